@@ -1,0 +1,103 @@
+//! The seam between PM data structures and the memory they live in.
+//!
+//! A structure needs three things from its memory: copy bytes in, a fence that makes them durable, and a
+//! read that survives poison. The real region, the recorder of `pm-model` and fault-injecting wrappers
+//! all implement this one trait; it is used through generics, so the hot path has no dynamic dispatch.
+
+use std::io;
+
+/// Bytes of one cache line: the unit in which the CPU writes memory back.
+pub const LINE_BYTES: usize = 64;
+
+/// Consumes the bytes of a copy while they are on their way, so that a checksum costs no second pass.
+pub trait Summer {
+    /// Takes the next `block` of the copied bytes, in address order.
+    ///
+    /// Every block but the last is a multiple of [`LINE_BYTES`] long.
+    fn update(&mut self, block: &[u8]);
+}
+
+/// Sums nothing: a plain copy.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSum;
+
+impl Summer for NoSum {
+    #[inline(always)]
+    fn update(&mut self, _block: &[u8]) {}
+}
+
+/// An exclusively owned range of byte-addressable memory that keeps its contents.
+///
+/// Shape: offsets are bytes from the start of the range; the range starts at a 64-byte boundary and its
+/// length is a multiple of 64.
+/// Persistence: bytes written by [`Medium::copy`] are weakly persistent: a crash leaves any 8-byte pieces
+/// of them (x86: see `pm-model`'s numbered rules) until [`Medium::fence`] has returned on the same thread.
+/// Concurrency: writing takes `&mut self`, so two writers can never share bytes.
+pub trait Medium: Send {
+    /// Length of the range in bytes.
+    fn len_bytes(&self) -> usize;
+
+    /// Offset of this range in its region, in bytes; error locations are given in region offsets.
+    fn region_offset(&self) -> u64;
+
+    /// Copies `src` to `offset`, fills with zeroes up to `offset + extent_bytes`, and hands the bytes of
+    /// `src` (not the zeroes) to `summer` in the same pass.
+    ///
+    /// Persistence: nothing is durable before the next [`Medium::fence`].
+    ///
+    /// # Panics
+    /// Caller bug only: `offset` or `extent_bytes` is not a multiple of 64, `src` is longer than
+    /// `extent_bytes`, or the range ends before `offset + extent_bytes`.
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S);
+
+    /// Waits until everything that this range copied before is durable, as far as the region's durability
+    /// goes; later stores become durable after it.
+    ///
+    /// # Errors
+    /// Only where durability needs a system call (`msync`). The range is poisoned afterwards: the region
+    /// refuses further fences until it is opened again, because the kernel may have dropped the data.
+    fn fence(&mut self) -> Result<(), PersistError>;
+
+    /// Copies bytes out of the range.
+    ///
+    /// # Errors
+    /// [`ReadError`] with the region offset of the first unreadable byte, if a machine check (poison) or a
+    /// truncated file made part of the range unreadable, or if the bytes lie outside of the range.
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError>;
+}
+
+/// Why a read from PM returned no data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadErrorKind {
+    /// The memory controller reported an uncorrectable error, or the file behind the mapping ended early.
+    Poison,
+    /// The requested bytes are not inside the range.
+    OutOfRange,
+}
+
+/// A read from PM failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read persistent memory at region offset {region_offset:#x}: {}", match kind {
+    ReadErrorKind::Poison => "the medium reports poison, or the file was truncated",
+    ReadErrorKind::OutOfRange => "outside of the range",
+})]
+pub struct ReadError {
+    /// Region offset of the first byte that could not be read.
+    pub region_offset: u64,
+    /// Why.
+    pub kind: ReadErrorKind,
+}
+
+/// A fence could not make bytes durable.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot persist region bytes {start:#x}..{end:#x}")]
+pub struct PersistError {
+    /// Region offset of the first byte that may not be durable.
+    pub start: u64,
+    /// Region offset after the last byte that may not be durable.
+    pub end: u64,
+    /// The system call's error.
+    #[source]
+    pub source: io::Error,
+}
