@@ -1,0 +1,243 @@
+//! A chunk: an insert-only container of entries in one contiguous range of PM.
+//!
+//! A chunk always ends in a place that is not a header (or in its last byte), so a traversal after a crash
+//! finds what was inserted whole and nothing else. Emptying it overwrites its first header.
+//!
+//! Crash cases of [`Chunk::insert`] with two fences:
+//! 1. before the first fence: the place of the header still holds the empty header that the insertion before
+//!    (or the emptying) made durable, so the traversal stops there, whatever of the body arrived;
+//! 2. between the fences: the header is torn (its checksum fails) or whole; if whole, body and follow header
+//!    are too, because the first fence put them on the medium;
+//! 3. after the second fence: the entry is there.
+//!
+//! With one fence, a whole header may stand before a torn body: the traversal reads such bodies and checks
+//! their 128-bit checksum; and before a follow header of an earlier use of the chunk: its epoch differs.
+//!
+//! Source: zil-pmem thesis, 5.9, 5.11, 5.12.3; dissertation (2025), 3.1.3.
+
+use fastness_pmem::{Medium, NoSum, PersistError};
+
+use crate::checksum::{BodySum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
+use crate::counters::Counters;
+use crate::entry::{Alignment, EntryHeader, HEADER_BYTES, Insertion};
+use crate::ids::{ChunkId, EntryId, LogGuid, Txg};
+use crate::traverse::{BodyError, End, Traversal, read_body};
+
+/// How entries are laid out and protected in a PRB's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) alignment: Alignment,
+    pub(crate) checksum: ChecksumKind,
+    pub(crate) insertion: Insertion,
+}
+
+/// What the log knows of an entry when its body is on the way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryMeta {
+    pub(crate) log: LogGuid,
+    pub(crate) txg: Txg,
+    pub(crate) id: EntryId,
+    pub(crate) counters: Counters,
+}
+
+/// Why an entry was not inserted.
+#[derive(Debug)]
+pub(crate) enum InsertError<E> {
+    /// The caller's `meta` refused; the chunk is as before.
+    Refused(E),
+    /// A fence failed; nobody knows what is durable.
+    Persist(PersistError),
+}
+
+/// The DRAM side of a chunk.
+#[derive(Debug)]
+pub(crate) struct Chunk<M> {
+    pub(crate) id: ChunkId,
+    medium: M,
+    write_position: usize,
+    epoch: u64,
+    /// Newest txg of any entry; the chunk is obsolete once this txg has synced.
+    pub(crate) max_txg: Txg,
+    /// What was inserted since the chunk was empty, to be compared with the medium at collection.
+    inserted: Inserted,
+}
+
+/// Running digest of the entries of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Inserted {
+    entries: u64,
+    digest: u64,
+}
+
+impl Inserted {
+    #[inline]
+    fn add(&mut self, header: &[u8; HEADER_BYTES]) {
+        // The header checksum depends on every header field and, through the body checksum, on the body.
+        let mut first = [0; 8];
+        first.copy_from_slice(&header[HEADER_BYTES - 32..HEADER_BYTES - 24]);
+        self.entries += 1;
+        self.digest = (self.digest ^ u64::from_le_bytes(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    }
+}
+
+/// The medium does not hold what was written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaFault {
+    /// An entry's body is damaged.
+    #[error("{chunk}: {error}")]
+    Body {
+        /// The chunk.
+        chunk: ChunkId,
+        /// What is wrong, and where.
+        error: BodyError,
+    },
+    /// Entries are missing or changed.
+    #[error("{chunk}: {found} of {written} entries are readable, up to region offset {region_offset:#x} ({end:?})")]
+    Entries {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Entries that were inserted.
+        written: u64,
+        /// Entries that the medium returned.
+        found: u64,
+        /// Region offset at which reading stopped.
+        region_offset: u64,
+        /// Why it stopped.
+        end: End,
+    },
+}
+
+impl<M: Medium> Chunk<M> {
+    /// A chunk whose contents on the medium are kept (for claim).
+    pub(crate) fn new(id: ChunkId, medium: M) -> Self {
+        let write_position = medium.len_bytes();
+        Self { id, medium, write_position, epoch: 0, max_txg: Txg(0), inserted: Inserted::default() }
+    }
+
+    pub(crate) fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    pub(crate) fn into_medium(self) -> M {
+        self.medium
+    }
+
+    /// Empties the chunk in O(1) and starts a new use of it under `epoch`.
+    ///
+    /// Persistence: on return a crash finds the chunk empty.
+    /// Source: zil-pmem thesis, 5.11.
+    pub(crate) fn make_empty(&mut self, epoch: u64) -> Result<(), PersistError> {
+        self.medium.copy(0, &[], HEADER_BYTES, &mut NoSum);
+        // PERSIST: orders the emptied header before the chunk's next use. Another thread will insert, and its
+        // fences do not cover this thread's stores: without the fence, the zeroes could reach the medium
+        // after the new first header and remove acknowledged entries.
+        self.medium.fence()?;
+        self.write_position = 0;
+        self.epoch = epoch;
+        self.max_txg = Txg(0);
+        self.inserted = Inserted::default();
+        Ok(())
+    }
+
+    /// True if an entry with this body fits behind the last one.
+    #[inline]
+    pub(crate) fn has_room(&self, layout: Layout, body_len: usize) -> bool {
+        self.medium.len_bytes() - self.write_position >= HEADER_BYTES + layout.alignment.round_up(body_len)
+    }
+
+    /// True if nothing was inserted since the chunk was empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inserted.entries == 0
+    }
+
+    /// Inserts an entry: body, padding and an empty follow header, then its header.
+    ///
+    /// `meta` is asked while the body drains to the medium. Returns the bytes written.
+    /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
+    #[inline]
+    pub(crate) fn insert<E>(
+        &mut self,
+        layout: Layout,
+        body: &[u8],
+        meta: impl FnOnce() -> Result<EntryMeta, E>,
+    ) -> Result<usize, InsertError<E>> {
+        match layout.checksum {
+            ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum, E>(layout, body, meta),
+            ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum, E>(layout, body, meta),
+            ChecksumKind::Xxh3 => self.insert_summed::<Xxh3Sum, E>(layout, body, meta),
+        }
+    }
+
+    #[inline]
+    fn insert_summed<S: BodySum, E>(
+        &mut self,
+        layout: Layout,
+        body: &[u8],
+        meta: impl FnOnce() -> Result<EntryMeta, E>,
+    ) -> Result<usize, InsertError<E>> {
+        assert!(self.has_room(layout, body.len()), "the caller checks the room");
+        let position = self.write_position;
+        let padded = layout.alignment.round_up(body.len());
+        let end = position + HEADER_BYTES + padded;
+        let follow = if self.medium.len_bytes() - end >= HEADER_BYTES { HEADER_BYTES } else { 0 };
+
+        let mut sum = S::default();
+        self.medium.copy(position + HEADER_BYTES, body, padded + follow, &mut sum);
+        let EntryMeta { log, txg, id, counters } = meta().map_err(InsertError::Refused)?;
+        let header = EntryHeader {
+            log,
+            txg,
+            id,
+            counters,
+            body_len_bytes: body.len() as u64,
+            body_checksum: sum.finish(),
+            checksum_kind: layout.checksum,
+            alignment: layout.alignment,
+            insertion: layout.insertion,
+            epoch: self.epoch,
+        }
+        .encode();
+        if layout.insertion == Insertion::TwoFences {
+            // PERSIST: orders body and follow header before the header below. Without it a crash could leave
+            // a whole header in front of a torn body, or in front of a stale entry.
+            self.medium.fence().map_err(InsertError::Persist)?;
+        }
+        self.medium.copy(position, &header, HEADER_BYTES, &mut NoSum);
+        // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could be lost.
+        self.medium.fence().map_err(InsertError::Persist)?;
+
+        self.write_position = end;
+        self.max_txg = self.max_txg.max(txg);
+        self.inserted.add(&header);
+        Ok(HEADER_BYTES + padded + follow)
+    }
+
+    /// Reads the chunk back and compares it with what was inserted.
+    ///
+    /// PM reports no write errors; this is how one is found, at the latest when the chunk is collected.
+    /// Source: zil-pmem thesis, 8.1 (future work).
+    pub(crate) fn verify(&self, buffer: &mut Vec<u8>) -> Result<(), MediaFault> {
+        let chunk = self.id;
+        let mut found = Inserted::default();
+        let mut entries = Traversal::new(&self.medium);
+        for entry in entries.by_ref().take(self.inserted.entries as usize) {
+            let len = entry.header.body_len_bytes as usize;
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            read_body(&self.medium, &entry, buffer).map_err(|error| MediaFault::Body { chunk, error })?;
+            found.add(&entry.header.encode());
+        }
+        if found == self.inserted {
+            return Ok(());
+        }
+        Err(MediaFault::Entries {
+            chunk,
+            written: self.inserted.entries,
+            found: found.entries,
+            region_offset: self.medium.region_offset() + entries.offset() as u64,
+            end: entries.end().unwrap_or(End::Full),
+        })
+    }
+}

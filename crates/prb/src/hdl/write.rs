@@ -1,0 +1,150 @@
+//! Writing entries.
+
+use fastness_pmem::Medium;
+
+use crate::chunk::EntryMeta;
+use crate::counters::{Counters, Tracker};
+use crate::error::{Misuse, WriteError};
+use crate::hdl::{Hdl, State, wrong_state};
+use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
+use crate::prb::Wait;
+use crate::sync::{Mutex, lock};
+
+/// What became of an entry that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It is durable, at this place in the log.
+    Entry(EntryId),
+    /// Nothing was written: its txg has synced, so what it describes is durable anyway.
+    Obsolete,
+}
+
+/// A log in state logging.
+#[derive(Debug)]
+pub(super) struct Log {
+    guid: LogGuid,
+    /// False until the owner has said that the header with the GUID is durable.
+    header_durable: bool,
+    /// Held for a few instructions per entry; only writers of the same log meet here.
+    position: Mutex<Position>,
+}
+
+#[derive(Debug)]
+struct Position {
+    tracker: Tracker,
+    /// The counters of the current generation, computed when it started.
+    counters: Counters,
+}
+
+impl Position {
+    fn start_generation(&mut self) {
+        let next = Generation(self.tracker.last.generation.0 + 1);
+        self.tracker.start_generation(next);
+        self.counters = self.tracker.counters();
+    }
+}
+
+impl Log {
+    pub(super) fn new(guid: LogGuid) -> Self {
+        let mut position = Position { tracker: Tracker::default(), counters: Counters::default() };
+        position.start_generation();
+        Self { guid, header_durable: false, position: Mutex::new(position) }
+    }
+
+    pub(super) fn guid(&self) -> LogGuid {
+        self.guid
+    }
+
+    pub(super) fn last(&self) -> EntryId {
+        lock(&self.position).tracker.last
+    }
+
+    /// Assigns the next place in the current generation.
+    #[inline]
+    fn assign(&self, txg: Txg) -> Result<EntryMeta, WriteError> {
+        let mut position = lock(&self.position);
+        let gsid = Gsid(position.tracker.last.gsid.0 + 1);
+        position
+            .tracker
+            .count(txg, gsid)
+            .map_err(|outside| WriteError::TxgOutsideCorridor { txg, newest: outside.newest })?;
+        Ok(EntryMeta { log: self.guid, txg, id: position.tracker.last, counters: position.counters })
+    }
+}
+
+impl<M: Medium + Sync> Hdl<M> {
+    /// Says that the header update of [`Hdl::create_log`] is durable, so that entries may be written.
+    ///
+    /// # Errors
+    /// [`Misuse::State`] for a log that is not in state logging.
+    pub fn header_synced(&mut self) -> Result<(), Misuse> {
+        match &mut self.state {
+            State::Logging(log) => {
+                log.header_durable = true;
+                Ok(())
+            }
+            other => Err(wrong_state("header_synced", "logging", other)),
+        }
+    }
+
+    /// Starts a generation: every entry written from now on depends on every entry written before.
+    ///
+    /// Takes `&mut self`: all earlier writes have returned, so their entries are durable. Writes nothing; a
+    /// generation without entries is not started again.
+    ///
+    /// # Errors
+    /// [`Misuse::State`] for a log that is not in state logging.
+    /// Source: zil-pmem thesis, 5.12.2 (where the caller must take care of the exclusion).
+    pub fn start_generation(&mut self) -> Result<(), Misuse> {
+        match &mut self.state {
+            State::Logging(log) => {
+                let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if position.tracker.last.gsid > Gsid(0) {
+                    position.start_generation();
+                }
+                Ok(())
+            }
+            other => Err(wrong_state("start_generation", "logging", other)),
+        }
+    }
+
+    /// Writes one entry into the current generation.
+    ///
+    /// `txg` is the transaction group that will make the change in `body` durable elsewhere.
+    /// Persistence: the entry is durable on return (as far as the region's durability goes); after a crash
+    /// inside, it is there whole or not at all.
+    /// Concurrency: any number of threads; at most `ncommitters` of the PRB write at one time.
+    ///
+    /// # Errors
+    /// [`WriteError`]. Nothing was written, except after [`WriteError::Persist`].
+    /// Source: zil-pmem thesis, 5.12 and 5.13.3 (`prb_write_entry`).
+    #[inline]
+    pub fn write_entry(&self, txg: Txg, body: &[u8], wait: Wait) -> Result<Written, WriteError> {
+        let State::Logging(log) = &self.state else {
+            return Err(wrong_state("write_entry", "logging", &self.state).into());
+        };
+        if !log.header_durable {
+            let (operation, found) = ("write_entry", "logging, header not durable");
+            return Err(Misuse::State { operation, needed: "logging, header durable", found }.into());
+        }
+        if txg <= self.prb.synced() {
+            return Ok(Written::Obsolete);
+        }
+        let mut place = EntryId::default();
+        self.prb.insert(body, wait, || {
+            let meta = log.assign(txg)?;
+            place = meta.id;
+            Ok(meta)
+        })?;
+        Ok(Written::Entry(place))
+    }
+
+    /// Starts a generation and writes its first entry; see there.
+    ///
+    /// # Errors
+    /// As [`Hdl::write_entry`].
+    pub fn write_dependent_entry(&mut self, txg: Txg, body: &[u8], wait: Wait) -> Result<Written, WriteError> {
+        self.start_generation()?;
+        self.write_entry(txg, body, wait)
+    }
+}

@@ -1,0 +1,47 @@
+//! The PM log: PRB, a persistent ring buffer of chunks, and HDL, the virtual logs on it.
+//!
+//! A [`Prb`] is a persistent, unordered set of entries in chunks of PM; a writer inserts an entry with two
+//! fences and no system call. An [`Hdl`] is the log of one dataset: it gives its entries an order, finds after
+//! a crash which of them must be replayed, and notices when one is missing. Neither knows what is in a body.
+//!
+//! The owner of the logs provides the chunks (any [`fastness_pmem::Medium`]), transaction groups, and a place
+//! for each log's header ([`HdlHeader`]).
+//!
+//! What a crash leaves, and why the log survives it: `chunk` (insertion), `hdl::claim`, `hdl::replay`.
+//! Byte-exact layouts: `docs/format.md`. Source: zil-pmem thesis, ch. 5; dissertation (2025), ch. 3.
+
+mod checksum;
+mod chunk;
+mod config;
+mod counters;
+mod entry;
+mod error;
+mod hdl;
+mod ids;
+mod lists;
+mod prb;
+mod scan;
+mod slots;
+mod stats;
+mod sync;
+mod traverse;
+
+pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
+pub use chunk::MediaFault;
+pub use config::{Clock, Config, Entropy, OsEntropy};
+pub use counters::{CounterMismatch, Counters};
+pub use entry::{Alignment, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
+pub use error::{
+    ClaimError, CollectError, ErrorKind, HeaderError, LogError, Misuse, ReplayError, SetupError, Witness,
+    WriteError,
+};
+pub use hdl::{
+    Claimed, Entry, GAPS_MAX, HEADER_BYTES_MAX, HEADER_VERSION, Hdl, HdlHeader, HeaderUpdate, OnLoss, Replayed,
+    ReplayingHeader, Written,
+};
+pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
+pub use prb::{Collected, Prb, Wait};
+pub use scan::ChunkEnd;
+pub use slots::SLOTS_MAX;
+pub use stats::Stats;
+pub use traverse::{BodyError, End, Located, Traversal, read_body};

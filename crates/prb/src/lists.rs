@@ -1,0 +1,95 @@
+//! Which chunk is where: free, open in a slot (not listed), full, held back for replay, or unusable.
+//!
+//! Source: zil-pmem thesis, 5.8 (figures 5.6 and 5.7).
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use crate::chunk::Chunk;
+use crate::ids::{LogGuid, Txg};
+use crate::scan::Scan;
+
+/// The chunk lists, under the PRB's one lock (taken once per chunk, not per entry).
+#[derive(Debug)]
+pub(crate) struct Lists<M> {
+    /// Empty chunks; first in, first out, so that wear spreads.
+    pub(crate) free: VecDeque<Chunk<M>>,
+    /// Full chunks by the newest txg in them.
+    pub(crate) full: BTreeMap<Txg, Vec<Chunk<M>>>,
+    /// Chunks from before the PRB was opened. A log that has claimed an entry in one holds an `Arc` of it.
+    pub(crate) wait_replay: Vec<Arc<Chunk<M>>>,
+    /// Holds to be dropped once the txg that makes them needless has synced.
+    pub(crate) releases: BTreeMap<Txg, Vec<Arc<Chunk<M>>>>,
+    /// Chunks that did not hold what was written to them.
+    pub(crate) faulty: Vec<Chunk<M>>,
+    /// Number of chunks that are not faulty.
+    pub(crate) usable: usize,
+    /// Who is set up on this PRB.
+    pub(crate) roster: Roster<M>,
+}
+
+/// The logs of a PRB and the phase that they are in.
+#[derive(Debug)]
+pub(crate) struct Roster<M> {
+    /// Logs that are set up.
+    pub(crate) hdls: usize,
+    /// GUIDs in use.
+    pub(crate) guids: HashSet<LogGuid>,
+    /// Logs that are set up and must still be claimed.
+    pub(crate) unclaimed: usize,
+    /// True while chunks from before may hold entries of logs that are not set up yet.
+    pub(crate) claiming: bool,
+    /// What is in the chunks, found once for all logs.
+    pub(crate) scan: Option<Arc<Scan<M>>>,
+}
+
+impl<M> Default for Roster<M> {
+    fn default() -> Self {
+        Self { hdls: 0, guids: HashSet::new(), unclaimed: 0, claiming: false, scan: None }
+    }
+}
+
+impl<M> Lists<M> {
+    pub(crate) fn new(usable: usize, claiming: bool) -> Self {
+        Self {
+            free: VecDeque::with_capacity(usable),
+            full: BTreeMap::new(),
+            wait_replay: Vec::new(),
+            releases: BTreeMap::new(),
+            faulty: Vec::new(),
+            usable,
+            roster: Roster { claiming, ..Roster::default() },
+        }
+    }
+
+    /// Puts a chunk that has no room left where collection will find it.
+    pub(crate) fn retire(&mut self, chunk: Chunk<M>) {
+        self.full.entry(chunk.max_txg).or_default().push(chunk);
+    }
+
+    /// Takes out every chunk whose entries are all obsolete after `synced`.
+    pub(crate) fn take_obsolete(&mut self, synced: Txg) -> Obsolete<M> {
+        let later_than = Txg(synced.0.saturating_add(1));
+        let later = self.full.split_off(&later_than);
+        let full = std::mem::replace(&mut self.full, later).into_values().flatten().collect();
+        // The holds end here: dropping them is what lets `try_unwrap` below succeed.
+        let later = self.releases.split_off(&later_than);
+        drop(std::mem::replace(&mut self.releases, later));
+        let mut replayed = Vec::new();
+        for chunk in std::mem::take(&mut self.wait_replay) {
+            match Arc::try_unwrap(chunk) {
+                Ok(chunk) => replayed.push(chunk),
+                Err(held) => self.wait_replay.push(held),
+            }
+        }
+        Obsolete { full, replayed }
+    }
+}
+
+/// Chunks that can be emptied.
+pub(crate) struct Obsolete<M> {
+    /// Written by this PRB, so their contents can be checked.
+    pub(crate) full: Vec<Chunk<M>>,
+    /// From before, held by no log.
+    pub(crate) replayed: Vec<Chunk<M>>,
+}

@@ -1,0 +1,341 @@
+//! The PRB: a persistent, unordered set of entries in chunks, shared by many logs.
+//!
+//! A writer takes a commit slot and inserts into the slot's open chunk; the lists are touched only when a
+//! chunk is full. After a txg has synced, [`Prb::collect`] empties the chunks whose entries are all obsolete.
+//!
+//! Source: zil-pmem thesis, 5.8 and 5.11 to 5.13.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fastness_pmem::{Medium, PersistError};
+
+use crate::chunk::{Chunk, EntryMeta, InsertError, Layout, MediaFault};
+use crate::config::Config;
+use crate::error::{CollectError, Misuse, SetupError, WriteError};
+use crate::ids::{ChunkId, Txg};
+use crate::lists::{Lists, Obsolete};
+use crate::scan::{ChunkEnd, Scan};
+use crate::slots::{CommitSlots, SlotGuard};
+use crate::stats::{SlotStats, Stats};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
+
+/// What a writer does when there is no free chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Waits for one, off the CPU and without a commit slot.
+    ///
+    /// Whoever waits must not hold a transaction open: that would keep the txg from syncing, and only a
+    /// synced txg frees chunks. Source: zil-pmem thesis, 5.12.1.
+    Block,
+    /// Fails with [`WriteError::NoFreeChunk`].
+    Fail,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Chunks that are free again.
+    pub chunks: usize,
+    /// Chunks that did not hold what was written to them; they are not used again until the PRB is reopened.
+    pub faults: Vec<MediaFault>,
+}
+
+/// The open chunk of a commit slot.
+type OpenChunk<M> = Option<Chunk<M>>;
+
+/// A persistent ring buffer; see the module.
+///
+/// Concurrency: shared by all logs ([`crate::Hdl`]) on it and the thread that syncs txgs.
+#[derive(Debug)]
+pub struct Prb<M> {
+    config: Config,
+    layout: Layout,
+    body_bytes_max: usize,
+    slots: CommitSlots<OpenChunk<M>>,
+    slot_stats: Box<[SlotStats]>,
+    pub(crate) lists: Mutex<Lists<M>>,
+    chunk_freed: Condvar,
+    /// Newest txg that `collect` was told of.
+    synced: AtomicU64,
+    failed: AtomicBool,
+    chunk_waits: AtomicU64,
+    chunks_collected: AtomicU64,
+    media_faults: AtomicU64,
+}
+
+impl<M: Medium + Sync> Prb<M> {
+    /// Makes all chunks durably empty and returns a PRB on them. What was in them is lost.
+    ///
+    /// # Errors
+    /// [`SetupError`]; some chunks may have been emptied.
+    pub fn format(config: Config, ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
+        let prb = Self::new(config, &ranges, false)?;
+        for (index, range) in ranges.into_iter().enumerate() {
+            let mut chunk = Chunk::new(ChunkId(index as u32), range);
+            chunk.make_empty(prb.config.entropy.next_u64())?;
+            lock(&prb.lists).free.push_back(chunk);
+        }
+        Ok(Arc::new(prb))
+    }
+
+    /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each, then
+    /// call [`Prb::finish_claiming`]. Nothing is written.
+    ///
+    /// The chunks must be the ones that the PRB was formatted with, in the same order.
+    ///
+    /// # Errors
+    /// [`SetupError`], before anything was touched.
+    pub fn open(config: Config, ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
+        let prb = Self::new(config, &ranges, true)?;
+        let chunks = ranges.into_iter().enumerate();
+        lock(&prb.lists).wait_replay =
+            chunks.map(|(index, range)| Arc::new(Chunk::new(ChunkId(index as u32), range))).collect();
+        Ok(Arc::new(prb))
+    }
+
+    fn new(config: Config, ranges: &[M], claiming: bool) -> Result<Self, SetupError> {
+        let body_bytes_max = config.check(ranges)?;
+        let committers = config.ncommitters as usize;
+        Ok(Self {
+            layout: config.layout(),
+            body_bytes_max,
+            slots: CommitSlots::new((0..committers).map(|_| None)),
+            slot_stats: (0..committers).map(|_| SlotStats::default()).collect(),
+            lists: Mutex::new(Lists::new(ranges.len(), claiming)),
+            chunk_freed: Condvar::new(),
+            synced: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            chunk_waits: AtomicU64::new(0),
+            chunks_collected: AtomicU64::new(0),
+            media_faults: AtomicU64::new(0),
+            config,
+        })
+    }
+
+    /// Ends the claiming phase: from now on, chunks that no log holds can be collected.
+    ///
+    /// Call it once every dataset's log was set up and claimed, before the first txg syncs.
+    ///
+    /// # Errors
+    /// [`Misuse::ClaimingNotOver`] while a log that is set up is not claimed.
+    pub fn finish_claiming(&self) -> Result<(), Misuse> {
+        let mut lists = lock(&self.lists);
+        match lists.roster.unclaimed {
+            0 => {
+                lists.roster.claiming = false;
+                lists.roster.scan = None;
+                Ok(())
+            }
+            unclaimed => Err(Misuse::ClaimingNotOver { unclaimed }),
+        }
+    }
+
+    /// Removes all entries of chunks whose entries are all obsolete because `synced` and everything before it
+    /// is durable elsewhere, and wakes writers that wait for a chunk.
+    ///
+    /// Call it after each txg sync, with the txg whose header updates are durable too.
+    /// Persistence: the chunks are durably empty on return.
+    ///
+    /// # Errors
+    /// [`Misuse::ClaimingNotOver`], nothing is touched; a failed fence closes the PRB for writers.
+    /// Source: zil-pmem thesis, 5.11.
+    pub fn collect(&self, synced: Txg) -> Result<Collected, CollectError> {
+        let Obsolete { full, replayed } = {
+            let mut lists = lock(&self.lists);
+            if lists.roster.claiming {
+                return Err(Misuse::ClaimingNotOver { unclaimed: lists.roster.unclaimed }.into());
+            }
+            self.synced.fetch_max(synced.0, Ordering::Relaxed);
+            lists.take_obsolete(synced)
+        };
+        let mut collected = Collected::default();
+        let mut buffer = Vec::new();
+        for chunk in full {
+            let fault = if self.config.verify_collected { chunk.verify(&mut buffer).err() } else { None };
+            match fault {
+                Some(fault) => {
+                    self.retire_faulty(chunk);
+                    collected.faults.push(fault);
+                }
+                None => collected.chunks += self.free(chunk)?,
+            }
+        }
+        for chunk in replayed {
+            collected.chunks += self.free(chunk)?;
+        }
+        Ok(collected)
+    }
+
+    fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
+        let emptied = chunk.make_empty(self.config.entropy.next_u64());
+        if emptied.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        lock(&self.lists).free.push_back(chunk);
+        self.chunks_collected.fetch_add(1, Ordering::Relaxed);
+        self.chunk_freed.notify_all();
+        emptied.map(|()| 1)
+    }
+
+    fn retire_faulty(&self, chunk: Chunk<M>) {
+        let mut lists = lock(&self.lists);
+        lists.usable -= 1;
+        lists.faulty.push(chunk);
+        drop(lists);
+        self.media_faults.fetch_add(1, Ordering::Relaxed);
+        self.chunk_freed.notify_all();
+    }
+
+    /// Inserts an entry into the open chunk of a free commit slot.
+    #[inline]
+    pub(crate) fn insert(
+        &self,
+        body: &[u8],
+        wait: Wait,
+        meta: impl FnOnce() -> Result<EntryMeta, WriteError>,
+    ) -> Result<(), WriteError> {
+        let mut slot = self.slot_with_room(body.len(), wait)?;
+        let stats = &self.slot_stats[slot.index()];
+        let started = stats.times_next().then(self.config.clock);
+        let chunk = slot.as_mut().expect("slot_with_room returns a slot with an open chunk");
+        let written = chunk.insert(self.layout, body, meta).map_err(|error| self.insert_failed(error))?;
+        stats.entry(body.len(), written);
+        if let Some(started) = started {
+            stats.timed((self.config.clock)() - started);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn insert_failed(&self, error: InsertError<WriteError>) -> WriteError {
+        match error {
+            InsertError::Refused(error) => error,
+            InsertError::Persist(error) => {
+                self.failed.store(true, Ordering::Relaxed);
+                // Under the lock, so that no waiter is between its check and its sleep.
+                drop(lock(&self.lists));
+                self.chunk_freed.notify_all();
+                error.into()
+            }
+        }
+    }
+
+    #[inline]
+    fn slot_with_room(&self, body_bytes: usize, wait: Wait) -> Result<SlotGuard<'_, OpenChunk<M>>, WriteError> {
+        if body_bytes > self.body_bytes_max {
+            return Err(WriteError::TooLarge { body_bytes, max_bytes: self.body_bytes_max });
+        }
+        loop {
+            let mut slot = self.slots.acquire();
+            if self.failed.load(Ordering::Relaxed) {
+                return Err(WriteError::Failed);
+            }
+            match &*slot {
+                Some(chunk) if chunk.has_room(self.layout, body_bytes) => return Ok(slot),
+                _ if self.replace_chunk(&mut slot) => return Ok(slot),
+                // A writer that waits for a chunk must not keep others from their slots.
+                _ => drop(slot),
+            }
+            self.wait_for_chunk(wait)?;
+        }
+    }
+
+    /// Retires the slot's chunk and opens a free one; false if there is none.
+    #[cold]
+    fn replace_chunk(&self, slot: &mut OpenChunk<M>) -> bool {
+        let mut lists = lock(&self.lists);
+        if let Some(full) = slot.take() {
+            debug_assert!(!full.is_empty(), "an empty chunk has room for every admitted body");
+            lists.retire(full);
+        }
+        *slot = lists.free.pop_front();
+        slot.is_some()
+    }
+
+    #[cold]
+    fn wait_for_chunk(&self, on_none: Wait) -> Result<(), WriteError> {
+        let mut lists = lock(&self.lists);
+        self.chunk_waits.fetch_add(1, Ordering::Relaxed);
+        while lists.free.is_empty() {
+            if lists.usable == 0 {
+                return Err(WriteError::NoUsableChunk);
+            }
+            if self.failed.load(Ordering::Relaxed) {
+                return Err(WriteError::Failed);
+            }
+            if on_none == Wait::Fail {
+                return Err(WriteError::NoFreeChunk);
+            }
+            lists = wait(&self.chunk_freed, lists);
+        }
+        Ok(())
+    }
+
+    /// Newest txg that is known to have synced.
+    #[inline]
+    pub(crate) fn synced(&self) -> Txg {
+        Txg(self.synced.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The scan of all chunks; made once in the claiming phase.
+    pub(crate) fn scan(&self, lists: &mut MutexGuard<'_, Lists<M>>) -> Arc<Scan<M>> {
+        let lists = &mut **lists;
+        Arc::clone(lists.roster.scan.get_or_insert_with(|| Arc::new(Scan::new(&lists.wait_replay))))
+    }
+
+    /// How the traversal of each chunk ends that was there when the PRB was opened, for reports to the operator.
+    pub fn chunk_ends(&self) -> Vec<ChunkEnd> {
+        let mut lists = lock(&self.lists);
+        if lists.roster.claiming { self.scan(&mut lists).ends.clone() } else { Vec::new() }
+    }
+
+    /// Longest body that can be written, in bytes.
+    pub fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max
+    }
+
+    /// Number of free chunks right now.
+    pub fn free_chunks(&self) -> usize {
+        lock(&self.lists).free.len()
+    }
+
+    /// What the PRB has done since it was opened.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            slot_waits: self.slots.waits(),
+            chunk_waits: self.chunk_waits.load(Ordering::Relaxed),
+            chunks_collected: self.chunks_collected.load(Ordering::Relaxed),
+            media_faults: self.media_faults.load(Ordering::Relaxed),
+            ..Stats::default()
+        };
+        self.slot_stats.iter().for_each(|slot| stats.add_slot(slot));
+        stats
+    }
+
+    /// Gives the chunks' ranges back, in the order in which they came. Nothing is written.
+    ///
+    /// # Errors
+    /// Gives the PRB back while a log is set up on it or somebody else holds it.
+    pub fn close(self: Arc<Self>) -> Result<Vec<M>, (Arc<Self>, Misuse)> {
+        let hdls = lock(&self.lists).roster.hdls;
+        if hdls > 0 {
+            return Err((self, Misuse::StillInUse { hdls }));
+        }
+        let prb = Arc::try_unwrap(self).map_err(|prb| (prb, Misuse::StillInUse { hdls: 0 }))?;
+        let mut lists = prb.lists.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        lists.roster.scan = None;
+        lists.releases.clear();
+        let held = lists.wait_replay.into_iter().filter_map(Arc::into_inner);
+        let mut chunks: Vec<_> = prb.slots.into_values().flatten().chain(held).collect();
+        chunks.extend(lists.free);
+        chunks.extend(lists.full.into_values().flatten());
+        chunks.extend(lists.faulty);
+        chunks.sort_by_key(|chunk| chunk.id);
+        Ok(chunks.into_iter().map(Chunk::into_medium).collect())
+    }
+}

@@ -1,0 +1,64 @@
+//! The synchronisation primitives of the commit slots, replaced by `loom`'s under its model checker.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{Condvar, Mutex, MutexGuard},
+};
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{Condvar, Mutex, MutexGuard},
+};
+
+/// `std`'s cell with the closure interface of `loom`'s.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+/// Locks; a panic of another holder does not make the data unusable, every critical section here keeps its
+/// invariants at each step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Leaves the CPU for about `rest`; in the model, for one switch.
+pub(crate) fn rest(rest: std::time::Duration) {
+    #[cfg(not(loom))]
+    std::thread::sleep(rest);
+    #[cfg(loom)]
+    {
+        let _ = rest;
+        loom::thread::yield_now();
+    }
+}
+
+/// Waits on a condition variable.
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
