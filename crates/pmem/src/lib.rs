@@ -1,7 +1,51 @@
 //! Persistent-memory (PM) regions and the primitives that make stores to them durable.
 //!
-//! A PM structure is written against [`Medium`]: an exclusively owned range of byte-addressable memory.
+//! A PM structure is written against [`Medium`]: an exclusively owned range of byte-addressable memory. This
+//! crate is the implementation over real mappings: [`Region`] opens a devdax device, a file on a DAX file
+//! system, an ordinary file, or memory that stands in for PM in tests, says in [`RegionInfo`] what it found,
+//! and becomes a [`PmRange`], which can be split but never shared or aliased.
+//!
+//! Crash cases, for bytes that [`Medium::copy`] wrote:
+//! 1. The process dies: the stores that it made stay visible, whether a fence followed or not, because the
+//!    mapping is shared. The next process may act on bytes that are not durable; see [`PmRange::write_back`].
+//! 2. The power fails before [`Medium::fence`] returned: any 8-byte pieces of them are there, others are not.
+//! 3. The power fails after `fence` returned: all are there if [`RegionInfo::durability`] is
+//!    [`Durability::PowerFail`], otherwise nothing is promised.
+//! 4. `msync` fails inside `fence`: as 2, and the region refuses every further fence.
+//!
+//! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
+//! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then
+//! releases the lock; nothing is made durable by dropping.
+//!
+//! Nothing here knows of log entries, checksums, file systems or block devices that a structure implements.
 
+// Mapping memory, storing to it past the compiler's model, and surviving SIGBUS cannot be said in safe Rust.
+// This crate is the place for it; every block carries its argument.
+#![allow(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("fastness-pmem needs 64-bit Linux");
+
+mod checked;
+mod cpu;
+mod error;
+mod info;
+mod kernels;
+mod mapping;
 mod medium;
+mod method;
+mod open;
+mod options;
+mod pkeys;
+mod range;
+mod region;
+mod sysfs;
 
+pub use error::{ErrorKind, KeysRefusal, RegionError, RegionPoisoned, SplitError};
+pub use info::{BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, RegionInfo, RegionKind};
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer};
+pub use method::{Kernel, WriteMethod};
+pub use options::{MsyncHook, MsyncMode, OpenOptions, Protection};
+pub use pkeys::protection_keys_available;
+pub use range::PmRange;
+pub use region::{REGION_ALIGN_BYTES, Region};

@@ -1,0 +1,159 @@
+//! The mapping that all ranges of a region share: its memory, its lock and its health.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+
+use crate::checked;
+use crate::error::RegionPoisoned;
+use crate::info::RegionInfo;
+use crate::medium::PersistError;
+use crate::options::MsyncHook;
+use crate::pkeys::Key;
+
+/// Mapped memory; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct RawMap {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+impl RawMap {
+    /// Maps the first `len_bytes` of `file`, shared.
+    pub(crate) fn of_file(file: &File, len_bytes: usize, flags: MapFlags) -> io::Result<RawMap> {
+        // SAFETY: the kernel chooses an address that is free, so no object of ours is mapped over. Nothing in
+        // this crate makes a Rust reference into the mapping, hence foreign writes cannot break one.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                file,
+                0,
+            )?
+        };
+        Ok(RawMap::own(base.cast(), len_bytes))
+    }
+
+    /// Maps `len_bytes` of zeroes that belong to this process.
+    pub(crate) fn anonymous(len_bytes: usize) -> io::Result<RawMap> {
+        // SAFETY: as in `of_file`.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        Ok(RawMap::own(base.cast(), len_bytes))
+    }
+
+    fn own(base: *mut u8, len_bytes: usize) -> RawMap {
+        checked::prepare();
+        RawMap { base: NonNull::new(base).expect("mmap returned no address zero"), len_bytes }
+    }
+
+    /// Start of the mapping, page-aligned.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+}
+
+impl Drop for RawMap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and every range into it holds an Arc on its owner.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// A region's memory, shared by its ranges.
+///
+/// Fields are dropped in order: the memory before the key that guards it, the file, and the lock with it, last.
+pub(crate) struct Mapping {
+    pub(crate) map: RawMap,
+    pub(crate) key: Option<Key>,
+    pub(crate) info: RegionInfo,
+    pub(crate) msync_hook: Option<MsyncHook>,
+    poisoned: AtomicBool,
+    /// Taken around `msync`: the kernel reports a lost write to one caller only, whoever comes first. In turn,
+    /// that caller poisons the region before the next one can mistake silence for success.
+    msync_turn: Mutex<()>,
+    _file: Option<File>,
+}
+
+// SAFETY: the memory is reached through PmRange only, whose byte ranges never overlap; the rest is Send.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared state is atomic or behind the mutex.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn new(
+        map: RawMap,
+        key: Option<Key>,
+        info: RegionInfo,
+        file: Option<File>,
+        msync_hook: Option<MsyncHook>,
+    ) -> Mapping {
+        Mapping {
+            map,
+            key,
+            info,
+            msync_hook,
+            poisoned: AtomicBool::new(false),
+            msync_turn: Mutex::new(()),
+            _file: file,
+        }
+    }
+
+    /// Whether a fence has failed since the region was opened.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Makes a span of the mapping durable with `msync`, page-rounded.
+    ///
+    /// An error poisons the whole region: the kernel marks pages clean that it failed to write, so that a second
+    /// call would succeed without having written them.
+    #[cold]
+    pub(crate) fn persist(&self, span: Range<usize>, blame: Range<u64>) -> Result<(), PersistError> {
+        let error = |source| PersistError { start: blame.start, end: blame.end, source };
+        let _turn = self.msync_turn.lock().unwrap_or_else(|broken| broken.into_inner());
+        if self.is_poisoned() {
+            return Err(error(io::Error::other(RegionPoisoned)));
+        }
+        if span.is_empty() {
+            return Ok(());
+        }
+        self.msync(span).map_err(|source| {
+            self.poisoned.store(true, Ordering::Release);
+            error(source)
+        })
+    }
+
+    fn msync(&self, span: Range<usize>) -> io::Result<()> {
+        if let Some(hook) = &self.msync_hook {
+            hook(span.start as u64..span.end as u64)?;
+        }
+        assert!(span.end <= self.map.len_bytes(), "span ends in the mapping");
+        let start = span.start - span.start % rustix::param::page_size();
+        // SAFETY: the span is inside of the mapping; msync changes no byte of it.
+        unsafe {
+            // PERSIST: the kernel writes the span's pages to the medium, and flushes the medium's cache, before
+            // any later store of the caller; excludes a commit mark on the medium without what it vouches for.
+            let address = self.map.base().as_ptr().add(start).cast();
+            rustix::mm::msync(address, span.end - start, MsyncFlags::SYNC)?;
+        }
+        Ok(())
+    }
+}

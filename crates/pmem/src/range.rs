@@ -1,0 +1,233 @@
+//! An exclusively owned part of a region.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::checked;
+use crate::error::SplitError;
+use crate::info::RegionInfo;
+use crate::kernels;
+use crate::mapping::Mapping;
+use crate::medium::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
+use crate::method::Kernel;
+use crate::pkeys::{self, WriteGuard};
+
+/// An exclusively owned, contiguous part of a region.
+///
+/// Invariant kept: the ranges of a region never overlap, and no reference to their bytes is ever made, so two
+/// writers cannot share bytes and the compiler never assumes that PM keeps still.
+/// Shape: starts at a multiple of 64 bytes in the region; the length is a multiple of 64, perhaps 0.
+/// Concurrency: `Send`, and readable from several threads while nobody writes. What one thread copied must be
+/// fenced by that thread before the range moves to another.
+pub struct PmRange {
+    mapping: Arc<Mapping>,
+    /// First byte of the range in the mapping.
+    base: NonNull<u8>,
+    len_bytes: usize,
+    region_offset: usize,
+    kernel: Kernel,
+    msync: bool,
+    key_index: Option<u32>,
+    /// Bytes of the range copied since the last fence; kept only if fences call `msync`.
+    dirty: Range<usize>,
+}
+
+// SAFETY: the bytes are this range's alone (construction: `whole` consumes the region, `split_at` the range), and
+// the Arc keeps them mapped.
+unsafe impl Send for PmRange {}
+// SAFETY: `&PmRange` only reads, and writing needs `&mut`.
+unsafe impl Sync for PmRange {}
+
+const CLEAN: Range<usize> = 0..0;
+
+impl PmRange {
+    pub(crate) fn whole(mapping: Mapping) -> PmRange {
+        PmRange {
+            base: mapping.map.base(),
+            len_bytes: mapping.map.len_bytes(),
+            region_offset: 0,
+            kernel: mapping.info.kernel,
+            msync: mapping.info.msync,
+            key_index: mapping.key.as_ref().map(pkeys::Key::index),
+            dirty: CLEAN,
+            mapping: Arc::new(mapping),
+        }
+    }
+
+    /// Splits into bytes `0..mid` and the rest; either may be empty.
+    ///
+    /// # Errors
+    /// [`SplitError`], which gives the range back, if `mid` is no multiple of 64 or outside.
+    pub fn split_at(self, mid: usize) -> Result<(PmRange, PmRange), SplitError> {
+        if !mid.is_multiple_of(LINE_BYTES) || mid > self.len_bytes {
+            return Err(SplitError { range: self, mid });
+        }
+        let PmRange { mapping, base, len_bytes, region_offset, kernel, msync, key_index, dirty } = self;
+        // What is not fenced yet stays with the half that owns the bytes.
+        let dirty_low = clip(&dirty, 0..mid);
+        let dirty_high = clip(&dirty, mid..len_bytes);
+        let low = PmRange {
+            mapping: Arc::clone(&mapping),
+            base,
+            len_bytes: mid,
+            region_offset,
+            kernel,
+            msync,
+            key_index,
+            dirty: dirty_low,
+        };
+        let high = PmRange {
+            mapping,
+            // SAFETY: `mid` is at most the length of the range, which lies inside of one mapping.
+            base: unsafe { base.add(mid) },
+            len_bytes: len_bytes - mid,
+            region_offset: region_offset + mid,
+            kernel,
+            msync,
+            key_index,
+            dirty: dirty_high,
+        };
+        Ok((low, high))
+    }
+
+    /// What was found out about the region that this is a part of.
+    pub fn region_info(&self) -> &RegionInfo {
+        &self.mapping.info
+    }
+
+    /// Whether a fence of the region has failed; every further one does.
+    pub fn is_poisoned(&self) -> bool {
+        self.mapping.is_poisoned()
+    }
+
+    /// Starts to write back bytes that are there already, without changing them; the next
+    /// [`Medium::fence`] waits for it.
+    ///
+    /// Why it exists: after a process crash the next process reads stores that may still be in a volatile
+    /// CPU cache. Recovery that acts on such bytes writes them back first, or a power cut takes them away.
+    ///
+    /// # Panics
+    /// Caller bug only: the bytes are not inside of the range.
+    pub fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        let end = offset.checked_add(len_bytes).filter(|&end| end <= self.len_bytes);
+        let end = end.unwrap_or_else(|| panic!("{len_bytes} bytes at {offset} are not in the range"));
+        if len_bytes == 0 {
+            return;
+        }
+        let start = offset - offset % LINE_BYTES;
+        self.let_thread_read();
+        // SAFETY: `start..end` is inside of the range, which is mapped; `start` is line-aligned as is the base.
+        unsafe { kernels::write_back(self.base.as_ptr().add(start), end - start) };
+        self.note_dirty(start, end);
+    }
+
+    /// Length for the message of an error.
+    pub(crate) fn len_for_errors(&self) -> usize {
+        self.len_bytes
+    }
+
+    #[inline]
+    fn note_dirty(&mut self, start: usize, end: usize) {
+        if self.msync {
+            self.dirty = if self.dirty.is_empty() {
+                start..end
+            } else {
+                self.dirty.start.min(start)..self.dirty.end.max(end)
+            };
+        }
+    }
+
+    #[inline]
+    fn let_thread_read(&self) {
+        if let Some(key_index) = self.key_index {
+            pkeys::ensure_readable(key_index);
+        }
+    }
+
+    #[cold]
+    fn persist_dirty(&mut self) -> Result<(), PersistError> {
+        let in_region = |span: &Range<usize>| span.start + self.region_offset..span.end + self.region_offset;
+        let span = in_region(&self.dirty);
+        // A fence of a poisoned region can vouch for nothing in the range.
+        let blame = if self.dirty.is_empty() { in_region(&(0..self.len_bytes)) } else { span.clone() };
+        let span = if self.dirty.is_empty() { CLEAN } else { span };
+        self.mapping.persist(span, blame.start as u64..blame.end as u64)?;
+        self.dirty = CLEAN;
+        Ok(())
+    }
+}
+
+impl Medium for PmRange {
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn region_offset(&self) -> u64 {
+        self.region_offset as u64
+    }
+
+    #[inline]
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        assert!((offset | extent_bytes).is_multiple_of(LINE_BYTES), "offset and extent are whole lines");
+        assert!(src.len() <= extent_bytes, "the source fits into the extent");
+        assert!(
+            extent_bytes <= self.len_bytes && offset <= self.len_bytes - extent_bytes,
+            "the extent is inside of the range"
+        );
+        let _guard = self.key_index.map(WriteGuard::enter);
+        // Before the copy: were the summer to panic, the lines stored so far count as dirty.
+        self.note_dirty(offset, offset + extent_bytes);
+        // SAFETY: the extent is inside of the range (asserted), which is mapped, writable, under the guard if
+        // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so they
+        // do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
+        unsafe { kernels::copy(self.kernel, self.base.as_ptr().add(offset), src, extent_bytes, summer) };
+    }
+
+    #[inline]
+    fn fence(&mut self) -> Result<(), PersistError> {
+        // PERSIST: everything this thread copied is accepted by the persistence domain before any later store;
+        // excludes that a crash keeps a later commit mark and loses what it vouches for. Before an `msync` it
+        // also makes non-temporal stores visible to the kernel's write-back.
+        kernels::fence();
+        if self.msync {
+            return self.persist_dirty();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        if dst.len() > self.len_bytes || offset > self.len_bytes - dst.len() {
+            let first = self.region_offset.saturating_add(offset.max(self.len_bytes));
+            return Err(ReadError { region_offset: first as u64, kind: ReadErrorKind::OutOfRange });
+        }
+        self.let_thread_read();
+        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping the
+        // region prepared the handler.
+        let copied = unsafe { checked::copy_out(self.base.as_ptr().add(offset), dst) };
+        if copied < dst.len() {
+            let first = self.region_offset + offset + copied;
+            return Err(ReadError { region_offset: first as u64, kind: ReadErrorKind::Poison });
+        }
+        Ok(())
+    }
+}
+
+/// The part of `span` inside of `window`, relative to it.
+fn clip(span: &Range<usize>, window: Range<usize>) -> Range<usize> {
+    let start = span.start.max(window.start);
+    let end = span.end.min(window.end);
+    if start < end { start - window.start..end - window.start } else { CLEAN }
+}
+
+impl fmt::Debug for PmRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PmRange")
+            .field("path", &self.mapping.info.path)
+            .field("region_offset", &self.region_offset)
+            .field("len_bytes", &self.len_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,85 @@
+//! A region: PM, or what stands in for it, opened exclusively.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::RegionError;
+use crate::info::RegionInfo;
+use crate::mapping::Mapping;
+use crate::open;
+use crate::options::OpenOptions;
+use crate::range::PmRange;
+
+/// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
+pub const REGION_ALIGN_BYTES: u64 = 4096;
+
+/// An open region of PM, not yet handed out.
+///
+/// Invariant kept: at most one `Region`, or the ranges made of it, exists for a file or device on this machine
+/// (advisory lock, `flock`); all bytes of it are allocated, so that a store cannot meet `ENOSPC` as `SIGBUS`.
+/// Shape: bytes 0 to [`RegionInfo::len_bytes`].
+/// Concurrency: the lock is released when the region and its last range are dropped, or the process ends. A
+/// program that ignores the lock and truncates the file makes stores end in `SIGBUS`; reads survive it.
+pub struct Region {
+    mapping: Mapping,
+}
+
+impl Region {
+    /// Opens a devdax device or a file; the whole of it is the region.
+    ///
+    /// Holes of a file are allocated, keeping contents. Where fences call `msync`, the file is first written
+    /// back and its clean pages dropped, so that what is read is on the medium.
+    ///
+    /// # Errors
+    /// [`RegionError`]; nothing stays open. A file may have been allocated further.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Region, RegionError> {
+        Ok(Region { mapping: open::open(path.as_ref(), options)? })
+    }
+
+    /// Creates a file of `len_bytes` zeroes, all of them allocated, and opens it.
+    ///
+    /// Persistence: on return the file and its directory entry are durable, as far as the file system goes. A
+    /// crash inside may leave a file that is shorter, or of zeroes.
+    ///
+    /// # Errors
+    /// [`RegionError`]; the file is removed again.
+    pub fn create_file(
+        path: impl AsRef<Path>,
+        len_bytes: u64,
+        options: &OpenOptions,
+    ) -> Result<Region, RegionError> {
+        Ok(Region { mapping: open::create_file(path.as_ref(), len_bytes, options)? })
+    }
+
+    /// A region of anonymous memory, for tests: emulated PM that ends with it.
+    ///
+    /// # Errors
+    /// [`RegionError`], kind Invalid for a length that is no multiple of [`REGION_ALIGN_BYTES`].
+    pub fn anonymous(len_bytes: u64) -> Result<Region, RegionError> {
+        Self::anonymous_with(len_bytes, &OpenOptions::new())
+    }
+
+    /// As [`Region::anonymous`], with options.
+    ///
+    /// # Errors
+    /// As [`Region::anonymous`], and if the write method or the protection is not to be had.
+    pub fn anonymous_with(len_bytes: u64, options: &OpenOptions) -> Result<Region, RegionError> {
+        Ok(Region { mapping: open::anonymous(len_bytes, options)? })
+    }
+
+    /// What was found out about the region.
+    pub fn info(&self) -> &RegionInfo {
+        &self.mapping.info
+    }
+
+    /// The whole region as one range.
+    pub fn into_range(self) -> PmRange {
+        PmRange::whole(self.mapping)
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("info", self.info()).finish_non_exhaustive()
+    }
+}
