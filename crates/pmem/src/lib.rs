@@ -39,6 +39,7 @@ mod options;
 mod pkeys;
 mod range;
 mod region;
+mod sum;
 mod sysfs;
 
 pub use error::{ErrorKind, KeysRefusal, RegionError, RegionPoisoned, SplitError};
@@ -49,3 +50,4 @@ pub use options::{MsyncHook, MsyncMode, OpenOptions, Protection};
 pub use pkeys::protection_keys_available;
 pub use range::PmRange;
 pub use region::{REGION_ALIGN_BYTES, Region};
+pub use sum::sum;

@@ -76,7 +76,8 @@ impl Inserted {
         let mut first = [0; 8];
         first.copy_from_slice(&header[HEADER_BYTES - 32..HEADER_BYTES - 24]);
         self.entries += 1;
-        self.digest = (self.digest ^ u64::from_le_bytes(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        self.digest =
+            (self.digest ^ u64::from_le_bytes(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     }
 }
 
@@ -93,7 +94,9 @@ pub enum MediaFault {
         error: BodyError,
     },
     /// Entries are missing or changed.
-    #[error("{chunk}: {found} of {written} entries are readable, up to region offset {region_offset:#x} ({end:?})")]
+    #[error(
+        "{chunk}: {found} of {written} entries are readable, up to region offset {region_offset:#x} ({end:?})"
+    )]
     Entries {
         /// The chunk.
         chunk: ChunkId,

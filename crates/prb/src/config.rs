@@ -118,7 +118,12 @@ impl Config {
             let (offset, len) = (range.region_offset(), range.len_bytes());
             let align = self.alignment.bytes();
             if offset % align as u64 != 0 || len % align != 0 || len < HEADER_BYTES + align {
-                return Err(SetupError::Chunk { index, region_offset: offset, len_bytes: len, alignment_bytes: align });
+                return Err(SetupError::Chunk {
+                    index,
+                    region_offset: offset,
+                    len_bytes: len,
+                    alignment_bytes: align,
+                });
             }
             smallest = smallest.min(len);
         }

@@ -15,7 +15,7 @@ pub(crate) const ROWS: usize = 4;
 
 /// One row: how many entries the log has for a txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Row {
+pub(crate) struct Row {
     /// The txg; 0 if the row was never used.
     pub txg: Txg,
     /// Number of entries.
@@ -24,7 +24,7 @@ pub struct Row {
 
 /// Four rows, the row of a txg is `txg % 4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Table(pub(crate) [Row; ROWS]);
+pub(crate) struct Table(pub(crate) [Row; ROWS]);
 
 impl Table {
     fn newest(&self) -> Txg {
@@ -124,7 +124,11 @@ impl Tracker {
         self.check_corridor(txg)?;
         let row = &mut self.live.0[(txg.0 % ROWS as u64) as usize];
         // A row of another txg is at least four txgs old, hence synced: its count is of no more use.
-        if row.txg == txg { row.count += 1 } else { *row = Row { txg, count: 1 } }
+        if row.txg == txg {
+            row.count += 1
+        } else {
+            *row = Row { txg, count: 1 }
+        }
         self.last.gsid = gsid;
         Ok(())
     }
@@ -137,7 +141,13 @@ impl Tracker {
     /// Visits an entry during replay: starts its generation if it is new, compares the counters, counts it.
     ///
     /// Counts of txgs below `first_txg` are not compared: those txgs were synced.
-    pub(crate) fn visit(&mut self, id: EntryId, txg: Txg, counters: &Counters, first_txg: Txg) -> Result<(), VisitError> {
+    pub(crate) fn visit(
+        &mut self,
+        id: EntryId,
+        txg: Txg,
+        counters: &Counters,
+        first_txg: Txg,
+    ) -> Result<(), VisitError> {
         debug_assert!(id > self.last);
         if id.generation > self.last.generation {
             self.start_generation(id.generation);

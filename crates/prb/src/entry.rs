@@ -16,7 +16,7 @@ pub const FORMAT_VERSION: u16 = 1;
 /// The header checksum covers the bytes before it.
 const SUMMED_BYTES: usize = 224;
 /// Largest txg, generation and gsid: room to count on without overflow.
-pub const NUMBER_MAX: u64 = u64::MAX >> 1;
+pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 1;
 const FLAG_ONE_FENCE: u8 = 1;
 
 /// The alignment of entries in a chunk; bodies are zero-padded to it.
@@ -146,7 +146,9 @@ impl EntryHeader {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         let Some(log) = LogGuid::from_bytes(raw.log) else { return Err(NoHeader::Empty) };
         // A flipped kind selects another checksum, which then does not fit.
-        let Some(checksum_kind) = ChecksumKind::from_byte(raw.checksum_kind) else { return Err(NoHeader::Checksum) };
+        let Some(checksum_kind) = ChecksumKind::from_byte(raw.checksum_kind) else {
+            return Err(NoHeader::Checksum);
+        };
         if checksum_kind.of(&bytes[..SUMMED_BYTES]) != raw.header_checksum {
             return Err(NoHeader::Checksum);
         }

@@ -36,8 +36,8 @@ pub use error::{
     WriteError,
 };
 pub use hdl::{
-    Claimed, Entry, GAPS_MAX, HEADER_BYTES_MAX, HEADER_VERSION, Hdl, HdlHeader, HeaderUpdate, OnLoss, Replayed,
-    ReplayingHeader, Written,
+    Claimed, Entry, GAPS_MAX, HEADER_BYTES_MAX, HEADER_VERSION, Hdl, HdlHeader, HeaderUpdate, OnLoss,
+    Replayed, ReplayingHeader, Written,
 };
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
 pub use prb::{Collected, Prb, Wait};

@@ -222,7 +222,11 @@ impl<M: Medium + Sync> Prb<M> {
     }
 
     #[inline]
-    fn slot_with_room(&self, body_bytes: usize, wait: Wait) -> Result<SlotGuard<'_, OpenChunk<M>>, WriteError> {
+    fn slot_with_room(
+        &self,
+        body_bytes: usize,
+        wait: Wait,
+    ) -> Result<SlotGuard<'_, OpenChunk<M>>, WriteError> {
         if body_bytes > self.body_bytes_max {
             return Err(WriteError::TooLarge { body_bytes, max_bytes: self.body_bytes_max });
         }
@@ -231,12 +235,12 @@ impl<M: Medium + Sync> Prb<M> {
             if self.failed.load(Ordering::Relaxed) {
                 return Err(WriteError::Failed);
             }
-            match &*slot {
-                Some(chunk) if chunk.has_room(self.layout, body_bytes) => return Ok(slot),
-                _ if self.replace_chunk(&mut slot) => return Ok(slot),
-                // A writer that waits for a chunk must not keep others from their slots.
-                _ => drop(slot),
+            let has_room = slot.as_ref().is_some_and(|chunk| chunk.has_room(self.layout, body_bytes));
+            if has_room || self.replace_chunk(&mut slot) {
+                return Ok(slot);
             }
+            // A writer that waits for a chunk must not keep others from their slots.
+            drop(slot);
             self.wait_for_chunk(wait)?;
         }
     }

@@ -146,7 +146,9 @@ impl<T> CommitSlots<T> {
     fn wait_for_slot(&self) -> u32 {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let _head = lock(&self.head);
-        self.spin_for_slot().or_else(|| self.sleep_until_release()).unwrap_or_else(|| self.wait_for_hand_off())
+        self.spin_for_slot()
+            .or_else(|| self.sleep_until_release())
+            .unwrap_or_else(|| self.wait_for_hand_off())
     }
 
     fn spin_for_slot(&self) -> Option<u32> {

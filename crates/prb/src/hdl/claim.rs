@@ -71,9 +71,12 @@ impl Start {
     fn new(header: &HdlHeader, pool_first_txg: Txg) -> Option<Self> {
         match header {
             HdlHeader::NoZil => None,
-            HdlHeader::Logging { log } => {
-                Some(Self { log: *log, first_txg: pool_first_txg, checkpoint: Tracker::default(), seal: None })
-            }
+            HdlHeader::Logging { log } => Some(Self {
+                log: *log,
+                first_txg: pool_first_txg,
+                checkpoint: Tracker::default(),
+                seal: None,
+            }),
             HdlHeader::Replaying(header) => Some(Self {
                 log: header.log,
                 first_txg: header.first_txg,

@@ -194,7 +194,8 @@ impl ReplayingHeader {
         let checkpoint = Tracker { last, live: input.table()?, last_table: input.table()? };
         let id_offset = input.offset;
         let id = input.entry_id()?;
-        let counters = Counters { newest: Txg(input.u64()?), counts: [input.u64()?, input.u64()?, input.u64()?] };
+        let counters =
+            Counters { newest: Txg(input.u64()?), counts: [input.u64()?, input.u64()?, input.u64()?] };
         let last_generation = input.u64()?;
         let in_order = id.generation.0 == last_generation.wrapping_add(1) && last_generation <= NUMBER_MAX;
         if !in_order || last.generation.0 > last_generation || last.gsid.0 > NUMBER_MAX {
@@ -206,7 +207,8 @@ impl ReplayingHeader {
         if count > GAPS_MAX as u64 {
             return Err(HeaderError::Field { offset: gaps_offset });
         }
-        let gaps = (0..count).map(|_| Ok((input.u64()?, input.u64()?))).collect::<Result<Vec<_>, HeaderError>>()?;
+        let gaps =
+            (0..count).map(|_| Ok((input.u64()?, input.u64()?))).collect::<Result<Vec<_>, HeaderError>>()?;
         if gaps.iter().any(|&(first, count)| first.checked_add(count).is_none()) {
             return Err(HeaderError::Field { offset: gaps_offset });
         }

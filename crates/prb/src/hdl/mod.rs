@@ -149,7 +149,9 @@ impl<M: Medium + Sync> Hdl<M> {
     /// until the PRB is closed.
     /// Source: zil-pmem thesis, 5.13.1 (`prb_teardown_hdl`).
     pub fn teardown(mut self, abandon: Option<Txg>) {
-        self.detach(abandon.unwrap_or(Txg(u64::MAX)));
+        if let Some(sync_txg) = abandon {
+            self.become_nozil(sync_txg);
+        }
     }
 
     /// The log's GUID; `None` in state nozil.
@@ -187,9 +189,12 @@ impl<M: Medium + Sync> Hdl<M> {
             lists.roster.guids.remove(&log);
         }
     }
+}
 
-    fn detach(&mut self, sync_txg: Txg) {
-        self.become_nozil(sync_txg);
+impl<M: Medium + Sync> Drop for Hdl<M> {
+    /// As [`Hdl::teardown`] that abandons nothing.
+    fn drop(&mut self) {
+        self.become_nozil(Txg(u64::MAX));
         lock(&self.prb.lists).roster.hdls -= 1;
     }
 }

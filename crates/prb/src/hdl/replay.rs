@@ -35,10 +35,11 @@ impl<M: Medium + Sync> Session<M> {
 }
 
 impl<M> Session<M> {
-    /// The chunks that this log holds back, once per entry: an `Arc` each.
+    /// The chunks that this log holds back.
     pub(super) fn into_held_chunks(self) -> Vec<Arc<Chunk<M>>> {
         let mut chunks: Vec<_> = self.sequence.into_nodes().map(|node| node.chunk).collect();
-        chunks.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        chunks.sort_unstable_by_key(|chunk| chunk.id);
+        chunks.dedup_by_key(|chunk| chunk.id);
         chunks
     }
 }

@@ -25,12 +25,22 @@ pub(crate) struct Sequence<N> {
     pub(crate) reappeared: usize,
 }
 
+impl<N> Sequence<N> {
+    pub(crate) fn into_nodes(self) -> impl Iterator<Item = N> {
+        self.nodes.into_iter()
+    }
+}
+
 impl<N: ReplayNode> Sequence<N> {
     /// Sorts the entries that are not obsolete; with a seal, only those that were claimed.
     ///
     /// # Errors
     /// [`LogError::Duplicate`].
-    pub(crate) fn new(nodes: impl IntoIterator<Item = N>, first_txg: Txg, seal: Option<&Seal>) -> Result<Self, LogError> {
+    pub(crate) fn new(
+        nodes: impl IntoIterator<Item = N>,
+        first_txg: Txg,
+        seal: Option<&Seal>,
+    ) -> Result<Self, LogError> {
         let mut nodes: Vec<N> = nodes.into_iter().filter(|node| node.header().txg >= first_txg).collect();
         let found = nodes.len();
         if let Some(seal) = seal {
@@ -104,7 +114,8 @@ pub(crate) fn check_seal(seal: &Seal, state: &Tracker, first_txg: Txg) -> Result
 /// `None` if the last generation has too many gaps.
 pub(crate) fn make_seal<N: ReplayNode>(sequence: &Sequence<N>, state: &Tracker) -> Option<Seal> {
     let last = state.last;
-    let of_last = sequence.nodes.iter().map(|node| node.header().id).filter(|id| id.generation == last.generation);
+    let of_last =
+        sequence.nodes.iter().map(|node| node.header().id).filter(|id| id.generation == last.generation);
     let mut gaps = Vec::new();
     let mut expected = 1;
     for id in of_last {

@@ -143,7 +143,12 @@ impl<M: Medium + Sync> Hdl<M> {
     ///
     /// # Errors
     /// As [`Hdl::write_entry`].
-    pub fn write_dependent_entry(&mut self, txg: Txg, body: &[u8], wait: Wait) -> Result<Written, WriteError> {
+    pub fn write_dependent_entry(
+        &mut self,
+        txg: Txg,
+        body: &[u8],
+        wait: Wait,
+    ) -> Result<Written, WriteError> {
         self.start_generation()?;
         self.write_entry(txg, body, wait)
     }

@@ -1,0 +1,116 @@
+//! A recorded part of a region, for code written against [`Medium`].
+
+use std::io;
+use std::ops::Range;
+
+use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
+
+use crate::fault::{Fault, Faults};
+use crate::recorder::Recorder;
+
+/// An exclusively owned range of a [`Recorder`]'s region.
+///
+/// Persistence: copies and fences are recorded, and reads see all copies; what a crash leaves is for
+/// [`explore`](crate::explore()) to say. Dropping the range gives its bytes back.
+#[derive(Debug)]
+pub struct RecordingRange {
+    recorder: Recorder,
+    /// Region offsets.
+    range: Range<usize>,
+    faults: Faults,
+}
+
+impl RecordingRange {
+    pub(crate) fn new(recorder: Recorder, range: Range<usize>) -> Self {
+        Self { recorder, range, faults: Faults::default() }
+    }
+
+    /// The recorder.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Adds a fault; faults of different kinds add up.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.inject(fault);
+    }
+
+    /// Forgets all faults of this range.
+    pub fn clear_faults(&mut self) {
+        self.faults = Faults::default();
+    }
+
+    /// Divides the range at `offset`; faults go with their bytes, and a failing fence with the first part.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 64 within the range.
+    #[must_use]
+    pub fn split(mut self, offset: usize) -> (Self, Self) {
+        assert!(offset.is_multiple_of(LINE_BYTES) && offset <= self.len_bytes(), "cannot split at {offset}");
+        let middle = self.range.start + offset;
+        let upper_range = middle..self.range.end;
+        let mut recording = self.recorder.lock();
+        recording.give_back(&self.range);
+        self.range.end = middle;
+        recording.lend(self.range.clone());
+        recording.lend(upper_range.clone());
+        drop(recording);
+        let faults = self.faults.split_off(offset);
+        let upper = Self { recorder: self.recorder.clone(), range: upper_range, faults };
+        (self, upper)
+    }
+}
+
+impl Drop for RecordingRange {
+    fn drop(&mut self) {
+        self.recorder.lock().give_back(&self.range);
+    }
+}
+
+impl Medium for RecordingRange {
+    fn len_bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    fn region_offset(&self) -> u64 {
+        self.range.start as u64
+    }
+
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        let whole = offset.is_multiple_of(LINE_BYTES) && extent_bytes.is_multiple_of(LINE_BYTES);
+        assert!(whole, "a copy consists of whole lines: {extent_bytes} bytes at {offset}");
+        assert!(src.len() <= extent_bytes, "{} bytes do not fit into {extent_bytes}", src.len());
+        let end = offset.checked_add(extent_bytes).filter(|&end| end <= self.len_bytes());
+        let Some(end) = end else { panic!("{extent_bytes} bytes at {offset} leave the range") };
+        src.chunks(LINE_BYTES).for_each(|block| summer.update(block));
+        self.faults.overwrite(&(offset..end));
+        let start = self.range.start;
+        self.recorder.lock().copy(start + offset, src, start + end);
+    }
+
+    fn fence(&mut self) -> Result<(), PersistError> {
+        let mut recording = self.recorder.lock();
+        if recording.refuses_fences || self.faults.fence_fails() {
+            recording.refuses_fences = true;
+            let (start, end) = (self.range.start as u64, self.range.end as u64);
+            // EIO, which has no stable `ErrorKind`.
+            return Err(PersistError { start, end, source: io::Error::from_raw_os_error(5) });
+        }
+        recording.fence();
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        let region_offset = |offset: usize| (self.range.start as u64).saturating_add(offset as u64);
+        let end = offset.checked_add(dst.len()).filter(|&end| end <= self.len_bytes());
+        let Some(end) = end else {
+            let first = offset.max(self.len_bytes());
+            return Err(ReadError { region_offset: region_offset(first), kind: ReadErrorKind::OutOfRange });
+        };
+        if let Some(first) = self.faults.first_unreadable(&(offset..end)).filter(|_| !dst.is_empty()) {
+            return Err(ReadError { region_offset: region_offset(first), kind: ReadErrorKind::Poison });
+        }
+        dst.copy_from_slice(&self.recorder.lock().image[self.range.start + offset..self.range.start + end]);
+        Ok(())
+    }
+}
