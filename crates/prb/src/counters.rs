@@ -125,7 +125,7 @@ impl Tracker {
         let row = &mut self.live.0[(txg.0 % ROWS as u64) as usize];
         // A row of another txg is at least four txgs old, hence synced: its count is of no more use.
         if row.txg == txg {
-            row.count += 1
+            row.count += 1;
         } else {
             *row = Row { txg, count: 1 }
         }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn counters_follow_the_worked_example() {
         let mut tracker = Tracker::default();
-        let mut write = |tracker: &mut Tracker, generation, txgs: &[u64]| {
+        let write = |tracker: &mut Tracker, generation, txgs: &[u64]| {
             tracker.start_generation(Generation(generation));
             let counters = tracker.counters();
             for (i, &txg) in txgs.iter().enumerate() {

@@ -153,7 +153,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
     fn body_is_whole(&self, entry: &Located) -> Result<bool, End> {
         let mut body = vec![0; entry.header.body_len_bytes as usize];
         match read_body(self.medium, entry, &mut body) {
-            Ok(()) | Err(BodyError::Padding { .. }) => Ok(true),
+            Ok(()) => Ok(true),
             Err(BodyError::Poison(error)) => Err(End::Poison(error)),
             Err(_) => Ok(false),
         }
@@ -203,6 +203,10 @@ pub fn read_body<M: Medium>(medium: &M, entry: &Located, buffer: &mut [u8]) -> R
     let region_offset = region_offset + HEADER_BYTES as u64;
     if kind.of(body) != entry.header.body_checksum {
         return Err(BodyError::Checksum { region_offset });
+    }
+    if entry.header.insertion == Insertion::OneFence {
+        // A crash may have left this entry whole and its padding not: that says nothing about the body.
+        return Ok(());
     }
     let mut padding = [0; 256];
     let padding = &mut padding[..entry.padded_body() - body.len()];

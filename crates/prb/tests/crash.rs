@@ -1,0 +1,364 @@
+//! Every state that a crash can leave, judged: what was acknowledged is there, what was in flight is there
+//! whole or not at all, and nothing else is.
+//!
+//! A scenario runs once on recorded PM. Before each step it marks the trace and notes what an import must find
+//! from then on; `pm-model` enumerates the crash images at every point, and each is imported and compared.
+//! Removing a fence or a flush from the trace must make the same judgement fail.
+
+mod support;
+
+use std::ops::ControlFlow;
+
+use fastness_pm_model::{
+    Budget, Config as Model, CrashPoints, FlushKind, Machine, Persistence, Summary, Trace,
+};
+use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
+use fastness_prb::*;
+use support::*;
+
+const CHUNK: usize = 1280;
+
+/// What an import must find after a crash.
+#[derive(Debug, Clone, Default)]
+struct Expectation {
+    header: HdlHeader,
+    first_txg: u64,
+    /// Acknowledged and not obsolete, in replay order.
+    records: Vec<Record>,
+    /// Being written.
+    in_flight: Option<Record>,
+}
+
+/// A log on recorded PM, and the history of what it owes its owner.
+struct Scenario {
+    recorder: Recorder,
+    prb: std::sync::Arc<Prb<RecordingRange>>,
+    hdl: Hdl<RecordingRange>,
+    now: Expectation,
+    history: Vec<Expectation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Variant {
+    checksum: ChecksumKind,
+    insertion: Insertion,
+    style: RecordStyle,
+    /// Bytes of one store; pieces of one store are not ordered.
+    store_bytes: usize,
+    persistence: Persistence,
+}
+
+const NT: Variant = Variant {
+    checksum: ChecksumKind::Crc32c,
+    insertion: Insertion::TwoFences,
+    style: RecordStyle::NonTemporal,
+    store_bytes: 64,
+    persistence: Persistence::Adr,
+};
+
+impl Scenario {
+    /// A formatted PRB with a log whose header is durable. What is recorded begins behind that.
+    fn new(variant: Variant, chunk_count: usize, initial: u8) -> Self {
+        let image = vec![initial; CHUNK * chunk_count];
+        let recorder = Recorder::with_store_bytes(image, variant.style, variant.store_bytes);
+        let Variant { checksum, insertion, .. } = variant;
+        let config = Config { checksum, insertion, verify_collected: false, ..config(3) };
+        let prb = Prb::format(config, chunks(&recorder, CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+        let header = durable_log(&mut hdl);
+        let now = Expectation { header, first_txg: 1, ..Expectation::default() };
+        let mut scenario = Self { recorder, prb, hdl, now, history: Vec::new() };
+        scenario.mark();
+        scenario
+    }
+
+    fn mark(&mut self) {
+        self.recorder.mark(self.history.len() as u64);
+        self.history.push(self.now.clone());
+    }
+
+    fn write(&mut self, txg: u64, len: usize) {
+        // Zeroes in the middle: long bodies tear at both ends, and the images can still be enumerated.
+        let salt = self.history.len() * 31;
+        let byte = |i| if i < 12 || i + 12 >= len { (salt + i) as u8 | 1 } else { 0 };
+        let body: Vec<u8> = (0..len).map(byte).collect();
+        self.now.in_flight = Some((txg, body.clone()));
+        self.mark();
+        self.hdl.write_dependent_entry(Txg(txg), &body, Wait::Fail).unwrap();
+        self.now.in_flight = None;
+        self.now.records.push((txg, body));
+        self.mark();
+    }
+
+    /// The pool has synced `txg`: its entries are obsolete before the log hears of it.
+    fn collect(&mut self, txg: u64) -> usize {
+        self.now.first_txg = txg + 1;
+        self.now.records.retain(|(of, _)| *of > txg);
+        self.mark();
+        let collected = self.prb.collect(Txg(txg)).unwrap();
+        self.mark();
+        collected.chunks
+    }
+
+    fn finish(self) -> (Trace, Vec<Expectation>) {
+        (self.recorder.trace(), self.history)
+    }
+}
+
+/// Explores the crash images behind the set-up; returns the first that an import gets wrong.
+fn first_violation(trace: &Trace, history: &[Expectation], variant: Variant) -> (Option<String>, Summary) {
+    let model = Model { persistence: variant.persistence, ..Model::default() };
+    let budget = Budget { exhaustive_limit: 1 << 20, samples: 4096, seed: 7 };
+    let mut violation = None;
+    let mut visit = |point: fastness_pm_model::CrashPoint<'_>| {
+        let Some(mark) = point.last_mark else { return ControlFlow::Continue(()) };
+        let expected = &history[mark as usize];
+        let found = import(point.image, CHUNK, &expected.header, expected.first_txg);
+        let right = match &found {
+            Ok(found) => {
+                let (acknowledged, rest) = found.split_at(expected.records.len().min(found.len()));
+                acknowledged == expected.records
+                    && (rest.is_empty()
+                        || expected.in_flight.as_ref().is_some_and(|record| rest == [record.clone()]))
+            }
+            Err(_) => false,
+        };
+        if right {
+            return ControlFlow::Continue(());
+        }
+        violation =
+            Some(format!("operation {}, mark {mark}: {found:?}, expected {expected:?}", point.op_index));
+        ControlFlow::Break(())
+    };
+    let summary = CrashPoints::new(trace, model, budget).explore(&mut visit).unwrap();
+    (violation, summary)
+}
+
+fn assert_crash_safe(scenario: Scenario, variant: Variant) -> Summary {
+    let (trace, history) = scenario.finish();
+    let (violation, summary) = first_violation(&trace, &history, variant);
+    assert_eq!(violation, None, "{variant:?}");
+    assert!(summary.images > 100, "{summary:?}: the scenario explores next to nothing");
+    summary
+}
+
+/// Inserts entries, changes chunks, collects, and inserts over what was there before.
+fn insert_and_collect(variant: Variant) -> Scenario {
+    let mut scenario = Scenario::new(variant, 2, 0);
+    scenario.write(1, 24);
+    scenario.write(1, 8);
+    scenario.write(1, 300);
+    scenario.write(2, 70); // does not fit behind the others: the first chunk change
+    scenario.write(2, 300);
+    assert_eq!(scenario.collect(1), 1);
+    scenario.write(3, 24); // fills its chunk to the last byte: no follow header
+    scenario.write(3, 9); // over stale entries
+    scenario.write(4, 24);
+    assert_eq!(scenario.collect(3), 1);
+    scenario.write(4, 24);
+    scenario
+}
+
+fn variants() -> Vec<Variant> {
+    let two = Insertion::TwoFences;
+    let strong = ChecksumKind::Xxh3;
+    let flush = |kind| Variant { style: RecordStyle::StoreFlush(kind), ..NT };
+    let eadr =
+        Variant { style: RecordStyle::PlainEadr, persistence: Persistence::Eadr, store_bytes: 8, ..NT };
+    vec![
+        NT,
+        Variant { store_bytes: 8, ..NT },
+        Variant { checksum: ChecksumKind::Fletcher4, insertion: two, store_bytes: 8, ..NT },
+        Variant { checksum: strong, ..NT },
+        Variant { checksum: strong, insertion: Insertion::OneFence, ..NT },
+        Variant { checksum: strong, insertion: Insertion::OneFence, store_bytes: 8, ..NT },
+        flush(FlushKind::Clwb),
+        flush(FlushKind::Clflushopt),
+        flush(FlushKind::Clflush),
+        eadr,
+        Variant { checksum: strong, insertion: Insertion::OneFence, ..eadr },
+        // NT stores on an eADR platform stay weak until a fence.
+        Variant { persistence: Persistence::Eadr, ..NT },
+    ]
+}
+
+#[test]
+fn insertion_chunk_change_and_collection_survive_every_crash() {
+    for variant in variants() {
+        let summary = assert_crash_safe(insert_and_collect(variant), variant);
+        assert_eq!(summary.sampled_points, 0, "{variant:?}: {summary:?}");
+    }
+}
+
+/// Chunks that held anything at all before they were formatted.
+#[test]
+fn old_contents_of_a_chunk_do_not_matter() {
+    for initial in [0xff, 0x01] {
+        let mut scenario = Scenario::new(NT, 2, initial);
+        scenario.write(1, 24);
+        scenario.write(1, 100);
+        assert_crash_safe(scenario, NT);
+    }
+}
+
+/// The insertion's fences: without either, some crash image is recovered wrongly.
+#[test]
+fn every_fence_of_an_insertion_is_necessary() {
+    for variant in variants() {
+        if variant.persistence == Persistence::Eadr && variant.style == RecordStyle::PlainEadr {
+            continue; // Stores persist in program order there: fences order nothing more.
+        }
+        let mut scenario = Scenario::new(variant, 2, 0);
+        let start = scenario.recorder.op_count();
+        scenario.write(1, 24);
+        // An entry over stale ones, so that the follow header matters too.
+        scenario.write(1, 24);
+        let (trace, history) = scenario.finish();
+        let fences: Vec<_> = trace.fences().into_iter().filter(|&fence| fence > start).collect();
+        assert_eq!(fences.len(), if variant.insertion == Insertion::TwoFences { 4 } else { 2 });
+        for fence in fences {
+            let (violation, _) = first_violation(&trace.without_op(fence), &history, variant);
+            if flushes_in_order(variant) {
+                continue; // `clflush` is ordered with the stores behind it; a fence is not what it needs.
+            }
+            assert!(violation.is_some(), "{variant:?}: nobody misses the fence at {fence}");
+        }
+    }
+}
+
+fn flushes_in_order(variant: Variant) -> bool {
+    variant.style == RecordStyle::StoreFlush(FlushKind::Clflush)
+}
+
+/// With cached stores, every flush of a line that the insertion changes is necessary.
+#[test]
+fn every_flush_of_an_insertion_is_necessary() {
+    let variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), ..NT };
+    let mut scenario = Scenario::new(variant, 2, 0);
+    let start = scenario.recorder.op_count();
+    scenario.write(1, 130);
+    let (trace, history) = scenario.finish();
+    let mut necessary = 0;
+    for flush in trace.flushes().into_iter().filter(|&flush| flush > start) {
+        let fastness_pm_model::Op::Store { data, .. } = &trace.ops[flush - 1] else {
+            panic!("a flush follows its store")
+        };
+        let (violation, _) = first_violation(&trace.without_op(flush), &history, variant);
+        assert_eq!(violation.is_some(), data.iter().any(|&byte| byte != 0), "flush at {flush}");
+        necessary += usize::from(violation.is_some());
+    }
+    assert_eq!(necessary, 3 + 3, "three lines of the body, three of the header");
+}
+
+/// The fence of a collection is for the next writer, who may be another thread: its own fences would not cover
+/// the collector's stores. So the chunk must have nothing pending when it is free again.
+#[test]
+fn a_chunk_is_durably_empty_before_it_is_free() {
+    // Lines with stores that may be lost, if the thread stops here and another goes on.
+    let pending_after = |trace: &Trace, ops: usize| {
+        let mut machine = Machine::new(trace.initial.clone(), Model::default());
+        trace.ops[..ops].iter().for_each(|op| machine.apply(op).unwrap());
+        machine.pending_lines()
+    };
+    let mut scenario = Scenario::new(NT, 2, 0xff);
+    let formatted = scenario.recorder.op_count();
+    scenario.write(1, 24);
+    scenario.write(2, 720); // another chunk
+    let before = scenario.recorder.op_count();
+    assert_eq!(scenario.collect(1), 1);
+    let trace = scenario.recorder.trace();
+    assert_eq!(pending_after(&trace, trace.ops.len()), 0);
+    let of_the_emptier = |&fence: &usize| fence < formatted || fence > before;
+    let fences: Vec<_> = trace.fences().into_iter().filter(of_the_emptier).collect();
+    assert_eq!(fences.len(), 2 + 1, "one fence for each chunk that was emptied");
+    for fence in fences {
+        assert!(pending_after(&trace, fence) > 0, "the fence at {fence} is not needed");
+        assert_eq!(pending_after(&trace, fence + 1), 0);
+    }
+}
+
+/// Crashes during claim, replay and the collection after it: import again, from whatever is there then.
+///
+/// The owner persists each header update together with what it belongs to, so the header of a crash is the
+/// last one that it was given.
+#[test]
+fn claim_and_replay_survive_every_crash() {
+    for insertion in [Insertion::TwoFences, Insertion::OneFence] {
+        let variant = Variant { checksum: ChecksumKind::Xxh3, insertion, ..NT };
+        let mut first = Scenario::new(variant, 4, 0);
+        for (txg, len) in [(1, 24), (2, 100), (2, 300), (3, 9), (3, 400), (4, 24)] {
+            first.write(txg, len);
+        }
+        // The crash: txg 1 has synced. Entries of txg 1 are in the same chunk as others.
+        let (header, image) = (first.now.header.clone(), first.recorder.image());
+        let records: Vec<Record> = first.now.records.iter().filter(|(txg, _)| *txg > 1).cloned().collect();
+
+        let recorder = Recorder::with_store_bytes(image, variant.style, variant.store_bytes);
+        let prb = Prb::open(config(5), chunks(&recorder, CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&header).unwrap();
+        let now = Expectation { header, first_txg: 2, records, in_flight: None };
+        let mut scenario =
+            Scenario { recorder, hdl: prb.setup_hdl(&HdlHeader::NoZil).unwrap(), prb, now, history: vec![] };
+        scenario.mark();
+        let claimed = hdl.claim(Txg(2), OnLoss::Fail).unwrap();
+        assert_eq!(claimed.entries, 5);
+        scenario.prb.finish_claiming().unwrap();
+        scenario.now.header = claimed.update.unwrap().into_header();
+        scenario.mark();
+        // A second log is written while the first waits for its replay: free chunks are used.
+        assert_eq!(scenario.prb.collect(Txg(2)).unwrap().chunks, 1);
+        scenario.mark();
+        let other = durable_log(&mut scenario.hdl);
+        scenario.hdl.write_entry(Txg(5), &[0xaa; 40], Wait::Fail).unwrap();
+        scenario.mark();
+        hdl.replay(|entry, update| {
+            assert_eq!(body_of(&entry).unwrap(), scenario.now.records.remove(0).1);
+            scenario.now.header = update.into_header();
+            scenario.mark();
+            Ok::<_, ()>(())
+        })
+        .unwrap();
+        scenario.now.header = hdl.replay_done(Txg(7)).unwrap().into_header();
+        assert_eq!(scenario.prb.collect(Txg(6)).unwrap().chunks, 0, "held until the header is durable");
+        scenario.mark();
+        let collected = scenario.prb.collect(Txg(7)).unwrap().chunks;
+        assert_eq!(collected, 3);
+        scenario.mark();
+        let image = scenario.recorder.image();
+        assert_eq!(import(&image, CHUNK, &other, 5).unwrap(), [(5, vec![0xaa; 40])]);
+        assert_crash_safe(scenario, variant);
+    }
+}
+
+/// An import crashes again and again, each time at another entry; every import starts from the image and the
+/// header that the one before left.
+#[test]
+fn replay_resumes_over_many_crashes() {
+    let mut first = Scenario::new(NT, 4, 0);
+    for i in 0..10 {
+        first.write(2 + i / 4, 20);
+    }
+    let mut header = first.now.header.clone();
+    let image = first.recorder.image();
+    let mut replayed = Vec::new();
+    for _crash in 0..=10 {
+        let recorder = Recorder::new(image.clone(), RecordStyle::NonTemporal);
+        let prb = Prb::open(config(5), chunks(&recorder, CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&header).unwrap();
+        let claimed = hdl.claim(Txg(2), OnLoss::Fail).unwrap();
+        assert_eq!(claimed.entries, 10 - replayed.len());
+        header = claimed.update.unwrap().into_header();
+        let mut budget = 1;
+        let result = hdl.replay(|entry, update| {
+            if budget == 0 {
+                return Err("crash");
+            }
+            budget -= 1;
+            replayed.push((entry.txg().0, body_of(&entry).unwrap()));
+            header = HdlHeader::decode(&update.header().encode()).unwrap();
+            Ok(())
+        });
+        assert_eq!(result.is_ok(), replayed.len() == 10);
+    }
+    assert_eq!(replayed, first.now.records);
+}

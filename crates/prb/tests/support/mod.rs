@@ -1,0 +1,92 @@
+//! What the tests of the PM log share: a PRB on recorded PM, and an import that says what it recovered.
+
+#![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
+use fastness_prb::*;
+
+/// Random numbers that are the same in every run.
+#[derive(Debug)]
+pub struct SeededEntropy(AtomicU64);
+
+impl SeededEntropy {
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(seed)))
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn next_u64(&self) -> u64 {
+        // splitmix64
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+pub fn config(seed: u64) -> Config {
+    Config {
+        ncommitters: 1,
+        alignment: Alignment::Line,
+        entropy: SeededEntropy::new(seed),
+        ..Config::default()
+    }
+}
+
+/// The chunks of a recorded region, all of `chunk_bytes`.
+pub fn chunks(recorder: &Recorder, chunk_bytes: usize) -> Vec<RecordingRange> {
+    let len = recorder.image().len();
+    (0..len / chunk_bytes).map(|i| recorder.range(i * chunk_bytes, chunk_bytes)).collect()
+}
+
+pub fn recorder(chunk_bytes: usize, count: usize) -> Recorder {
+    Recorder::new(vec![0; chunk_bytes * count], RecordStyle::NonTemporal)
+}
+
+/// An entry as its owner sees it.
+pub type Record = (u64, Vec<u8>);
+
+pub fn body_of<M: fastness_pmem::Medium + Sync>(entry: &Entry<'_, M>) -> Result<Vec<u8>, BodyError> {
+    let mut body = vec![0; entry.body_len_bytes()];
+    entry.read_body(&mut body)?;
+    Ok(body)
+}
+
+/// Everything that can go wrong in an import.
+#[derive(Debug)]
+#[allow(dead_code)] // Printed by assertions.
+pub enum ImportError {
+    Claim(ClaimError),
+    Replay(ReplayError<BodyError>),
+}
+
+/// Imports an image after a crash: one log, claimed with `first_txg`, replayed to the end.
+pub fn import(
+    image: &[u8],
+    chunk_bytes: usize,
+    header: &HdlHeader,
+    first_txg: u64,
+) -> Result<Vec<Record>, ImportError> {
+    let recorder = Recorder::new(image.to_vec(), RecordStyle::NonTemporal);
+    let prb = Prb::open(config(99), chunks(&recorder, chunk_bytes)).expect("the geometry is right");
+    let mut hdl = prb.setup_hdl(header).expect("one log");
+    hdl.claim(Txg(first_txg), OnLoss::Fail).map_err(ImportError::Claim)?;
+    prb.finish_claiming().expect("the only log is claimed");
+    let mut records = Vec::new();
+    hdl.replay(|entry, _update| {
+        records.push((entry.txg().0, body_of(&entry)?));
+        Ok(())
+    })
+    .map_err(ImportError::Replay)?;
+    Ok(records)
+}
+
+pub fn durable_log<M: fastness_pmem::Medium + Sync>(hdl: &mut Hdl<M>) -> HdlHeader {
+    let update = hdl.create_log().expect("nozil").expect("a new log");
+    hdl.header_synced().expect("logging");
+    update.into_header()
+}
