@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod heap;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

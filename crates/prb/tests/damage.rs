@@ -1,0 +1,261 @@
+//! Damaged media: nothing is forged, nothing panics, and what is lost is what `docs/format.md` says.
+
+mod support;
+
+use std::sync::Arc;
+
+use fastness_prb::*;
+use support::heap::{Heap, HeapRange};
+use support::*;
+
+const CHUNK: usize = 2048;
+
+struct Written {
+    heap: Heap,
+    header: HdlHeader,
+    /// Region offset of each entry, and its body.
+    entries: Vec<(usize, Vec<u8>)>,
+}
+
+fn write_log(config: &Config, bodies: &[usize], chunk_count: usize) -> Written {
+    let heap = Heap::new(vec![0; CHUNK * chunk_count]);
+    let prb = Prb::format(config.clone(), heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    let header = durable_log(&mut hdl);
+    let mut entries = Vec::new();
+    for (i, &len) in bodies.iter().enumerate() {
+        let body: Vec<u8> = (0..len).map(|k| (i * 50 + k) as u8).collect();
+        hdl.write_dependent_entry(Txg(1), &body, Wait::Fail).unwrap();
+        entries.push(body);
+    }
+    let mut found = Vec::new();
+    for chunk in heap.chunks(CHUNK) {
+        let start = fastness_pmem::Medium::region_offset(&chunk) as usize;
+        found.extend(Traversal::new(&chunk).map(|entry| (entry.header.id, start + entry.offset)));
+    }
+    found.sort_unstable();
+    let entries = found.into_iter().map(|(_, offset)| offset).zip(entries).collect();
+    Written { heap, header, entries }
+}
+
+struct Import {
+    prb: Arc<Prb<HeapRange>>,
+    hdl: Hdl<HeapRange>,
+}
+
+fn open(written: &Written) -> Import {
+    let prb = Prb::open(config(9), written.heap.chunks(CHUNK)).unwrap();
+    let hdl = prb.setup_hdl(&written.header).unwrap();
+    Import { prb, hdl }
+}
+
+fn replay(hdl: &mut Hdl<HeapRange>) -> (Vec<Vec<u8>>, Result<Replayed, ReplayError<BodyError>>) {
+    let mut bodies = Vec::new();
+    let result = hdl.replay(|entry, _| {
+        let mut body = vec![0; entry.body_len_bytes()];
+        match entry.read_body(&mut body) {
+            // A whole body with damaged padding is usable.
+            Ok(()) | Err(BodyError::Padding { .. }) => bodies.push(body),
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    });
+    (bodies, result)
+}
+
+/// Flips each bit of a chunk in turn. What may be lost is decided by where the bit is.
+#[test]
+fn every_flipped_bit_loses_what_the_format_says_and_no_more() {
+    let lens = [20, 0, 70, 33];
+    for checksum in ChecksumKind::ALL {
+        for insertion in [Insertion::TwoFences, Insertion::OneFence] {
+            let config = Config { checksum, insertion, ..config(2) };
+            if insertion == Insertion::OneFence && !checksum.is_strong() {
+                continue;
+            }
+            let written = write_log(&config, &lens, 1);
+            let bodies: Vec<_> = written.entries.iter().map(|(_, body)| body.clone()).collect();
+            for bit in 0..CHUNK * 8 {
+                written.heap.flip(bit);
+                let survivors = survivors(&written, insertion, bit / 8);
+                let mut import = open(&written);
+                let claimed = import.hdl.claim(Txg(1), OnLoss::DropTail).unwrap();
+                let (found, result) = replay(&mut import.hdl);
+                assert!(result.is_ok(), "what claim kept can be replayed");
+                assert_eq!(found, bodies[..survivors], "{checksum:?} {insertion:?} byte {}", bit / 8);
+                assert_eq!(claimed.entries, survivors);
+                written.heap.flip(bit);
+            }
+        }
+    }
+}
+
+/// How many of the entries (each in a generation of its own) survive damage to this byte.
+fn survivors(written: &Written, insertion: Insertion, byte: usize) -> usize {
+    let hit = |&(offset, ref body): &(usize, Vec<u8>)| {
+        // Padding is not checked for one-fence entries and does not cost the body in any case.
+        let _ = insertion;
+        (offset..offset + HEADER_BYTES + body.len()).contains(&byte)
+    };
+    // A damaged header hides the rest of its chunk; a damaged body is dropped with all that depends on it.
+    written.entries.iter().position(hit).unwrap_or(written.entries.len())
+}
+
+#[test]
+fn strict_claim_reports_the_damage_with_its_place() {
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let (second, _) = written.entries[1];
+    // In a body.
+    written.heap.flip((second + HEADER_BYTES) * 8);
+    let mut import = open(&written);
+    let error = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
+    let at = (second + HEADER_BYTES) as u64;
+    assert_eq!(error, ClaimError::Body { id: EntryId::new(2, 1), source: BodyError::Checksum { region_offset: at } });
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    // Cured, the same log can be claimed again.
+    written.heap.flip((second + HEADER_BYTES) * 8);
+    assert_eq!(import.hdl.claim(Txg(1), OnLoss::Fail).unwrap().entries, 3);
+}
+
+#[test]
+fn a_hole_in_the_middle_names_the_witness() {
+    // Entries of 1000 bytes: one to a chunk.
+    let written = write_log(&config(2), &[1000; 4], 4);
+    let (second, _) = written.entries[1];
+    written.heap.fill(second..second + HEADER_BYTES, 0);
+    let mut import = open(&written);
+    let error = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
+    let mismatch = CounterMismatch { txg: Txg(1), expected: 2, found: 1 };
+    let witness = Witness::Entry(EntryId::new(3, 1));
+    assert_eq!(error, ClaimError::Log(LogError::MissingEntries { witness, mismatch }));
+    let claimed = import.hdl.claim(Txg(1), OnLoss::DropTail).unwrap();
+    assert_eq!((claimed.entries, claimed.dropped, claimed.loss), (1, 2, Some(error)));
+    let (found, result) = replay(&mut import.hdl);
+    assert_eq!((found.len(), result.unwrap().entries), (1, 1));
+}
+
+#[test]
+fn poison_is_reported_and_hides_what_lies_behind_it() {
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let (second, _) = written.entries[1];
+    written.heap.poison(second + 64..second + 128);
+    let mut import = open(&written);
+    let ends = import.prb.chunk_ends();
+    assert_eq!((ends[0].entries, ends[0].region_offset), (1, second as u64));
+    assert!(ends[0].end.is_damage());
+    // The tail is gone and nothing counts it: claim cannot know. That is why the ends are reported.
+    assert_eq!(import.hdl.claim(Txg(1), OnLoss::Fail).unwrap().entries, 1);
+
+    // Poison in a body.
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let (second, _) = written.entries[1];
+    written.heap.poison(second + HEADER_BYTES..second + HEADER_BYTES + 1);
+    let error = open(&written).hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
+    assert!(matches!(error, ClaimError::Body { source: BodyError::Poison(at), .. }
+        if at.region_offset == (second + HEADER_BYTES) as u64));
+}
+
+/// Damage between claim and replay (online corruption, thesis 5.7).
+#[test]
+fn damage_after_claim_stops_replay_and_replay_goes_on_when_it_is_cured() {
+    let damages: [fn(&Heap, usize); 3] = [
+        |heap, offset| heap.flip((offset + HEADER_BYTES) * 8),
+        |heap, offset| heap.flip(offset * 8),
+        |heap, offset| heap.poison(offset..offset + 8),
+    ];
+    for damage in damages {
+        let written = write_log(&config(2), &[20, 30, 40], 1);
+        let (second, _) = written.entries[1];
+        let mut import = open(&written);
+        let _ = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap();
+        damage(&written.heap, second);
+        let (found, result) = replay(&mut import.hdl);
+        assert_eq!(found.len(), 1);
+        assert!(matches!(result, Err(ReplayError::Callback { id, .. }) if id == EntryId::new(2, 1)));
+        assert_eq!(import.hdl.replay_done(Txg(2)), Err(Misuse::ReplayNotFinished));
+        written.heap.cure();
+        if replay(&mut import.hdl).1.is_err() {
+            damage(&written.heap, second); // a second flip undoes the first
+            assert!(replay(&mut import.hdl).1.is_ok());
+        }
+        assert_eq!(import.hdl.last_entry(), Some(EntryId::new(3, 1)));
+        let _ = import.hdl.replay_done(Txg(2)).unwrap();
+    }
+}
+
+#[test]
+fn the_rest_of_a_log_that_cannot_be_replayed_can_be_abandoned() {
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let mut import = open(&written);
+    let _ = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap();
+    written.heap.flip((written.entries[1].0 + HEADER_BYTES) * 8);
+    assert!(replay(&mut import.hdl).1.is_err());
+    import.prb.finish_claiming().unwrap();
+    assert_eq!(import.hdl.destroy_log(Txg(3)).unwrap().into_header(), HdlHeader::NoZil);
+    assert_eq!(import.prb.collect(Txg(2)).unwrap().chunks, 0);
+    assert_eq!(import.prb.collect(Txg(3)).unwrap().chunks, 1);
+
+    // An unclaimed log is abandoned by tearing it down.
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let import = open(&written);
+    import.hdl.teardown(Some(Txg(3)));
+    import.prb.finish_claiming().unwrap();
+    assert_eq!(import.prb.collect(Txg(3)).unwrap().chunks, 1);
+}
+
+/// Entries are written in one generation; more gaps than a header can hold are left behind.
+#[test]
+fn too_many_gaps_in_the_last_generation_are_an_error_or_cost_its_end() {
+    let count = 2 * GAPS_MAX + 10;
+    let heap = Heap::new(vec![0; CHUNK * count]);
+    let prb = Prb::format(config(2), heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    let header = durable_log(&mut hdl);
+    for i in 0..count {
+        hdl.write_entry(Txg(1), &[i as u8; 1500], Wait::Fail).unwrap();
+    }
+    for chunk in (1..count).step_by(2) {
+        heap.fill(chunk * CHUNK..chunk * CHUNK + 64, 0);
+    }
+    let written = Written { heap, header, entries: Vec::new() };
+    let mut import = open(&written);
+    let error = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
+    assert_eq!(error, ClaimError::TooManyGaps { generation: Generation(1), max: GAPS_MAX });
+    let claimed = import.hdl.claim(Txg(1), OnLoss::DropTail).unwrap();
+    assert_eq!((claimed.entries, claimed.gaps), (GAPS_MAX + 1, GAPS_MAX as u64));
+    assert_eq!(replay(&mut import.hdl).0.len(), GAPS_MAX + 1);
+}
+
+/// PM does not report write errors; the read-back at collection does.
+#[test]
+fn a_chunk_that_lost_what_was_written_is_found_when_it_is_collected() {
+    let damages: [(fn(&Heap), &str); 5] = [
+        (|heap| heap.flip(8), "header"),
+        (|heap| heap.flip((HEADER_BYTES + 3) * 8), "body"),
+        (|heap| heap.fill(0..HEADER_BYTES, 0), "lost store"),
+        (|heap| heap.poison(0..64), "poison"),
+        (|heap| heap.flip((HEADER_BYTES + 40) * 8), "padding"),
+    ];
+    for (damage, what) in damages {
+        let heap = Heap::new(vec![0; CHUNK * 2]);
+        let prb = Prb::format(config(2), heap.chunks(CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+        let _ = durable_log(&mut hdl);
+        hdl.write_entry(Txg(1), &[1; 20], Wait::Fail).unwrap();
+        hdl.write_entry(Txg(1), &[2; 20], Wait::Fail).unwrap();
+        hdl.write_entry(Txg(2), &[3; 1500], Wait::Fail).unwrap();
+        damage(&heap);
+        let collected = prb.collect(Txg(1)).unwrap();
+        assert_eq!((collected.chunks, collected.faults.len()), (0, 1), "{what}: {collected:?}");
+        assert_eq!(prb.stats().media_faults, 1);
+        // The chunk is not used again. When no other is left, writers are told so instead of waiting.
+        heap.cure();
+        heap.flip(CHUNK * 8);
+        let error = hdl.write_entry(Txg(3), &[4; 1500], Wait::Fail).unwrap_err();
+        assert!(matches!(error, WriteError::NoFreeChunk));
+        assert_eq!(prb.collect(Txg(2)).unwrap().faults.len(), 1);
+        let error = hdl.write_entry(Txg(3), &[4; 1500], Wait::Block).unwrap_err();
+        assert!(matches!(error, WriteError::NoUsableChunk));
+        assert_eq!(error.kind(), ErrorKind::MediaFailed);
+    }
+}

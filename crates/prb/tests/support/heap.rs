@@ -1,0 +1,93 @@
+//! A medium on the heap that a test can damage while a PRB uses it.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use fastness_pmem::{Medium, PersistError, ReadError, ReadErrorKind, Summer};
+
+#[derive(Debug, Default)]
+struct Memory {
+    bytes: Vec<u8>,
+    poison: Vec<Range<usize>>,
+}
+
+/// A handle on the memory; the media made of it see every change.
+#[derive(Debug, Clone)]
+pub struct Heap(Arc<Mutex<Memory>>);
+
+impl Heap {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Mutex::new(Memory { bytes, poison: Vec::new() })))
+    }
+
+    pub fn chunks(&self, chunk_bytes: usize) -> Vec<HeapRange> {
+        let len = self.bytes().len();
+        let range = |start| HeapRange { heap: self.clone(), start, len: chunk_bytes };
+        (0..len / chunk_bytes).map(|i| range(i * chunk_bytes)).collect()
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().bytes.clone()
+    }
+
+    pub fn flip(&self, bit: usize) {
+        self.0.lock().unwrap().bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+
+    pub fn fill(&self, range: Range<usize>, byte: u8) {
+        self.0.lock().unwrap().bytes[range].fill(byte);
+    }
+
+    pub fn poison(&self, range: Range<usize>) {
+        self.0.lock().unwrap().poison.push(range);
+    }
+
+    pub fn cure(&self) {
+        self.0.lock().unwrap().poison.clear();
+    }
+}
+
+#[derive(Debug)]
+pub struct HeapRange {
+    heap: Heap,
+    start: usize,
+    len: usize,
+}
+
+impl Medium for HeapRange {
+    fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    fn region_offset(&self) -> u64 {
+        self.start as u64
+    }
+
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        assert!(offset + extent_bytes <= self.len);
+        let mut memory = self.heap.0.lock().unwrap();
+        let extent = &mut memory.bytes[self.start + offset..][..extent_bytes];
+        extent.fill(0);
+        extent[..src.len()].copy_from_slice(src);
+        summer.update(src);
+    }
+
+    fn fence(&mut self) -> Result<(), PersistError> {
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        let wanted = self.start + offset..self.start + offset + dst.len();
+        let memory = self.heap.0.lock().unwrap();
+        let error = |at: usize, kind| Err(ReadError { region_offset: at as u64, kind });
+        if wanted.end > self.start + self.len {
+            return error(wanted.start, ReadErrorKind::OutOfRange);
+        }
+        let hit = |range: &&Range<usize>| range.start < wanted.end && wanted.start < range.end;
+        if let Some(range) = memory.poison.iter().find(hit) {
+            return error(range.start.max(wanted.start), ReadErrorKind::Poison);
+        }
+        dst.copy_from_slice(&memory.bytes[wanted]);
+        Ok(())
+    }
+}
