@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{disk_dir, pattern};
-use fastness_pmem::{Durability, ErrorKind, Medium, MsyncMode, NoSum, OpenOptions, PmRange, Region};
+use fastness_pmem::{
+    Durability, ErrorKind, Medium, MsyncMode, NoSum, OpenOptions, PmRange, Region, RegionError,
+};
 
 const LEN: usize = 64 * 1024;
 
@@ -149,8 +151,15 @@ fn contents_are_there_when_opened_again() {
     let path = dir.path().join("region");
     for kernel in fastness_pmem::Kernel::available() {
         let _ = std::fs::remove_file(&path);
-        let mut range =
-            Region::create_file(&path, LEN as u64, &common::with_kernel(kernel)).unwrap().into_range();
+        let region = match Region::create_file(&path, LEN as u64, &common::with_kernel(kernel)) {
+            // A DAX file system below the build directory refuses plain stores.
+            Err(error @ RegionError::MethodUnavailable { .. }) => {
+                common::skipped(&format!("{kernel:?}"), &error);
+                continue;
+            }
+            region => region.unwrap(),
+        };
+        let mut range = region.into_range();
         put(&mut range, 64, 10_048);
         range.fence().unwrap();
         drop(range);
