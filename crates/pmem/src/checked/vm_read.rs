@@ -15,8 +15,8 @@ pub(crate) unsafe fn copy_out(src: *const u8, dst: &mut [u8]) -> usize {
         let rest = &mut dst[copied..];
         let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
         // SAFETY: `copied` is less than `dst.len()`, the length of the mapping at `src`.
-        let remote =
-            libc::iovec { iov_base: unsafe { src.add(copied) }.cast_mut().cast(), iov_len: rest.len() };
+        let from = unsafe { src.add(copied) };
+        let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: rest.len() };
         // SAFETY: `local` is exactly `rest`; the kernel checks `remote` itself and reports what it cannot read.
         let moved = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         match usize::try_from(moved) {

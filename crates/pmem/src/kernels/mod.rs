@@ -73,6 +73,7 @@ macro_rules! walk_extent {
         }
     }};
 }
+#[cfg(target_arch = "x86_64")]
 use walk_extent;
 
 /// Stores one line with whatever the compiler finds best.

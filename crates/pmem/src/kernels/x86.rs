@@ -103,7 +103,7 @@ unsafe fn store_line_movdir64b(dst: *mut u8, src: *const u8) {
     // kernel runs only where the CPU has the instruction (Kernel::runs_on). The compiler must assume that the
     // block reads and writes memory.
     unsafe {
-        asm!("movdir64b {dst}, [{src}]", dst = in(reg) dst, src = in(reg) src, options(nostack, preserves_flags))
+        asm!("movdir64b {dst}, [{src}]", dst = in(reg) dst, src = in(reg) src, options(nostack, preserves_flags));
     }
 }
 
@@ -114,7 +114,9 @@ unsafe fn clwb(line: *const u8) {
     // fence returns while the line sits in a volatile cache. The block counts as a memory access for the
     // compiler, so stores stay before it; the CPU orders it after older stores to the same line.
     // SAFETY: a write-back changes no value; the caller promises a mapped address and a CPU with clwb.
-    unsafe { asm!("clwb [{line}]", line = in(reg) line, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("clwb [{line}]", line = in(reg) line, options(nostack, preserves_flags));
+    }
 }
 
 /// Starts the write-back of one line, which leaves the caches.
@@ -122,7 +124,9 @@ unsafe fn clwb(line: *const u8) {
 unsafe fn clflushopt(line: *const u8) {
     // PERSIST: as clwb.
     // SAFETY: as clwb, with a CPU that has clflushopt.
-    unsafe { asm!("clflushopt [{line}]", line = in(reg) line, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("clflushopt [{line}]", line = in(reg) line, options(nostack, preserves_flags));
+    }
 }
 
 /// Starts the write-back of all lines from `start`, with the mildest instruction that the CPU has.
