@@ -44,8 +44,8 @@ fn random_op(rng: &mut Rng, lines: u64, mix: Mix) -> Op {
     let line = rng.below(lines) * 64;
     match rng.below(20) {
         0..=8 => random_store(rng, line, false),
-        9..=11 if mix.nt => random_store(rng, line, true),
-        9..=10 => random_store(rng, line, false),
+        9 | 10 if mix.nt => random_store(rng, line, true),
+        9 | 10 => random_store(rng, line, false),
         11..=12 => Op::clflush(line),
         13..=14 => Op::clwb(line + rng.below(64)),
         15 => Op::Flush { kind: FlushKind::Clflushopt, addr: line },
