@@ -64,10 +64,10 @@ fn main() {
     enumerate("20 lines, one word each", &words);
     let lines: Vec<_> = (0..2).map(|line| Op::store(64 * line, [1; 64])).collect();
     enumerate("2 lines, torn anywhere", &lines);
-    let chain = (0..6).flat_map(|line| {
-        [Op::store(64 * line, [1; 64]), Op::clflush(64 * line), Op::store(64 * line, [2; 32])]
+    let chain = (0..9).flat_map(|line| {
+        [Op::store(64 * line, [1; 16]), Op::clflush(64 * line), Op::store(64 * line, [2; 16])]
     });
-    enumerate("6 lines with clflush between", &chain.collect::<Vec<_>>());
+    enumerate("9 lines with clflush between", &chain.collect::<Vec<_>>());
     let page: Vec<_> = (0..64).map(|line| Op::nt_store(64 * line, [1; 64])).collect();
     sample("samples of a 4 KiB copy", &page);
     explore_log("explore, NT stores of 64 bytes", RecordStyle::NonTemporal, 64);

@@ -15,6 +15,9 @@ pub const OPS_MAX: usize = 1_000;
 /// Bytes of one store.
 pub const STORE_BYTES_MAX: usize = 4_096;
 
+/// Bytes of all stores of a program; bounds the memory that judging it takes.
+pub const STORED_BYTES_MAX: u64 = 64 << 10;
+
 /// Bytes of one locked operation (`cmpxchg16b`).
 pub const RMW_BYTES_MAX: usize = 16;
 
@@ -22,7 +25,7 @@ pub const RMW_BYTES_MAX: usize = 16;
 pub const PM_BYTES_MAX: u64 = 1 << 20;
 
 /// Observed ranges of a program.
-pub const OBSERVE_MAX: usize = 64;
+pub const OBSERVE_MAX: usize = 32;
 
 /// Bytes of an observed range.
 pub const OBSERVE_BYTES_MAX: u64 = 8;
@@ -31,4 +34,4 @@ pub const OBSERVE_BYTES_MAX: u64 = 8;
 pub const STATES_MAX: usize = 65_536;
 
 /// Crash images of a program; beyond, it is not enumerated.
-pub const IMAGES_MAX: usize = 1 << 20;
+pub const IMAGES_MAX: usize = 1 << 18;

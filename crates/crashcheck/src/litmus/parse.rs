@@ -149,9 +149,15 @@ fn parse_test(index: usize, value: Value) -> Result<LitmusTest, (Location, Probl
     check_name(&raw.name).map_err(here)?;
     at_most("operations", raw.ops.len() as u64, limits::OPS_MAX as u64).map_err(here)?;
     let mut ops = Vec::with_capacity(raw.ops.len());
+    let mut stored_bytes = 0;
     for (op_index, value) in raw.ops.into_iter().enumerate() {
         let there = |problem| (Location { op_index: Some(op_index), ..location.clone() }, problem);
-        ops.push(parse_op(value).map_err(there)?);
+        let op = parse_op(value).map_err(there)?;
+        if let Op::Store { data, .. } | Op::Rmw { data, .. } = &op {
+            stored_bytes += data.len() as u64;
+            at_most("bytes of all stores", stored_bytes, limits::STORED_BYTES_MAX).map_err(there)?;
+        }
+        ops.push(op);
     }
     let observe = parse_observe(&raw.observe).map_err(here)?;
     let allowed = parse_allowed(raw.allowed, &observe).map_err(here)?;
