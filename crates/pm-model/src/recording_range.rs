@@ -6,6 +6,7 @@ use std::ops::Range;
 use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
 
 use crate::fault::{Fault, Faults};
+use crate::op::Op;
 use crate::recorder::Recorder;
 
 /// An exclusively owned range of a [`Recorder`]'s region.
@@ -86,6 +87,17 @@ impl Medium for RecordingRange {
         self.faults.overwrite(&(offset..end));
         let start = self.range.start;
         self.recorder.lock().copy(start + offset, src, start + end);
+    }
+
+    fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        assert!(
+            offset.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes()),
+            "outside of the range"
+        );
+        let start = (self.range.start + offset) / LINE_BYTES * LINE_BYTES;
+        for line in (start..self.range.start + offset + len_bytes).step_by(LINE_BYTES) {
+            self.recorder.record(Op::clwb(line as u64));
+        }
     }
 
     fn fence(&mut self) -> Result<(), PersistError> {

@@ -7,7 +7,7 @@
 //!
 //! Crash cases, for bytes that [`Medium::copy`] wrote:
 //! 1. The process dies: the stores that it made stay visible, whether a fence followed or not, because the
-//!    mapping is shared. The next process may act on bytes that are not durable; see [`PmRange::write_back`].
+//!    mapping is shared. The next process may act on bytes that are not durable; see [`Medium::write_back`].
 //! 2. The power fails before [`Medium::fence`] returned: any 8-byte pieces of them are there, others are not.
 //! 3. The power fails after `fence` returned: all are there if [`RegionInfo::durability`] is
 //!    [`Durability::PowerFail`], otherwise nothing is promised.

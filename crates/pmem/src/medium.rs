@@ -50,6 +50,16 @@ pub trait Medium: Send {
     /// `extent_bytes`, or the range ends before `offset + extent_bytes`.
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S);
 
+    /// Starts to write back bytes that are there already, without changing them; the next
+    /// [`Medium::fence`] waits for it.
+    ///
+    /// Why it exists: after a process crash the next process reads stores that may still be in a volatile
+    /// CPU cache. Recovery that acts on such bytes writes them back first, or a power cut takes them away.
+    ///
+    /// # Panics
+    /// Caller bug only: the bytes are not inside of the range.
+    fn write_back(&mut self, offset: usize, len_bytes: usize);
+
     /// Waits until everything that this range copied before is durable, as far as the region's durability
     /// goes; later stores become durable after it.
     ///

@@ -102,27 +102,6 @@ impl PmRange {
         self.mapping.is_poisoned()
     }
 
-    /// Starts to write back bytes that are there already, without changing them; the next
-    /// [`Medium::fence`] waits for it.
-    ///
-    /// Why it exists: after a process crash the next process reads stores that may still be in a volatile
-    /// CPU cache. Recovery that acts on such bytes writes them back first, or a power cut takes them away.
-    ///
-    /// # Panics
-    /// Caller bug only: the bytes are not inside of the range.
-    pub fn write_back(&mut self, offset: usize, len_bytes: usize) {
-        let end = offset.checked_add(len_bytes).filter(|&end| end <= self.len_bytes);
-        let end = end.unwrap_or_else(|| panic!("{len_bytes} bytes at {offset} are not in the range"));
-        if len_bytes == 0 {
-            return;
-        }
-        let start = offset - offset % LINE_BYTES;
-        self.let_thread_read();
-        // SAFETY: `start..end` is inside of the range, which is mapped; `start` is line-aligned as is the base.
-        unsafe { kernels::write_back(self.base.as_ptr().add(start), end - start) };
-        self.note_dirty(start, end);
-    }
-
     /// Length for the message of an error.
     pub(crate) fn len_for_errors(&self) -> usize {
         self.len_bytes
@@ -183,6 +162,19 @@ impl Medium for PmRange {
         // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so they
         // do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
         unsafe { kernels::copy(self.kernel, self.base.as_ptr().add(offset), src, extent_bytes, summer) };
+    }
+
+    fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        let end = offset.checked_add(len_bytes).filter(|&end| end <= self.len_bytes);
+        let end = end.unwrap_or_else(|| panic!("{len_bytes} bytes at {offset} are not in the range"));
+        if len_bytes == 0 {
+            return;
+        }
+        let start = offset - offset % LINE_BYTES;
+        self.let_thread_read();
+        // SAFETY: `start..end` is inside of the range, which is mapped; `start` is line-aligned as is the base.
+        unsafe { kernels::write_back(self.base.as_ptr().add(start), end - start) };
+        self.note_dirty(start, end);
     }
 
     #[inline]

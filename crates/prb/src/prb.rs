@@ -80,14 +80,21 @@ impl<M: Medium + Sync> Prb<M> {
     }
 
     /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each, then
-    /// call [`Prb::finish_claiming`]. Nothing is written.
+    /// call [`Prb::finish_claiming`]. Nothing is changed.
     ///
     /// The chunks must be the ones that the PRB was formatted with, in the same order.
     ///
     /// # Errors
-    /// [`SetupError`], before anything was touched.
-    pub fn open(config: Config, ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
+    /// [`SetupError`]; nothing was changed.
+    pub fn open(config: Config, mut ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
         let prb = Self::new(config, &ranges, true)?;
+        for range in &mut ranges {
+            range.write_back(0, range.len_bytes());
+            // PERSIST: orders what a process that died has stored before everything that its owner does with
+            // it. Without write-back and fence, claim could count an entry that is only in a CPU cache, and a
+            // power cut would leave a header that says so without the entry.
+            range.fence()?;
+        }
         let chunks = ranges.into_iter().enumerate();
         lock(&prb.lists).wait_replay =
             chunks.map(|(index, range)| Arc::new(Chunk::new(ChunkId(index as u32), range))).collect();

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use fastness_pm_model::{
     Budget, Config as Model, CrashPoints, FlushKind, Machine, Persistence, Summary, Trace,
 };
-use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
+use fastness_pm_model::{Op, RecordStyle, Recorder, RecordingRange};
 use fastness_prb::*;
 use support::*;
 
@@ -373,4 +373,65 @@ fn replay_resumes_over_many_crashes() {
         assert_eq!(result.is_ok(), replayed.len() == 10);
     }
     assert_eq!(replayed, first.now.records);
+}
+
+/// The process dies in the middle of an insertion and the power fails later: what the next process saw and
+/// acted on (here: claimed) must still be there.
+#[test]
+fn what_claim_has_seen_survives_a_later_power_cut() {
+    let variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), ..NT };
+    let mut first = Scenario::new(variant, 2, 0);
+    first.write(1, 24);
+    let before = first.recorder.op_count();
+    first.write(1, 24);
+    let (dying, header) = (first.recorder.trace(), first.now.header.clone());
+    let mut recovered_both = 0;
+    for cut in before..=dying.ops.len() {
+        // What loads see when the process is gone: everything that it stored.
+        let mut machine = Machine::new(dying.initial.clone(), Model::default());
+        dying.ops[..cut].iter().for_each(|op| machine.apply(op).unwrap());
+        let recorder = Recorder::new(machine.volatile_image(), variant.style);
+        let prb = Prb::open(config(5), chunks(&recorder, CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&header).unwrap();
+        let Ok(claimed) = hdl.claim(Txg(1), OnLoss::Fail) else { panic!("cut at {cut}") };
+        recovered_both += usize::from(claimed.entries == 2);
+        let header = claimed.update.unwrap().into_header();
+        // The power fails now.
+        let mut ops = dying.ops[..cut].to_vec();
+        let next_process = ops.len();
+        ops.extend(recorder.trace().ops);
+        let power_cut = Trace { initial: dying.initial.clone(), ops };
+        let found = |trace: &Trace| {
+            let mut machine = Machine::new(trace.initial.clone(), Model::default());
+            trace.ops.iter().for_each(|op| machine.apply(op).unwrap());
+            let right = |image: &[u8]| {
+                import(image, CHUNK, &header, 1).is_ok_and(|found| found.len() == claimed.entries)
+            };
+            let mut wrong = 0;
+            machine.sample_crash_images(1, 300, &mut |image| {
+                wrong += usize::from(!right(image));
+                ControlFlow::Continue(())
+            });
+            wrong
+        };
+        assert_eq!(found(&power_cut), 0, "cut at {cut}");
+        // Without the write-back, or without its fences, a claimed entry is lost.
+        let without = |unwanted: fn(&Op) -> bool| {
+            let mut trace = power_cut.clone();
+            let mut index = 0;
+            trace.ops.retain(|op| {
+                index += 1;
+                index <= next_process || !unwanted(op)
+            });
+            found(&trace)
+        };
+        let acknowledged = dying.fences().iter().all(|&fence| fence < cut);
+        if claimed.entries == 2 && !acknowledged {
+            let (no_flush, no_fence) = (without(|op| matches!(op, Op::Flush { .. })), without(Op::is_fence));
+            assert!(no_fence > 0, "cut at {cut}: nobody misses the fence");
+            // The dying process may have flushed everything itself and only lack its fence.
+            assert!(no_flush > 0 || dying.ops[cut].is_fence(), "cut at {cut}: nobody misses the write-back");
+        }
+    }
+    assert!(recovered_both > 2);
 }

@@ -77,7 +77,7 @@ fn every_flipped_bit_loses_what_the_format_says_and_no_more() {
             let bodies: Vec<_> = written.entries.iter().map(|(_, body)| body.clone()).collect();
             for bit in 0..CHUNK * 8 {
                 written.heap.flip(bit);
-                let survivors = survivors(&written, insertion, bit / 8);
+                let survivors = survivors(&written, bit / 8);
                 let mut import = open(&written);
                 let claimed = import.hdl.claim(Txg(1), OnLoss::DropTail).unwrap();
                 let (found, result) = replay(&mut import.hdl);
@@ -91,12 +91,10 @@ fn every_flipped_bit_loses_what_the_format_says_and_no_more() {
 }
 
 /// How many of the entries (each in a generation of its own) survive damage to this byte.
-fn survivors(written: &Written, insertion: Insertion, byte: usize) -> usize {
-    let hit = |&(offset, ref body): &(usize, Vec<u8>)| {
-        // Padding is not checked for one-fence entries and does not cost the body in any case.
-        let _ = insertion;
-        (offset..offset + HEADER_BYTES + body.len()).contains(&byte)
-    };
+fn survivors(written: &Written, byte: usize) -> usize {
+    // Damaged padding costs nothing.
+    let hit =
+        |(offset, body): &(usize, Vec<u8>)| (*offset..offset + HEADER_BYTES + body.len()).contains(&byte);
     // A damaged header hides the rest of its chunk; a damaged body is dropped with all that depends on it.
     written.entries.iter().position(hit).unwrap_or(written.entries.len())
 }
@@ -110,7 +108,10 @@ fn strict_claim_reports_the_damage_with_its_place() {
     let mut import = open(&written);
     let error = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
     let at = (second + HEADER_BYTES) as u64;
-    assert_eq!(error, ClaimError::Body { id: EntryId::new(2, 1), source: BodyError::Checksum { region_offset: at } });
+    assert_eq!(
+        error,
+        ClaimError::Body { id: EntryId::new(2, 1), source: BodyError::Checksum { region_offset: at } }
+    );
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     // Cured, the same log can be claimed again.
     written.heap.flip((second + HEADER_BYTES) * 8);

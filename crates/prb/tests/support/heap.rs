@@ -72,6 +72,8 @@ impl Medium for HeapRange {
         summer.update(src);
     }
 
+    fn write_back(&mut self, _offset: usize, _len_bytes: usize) {}
+
     fn fence(&mut self) -> Result<(), PersistError> {
         Ok(())
     }
