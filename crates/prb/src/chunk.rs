@@ -40,15 +40,6 @@ pub(crate) struct EntryMeta {
     pub(crate) counters: Counters,
 }
 
-/// Why an entry was not inserted.
-#[derive(Debug)]
-pub(crate) enum InsertError<E> {
-    /// The caller's `meta` refused; the chunk is as before.
-    Refused(E),
-    /// A fence failed; nobody knows what is durable.
-    Persist(PersistError),
-}
-
 /// The DRAM side of a chunk.
 #[derive(Debug)]
 pub(crate) struct Chunk<M> {
@@ -156,29 +147,32 @@ impl<M: Medium> Chunk<M> {
 
     /// Inserts an entry: body, padding and an empty follow header, then its header.
     ///
-    /// `meta` is asked while the body drains to the medium. Returns the bytes written.
+    /// Returns the bytes written.
     /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
+    ///
+    /// # Errors
+    /// A fence failed: nobody knows what is durable.
     #[inline]
-    pub(crate) fn insert<E>(
+    pub(crate) fn insert(
         &mut self,
         layout: Layout,
         body: &[u8],
-        meta: impl FnOnce() -> Result<EntryMeta, E>,
-    ) -> Result<usize, InsertError<E>> {
+        meta: &EntryMeta,
+    ) -> Result<usize, PersistError> {
         match layout.checksum {
-            ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum, E>(layout, body, meta),
-            ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum, E>(layout, body, meta),
-            ChecksumKind::Xxh3 => self.insert_summed::<Xxh3Sum, E>(layout, body, meta),
+            ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum>(layout, body, meta),
+            ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum>(layout, body, meta),
+            ChecksumKind::Xxh3 => self.insert_summed::<Xxh3Sum>(layout, body, meta),
         }
     }
 
     #[inline]
-    fn insert_summed<S: BodySum, E>(
+    fn insert_summed<S: BodySum>(
         &mut self,
         layout: Layout,
         body: &[u8],
-        meta: impl FnOnce() -> Result<EntryMeta, E>,
-    ) -> Result<usize, InsertError<E>> {
+        meta: &EntryMeta,
+    ) -> Result<usize, PersistError> {
         assert!(self.has_room(layout, body.len()), "the caller checks the room");
         let position = self.write_position;
         let padded = layout.alignment.round_up(body.len());
@@ -187,7 +181,9 @@ impl<M: Medium> Chunk<M> {
 
         let mut sum = S::default();
         self.medium.copy(position + HEADER_BYTES, body, padded + follow, &mut sum);
-        let EntryMeta { log, txg, id, counters } = meta().map_err(InsertError::Refused)?;
+        // The header is made while the body drains. Nothing here may be a LOCKed operation: it would wait for
+        // the drain before the work instead of after it.
+        let EntryMeta { log, txg, id, counters } = *meta;
         let header = EntryHeader {
             log,
             txg,
@@ -204,11 +200,11 @@ impl<M: Medium> Chunk<M> {
         if layout.insertion == Insertion::TwoFences {
             // PERSIST: orders body and follow header before the header below. Without it a crash could leave
             // a whole header in front of a torn body, or in front of a stale entry.
-            self.medium.fence().map_err(InsertError::Persist)?;
+            self.medium.fence()?;
         }
         self.medium.copy(position, &header, HEADER_BYTES, &mut NoSum);
         // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could be lost.
-        self.medium.fence().map_err(InsertError::Persist)?;
+        self.medium.fence()?;
 
         self.write_position = end;
         self.max_txg = self.max_txg.max(txg);

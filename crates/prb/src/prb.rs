@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastness_pmem::{Medium, PersistError};
 
-use crate::chunk::{Chunk, EntryMeta, InsertError, Layout, MediaFault};
+use crate::chunk::{Chunk, EntryMeta, Layout, MediaFault};
 use crate::config::Config;
 use crate::error::{CollectError, Misuse, SetupError, WriteError};
-use crate::ids::{ChunkId, Txg};
+use crate::ids::{ChunkId, EntryId, Txg};
 use crate::lists::{Lists, Obsolete};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
@@ -194,38 +194,34 @@ impl<M: Medium + Sync> Prb<M> {
         self.chunk_freed.notify_all();
     }
 
-    /// Inserts an entry into the open chunk of a free commit slot.
+    /// Inserts an entry into the open chunk of a free commit slot; `meta` is asked once there is room for it.
     #[inline]
     pub(crate) fn insert(
         &self,
         body: &[u8],
         wait: Wait,
         meta: impl FnOnce() -> Result<EntryMeta, WriteError>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<EntryId, WriteError> {
         let mut slot = self.slot_with_room(body.len(), wait)?;
         let stats = &self.slot_stats[slot.index()];
         let started = stats.times_next().then(self.config.clock);
         let chunk = slot.as_mut().expect("slot_with_room returns a slot with an open chunk");
-        let written = chunk.insert(self.layout, body, meta).map_err(|error| self.insert_failed(error))?;
+        let meta = meta()?;
+        let written = chunk.insert(self.layout, body, &meta).map_err(|error| self.insert_failed(error))?;
         stats.entry(body.len(), written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
-        Ok(())
+        Ok(meta.id)
     }
 
     #[cold]
-    fn insert_failed(&self, error: InsertError<WriteError>) -> WriteError {
-        match error {
-            InsertError::Refused(error) => error,
-            InsertError::Persist(error) => {
-                self.failed.store(true, Ordering::Relaxed);
-                // Under the lock, so that no waiter is between its check and its sleep.
-                drop(lock(&self.lists));
-                self.chunk_freed.notify_all();
-                error.into()
-            }
-        }
+    fn insert_failed(&self, error: PersistError) -> WriteError {
+        self.failed.store(true, Ordering::Relaxed);
+        // Under the lock, so that no waiter is between its check and its sleep.
+        drop(lock(&self.lists));
+        self.chunk_freed.notify_all();
+        error.into()
     }
 
     #[inline]

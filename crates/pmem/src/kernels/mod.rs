@@ -1,7 +1,7 @@
 //! Copy kernels: one loop per way of storing a line, and the dispatch over them.
 //!
-//! Every kernel walks the source in blocks of [`BLOCK_BYTES`], hands the block to the summer and stores it,
-//! so that the summer's arithmetic runs while earlier stores drain; the summer is inlined into a function
+//! Every kernel walks the source in blocks of [`Summer::BLOCK_BYTES`], stores the block and hands it to the
+//! summer, so that the summer's arithmetic runs while the stores drain; the summer is inlined into a function
 //! compiled with the kernel's CPU features. The last partial line is completed with zeroes in a buffer on the
 //! stack: PM is only ever written in whole, aligned lines, hence without a read-modify-write of a line.
 
@@ -10,9 +10,6 @@ mod x86;
 
 use crate::medium::{LINE_BYTES, Summer};
 use crate::method::Kernel;
-
-/// Bytes that are summed and then stored at a time. A multiple of [`LINE_BYTES`], well inside of the L1 cache.
-pub(crate) const BLOCK_BYTES: usize = 512;
 
 /// A line under construction.
 #[repr(C, align(64))]
@@ -25,9 +22,8 @@ struct Line([u8; LINE_BYTES]);
 macro_rules! walk_extent {
     ($dst:ident, $src:ident, $extent_bytes:ident, $summer:ident, $store_line:path) => {{
         let mut dst = $dst;
-        let mut blocks = $src.chunks_exact(BLOCK_BYTES);
+        let mut blocks = $src.chunks_exact(S::BLOCK_BYTES);
         for block in &mut blocks {
-            $summer.update(block);
             for line in block.chunks_exact(LINE_BYTES) {
                 // SAFETY: `dst` advances by a line for every line of `src`, and `src` is no longer than the
                 // extent, which the caller of the kernel guarantees to be mapped, writable, exclusively
@@ -37,11 +33,9 @@ macro_rules! walk_extent {
                     dst = dst.add(LINE_BYTES);
                 }
             }
+            $summer.update(block);
         }
         let rest = blocks.remainder();
-        if !rest.is_empty() {
-            $summer.update(rest);
-        }
         let mut lines = rest.chunks_exact(LINE_BYTES);
         for line in &mut lines {
             // SAFETY: as above.

@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
 };
 
-use super::{BLOCK_BYTES, store_line_plain, walk_extent};
+use super::{store_line_plain, walk_extent};
 use crate::cpu::CpuFeatures;
 use crate::medium::{LINE_BYTES, Summer};
 

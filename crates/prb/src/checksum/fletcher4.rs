@@ -27,21 +27,21 @@ impl Fletcher4 {
     #[inline(always)]
     pub(super) fn update(&mut self, piece: &[u8]) {
         debug_assert_eq!(self.tail_len, 0, "only the last piece may be no multiple of 32 bytes");
+        // In locals: registers, whatever the compiler can prove about `self`.
+        let (mut a, mut b, mut c, mut d) = (self.a, self.b, self.c, self.d);
         let mut blocks = piece.chunks_exact(LANE_BLOCK_BYTES);
         for block in &mut blocks {
-            for lane in 0..LANES {
-                let word = u32::from_le_bytes([
-                    block[lane * 4],
-                    block[lane * 4 + 1],
-                    block[lane * 4 + 2],
-                    block[lane * 4 + 3],
-                ]);
-                self.a[lane] = self.a[lane].wrapping_add(u64::from(word));
-                self.b[lane] = self.b[lane].wrapping_add(self.a[lane]);
-                self.c[lane] = self.c[lane].wrapping_add(self.b[lane]);
-                self.d[lane] = self.d[lane].wrapping_add(self.c[lane]);
-            }
+            let word = |lane: usize| {
+                let bytes = [block[lane * 4], block[lane * 4 + 1], block[lane * 4 + 2], block[lane * 4 + 3]];
+                u64::from(u32::from_le_bytes(bytes))
+            };
+            let words: [u64; LANES] = std::array::from_fn(word);
+            add(&mut a, &words);
+            add(&mut b, &a);
+            add(&mut c, &b);
+            add(&mut d, &c);
         }
+        (self.a, self.b, self.c, self.d) = (a, b, c, d);
         let rest = blocks.remainder();
         self.tail[..rest.len()].copy_from_slice(rest);
         self.tail_len = rest.len();
@@ -76,6 +76,13 @@ impl Fletcher4 {
             }
         }
         sums
+    }
+}
+
+#[inline(always)]
+fn add(sums: &mut [u64; LANES], terms: &[u64; LANES]) {
+    for (sum, term) in sums.iter_mut().zip(terms) {
+        *sum = sum.wrapping_add(*term);
     }
 }
 

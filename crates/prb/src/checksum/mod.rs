@@ -94,6 +94,8 @@ impl BodySum for Fletcher4Sum {
 pub struct Crc32cSum(u32);
 
 impl Summer for Crc32cSum {
+    const BLOCK_BYTES: usize = 4096;
+
     #[inline(always)]
     fn update(&mut self, block: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, block);
@@ -118,6 +120,8 @@ impl Default for Xxh3Sum {
 }
 
 impl Summer for Xxh3Sum {
+    const BLOCK_BYTES: usize = 4096;
+
     #[inline(always)]
     fn update(&mut self, block: &[u8]) {
         self.0.write(block);

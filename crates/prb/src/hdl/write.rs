@@ -3,7 +3,7 @@
 use fastness_pmem::Medium;
 
 use crate::chunk::EntryMeta;
-use crate::counters::{Counters, Tracker};
+use crate::counters::{Counters, OutsideCorridor, Tracker};
 use crate::error::{Misuse, WriteError};
 use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
@@ -37,6 +37,16 @@ struct Position {
 }
 
 impl Position {
+    /// Assigns the next place in the current generation.
+    #[inline]
+    fn assign(&mut self, log: LogGuid, txg: Txg) -> Result<EntryMeta, WriteError> {
+        let gsid = Gsid(self.tracker.last.gsid.0 + 1);
+        let outside =
+            |outside: OutsideCorridor| WriteError::TxgOutsideCorridor { txg, newest: outside.newest };
+        self.tracker.count(txg, gsid).map_err(outside)?;
+        Ok(EntryMeta { log, txg, id: self.tracker.last, counters: self.counters })
+    }
+
     fn start_generation(&mut self) {
         let next = Generation(self.tracker.last.generation.0 + 1);
         self.tracker.start_generation(next);
@@ -57,18 +67,6 @@ impl Log {
 
     pub(super) fn last(&self) -> EntryId {
         lock(&self.position).tracker.last
-    }
-
-    /// Assigns the next place in the current generation.
-    #[inline]
-    fn assign(&self, txg: Txg) -> Result<EntryMeta, WriteError> {
-        let mut position = lock(&self.position);
-        let gsid = Gsid(position.tracker.last.gsid.0 + 1);
-        position
-            .tracker
-            .count(txg, gsid)
-            .map_err(|outside| WriteError::TxgOutsideCorridor { txg, newest: outside.newest })?;
-        Ok(EntryMeta { log: self.guid, txg, id: position.tracker.last, counters: position.counters })
     }
 }
 
@@ -120,26 +118,27 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Source: zil-pmem thesis, 5.12 and 5.13.3 (`prb_write_entry`).
     #[inline]
     pub fn write_entry(&self, txg: Txg, body: &[u8], wait: Wait) -> Result<Written, WriteError> {
-        let State::Logging(log) = &self.state else {
-            return Err(wrong_state("write_entry", "logging", &self.state).into());
-        };
-        if !log.header_durable {
-            let (operation, found) = ("write_entry", "logging, header not durable");
-            return Err(Misuse::State { operation, needed: "logging, header durable", found }.into());
-        }
+        let log = self.writable_log()?;
         if txg <= self.prb.synced() {
             return Ok(Written::Obsolete);
         }
-        let mut place = EntryId::default();
-        self.prb.insert(body, wait, || {
-            let meta = log.assign(txg)?;
-            place = meta.id;
-            Ok(meta)
-        })?;
-        Ok(Written::Entry(place))
+        let id = self.prb.insert(body, wait, || lock(&log.position).assign(log.guid, txg))?;
+        Ok(Written::Entry(id))
     }
 
-    /// Starts a generation and writes its first entry; see there.
+    #[inline]
+    fn writable_log(&self) -> Result<&Log, Misuse> {
+        match &self.state {
+            State::Logging(log) if log.header_durable => Ok(log),
+            State::Logging(_) => {
+                let (operation, found) = ("write_entry", "logging, header not durable");
+                Err(Misuse::State { operation, needed: "logging, header durable", found })
+            }
+            other => Err(wrong_state("write_entry", "logging", other)),
+        }
+    }
+
+    /// Starts a generation and writes its first entry; see there. Takes no lock of the log.
     ///
     /// # Errors
     /// As [`Hdl::write_entry`].
@@ -150,6 +149,13 @@ impl<M: Medium + Sync> Hdl<M> {
         wait: Wait,
     ) -> Result<Written, WriteError> {
         self.start_generation()?;
-        self.write_entry(txg, body, wait)
+        self.writable_log()?;
+        if txg <= self.prb.synced() {
+            return Ok(Written::Obsolete);
+        }
+        let State::Logging(log) = &mut self.state else { unreachable!("writable") };
+        let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let id = self.prb.insert(body, wait, || position.assign(log.guid, txg))?;
+        Ok(Written::Entry(id))
     }
 }

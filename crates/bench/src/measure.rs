@@ -1,0 +1,72 @@
+//! Timing by turns.
+
+use std::time::Instant;
+
+/// Times of two jobs that took turns, in ns for one operation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pair {
+    pub(crate) a: Vec<f64>,
+    pub(crate) b: Vec<f64>,
+}
+
+/// Runs `a` and `b` in turns (A B B A A B ...), `turns` times each after one that does not count.
+///
+/// Each does `operations` operations and says how many ns they took, so that set-up stays out of the figure.
+pub(crate) fn by_turns(
+    turns: usize,
+    operations: usize,
+    mut a: impl FnMut() -> anyhow::Result<f64>,
+    mut b: impl FnMut() -> anyhow::Result<f64>,
+) -> anyhow::Result<Pair> {
+    let mut pair = Pair::default();
+    for turn in 0..=turns {
+        let (of_a, of_b) = if turn % 2 == 0 {
+            let of_a = a()?;
+            (of_a, b()?)
+        } else {
+            let of_b = b()?;
+            (a()?, of_b)
+        };
+        if turn > 0 {
+            pair.a.push(of_a / operations as f64);
+            pair.b.push(of_b / operations as f64);
+        }
+    }
+    Ok(pair)
+}
+
+/// Time of `work` in ns.
+pub(crate) fn time_ns<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_nanos() as f64)
+}
+
+impl Pair {
+    /// Median of the turns' ratios a / b, with the quartiles.
+    pub(crate) fn ratio(&self) -> Spread {
+        Spread::of(self.a.iter().zip(&self.b).map(|(a, b)| a / b).collect())
+    }
+}
+
+/// A median and the quartiles around it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) low: f64,
+    pub(crate) median: f64,
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |quarter: usize| values[(values.len() - 1) * quarter / 4];
+        Self { low: at(1), median: at(2), high: at(3) }
+    }
+}
+
+/// CPU time that the calling process has used so far, in ns.
+pub(crate) fn process_cpu_ns() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}

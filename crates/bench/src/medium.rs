@@ -1,0 +1,44 @@
+//! The memory that the benchmarks write to.
+
+use std::path::Path;
+
+use anyhow::Context;
+use fastness_pmem::{Medium, NoSum, OpenOptions, PmRange, Region, WriteMethod};
+
+/// A region of `bytes` in tmpfs (anonymous memory where there is no `/dev/shm`), every page touched.
+pub(crate) fn emulated_pm(bytes: usize, method: WriteMethod) -> anyhow::Result<PmRange> {
+    let options = OpenOptions::new().write_method(method);
+    let region = if Path::new("/dev/shm").is_dir() {
+        let path = format!("/dev/shm/fastness-bench-{}-{bytes}", std::process::id());
+        let region = Region::create_file(&path, bytes as u64, &options)
+            .context("cannot create emulated PM in /dev/shm")?;
+        std::fs::remove_file(&path).context("cannot unlink the emulated PM")?;
+        region
+    } else {
+        Region::anonymous_with(bytes as u64, &options)?
+    };
+    let mut range = region.into_range();
+    range.copy(0, &[], bytes, &mut NoSum);
+    range.fence()?;
+    Ok(range)
+}
+
+/// Name of the medium for the tables.
+pub(crate) fn medium_name() -> String {
+    let kind = if Path::new("/dev/shm").is_dir() { "tmpfs" } else { "anonymous memory" };
+    format!("emulated PM (DRAM, {kind})")
+}
+
+/// Cuts a range into `count` equal chunks.
+pub(crate) fn cut(range: PmRange, count: usize) -> anyhow::Result<Vec<PmRange>> {
+    let chunk_bytes = range.len_bytes() / count;
+    let mut rest = range;
+    let mut chunks = Vec::with_capacity(count);
+    for _ in 1..count {
+        let (chunk, behind) = rest.split_at(chunk_bytes)?;
+        chunks.push(chunk);
+        rest = behind;
+    }
+    chunks.push(rest);
+    Ok(chunks)
+}

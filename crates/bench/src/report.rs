@@ -1,0 +1,73 @@
+//! Rows of results, as JSON for scripts and as a table for people.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// One row; what does not apply is left out of the JSON.
+#[derive(Debug, Clone, Serialize, Default)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// The figure, in `unit`; a median.
+    pub value: f64,
+    /// Unit of `value`.
+    pub unit: &'static str,
+    /// `value` against the baseline, by turns in one run; a median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// Quartiles of the ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_interval: Option<[f64; 2]>,
+    /// What it is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    /// The goal, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<String>,
+    /// Whether the goal is met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub met: Option<bool>,
+    /// What stood in for PM, or what PM it was.
+    pub medium: String,
+    /// Threads.
+    pub threads: usize,
+    /// Median latency in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<f64>,
+    /// 99th percentile of latency in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<f64>,
+}
+
+/// The rows as one JSON array.
+pub fn render_json(rows: &[Row]) -> String {
+    serde_json::to_string_pretty(rows).expect("rows are plain data")
+}
+
+/// The rows as a Markdown table, which also reads well in a terminal.
+pub fn render_table(title: &str, rows: &[Row]) -> String {
+    let mut out = format!(
+        "{title}\n\n| what | value | ratio (quartiles) | against | goal | met |\n|---|--:|--:|---|---|---|\n"
+    );
+    for row in rows {
+        let ratio = match (row.ratio, row.ratio_interval) {
+            (Some(ratio), Some([low, high])) => format!("{ratio:.2} ({low:.2}-{high:.2})"),
+            (Some(ratio), None) => format!("{ratio:.2}"),
+            _ => String::new(),
+        };
+        let met = row.met.map_or("", |met| if met { "yes" } else { "NO" });
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let value =
+            if row.value >= 100.0 { format!("{:.0}", row.value) } else { format!("{:.1}", row.value) };
+        let _ = writeln!(
+            out,
+            "| {} | {value} {} | {ratio} | {} | {} | {met} |",
+            row.name,
+            row.unit,
+            text(&row.baseline),
+            text(&row.goal)
+        );
+    }
+    out
+}
