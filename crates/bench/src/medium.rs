@@ -7,15 +7,19 @@ use fastness_pmem::{Medium, NoSum, OpenOptions, PmRange, Region, WriteMethod};
 
 /// A region of `bytes` in tmpfs (anonymous memory where there is no `/dev/shm`), every page touched.
 pub(crate) fn emulated_pm(bytes: usize, method: WriteMethod) -> anyhow::Result<PmRange> {
-    let options = OpenOptions::new().write_method(method);
+    emulated_pm_with(bytes, &OpenOptions::new().write_method(method))
+}
+
+/// As [`emulated_pm`], with other options.
+pub(crate) fn emulated_pm_with(bytes: usize, options: &OpenOptions) -> anyhow::Result<PmRange> {
     let region = if Path::new("/dev/shm").is_dir() {
         let path = format!("/dev/shm/fastness-bench-{}-{bytes}", std::process::id());
-        let region = Region::create_file(&path, bytes as u64, &options)
+        let region = Region::create_file(&path, bytes as u64, options)
             .context("cannot create emulated PM in /dev/shm")?;
         std::fs::remove_file(&path).context("cannot unlink the emulated PM")?;
         region
     } else {
-        Region::anonymous_with(bytes as u64, &options)?
+        Region::anonymous_with(bytes as u64, options)?
     };
     let mut range = region.into_range();
     range.copy(0, &[], bytes, &mut NoSum);

@@ -4,6 +4,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::measure::Spread;
+use crate::medium::medium_name;
+
 /// One row; what does not apply is left out of the JSON.
 #[derive(Debug, Clone, Serialize, Default)]
 pub struct Row {
@@ -38,6 +41,24 @@ pub struct Row {
     /// 99th percentile of latency in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
+}
+
+impl Row {
+    /// The part of a row that a ratio decides; a goal is a bound and the word for it.
+    pub(crate) fn ratio(ratio: Spread, goal: Option<(f64, &str)>) -> Self {
+        let met = |(bound, word): (f64, &str)| {
+            if word == "at most" { ratio.median <= bound } else { ratio.median >= bound }
+        };
+        Self {
+            ratio: Some(ratio.median),
+            ratio_interval: Some([ratio.low, ratio.high]),
+            goal: goal.map(|(bound, word)| format!("{word} {bound}x")),
+            met: goal.map(met),
+            medium: medium_name(),
+            threads: 1,
+            ..Self::default()
+        }
+    }
 }
 
 /// The rows as one JSON array.

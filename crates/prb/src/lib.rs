@@ -42,6 +42,6 @@ pub use hdl::{
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
 pub use prb::{Collected, Prb, Wait};
 pub use scan::ChunkEnd;
-pub use slots::SLOTS_MAX;
+pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
 pub use stats::Stats;
 pub use traverse::{BodyError, End, Located, Traversal, read_body};

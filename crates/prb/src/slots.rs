@@ -38,7 +38,7 @@ const SPINS: u32 = 1;
 
 /// A fixed number of values, each lent to one thread at a time.
 #[derive(Debug)]
-pub(crate) struct CommitSlots<T> {
+pub struct CommitSlots<T> {
     state: OwnLine<AtomicU64>,
     /// The handed-off slot's index plus one.
     granted: AtomicU32,
@@ -63,8 +63,11 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 unsafe impl<T: Send> Sync for CommitSlots<T> {}
 
 impl<T> CommitSlots<T> {
-    /// One slot per value, at most [`SLOTS_MAX`].
-    pub(crate) fn new(values: impl IntoIterator<Item = T>) -> Self {
+    /// One slot per value.
+    ///
+    /// # Panics
+    /// Caller bug only: no value, or more than [`SLOTS_MAX`].
+    pub fn new(values: impl IntoIterator<Item = T>) -> Self {
         let slots: Box<[_]> = values.into_iter().map(|value| OwnLine(UnsafeCell::new(value))).collect();
         assert!((1..=SLOTS_MAX as usize).contains(&slots.len()), "1 to {SLOTS_MAX} commit slots");
         Self {
@@ -81,13 +84,13 @@ impl<T> CommitSlots<T> {
 
     /// Takes the lowest free slot; waits off the CPU while there is none.
     #[inline]
-    pub(crate) fn acquire(&self) -> SlotGuard<'_, T> {
+    pub fn acquire(&self) -> SlotGuard<'_, T> {
         let index = self.try_take().unwrap_or_else(|| self.wait_for_slot());
         SlotGuard { slots: self, index }
     }
 
     /// How often a thread found no free slot.
-    pub(crate) fn waits(&self) -> u64 {
+    pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
@@ -213,14 +216,14 @@ impl<T> CommitSlots<T> {
 #[cfg(not(loom))]
 impl<T> CommitSlots<T> {
     /// The values; no slot can be taken any more.
-    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+    pub fn into_values(self) -> impl Iterator<Item = T> {
         self.slots.into_vec().into_iter().map(|slot| slot.0.into_inner())
     }
 }
 
 /// Exclusive access to a slot's value; dropping it releases the slot.
 #[derive(Debug)]
-pub(crate) struct SlotGuard<'a, T> {
+pub struct SlotGuard<'a, T> {
     slots: &'a CommitSlots<T>,
     index: u32,
 }
@@ -228,7 +231,7 @@ pub(crate) struct SlotGuard<'a, T> {
 impl<T> SlotGuard<'_, T> {
     /// Number of the slot.
     #[inline]
-    pub(crate) fn index(&self) -> usize {
+    pub fn index(&self) -> usize {
         self.index as usize
     }
 }

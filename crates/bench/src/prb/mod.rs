@@ -1,5 +1,12 @@
-//! `fastness bench prb`: what an entry costs.
+//! `fastness bench prb`: what an entry costs, how writers scale, and how fast a log recovers.
+//!
+//! Goals: the table; `docs/benchmarks.md` keeps results.
 
+mod recover;
+mod slots;
+mod sweep;
+mod threads;
+mod work;
 mod write;
 
 use crate::{Options, Row};
@@ -9,5 +16,14 @@ use crate::{Options, Row};
 /// # Errors
 /// If memory for the emulated PM cannot be had, or the log reports an error.
 pub fn run(options: Options) -> anyhow::Result<Vec<Row>> {
-    write::rows(options)
+    let mut rows = write::goals(options)?;
+    rows.push(slots::acquire_release(options)?);
+    rows.extend(threads::scaling(options)?);
+    rows.extend(threads::oversubscription(options)?);
+    rows.push(recover::claim_and_replay(options)?);
+    rows.push(write::protection(options)?);
+    if !options.quick {
+        rows.extend(sweep::rows(options)?);
+    }
+    Ok(rows)
 }

@@ -1,0 +1,36 @@
+//! What taking and releasing a commit slot costs when nobody else wants one.
+
+use std::hint::black_box;
+
+use fastness_prb::CommitSlots;
+
+use crate::measure::{Spread, time_ns};
+use crate::{Options, Row};
+
+const ROUNDS: usize = 200_000;
+const GOAL_NS: f64 = 60.0;
+
+pub(super) fn acquire_release(options: Options) -> anyhow::Result<Row> {
+    let slots = CommitSlots::new([0u64; 4]);
+    let turns = if options.quick { 15 } else { 61 };
+    let turn = || {
+        time_ns(|| {
+            for _ in 0..ROUNDS {
+                *black_box(slots.acquire()) += 1;
+            }
+            Ok(())
+        })
+    };
+    let ns = (0..turns).map(|_| Ok(turn()? / ROUNDS as f64)).collect::<anyhow::Result<Vec<_>>>()?;
+    let value = Spread::of(ns).median;
+    Ok(Row {
+        name: "commit slot, acquire + release, uncontended".to_owned(),
+        value,
+        unit: "ns",
+        goal: Some(format!("at most {GOAL_NS} ns")),
+        met: Some(value <= GOAL_NS),
+        medium: "none".to_owned(),
+        threads: 1,
+        ..Row::default()
+    })
+}

@@ -1,0 +1,128 @@
+//! Several threads, a log each: how writers scale, and what waiting for a slot costs.
+
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use fastness_pmem::{PmRange, WriteMethod};
+use fastness_prb::{Alignment, Config, Hdl, Prb, Txg, Wait};
+
+use super::work::{CHUNKS, Floor, REGION_BYTES, config, entries_per_turn, new_log};
+use crate::measure::{Pair, Spread, by_turns, process_cpu_ns};
+use crate::medium::{cut, emulated_pm};
+use crate::{Options, Row};
+
+const BODY: [u8; 4096] = [0xa5; 4096];
+
+/// Wall and CPU time of one turn, in ns.
+#[derive(Clone, Copy)]
+struct Cost {
+    wall: f64,
+    cpu: f64,
+}
+
+/// A PRB and a log for each thread.
+struct Writers {
+    prb: Arc<Prb<PmRange>>,
+    hdls: Vec<Hdl<PmRange>>,
+    txg: u64,
+}
+
+impl Writers {
+    fn new(threads: usize, slots: u32) -> anyhow::Result<Self> {
+        let chunks = cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
+        let prb = Prb::format(Config { ncommitters: slots, ..config() }, chunks)?;
+        let hdls = (0..threads).map(|_| new_log(&prb)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { prb, hdls, txg: 0 })
+    }
+
+    /// `count` entries in all, shared out evenly.
+    fn turn(&mut self, count: usize) -> anyhow::Result<Cost> {
+        self.txg += 1;
+        let (txg, each) = (Txg(self.txg), count / self.hdls.len());
+        let cost = in_parallel(self.hdls.iter_mut(), |hdl| {
+            for _ in 0..each {
+                hdl.write_dependent_entry(txg, &BODY, Wait::Fail)?;
+            }
+            Ok(())
+        })?;
+        self.prb.collect(txg)?;
+        Ok(cost)
+    }
+}
+
+/// Runs `work` for each item on a thread of its own, from a common start to the end of the last.
+fn in_parallel<T: Send>(
+    items: impl ExactSizeIterator<Item = T>,
+    work: impl Fn(T) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Cost> {
+    let start = Barrier::new(items.len() + 1);
+    std::thread::scope(|scope| {
+        let spawn = |item| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                start.wait();
+                work(item)
+            })
+        };
+        let threads: Vec<_> = items.map(spawn).collect();
+        let (wall, cpu) = (Instant::now(), process_cpu_ns());
+        start.wait();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+        }
+        Ok(Cost { wall: wall.elapsed().as_nanos() as f64, cpu: process_cpu_ns() - cpu })
+    })
+}
+
+/// Throughput of two threads on two logs against one; and what the floor makes of two threads.
+pub(super) fn scaling(options: Options) -> anyhow::Result<Vec<Row>> {
+    let (turns, count) = (if options.quick { 15 } else { 41 }, entries_per_turn(BODY.len()));
+    let (mut one, mut two) = (Writers::new(1, 4)?, Writers::new(2, 4)?);
+    let pair = by_turns(turns, count, || Ok(one.turn(count)?.wall), || Ok(two.turn(count)?.wall))?;
+    let log = throughput("2 threads on 2 logs, 4096 B", &pair, Some((1.8, "at least")));
+
+    let mut one = Floor::new(emulated_pm(REGION_BYTES, WriteMethod::Auto)?);
+    let mut two = Vec::new();
+    for _ in 0..2 {
+        two.push(Floor::new(emulated_pm(REGION_BYTES / 2, WriteMethod::Auto)?));
+    }
+    let run = |floor: &mut Floor, count| floor.turn(&BODY, Alignment::Optane, count).map(|_| ());
+    let pair = by_turns(
+        turns,
+        count,
+        || Ok(in_parallel(std::iter::once(&mut one), |floor| run(floor, count))?.wall),
+        || Ok(in_parallel(two.iter_mut(), |floor| run(floor, count / 2))?.wall),
+    )?;
+    Ok(vec![log, throughput("the floor on 2 threads (upper bound)", &pair, None)])
+}
+
+fn throughput(name: &str, one_and_two: &Pair, goal: Option<(f64, &str)>) -> Row {
+    Row {
+        name: name.to_owned(),
+        value: 1e9 / Spread::of(one_and_two.b.clone()).median,
+        unit: "entries/s",
+        baseline: Some(format!("1 thread, {:.0}", 1e9 / Spread::of(one_and_two.a.clone()).median)),
+        threads: 2,
+        ..Row::ratio(one_and_two.ratio(), goal)
+    }
+}
+
+/// CPU time per entry with more threads than slots, against as many threads as slots.
+pub(super) fn oversubscription(options: Options) -> anyhow::Result<Vec<Row>> {
+    let (turns, count) = (if options.quick { 9 } else { 31 }, entries_per_turn(BODY.len()));
+    let mut rows = Vec::new();
+    for (slots, threads) in [(1, 4), (2, 8)] {
+        let (mut many, mut few) = (Writers::new(threads, slots)?, Writers::new(slots as usize, slots)?);
+        let pair = by_turns(turns, count, || Ok(many.turn(count)?.cpu), || Ok(few.turn(count)?.cpu))?;
+        let few = Spread::of(pair.b.clone()).median;
+        rows.push(Row {
+            name: format!("CPU time per entry, {threads} threads on {slots} slots, 4096 B"),
+            value: Spread::of(pair.a.clone()).median,
+            unit: "ns",
+            baseline: Some(format!("{slots} threads, {few:.0} ns")),
+            threads,
+            ..Row::ratio(pair.ratio(), Some((1.2, "at most")))
+        });
+    }
+    Ok(rows)
+}

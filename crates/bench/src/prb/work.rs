@@ -1,0 +1,108 @@
+//! The two jobs that are compared: writing entries, and the floor under it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fastness_pmem::{Medium, NoSum, PmRange};
+use fastness_prb::{Alignment, Config, HEADER_BYTES, Hdl, HdlHeader, Prb, Txg, Wait};
+
+use crate::measure::time_ns;
+
+/// Bytes of each region: beyond every cache but the largest.
+pub(super) const REGION_BYTES: usize = 256 << 20;
+/// Chunks of a region.
+pub(super) const CHUNKS: usize = 16;
+
+/// The default configuration, without the read-back at collection: collection is not what is timed here.
+pub(super) fn config() -> Config {
+    Config { verify_collected: false, ..Config::default() }
+}
+
+/// Entries of `body_bytes` that fit comfortably into a region between two collections.
+pub(super) fn entries_per_turn(body_bytes: usize) -> usize {
+    (REGION_BYTES / 8 / (body_bytes + 2 * HEADER_BYTES)).min(20_000)
+}
+
+/// A log that is ready to be written.
+pub(super) fn new_log(prb: &Arc<Prb<PmRange>>) -> anyhow::Result<Hdl<PmRange>> {
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil)?;
+    // There is no owner that could lose the header: the log ends with the benchmark.
+    let _update = hdl.create_log()?;
+    hdl.header_synced()?;
+    Ok(hdl)
+}
+
+/// A log that is written and collected by turns.
+pub(super) struct Writer {
+    prb: Arc<Prb<PmRange>>,
+    hdl: Hdl<PmRange>,
+    txg: u64,
+}
+
+impl Writer {
+    pub(super) fn new(config: Config, chunks: Vec<PmRange>) -> anyhow::Result<Self> {
+        let prb = Prb::format(config, chunks)?;
+        let hdl = new_log(&prb)?;
+        Ok(Self { prb, hdl, txg: 0 })
+    }
+
+    /// Writes entries as ZIL-PMEM does, each in a generation of its own; returns the ns that it took. The
+    /// collection behind it is not in the figure: it belongs to the thread that syncs txgs.
+    pub(super) fn turn(&mut self, body: &[u8], count: usize) -> anyhow::Result<f64> {
+        self.txg += 1;
+        let txg = Txg(self.txg);
+        let ns = time_ns(|| {
+            for _ in 0..count {
+                self.hdl.write_dependent_entry(txg, body, Wait::Fail)?;
+            }
+            Ok(())
+        })?;
+        self.prb.collect(txg)?;
+        Ok(ns)
+    }
+
+    /// Latency of single entries in ns, clock included: median and 99th percentile.
+    pub(super) fn percentiles(&mut self, body: &[u8], count: usize) -> anyhow::Result<(f64, f64)> {
+        self.txg += 1;
+        let mut latencies = Vec::with_capacity(count);
+        for _ in 0..count {
+            let start = Instant::now();
+            self.hdl.write_dependent_entry(Txg(self.txg), body, Wait::Fail)?;
+            latencies.push(start.elapsed().as_nanos() as u64);
+        }
+        self.prb.collect(Txg(self.txg))?;
+        latencies.sort_unstable();
+        Ok((latencies[count / 2] as f64, latencies[count * 99 / 100] as f64))
+    }
+}
+
+/// The floor: the bytes and the two fences of an entry, one after the other through a region.
+pub(super) struct Floor {
+    range: PmRange,
+    position: usize,
+}
+
+impl Floor {
+    pub(super) fn new(range: PmRange) -> Self {
+        Self { range, position: 0 }
+    }
+
+    pub(super) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> anyhow::Result<f64> {
+        let padded = body.len().next_multiple_of(alignment.bytes());
+        let header = [0x5a; HEADER_BYTES];
+        time_ns(|| {
+            for _ in 0..count {
+                if self.position + HEADER_BYTES + padded + HEADER_BYTES > self.range.len_bytes() {
+                    self.position = 0;
+                }
+                // PERSIST: the floor has the fences of an insertion, so that the ratio is the log's own cost.
+                self.range.copy(self.position + HEADER_BYTES, body, padded + HEADER_BYTES, &mut NoSum);
+                self.range.fence()?;
+                self.range.copy(self.position, &header, HEADER_BYTES, &mut NoSum);
+                self.range.fence()?;
+                self.position += HEADER_BYTES + padded;
+            }
+            Ok(())
+        })
+    }
+}
