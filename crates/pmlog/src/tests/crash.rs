@@ -85,7 +85,12 @@ impl Recording {
 
 /// The oracle: after a crash, the records are those after the last acknowledged step or the one after it, and
 /// the log can be used. Only while a log is created there may be none.
-fn check(history: &History, creates: impl Fn(usize) -> bool, image: &[u8], mark: Option<u64>) -> Result<(), String> {
+fn check(
+    history: &History,
+    creates: impl Fn(usize) -> bool,
+    image: &[u8],
+    mark: Option<u64>,
+) -> Result<(), String> {
     let next = mark.map_or(0, |mark| mark as usize + 1);
     let found = match open_image(image) {
         Ok(recovery) => records_of(recovery),
@@ -133,13 +138,16 @@ pub(super) fn explore_all(
     let creates = |step: usize| step == 0 || matches!(steps.get(step - 1), Some(Step::Overwrite));
     let mut failure = None;
     let budget = Budget { exhaustive_limit: 3000, samples: 400, seed: 1 };
-    let summary = explore(trace, &config, budget, &mut |point| {
-        match check(history, creates, point.image, point.last_mark) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failure = Some(format!("crash before operation {}, {error}", point.op_index));
-                ControlFlow::Break(())
-            }
+    let summary = explore(trace, &config, budget, &mut |point| match check(
+        history,
+        creates,
+        point.image,
+        point.last_mark,
+    ) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(format!("crash before operation {}, {error}", point.op_index));
+            ControlFlow::Break(())
         }
     });
     let summary = summary.expect("the trace fits its memory");
@@ -153,7 +161,8 @@ fn survive(steps: &[Step]) -> Summary {
 
 #[test]
 fn create_append_trim() {
-    let summary = survive(&[Step::Append, Step::Append, Step::Ordered, Step::Append, Step::Trim, Step::Append]);
+    let summary =
+        survive(&[Step::Append, Step::Append, Step::Ordered, Step::Append, Step::Trim, Step::Append]);
     assert!(summary.images > 900, "{summary:?}");
 }
 

@@ -7,7 +7,9 @@ use fastness_pmem::Region;
 use fastness_prb::{HdlHeader, OnLoss};
 
 use super::*;
-use crate::{AppendError, CreateError, ErrorKind, FormatError, Hidden, RecordId, RecoverError, Survey, TrimError};
+use crate::{
+    AppendError, CreateError, ErrorKind, FormatError, Hidden, RecordId, RecoverError, Survey, TrimError,
+};
 
 #[test]
 fn records_come_back_in_order_until_they_are_trimmed() {
@@ -38,7 +40,12 @@ fn a_recovery_that_is_not_finished_changes_nothing_and_one_that_is_starts_anew()
 
     let mut recovery = open();
     assert_eq!((recovery.records(), recovery.record_bytes(), recovery.gaps()), (1, 3, 0));
-    recovery.replay(|id, _| { assert_eq!(id, last); Ok::<_, Infallible>(()) }).unwrap();
+    recovery
+        .replay(|id, _| {
+            assert_eq!(id, last);
+            Ok::<_, Infallible>(())
+        })
+        .unwrap();
     drop(recovery);
     let mut recovery = open();
     assert!(recovery.is_resumed());
@@ -64,7 +71,12 @@ fn replay_goes_on_with_the_record_that_could_not_be_carried_out() {
         Ok(())
     });
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::Retry);
-    recovery.replay(|_, bytes| { seen.push(bytes.to_vec()); Ok::<_, Infallible>(()) }).unwrap();
+    recovery
+        .replay(|_, bytes| {
+            seen.push(bytes.to_vec());
+            Ok::<_, Infallible>(())
+        })
+        .unwrap();
     assert_eq!(seen, records(0..3));
     recovery.finish().unwrap();
 }
@@ -192,7 +204,9 @@ fn threads_append_in_parallel_and_lose_nothing() {
     for _ in 0..3 {
         let ids: Vec<Vec<RecordId>> = std::thread::scope(|scope| {
             let log = &log;
-            let append = move |thread: u64| (0..500).map(|n| log.append(&record(thread * 1000 + n)).unwrap()).collect();
+            let append = move |thread: u64| {
+                (0..500).map(|n| log.append(&record(thread * 1000 + n)).unwrap()).collect()
+            };
             let threads: Vec<_> = (0..6).map(|thread| scope.spawn(move || append(thread))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });

@@ -3,8 +3,8 @@
 mod crash;
 mod fences;
 mod format;
-mod life;
 mod fuzz;
+mod life;
 mod model;
 
 use std::convert::Infallible;
