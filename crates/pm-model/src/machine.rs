@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::{Config, Persistence};
 use crate::line::{LINE, Line, LineBytes, Pending, Time};
 use crate::op::{FenceKind, FlushKind, Op};
-use crate::states::Context;
+use crate::states::{Context, line_states};
 
 /// An operation that the machine cannot perform; it has not changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +137,10 @@ impl Machine {
 
     /// Whether `op` can make images impossible that are possible now. Only fences can.
     pub(crate) fn can_shrink(&self, op: &Op) -> bool {
+        if matches!(op, Op::Rmw { .. }) && self.config.persistence == Persistence::Eadr {
+            // It completes its own store too (R10).
+            return true;
+        }
         op.is_fence()
             && (self.config.has_global_order() && !self.lines.is_empty()
                 || self.lines.values().any(|line| line.completed_by_fence() > 0))
@@ -162,6 +166,10 @@ impl Machine {
     pub fn is_quiescent(&self) -> bool {
         self.lines.iter().all(|(&number, line)| {
             let bytes = line_of(&self.image, number);
+            if self.config.has_line_subsets() {
+                // Stores that come only together (R11) can cancel each other out.
+                return line_states(line, &bytes, self.context(), 1).is_ok_and(|states| states.len() == 1);
+            }
             line.stores.iter().all(|store| !store.pieces().any(|piece| store.piece_changes(piece, &bytes)))
         })
     }

@@ -99,7 +99,8 @@ impl Machine {
     /// newest store in it requires of all lines.
     fn random_cuts(&self, rng: &mut Rng, lean: Lean) -> Vec<Cut<'_>> {
         let context = self.context();
-        let until = if context.is_ordered || rng.one_in(4) { self.random_time(rng) } else { Time::MAX };
+        let is_cut = rng.one_in(if context.is_ordered { 2 } else { 4 });
+        let until = if is_cut { self.random_time(rng) } else { Time::MAX };
         let mut cuts = Vec::new();
         for (number, line) in self.lines() {
             let left_out = match lean {
@@ -147,7 +148,8 @@ impl Machine {
         cut.full = match lean {
             _ if left_out => 0,
             Lean::None | Lean::Empty => rng.index(available + 1),
-            Lean::Full | Lean::Whole => available,
+            Lean::Full => available.saturating_sub(rng.index(2)),
+            Lean::Whole => available,
         };
         // A run of unordered stores can be cut in its middle, but what follows cannot lie behind it.
         if cut.full < available && !matches!(lean, Lean::Whole) && !rng.one_in(4) {

@@ -123,17 +123,15 @@ fn micros(ops: &[Op], config: Config) -> Vec<Micro> {
     let mut micros = Vec::new();
     for (op, what) in ops.iter().enumerate() {
         match what {
-            Op::Store { addr, data, nt, atomic64 } => {
-                let unit = if *atomic64 { LINE } else { 8 };
-                let mut at = 0;
-                while at < data.len() {
-                    let addr = *addr as usize + at;
-                    let len = (unit - addr % unit).min(data.len() - at);
-                    let bytes = data[at..at + len].to_vec();
-                    let work = if *nt { Work::NonTemporal(bytes) } else { Work::Cached(bytes) };
-                    micros.push(Micro { op, addr, work });
-                    at += len;
-                }
+            Op::Store { addr, data, nt: false, atomic64 } => {
+                push_store(&mut micros, op, *addr, data, *atomic64, Work::Cached);
+            }
+            Op::Store { addr, data, nt: true, atomic64 } => {
+                push_store(&mut micros, op, *addr, data, *atomic64, Work::NonTemporal);
+            }
+            // The bytes are in the cache at once, but can leave it in pieces; see `locked_store`.
+            Op::Rmw { addr, data } if config.persistence == Persistence::Adr => {
+                push_store(&mut micros, op, *addr, data, false, Work::Cached);
             }
             // R9: with persistent caches a flush promises nothing, not even about write-combining buffers.
             Op::Flush { .. } if config.persistence == Persistence::Eadr => {}
@@ -148,6 +146,24 @@ fn micros(ops: &[Op], config: Config) -> Vec<Micro> {
         }
     }
     micros
+}
+
+fn push_store(
+    micros: &mut Vec<Micro>,
+    op: usize,
+    addr: u64,
+    data: &[u8],
+    atomic64: bool,
+    work: fn(Vec<u8>) -> Work,
+) {
+    let unit = if atomic64 { LINE } else { 8 };
+    let mut at = 0;
+    while at < data.len() {
+        let addr = addr as usize + at;
+        let len = (unit - addr % unit).min(data.len() - at);
+        micros.push(Micro { op, addr, work: work(data[at..at + len].to_vec()) });
+        at += len;
+    }
 }
 
 impl Search<'_> {
@@ -169,7 +185,7 @@ impl Search<'_> {
             if !waits {
                 let mut next = state.clone();
                 next.issued += 1;
-                if let Op::Rmw { addr, data } = op {
+                if let (Op::Rmw { addr, data }, Persistence::Eadr) = (op, self.config.persistence) {
                     self.locked_store(&mut next, *addr as usize, data);
                 }
                 reach(next);
@@ -257,6 +273,7 @@ impl Search<'_> {
         }
     }
 
+    /// With persistent caches: visible, and so persistent, at once and whole.
     fn locked_store(&self, state: &mut State, addr: usize, data: &[u8]) {
         for (at, byte) in data.iter().enumerate() {
             // A locked operation may span lines, but is visible at once.

@@ -43,14 +43,15 @@ fn pieces_of(op: &Op) -> usize {
 fn random_op(rng: &mut Rng, lines: u64, mix: Mix) -> Op {
     let line = rng.below(lines) * 64;
     match rng.below(20) {
-        0..=8 => random_store(rng, line, false),
-        9..=11 if mix.nt => random_store(rng, line, true),
-        9..=10 => random_store(rng, line, false),
+        0..=6 => random_store(rng, line, false),
+        7..=10 if mix.nt => random_store(rng, line, true),
+        7..=10 => random_store(rng, line, false),
         11..=12 => Op::clflush(line),
         13..=14 => Op::clwb(line + rng.below(64)),
         15 => Op::Flush { kind: FlushKind::Clflushopt, addr: line },
         16..=17 => Op::sfence(),
         18 if rng.one_in(3) => Op::Fence(FenceKind::Lfence),
+        18 if rng.one_in(4) => Op::rmw(line, [[value(rng); 8], [value(rng); 8]].concat()),
         18 => Op::rmw(line + 8 * rng.below(2), [value(rng); 8]),
         19 if mix.nt && rng.one_in(3) => Op::movdir64b(line, [value(rng); 64]),
         _ => Op::Fence(FenceKind::Mfence),

@@ -1,0 +1,7 @@
+//! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
+//!
+//! [`litmus`] judges small programs with known sets of crash states.
+
+#![forbid(unsafe_code)]
+
+pub mod litmus;
