@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use fastness_crashcheck::litmus::LitmusError;
 use fastness_pmem::{ErrorKind, RegionError};
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 
@@ -74,11 +75,20 @@ fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<OpenError>().map(OpenError::kind))
             .or_else(|| cause.downcast_ref::<AppendError>().map(AppendError::kind))
             .or_else(|| cause.downcast_ref::<TrimError>().map(TrimError::kind))
+            .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
             .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
             .or_else(|| {
                 cause.downcast_ref::<RecoverError<std::convert::Infallible>>().map(RecoverError::kind)
             })
     })
+}
+
+/// A litmus file that cannot be judged is a wrong request.
+fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
+    match error {
+        LitmusError::Write(_) => None,
+        _ => Some(ErrorKind::Invalid),
+    }
 }
 
 fn number(kind: ErrorKind) -> u8 {

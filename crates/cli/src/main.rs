@@ -7,6 +7,7 @@
 
 mod completions;
 mod content;
+mod crashcheck;
 mod exit;
 mod log;
 mod output;
@@ -49,6 +50,9 @@ enum Command {
     /// Create, write, recover and examine a durable record log
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Check crash consistency
+    #[command(subcommand)]
+    Crashcheck(crashcheck::CrashcheckCommand),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -56,6 +60,7 @@ enum Command {
 fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Log(command) => log::run(command, out),
+        Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

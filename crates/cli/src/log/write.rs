@@ -32,7 +32,7 @@ pub(crate) struct WriteArgs {
     /// Append the lines of standard input instead
     #[arg(long, conflicts_with_all = ["count", "size"])]
     stdin: bool,
-    /// Length of a generated record, at least 48 bytes
+    /// Length of a generated record, at least 64 bytes
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "256")]
     size: u64,
     /// Records in a second at most

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use fastness_pm_model::{Budget, Config, Summary, Trace, explore};
+use fastness_pm_model::{Budget, Config, Persistence, Summary, Trace, explore};
 
 use super::*;
 
@@ -156,7 +156,10 @@ pub(super) fn explore_all(
 
 fn survive(steps: &[Step]) -> Summary {
     let history = run(steps);
-    explore_all(&history, &history.trace, steps, Config::default()).unwrap()
+    let check = |config| explore_all(&history, &history.trace, steps, config).unwrap();
+    check(Config { persistence: Persistence::Eadr, ..Config::default() });
+    check(Config { strict_nt: true, ..Config::default() });
+    check(Config::default())
 }
 
 #[test]
