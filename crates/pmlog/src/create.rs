@@ -105,7 +105,7 @@ impl<R: LogMedium> PmLog<R> {
     /// Makes an empty log in the whole of `range`, which starts at the region's first byte.
     ///
     /// Persistence: the log exists durably on return; after a crash inside, it exists and is empty, or the
-    /// region holds no log.
+    /// region holds no log, or what it held before is untouched.
     ///
     /// # Errors
     /// [`CreateError`], which says what is in the region afterwards.

@@ -8,6 +8,32 @@
 //! Records that are appended in parallel may be recovered without each other; a record behind a *barrier*
 //! ([`PmLog::barrier`], [`PmLog::append_ordered`], [`PmLog::trim`]) never without every record before it.
 //!
+//! ```
+//! use fastness_pmem::{OpenOptions as RegionOptions, Region};
+//! use fastness_pmlog::{CreateOptions, OpenOptions, PmLog};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = std::env::temp_dir().join(format!("pmlog-doc-{}", std::process::id()));
+//! # let _ = std::fs::remove_file(&path);
+//! let region = Region::create_file(&path, 1 << 20, &RegionOptions::new())?;
+//! let log = PmLog::create(region.into_range(), &CreateOptions::new().chunk_bytes(64 << 10))?;
+//! log.append(b"debit 7, credit 9")?; // durable: acknowledge it
+//! drop(log); // or crash
+//!
+//! let region = Region::open(&path, &RegionOptions::new())?;
+//! let mut recovery = PmLog::open(region.into_range(), &OpenOptions::new())?;
+//! recovery.replay(|_id, record| {
+//!     assert_eq!(record, b"debit 7, credit 9"); // carry it out
+//!     Ok::<_, std::io::Error>(())
+//! })?;
+//! let mut log = recovery.finish()?; // empty, ready for more
+//! log.append(b"debit 9, credit 7")?;
+//! log.trim()?; // its effects are durable elsewhere
+//! # std::fs::remove_file(&path)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Design
 //! The log is the only HDL of a PRB ([`fastness_prb`]). What a PRB lacks is added: a superblock that says where
 //! the chunks are, and a durable place for the log's header ([`HeaderSlot`], kept twice). Byte-exact layout:

@@ -15,8 +15,8 @@ use crate::geometry::Geometry;
 use crate::log::PmLog;
 use crate::medium::LogMedium;
 use crate::recovery::{Findings, Hidden, Recovery};
-use crate::slot::{HeaderSlot, SLOT_OFFSETS};
-use crate::superblock::BLOCK_BYTES;
+use crate::slot::HeaderSlot;
+use crate::superblock::DATA_OFFSET;
 use crate::survey::entry_behind;
 
 /// How to use a log; nothing of it is kept on the medium.
@@ -107,7 +107,10 @@ fn examine_end<R: LogMedium>(
 ) -> Option<Hidden> {
     // After claim, entries that were given up may be anywhere.
     let HdlHeader::Logging { log } = slot.header else { return None };
-    if matches!(end.end, End::Full | End::Empty | End::Stale) {
+    // An empty place in front of entries is what clearing poison leaves. Only chunks in use are searched: they
+    // are few, and of the others nothing but reading all of the region would tell.
+    let regular = matches!(end.end, End::Full | End::Stale) || (end.end == End::Empty && end.entries == 0);
+    if regular {
         return None;
     }
     let from = (end.region_offset - chunk.region_offset()) as usize + LINE_BYTES;
@@ -137,11 +140,10 @@ impl<R: LogMedium> PmLog<R> {
         if found_bytes < geometry.region_bytes {
             return Err(OpenError::Truncated { found_bytes, expected_bytes: geometry.region_bytes });
         }
-        for offset in SLOT_OFFSETS {
-            range.write_back(offset, BLOCK_BYTES);
-        }
-        // PERSIST: orders the header that is read below before everything that recovery does because of it.
-        // Without it a power cut could bring back the one before, whose records are overwritten already.
+        range.write_back(0, DATA_OFFSET as usize);
+        // PERSIST: orders the superblock and the header (read below) before everything that recovery does because
+        // of them. Without it a power cut could bring back the header before, whose records are overwritten
+        // already, or leave no log where a killed creation was opened and written.
         range.fence()?;
         let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
         let (front, mut chunks) = divide(range, &geometry);

@@ -241,7 +241,7 @@ impl<R: LogMedium> Recovery<R> {
         matches!(self.front.slot().header, HdlHeader::Replaying(_))
     }
 
-    /// How many unsafe shutdowns the region has gone through since the header was written; `None` if unknown.
+    /// How many unsafe shutdowns the region has gone through since the log was started; `None` if unknown.
     ///
     /// After one, nothing that the persistence domain promised may be relied upon.
     pub fn unsafe_shutdowns(&self) -> Option<u64> {

@@ -14,7 +14,7 @@
 //!     32    8 sequence number; the newest slot has the largest
 //!     40    8 synced txg: records of it and of earlier ones are obsolete
 //!     48    8 log number: counts the logs that were started in this region, from 1
-//!     56    8 unsafe shutdowns of the region when the slot was written; all ones if unknown
+//!     56    8 unsafe shutdowns of the region when the log was started; all ones if unknown
 //!     64    - HDL header (its own format), then zero
 //!   4092    4 CRC-32C of bytes 0 to 4091
 //! ```
@@ -51,7 +51,7 @@ pub struct HeaderSlot {
     pub log_number: u64,
     /// Commit slots of the last writer.
     pub committers: u32,
-    /// Unsafe shutdowns of the region when the slot was written, if they were known.
+    /// Unsafe shutdowns of the region when the log was started, if they were known.
     pub unsafe_shutdowns: Option<u64>,
     /// The log's header.
     pub header: HdlHeader,

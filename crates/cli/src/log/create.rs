@@ -47,7 +47,7 @@ enum ChecksumArg {
 pub(crate) struct CreateArgs {
     /// A file that does not exist yet, or a devdax device
     file: PathBuf,
-    /// Length of the file; a device is taken whole
+    /// Length of a new file; a device, or a file that exists, is taken whole
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "64M")]
     size: u64,
     /// Length of a chunk, a multiple of 256: the longest record, and what is freed at one time

@@ -142,6 +142,27 @@ fn opening_makes_durable_what_it_hands_out() {
     }
 }
 
+/// A creation that was killed before its last flushes and fence; its log was then opened and written.
+#[test]
+fn opening_makes_the_superblock_durable() {
+    let recorder = Recorder::with_store_bytes(vec![0; SMALL], RecordStyle::StoreFlush(FlushKind::Clwb), 8);
+    drop(PmLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
+    let created = recorder.op_count();
+    let recovery = PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let opened = recorder.op_count();
+    recovery.finish().unwrap().append(b"seen").unwrap();
+    recorder.mark(1);
+    let trace = recorder.trace();
+    let fences: Vec<usize> = trace.fences().into_iter().filter(|&fence| fence < created).collect();
+    let [.., before, last] = fences[..] else { panic!("{fences:?}") };
+    let flushes =
+        |ops: std::ops::Range<usize>| trace.flushes().into_iter().filter(move |op| ops.contains(op));
+    let killed: Vec<usize> = flushes(before..last).chain([last]).collect();
+    assert!(what_was_seen_stays(&without(&trace, &killed)));
+    let and_not_written_back: Vec<usize> = killed.iter().copied().chain(flushes(created..opened)).collect();
+    assert!(!what_was_seen_stays(&without(&trace, &and_not_written_back)));
+}
+
 #[test]
 fn a_replay_was_not_begun_twice_with_different_records() {
     // Claimed, then crashed: the next recovery finds the claim and the same records.

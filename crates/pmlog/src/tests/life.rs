@@ -181,6 +181,29 @@ fn a_damaged_header_in_the_middle_of_a_chunk_is_no_silent_end() {
 }
 
 #[test]
+fn an_empty_place_in_front_of_records_is_no_silent_end() {
+    let (recorder, log) = new_log(SMALL);
+    append_all(&log, 0..3);
+    let mut image = recorder.image();
+    // What `ndctl clear-errors` does to an unreadable line.
+    image[16384 + 320..16384 + 640].fill(0);
+    let error = open_image(&image).unwrap_err();
+    assert!(matches!(error, OpenError::Hidden(Hidden::Behind { .. })), "{error}");
+    // After a trim, what stands behind the end is obsolete and no sign of anything.
+    let (recorder, mut log) = new_log(SMALL);
+    append_all(&log, 0..6);
+    log.trim().unwrap();
+    append_all(&log, 6..7);
+    assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(6..7));
+}
+
+#[test]
+fn a_log_can_be_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<PmLog<fastness_pmem::PmRange>>();
+}
+
+#[test]
 fn a_survey_shows_what_is_there_and_never_writes() {
     let (recorder, log) = new_log(SMALL);
     append_all(&log, 0..4);
