@@ -174,6 +174,21 @@ impl<M: Medium + Sync> Prb<M> {
         Ok(collected)
     }
 
+    /// Takes the open chunks out of the commit slots that nobody holds, as if they were full, if everything in
+    /// them is obsolete once `synced` has synced; the next [`Prb::collect`] empties them too.
+    ///
+    /// Without it an open chunk stays where it is until a writer finds it full: an owner that waits for nothing
+    /// ([`Wait::Fail`]) could be refused room in a log without a single entry that is needed.
+    /// Concurrency: writers wait for their slots meanwhile.
+    pub fn retire_open_chunks(&self, synced: Txg) {
+        let mut slots: Vec<_> = std::iter::from_fn(|| self.slots.try_acquire()).collect();
+        for slot in &mut slots {
+            if let Some(chunk) = slot.take_if(|chunk| !chunk.is_empty() && chunk.max_txg <= synced) {
+                lock(&self.lists).retire(chunk);
+            }
+        }
+    }
+
     fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
         let emptied = chunk.make_empty(self.config.entropy.next_u64());
         if emptied.is_err() {

@@ -89,6 +89,11 @@ impl<T> CommitSlots<T> {
         SlotGuard { slots: self, index }
     }
 
+    /// Takes the lowest free slot if there is one.
+    pub(crate) fn try_acquire(&self) -> Option<SlotGuard<'_, T>> {
+        self.try_take().map(|index| SlotGuard { slots: self, index })
+    }
+
     /// How often a thread found no free slot.
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)

@@ -110,7 +110,16 @@ pub struct Traversal<'m, M> {
 impl<'m, M: Medium> Traversal<'m, M> {
     /// Starts at the chunk's first byte.
     pub fn new(medium: &'m M) -> Self {
-        Self { medium, offset: 0, epoch: None, end: None }
+        Self::starting_at(medium, 0)
+    }
+
+    /// Starts at `offset`, where an entry may be; to look for entries behind the end of a damaged chunk.
+    ///
+    /// # Panics
+    /// Caller bug only: `offset` is outside of the chunk.
+    pub fn starting_at(medium: &'m M, offset: usize) -> Self {
+        assert!(offset <= medium.len_bytes(), "offset {offset} is inside of the chunk");
+        Self { medium, offset, epoch: None, end: None }
     }
 
     /// Why the traversal stopped; `None` before it did.

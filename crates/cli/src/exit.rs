@@ -1,0 +1,130 @@
+//! How commands end: the exit code, and what standard error says about a failure.
+
+use std::io;
+use std::process::ExitCode;
+
+use fastness_crashcheck::litmus::LitmusError;
+use fastness_pmem::{ErrorKind, RegionError};
+use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
+
+use crate::output::note;
+
+/// How a command ended that did what it was asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There is nothing to complain about.
+    Clean,
+    /// It found damage or a difference.
+    Found,
+}
+
+/// An error of the command line itself, with what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Refusal {
+    /// What is wrong, and what to do.
+    pub(crate) text: String,
+    /// Decides the exit code.
+    pub(crate) kind: ErrorKind,
+}
+
+/// Refuses a request.
+pub(crate) fn refuse(text: impl Into<String>) -> anyhow::Error {
+    Refusal { text: text.into(), kind: ErrorKind::Invalid }.into()
+}
+
+/// The exit code of a result; says on standard error what went wrong.
+pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
+    let error = match result {
+        Ok(Outcome::Clean) => return ExitCode::SUCCESS,
+        Ok(Outcome::Found) => return ExitCode::from(1),
+        Err(error) => error,
+    };
+    if is_broken_pipe(&error) {
+        return ExitCode::SUCCESS;
+    }
+    note(format_args!("fastness: {error}"));
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        // An error that passes on its source's text says it once.
+        if !said.ends_with(&text) {
+            note(format_args!("  because: {text}"));
+        }
+        said = text;
+    }
+    let kind = kind_of(&error);
+    if let Some(advice) = kind.and_then(|kind| advice(&error, kind)) {
+        note(format_args!("  {advice}"));
+    }
+    ExitCode::from(kind.map_or(10, number))
+}
+
+/// Whoever read the output has seen enough.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
+    error.chain().find_map(|cause| {
+        let kind = cause.downcast_ref::<Refusal>().map(|error| error.kind);
+        kind.or_else(|| cause.downcast_ref::<RegionError>().map(RegionError::kind))
+            .or_else(|| cause.downcast_ref::<CreateError>().map(CreateError::kind))
+            .or_else(|| cause.downcast_ref::<OpenError>().map(OpenError::kind))
+            .or_else(|| cause.downcast_ref::<AppendError>().map(AppendError::kind))
+            .or_else(|| cause.downcast_ref::<TrimError>().map(TrimError::kind))
+            .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
+            .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
+            .or_else(|| {
+                cause.downcast_ref::<RecoverError<std::convert::Infallible>>().map(RecoverError::kind)
+            })
+    })
+}
+
+/// A litmus file that cannot be judged is a wrong request.
+fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
+    match error {
+        LitmusError::Write(_) => None,
+        _ => Some(ErrorKind::Invalid),
+    }
+}
+
+fn number(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Invalid => 3,
+        ErrorKind::Retry => 4,
+        ErrorKind::NoSpace => 5,
+        ErrorKind::Corrupt => 6,
+        ErrorKind::MediaFailed => 7,
+        ErrorKind::Closed => 8,
+        _ => 9,
+    }
+}
+
+/// What the user can do, where the error does not say so itself.
+fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
+    let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());
+    Some(match (open, kind) {
+        (Some(OpenError::NotALog), _) => "make one with `fastness log create`",
+        (Some(OpenError::Truncated { .. }), _) => {
+            "the file was cut off; `fastness log dump` shows what is left of it"
+        }
+        (Some(open), _) if open.is_loss() => {
+            "look at it with `fastness log verify` and `fastness log dump`; `fastness log recover --drop-tail` \
+             recovers what does not depend on the loss, and gives up the rest"
+        }
+        (Some(_), ErrorKind::Corrupt | ErrorKind::MediaFailed) => {
+            "`fastness log dump` shows what is left of it"
+        }
+        (_, ErrorKind::Retry) => "another process has it open; try again when that one has ended",
+        (_, ErrorKind::NoSpace) => {
+            "carry out the records with `fastness log recover`, or use a larger region"
+        }
+        (_, ErrorKind::MediaFailed) => "copy what can be read, and replace the medium",
+        (_, ErrorKind::Closed) => "open it again",
+        (_, ErrorKind::Bug) => "this is a defect of fastness; please report it",
+        _ => return None,
+    })
+}

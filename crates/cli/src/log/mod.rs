@@ -1,0 +1,56 @@
+//! `fastness log`: the record log in one region.
+
+mod create;
+mod dump;
+mod info;
+mod recover;
+mod report;
+mod verify;
+mod write;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::Subcommand;
+use fastness_pmem::{OpenOptions as RegionOptions, PmRange, Region};
+
+use crate::exit::Outcome;
+
+/// Commands on a log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Make an empty log in a new file, or in a device
+    #[command(after_help = create::EXAMPLES)]
+    Create(create::CreateArgs),
+    /// Append records; each is durable when it is acknowledged
+    #[command(after_help = write::EXAMPLES)]
+    Write(write::WriteArgs),
+    /// Read the records that a crash left, and start anew
+    #[command(after_help = recover::EXAMPLES)]
+    Recover(recover::RecoverArgs),
+    /// Show everything that is in a log, damaged or not; changes nothing
+    #[command(after_help = dump::EXAMPLES)]
+    Dump(dump::DumpArgs),
+    /// Read everything and check it; exit code 1 if there is damage
+    Verify(verify::VerifyArgs),
+    /// Show what the region is, what survives on it, and how it is divided
+    Info(info::InfoArgs),
+}
+
+pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match command {
+        LogCommand::Create(args) => create::run(&args, out),
+        LogCommand::Write(args) => write::run(&args, out),
+        LogCommand::Recover(args) => recover::run(&args, out),
+        LogCommand::Dump(args) => dump::run(&args, out),
+        LogCommand::Verify(args) => verify::run(&args, out),
+        LogCommand::Info(args) => info::run(&args, out),
+    }
+}
+
+/// Opens the region of an existing log; nobody else has it open then.
+fn open_region(path: &Path) -> anyhow::Result<PmRange> {
+    let region = Region::open(path, &RegionOptions::new());
+    Ok(region.with_context(|| format!("cannot open the log {}", path.display()))?.into_range())
+}

@@ -1,0 +1,62 @@
+//! The end of a recovery: the old log goes, a new one is started.
+//!
+//! Crash cases: the header of the new log is the switch. Before it is durable, the next recovery finds the old
+//! log with all its records; after it, the new log, empty, and chunks with records that belong to no log.
+
+use std::convert::Infallible;
+
+use fastness_prb::{Misuse, Txg};
+
+use crate::error::RecoverError;
+use crate::log::PmLog;
+use crate::medium::LogMedium;
+use crate::recovery::Recovery;
+
+impl<R: LogMedium> Recovery<R> {
+    /// Discards the records, all of which were handed out, and starts a new log.
+    ///
+    /// Persistence: on return no crash brings the records back; after a crash inside, all are recovered, or none.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the log is as it was, except after Collect, when it is empty.
+    pub fn finish(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
+        if self.records() == 0 {
+            self.hand_out(|_, _| Ok(()))?;
+        }
+        let sync_txg = self.sync_txg();
+        match self.hdl.replay_done(sync_txg) {
+            // The header without a log needs no update of its own: that of the new log takes its place.
+            Ok(_nozil) => self.start_anew(sync_txg),
+            Err(Misuse::ReplayNotFinished) => Err(RecoverError::NotReplayed),
+            Err(other) => Err(RecoverError::Bug(other)),
+        }
+    }
+
+    /// Discards the records, handed out or not, and starts a new log.
+    ///
+    /// Persistence: as [`Recovery::finish`].
+    ///
+    /// # Errors
+    /// As [`Recovery::finish`].
+    pub fn discard(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
+        let sync_txg = self.sync_txg();
+        // As in `finish`: the header of the new log takes its place.
+        let _nozil = self.hdl.destroy_log(sync_txg).map_err(RecoverError::Bug)?;
+        self.start_anew(sync_txg)
+    }
+
+    /// The txg whose sync makes the records obsolete.
+    fn sync_txg(&self) -> Txg {
+        Txg(self.front.slot().synced.0 + 1)
+    }
+
+    fn start_anew(self, sync_txg: Txg) -> Result<PmLog<R>, RecoverError<Infallible>> {
+        let geometry = *self.geometry();
+        let Self { prb, hdl, front, committers, .. } = self;
+        let mut log = PmLog::new(prb, hdl, front, geometry, committers);
+        log.start_log(sync_txg)?;
+        log.prb().finish_claiming().map_err(RecoverError::Bug)?;
+        log.collect(sync_txg)?;
+        Ok(log)
+    }
+}

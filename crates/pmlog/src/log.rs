@@ -1,0 +1,204 @@
+//! The log in use: appending and trimming.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastness_pmem::{PersistError, RegionInfo};
+use fastness_prb::{EntryId, Hdl, MediaFault, Prb, Stats, Txg, Wait, Written};
+
+use crate::error::{AppendError, TrimError};
+use crate::front::Front;
+use crate::geometry::Geometry;
+use crate::medium::LogMedium;
+use crate::slot::HeaderSlot;
+use crate::superblock::Uuid;
+
+/// Identifies a record for the life of a log; the order is the order in which records are recovered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId {
+    /// Which of the logs that were started in the region: each recovery starts another.
+    pub log_number: u64,
+    /// The place in that log. Records of one generation are independent of each other.
+    pub entry: EntryId,
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.log_number, self.entry.generation.0, self.entry.gsid.0)
+    }
+}
+
+/// What a trim did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Chunks that were emptied.
+    pub chunks: usize,
+    /// Chunks that did not hold what was written to them: had the program crashed before, their records would
+    /// have been lost. They are not used again until the log is opened anew; the medium should be replaced.
+    pub faults: Vec<MediaFault>,
+}
+
+/// A log that takes records; see the crate's documentation.
+///
+/// Concurrency: [`PmLog::append`] may be called by many threads; what orders records takes `&mut self`.
+#[derive(Debug)]
+pub struct PmLog<R: LogMedium> {
+    prb: Arc<Prb<R>>,
+    hdl: Hdl<R>,
+    pub(crate) front: Front<R>,
+    geometry: Geometry,
+    /// Txg of the records that are appended now: the one after the synced one.
+    txg: Txg,
+    log_number: u64,
+    committers: u32,
+    /// A header update failed: nobody knows which header is in force.
+    failed: AtomicBool,
+}
+
+impl<R: LogMedium> PmLog<R> {
+    /// A log that must be started before it is used.
+    pub(crate) fn new(
+        prb: Arc<Prb<R>>,
+        hdl: Hdl<R>,
+        front: Front<R>,
+        geometry: Geometry,
+        committers: u32,
+    ) -> Self {
+        let failed = AtomicBool::new(false);
+        Self { prb, hdl, front, geometry, txg: Txg(0), log_number: 0, committers, failed }
+    }
+
+    /// Starts an empty log; records of `synced` and of earlier txgs are obsolete from now on.
+    ///
+    /// Persistence: durable on return; after a crash inside, what was before is in force, or this.
+    pub(crate) fn start_log(&mut self, synced: Txg) -> Result<(), PersistError> {
+        let update = self.hdl.create_log().expect("the log was replayed, or never existed");
+        let header = update.expect("there was no log").into_header();
+        let unsafe_shutdowns = self.front.range().region_info().and_then(|info| info.unsafe_shutdowns);
+        let log_number = self.front.slot().log_number + 1;
+        let committers = self.committers;
+        let slot = self.front.slot().clone();
+        self.front.update(HeaderSlot { synced, log_number, unsafe_shutdowns, committers, header, ..slot })?;
+        self.hdl.header_synced().expect("the log was started above");
+        self.txg = Txg(synced.0 + 1);
+        self.log_number = log_number;
+        Ok(())
+    }
+
+    pub(crate) fn prb(&self) -> &Prb<R> {
+        &self.prb
+    }
+
+    /// Appends a record to the current generation.
+    ///
+    /// Persistence: the record is durable on return, as far as the region's durability goes; after a crash
+    /// inside, it is there whole or not at all.
+    /// Concurrency: any number of threads. A record whose append returned before another's began is recovered
+    /// before it; records that are appended at the same time are in either order. That none is recovered without
+    /// those before it holds after a crash; where the medium loses records, only barriers make it hold.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the log can be used further except after Persist and Closed.
+    #[inline]
+    pub fn append(&self, record: &[u8]) -> Result<RecordId, AppendError> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(AppendError::Closed);
+        }
+        match self.hdl.write_entry(self.txg, record, Wait::Fail) {
+            Ok(Written::Entry(entry)) => Ok(RecordId { log_number: self.log_number, entry }),
+            Ok(Written::Obsolete) => unreachable!("records have the txg after the synced one"),
+            Err(error) => Err(AppendError::new(error, self.geometry.capacity_bytes())),
+        }
+    }
+
+    /// Starts a generation: recovery never returns a record that is appended from now on without every record
+    /// from before.
+    ///
+    /// Persistence: writes nothing; what it orders is durable already.
+    pub fn barrier(&mut self) {
+        self.hdl.start_generation().expect("a log in use is in state logging");
+    }
+
+    /// Appends a record behind a barrier; see there.
+    ///
+    /// # Errors
+    /// As [`PmLog::append`].
+    pub fn append_ordered(&mut self, record: &[u8]) -> Result<RecordId, AppendError> {
+        self.barrier();
+        self.append(record)
+    }
+
+    /// Discards all records: the caller has made their effects durable elsewhere. It is a barrier, too.
+    ///
+    /// Persistence: on return no crash brings the records back; after a crash inside, all of them are
+    /// recovered, or none.
+    ///
+    /// # Errors
+    /// [`TrimError`]; the log can be used no further.
+    pub fn trim(&mut self) -> Result<Trimmed, TrimError> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(TrimError::Closed);
+        }
+        // Until all of it is done, an error must leave the log closed.
+        self.failed.store(true, Ordering::Relaxed);
+        let synced = self.txg;
+        // The header first: its fence orders it before the chunks are emptied. The other way round a crash could
+        // find some of the records gone and the header that still asks for them.
+        self.front.update(HeaderSlot { synced, ..self.front.slot().clone() })?;
+        self.txg = Txg(synced.0 + 1);
+        // Records of the next txg begin a generation, so that the discarded ones are no gap in it.
+        self.barrier();
+        let trimmed = self.collect(synced)?;
+        self.failed.store(false, Ordering::Relaxed);
+        Ok(trimmed)
+    }
+
+    /// Empties every chunk whose records are all obsolete.
+    pub(crate) fn collect(&self, synced: Txg) -> Result<Trimmed, fastness_prb::CollectError> {
+        self.prb.retire_open_chunks(synced);
+        let collected = self.prb.collect(synced)?;
+        Ok(Trimmed { chunks: collected.chunks, faults: collected.faults })
+    }
+
+    /// Longest record that fits, in bytes.
+    pub fn record_bytes_max(&self) -> usize {
+        self.prb.body_bytes_max()
+    }
+
+    /// What the log has done since it was opened.
+    pub fn stats(&self) -> Stats {
+        self.prb.stats()
+    }
+
+    /// Chunks that are empty and in no writer's hands.
+    pub fn free_chunks(&self) -> usize {
+        self.prb.free_chunks()
+    }
+
+    /// How the region is divided.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Which log this is.
+    pub fn uuid(&self) -> Uuid {
+        self.front.slot().uuid
+    }
+
+    /// Number of the log that was started last in the region, as in [`RecordId`].
+    pub fn log_number(&self) -> u64 {
+        self.log_number
+    }
+
+    /// What is known of the region; `None` for a medium that is only a model.
+    pub fn region_info(&self) -> Option<&RegionInfo> {
+        self.front.range().region_info()
+    }
+
+    /// Ends the use of the log, as dropping it does: every record that was appended is durable already, and
+    /// stays in the log for the next [`PmLog::open`]. Returns the final statistics.
+    pub fn close(self) -> Stats {
+        self.stats()
+    }
+}

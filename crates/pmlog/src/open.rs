@@ -1,0 +1,180 @@
+//! Opening a log: reads what is there, makes it durable, and claims the records.
+
+use std::sync::Arc;
+
+use fastness_pmem::LINE_BYTES;
+use fastness_prb::{
+    ChunkEnd, ChunkId, Clock, Config, End, Entropy, HEADER_BYTES, HdlHeader, OnLoss, Prb, SLOTS_MAX,
+    Traversal, Txg,
+};
+
+use crate::create::divide;
+use crate::error::OpenError;
+use crate::front::{Front, choose_slot, choose_superblock, read_slots, read_superblocks};
+use crate::geometry::Geometry;
+use crate::log::PmLog;
+use crate::medium::LogMedium;
+use crate::recovery::{Findings, Hidden, Recovery};
+use crate::slot::HeaderSlot;
+use crate::superblock::DATA_OFFSET;
+use crate::survey::entry_behind;
+
+/// How to use a log; nothing of it is kept on the medium.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    prb: Config,
+    on_loss: OnLoss,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { prb: Config::default(), on_loss: OnLoss::Fail }
+    }
+}
+
+impl OpenOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many threads may write at one time (1 to 32; at most one for each chunk). Two to four for each
+    /// Optane module; as many as cores for media that behave like DRAM. 4 unless set.
+    #[must_use]
+    pub fn committers(mut self, committers: u32) -> Self {
+        self.prb.ncommitters = committers;
+        self
+    }
+
+    /// Sets what to do if records are missing or unreadable; [`OnLoss::Fail`] unless set.
+    #[must_use]
+    pub fn on_loss(mut self, on_loss: OnLoss) -> Self {
+        self.on_loss = on_loss;
+        self
+    }
+
+    /// Sets whether a trim reads chunks back and compares them with what was written; it does unless set.
+    #[must_use]
+    pub fn verify_trimmed(mut self, verify: bool) -> Self {
+        self.prb.verify_collected = verify;
+        self
+    }
+
+    /// Sets the source of random numbers; the operating system unless set.
+    #[must_use]
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.prb.entropy = entropy;
+        self
+    }
+
+    /// Sets the clock of the statistics.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.prb.clock = clock;
+        self
+    }
+
+    /// The PRB's parameters for a log of this geometry.
+    pub(crate) fn config(&self, geometry: &Geometry) -> Config {
+        let most = geometry.chunks.min(u64::from(SLOTS_MAX)) as u32;
+        let ncommitters = self.prb.ncommitters.clamp(1, most);
+        Config { ncommitters, alignment: geometry.alignment, checksum: geometry.checksum, ..self.prb.clone() }
+    }
+}
+
+/// Makes the used part of a chunk durable, and says where it ends.
+fn settle_chunk<R: LogMedium>(chunk: &mut R, id: ChunkId) -> Result<ChunkEnd, OpenError> {
+    let (offset, entries, end) = {
+        let mut traversal = Traversal::new(&*chunk);
+        let entries = traversal.by_ref().count() as u64;
+        (traversal.offset(), entries, traversal.end().unwrap_or(End::Full))
+    };
+    // Up to and with the place that is not a header, so that it stays none.
+    let used = (offset + HEADER_BYTES).min(chunk.len_bytes());
+    chunk.write_back(0, used);
+    // PERSIST: orders the records found before everything that recovery does because of them. Without it a power
+    // cut could take away a record that was handed out already.
+    chunk.fence()?;
+    Ok(ChunkEnd { chunk: id, region_offset: chunk.region_offset() + offset as u64, entries, end })
+}
+
+/// What no crash explains about the end of a chunk.
+fn examine_end<R: LogMedium>(
+    chunk: &R,
+    end: ChunkEnd,
+    slot: &HeaderSlot,
+    geometry: &Geometry,
+) -> Option<Hidden> {
+    // After claim, entries that were given up may be anywhere.
+    let HdlHeader::Logging { log } = slot.header else { return None };
+    // An empty place in front of entries is what clearing poison leaves. Only chunks in use are searched: they
+    // are few, and of the others nothing but reading all of the region would tell.
+    let regular = matches!(end.end, End::Full | End::Stale) || (end.end == End::Empty && end.entries == 0);
+    if regular {
+        return None;
+    }
+    let from = (end.region_offset - chunk.region_offset()) as usize + LINE_BYTES;
+    if let Some(entry) = entry_behind(chunk, from, geometry.alignment, log, slot.synced) {
+        let found = chunk.region_offset() + entry.offset as u64;
+        return Some(Hidden::Behind { end, id: entry.header.id, region_offset: found });
+    }
+    end.end.is_damage().then_some(Hidden::Damage { end })
+}
+
+impl<R: LogMedium> PmLog<R> {
+    /// Opens the log in `range`, which starts at the region's first byte, for recovery.
+    ///
+    /// Every record is read and checked. The contents of the medium are not changed; what was only visible is
+    /// made durable. Dropping the [`Recovery`] leaves everything as it was.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed. [`OpenError::is_loss`] tells whether another [`OnLoss`] may help.
+    ///
+    /// # Panics
+    /// Caller bug only: `range` starts elsewhere.
+    pub fn open(mut range: R, options: &OpenOptions) -> Result<Recovery<R>, OpenError> {
+        assert_eq!(range.region_offset(), 0, "a log takes the whole of a region");
+        let found_bytes = range.len_bytes() as u64;
+        let (superblock, damaged_superblock) = choose_superblock(read_superblocks(&range))?;
+        let geometry = superblock.geometry;
+        if found_bytes < geometry.region_bytes {
+            return Err(OpenError::Truncated { found_bytes, expected_bytes: geometry.region_bytes });
+        }
+        range.write_back(0, DATA_OFFSET as usize);
+        // PERSIST: orders the superblock and the header (read below) before everything that recovery does because
+        // of them. Without it a power cut could bring back the header before, whose records are overwritten
+        // already, or leave no log where a killed creation was opened and written.
+        range.fence()?;
+        let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
+        let (front, mut chunks) = divide(range, &geometry);
+
+        let mut findings = Findings {
+            damaged_blocks: damaged_superblock.into_iter().chain(damaged_slot).collect(),
+            ends: Vec::with_capacity(chunks.len()),
+            hidden: Vec::new(),
+        };
+        for (index, chunk) in chunks.iter_mut().enumerate() {
+            let end = settle_chunk(chunk, ChunkId(index as u32))?;
+            findings.hidden.extend(examine_end(chunk, end, &slot, &geometry));
+            findings.ends.push(end);
+        }
+
+        let config = options.config(&geometry);
+        let committers = config.ncommitters;
+        let prb = Prb::open(config, chunks)?;
+        let mut hdl = prb.setup_hdl(&slot.header).expect("the only log of a PRB that was just opened");
+        let first_txg = Txg(slot.synced.0 + 1);
+        let claimed = hdl.claim(first_txg, options.on_loss).map_err(OpenError::Claim)?;
+        let in_flight = u64::from(slot.committers);
+        if matches!(slot.header, HdlHeader::Logging { .. }) && claimed.gaps > in_flight {
+            findings.hidden.push(Hidden::Gaps { missing: claimed.gaps, in_flight });
+        }
+        match findings.hidden.first() {
+            Some(&hidden) if options.on_loss == OnLoss::Fail => Err(OpenError::Hidden(hidden)),
+            _ => {
+                let front = Front::new(front, trusted, slot);
+                Ok(Recovery::new(prb, hdl, front, superblock, committers, claimed, findings))
+            }
+        }
+    }
+}

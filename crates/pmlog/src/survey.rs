@@ -1,0 +1,192 @@
+//! The offline view: everything that is in a region, healthy or not, without recovering it.
+
+use fastness_pmem::Medium;
+use fastness_prb::{
+    Alignment, BodyError, ChunkEnd, ChunkId, End, HEADER_BYTES, Located, LogGuid, Traversal, Txg, read_body,
+};
+
+use crate::create::divide;
+use crate::error::{FormatError, OpenError};
+use crate::front::{choose_slot, choose_superblock, read_slots, read_superblocks};
+use crate::geometry::Geometry;
+use crate::medium::LogMedium;
+use crate::slot::HeaderSlot;
+use crate::superblock::{DATA_OFFSET, Superblock};
+
+/// The first entry of `log` at or behind `from` that is not obsolete.
+///
+/// Behind the end of a chunk there can be none, unless the end is damage: entries are written front to back,
+/// and a chunk is emptied only once everything in it is obsolete.
+pub(crate) fn entry_behind<M: Medium>(
+    chunk: &M,
+    from: usize,
+    alignment: Alignment,
+    log: LogGuid,
+    synced: Txg,
+) -> Option<Located> {
+    let last = chunk.len_bytes().checked_sub(HEADER_BYTES)?;
+    let places = (from.next_multiple_of(alignment.bytes())..=last).step_by(alignment.bytes());
+    let entries = places.filter_map(|offset| Traversal::starting_at(chunk, offset).next());
+    entries.into_iter().find(|entry| entry.header.log == log && entry.header.txg > synced)
+}
+
+/// An entry that was found in a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntrySurvey {
+    /// Where it is in the chunk, and its header.
+    pub entry: Located,
+    /// Where it is in the region.
+    pub region_offset: u64,
+    /// Whether its body is whole.
+    pub body: Result<(), BodyError>,
+}
+
+/// What is in a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkSurvey {
+    /// Region offset of the chunk.
+    pub region_offset: u64,
+    /// Length of the chunk in bytes.
+    pub len_bytes: u64,
+    /// The entries, front to back, of whatever log.
+    pub entries: Vec<EntrySurvey>,
+    /// Where and why they end.
+    pub end: ChunkEnd,
+    /// An entry of the current log that stands behind the end, which means that the end is damage.
+    pub behind: Option<(u64, Located)>,
+}
+
+impl ChunkSurvey {
+    /// True if something in the chunk is not as a writer, crashed or not, leaves it.
+    pub fn is_damaged(&self) -> bool {
+        self.end.end.is_damage()
+            || self.behind.is_some()
+            || self.entries.iter().any(|entry| entry.body.is_err())
+    }
+}
+
+/// A region that is looked at; nothing is ever written to it.
+#[derive(Debug)]
+pub struct Survey<R> {
+    superblocks: [Result<Superblock, FormatError>; 2],
+    slots: [Result<HeaderSlot, FormatError>; 2],
+    superblock: Result<Superblock, OpenError>,
+    slot: Result<HeaderSlot, OpenError>,
+    chunks: Vec<R>,
+    len_bytes: u64,
+}
+
+impl<R: LogMedium> Survey<R> {
+    /// Looks at the region that is the whole of `range`.
+    ///
+    /// A region that cannot be used at all has errors for blocks and no chunks; one that was truncated has the
+    /// chunks that are left.
+    pub fn new(range: R) -> Self {
+        let len_bytes = range.len_bytes() as u64;
+        let superblocks = read_superblocks(&range);
+        let superblock = choose_superblock(superblocks).map(|(superblock, _)| superblock);
+        let slots = read_slots(&range, superblock.as_ref().ok().map(|superblock| superblock.uuid));
+        let slot = choose_slot(slots.clone()).map(|(_, slot, _)| slot);
+        let chunks = match &superblock {
+            Ok(Superblock { geometry, .. }) if len_bytes >= DATA_OFFSET => {
+                let left = (len_bytes - DATA_OFFSET) / geometry.chunk_bytes;
+                divide(range, &Geometry { chunks: geometry.chunks.min(left), ..*geometry }).1
+            }
+            _ => Vec::new(),
+        };
+        Self { superblocks, slots, superblock, slot, chunks, len_bytes }
+    }
+
+    /// The two copies of the superblock.
+    pub fn superblocks(&self) -> &[Result<Superblock, FormatError>; 2] {
+        &self.superblocks
+    }
+
+    /// The two header slots.
+    pub fn slots(&self) -> &[Result<HeaderSlot, FormatError>; 2] {
+        &self.slots
+    }
+
+    /// The superblock that opening would go by.
+    ///
+    /// # Errors
+    /// Why opening would fail.
+    pub fn superblock(&self) -> Result<&Superblock, &OpenError> {
+        self.superblock.as_ref()
+    }
+
+    /// The header slot that opening would go by.
+    ///
+    /// # Errors
+    /// Why opening would fail.
+    pub fn slot(&self) -> Result<&HeaderSlot, &OpenError> {
+        self.slot.as_ref()
+    }
+
+    /// Length of the region in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Number of chunks that are there.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Reads a chunk: every entry, its body's checksum, and what stands behind the end.
+    ///
+    /// # Panics
+    /// Caller bug only: there is no such chunk.
+    pub fn chunk(&self, index: usize) -> ChunkSurvey {
+        let chunk = &self.chunks[index];
+        let region_offset = chunk.region_offset();
+        let mut traversal = Traversal::new(chunk);
+        let mut buffer = Vec::new();
+        let entries: Vec<_> = traversal
+            .by_ref()
+            .map(|entry| EntrySurvey {
+                entry,
+                region_offset: region_offset + entry.offset as u64,
+                body: check_body(chunk, &entry, &mut buffer),
+            })
+            .collect();
+        let end = ChunkEnd {
+            chunk: ChunkId(index as u32),
+            region_offset: region_offset + traversal.offset() as u64,
+            entries: entries.len() as u64,
+            end: traversal.end().unwrap_or(End::Full),
+        };
+        let behind = self.behind(chunk, traversal.offset());
+        let behind = behind.map(|entry| (region_offset + entry.offset as u64, entry));
+        ChunkSurvey { region_offset, len_bytes: chunk.len_bytes() as u64, entries, end, behind }
+    }
+
+    fn behind(&self, chunk: &R, end: usize) -> Option<Located> {
+        let (superblock, slot) = (self.superblock.as_ref().ok()?, self.slot.as_ref().ok()?);
+        let fastness_prb::HdlHeader::Logging { log } = slot.header else { return None };
+        entry_behind(chunk, end, superblock.geometry.alignment, log, slot.synced)
+    }
+
+    /// Copies the body of an entry of a chunk.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    ///
+    /// # Panics
+    /// Caller bug only: there is no such chunk.
+    pub fn read_body(&self, chunk: usize, entry: &Located) -> Result<Vec<u8>, BodyError> {
+        let mut buffer = Vec::new();
+        check_body(&self.chunks[chunk], entry, &mut buffer)?;
+        buffer.truncate(entry.header.body_len_bytes as usize);
+        Ok(buffer)
+    }
+}
+
+fn check_body<R: LogMedium>(chunk: &R, entry: &Located, buffer: &mut Vec<u8>) -> Result<(), BodyError> {
+    // The traversal has made sure that the body is inside of the chunk.
+    let len = entry.header.body_len_bytes as usize;
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    read_body(chunk, entry, buffer)
+}
