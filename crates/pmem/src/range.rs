@@ -167,14 +167,14 @@ impl Medium for PmRange {
     fn write_back(&mut self, offset: usize, len_bytes: usize) {
         let end = offset.checked_add(len_bytes).filter(|&end| end <= self.len_bytes);
         let end = end.unwrap_or_else(|| panic!("{len_bytes} bytes at {offset} are not in the range"));
-        if len_bytes == 0 {
+        // In msync mode, opening the region has synced what others stored, and fences cover what we copied.
+        if len_bytes == 0 || self.msync {
             return;
         }
         let start = offset - offset % LINE_BYTES;
         self.let_thread_read();
         // SAFETY: `start..end` is inside of the range, which is mapped; `start` is line-aligned as is the base.
         unsafe { kernels::write_back(self.base.as_ptr().add(start), end - start) };
-        self.note_dirty(start, end);
     }
 
     #[inline]

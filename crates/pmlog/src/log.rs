@@ -156,7 +156,6 @@ impl<R: LogMedium> PmLog<R> {
 
     /// Empties every chunk whose records are all obsolete.
     pub(crate) fn collect(&self, synced: Txg) -> Result<Trimmed, fastness_prb::CollectError> {
-        self.prb.retire_open_chunks(synced);
         let collected = self.prb.collect(synced)?;
         Ok(Trimmed { chunks: collected.chunks, faults: collected.faults })
     }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use fastness_pmem::LINE_BYTES;
 use fastness_prb::{
-    ChunkEnd, ChunkId, Clock, Config, End, Entropy, HEADER_BYTES, HdlHeader, OnLoss, Prb, SLOTS_MAX,
-    Traversal, Txg,
+    ChunkEnd, ChunkId, Clock, Config, End, Entropy, HdlHeader, OnLoss, Prb, SLOTS_MAX, Traversal, Txg,
 };
 
 use crate::create::divide;
@@ -82,20 +81,12 @@ impl OpenOptions {
     }
 }
 
-/// Makes the used part of a chunk durable, and says where it ends.
-fn settle_chunk<R: LogMedium>(chunk: &mut R, id: ChunkId) -> Result<ChunkEnd, OpenError> {
-    let (offset, entries, end) = {
-        let mut traversal = Traversal::new(&*chunk);
-        let entries = traversal.by_ref().count() as u64;
-        (traversal.offset(), entries, traversal.end().unwrap_or(End::Full))
-    };
-    // Up to and with the place that is not a header, so that it stays none.
-    let used = (offset + HEADER_BYTES).min(chunk.len_bytes());
-    chunk.write_back(0, used);
-    // PERSIST: orders the records found before everything that recovery does because of them. Without it a power
-    // cut could take away a record that was handed out already.
-    chunk.fence()?;
-    Ok(ChunkEnd { chunk: id, region_offset: chunk.region_offset() + offset as u64, entries, end })
+/// Says where a chunk ends.
+fn scan_chunk<R: LogMedium>(chunk: &R, id: ChunkId) -> ChunkEnd {
+    let mut traversal = Traversal::new(chunk);
+    let entries = traversal.by_ref().count() as u64;
+    let region_offset = chunk.region_offset() + traversal.offset() as u64;
+    ChunkEnd { chunk: id, region_offset, entries, end: traversal.end().unwrap_or(End::Full) }
 }
 
 /// What no crash explains about the end of a chunk.
@@ -146,15 +137,15 @@ impl<R: LogMedium> PmLog<R> {
         // already, or leave no log where a killed creation was opened and written.
         range.fence()?;
         let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
-        let (front, mut chunks) = divide(range, &geometry);
+        let (front, chunks) = divide(range, &geometry);
 
         let mut findings = Findings {
             damaged_blocks: damaged_superblock.into_iter().chain(damaged_slot).collect(),
             ends: Vec::with_capacity(chunks.len()),
             hidden: Vec::new(),
         };
-        for (index, chunk) in chunks.iter_mut().enumerate() {
-            let end = settle_chunk(chunk, ChunkId(index as u32))?;
+        for (index, chunk) in chunks.iter().enumerate() {
+            let end = scan_chunk(chunk, ChunkId(index as u32));
             findings.hidden.extend(examine_end(chunk, end, &slot, &geometry));
             findings.ends.push(end);
         }

@@ -143,19 +143,21 @@ impl<M: Medium + Sync> Prb<M> {
     ///
     /// Call it after each txg sync, with the txg whose header updates are durable too.
     /// Persistence: the chunks are durably empty on return.
+    /// Concurrency: beside writers; it borrows the commit slots that are free for a moment.
     ///
     /// # Errors
     /// [`Misuse::ClaimingNotOver`], nothing is touched; a failed fence closes the PRB for writers.
     /// Source: zil-pmem thesis, 5.11.
     pub fn collect(&self, synced: Txg) -> Result<Collected, CollectError> {
-        let Obsolete { full, replayed } = {
-            let mut lists = lock(&self.lists);
+        {
+            let lists = lock(&self.lists);
             if lists.roster.claiming {
                 return Err(Misuse::ClaimingNotOver { unclaimed: lists.roster.unclaimed }.into());
             }
-            self.synced.fetch_max(synced.0, Ordering::Relaxed);
-            lists.take_obsolete(synced)
-        };
+        }
+        self.synced.fetch_max(synced.0, Ordering::Relaxed);
+        self.retire_obsolete_open_chunks(synced);
+        let Obsolete { full, replayed } = lock(&self.lists).take_obsolete(synced);
         let mut collected = Collected::default();
         let mut buffer = Vec::new();
         for chunk in full {
@@ -174,13 +176,11 @@ impl<M: Medium + Sync> Prb<M> {
         Ok(collected)
     }
 
-    /// Takes the open chunks out of the commit slots that nobody holds, as if they were full, if everything in
-    /// them is obsolete once `synced` has synced; the next [`Prb::collect`] empties them too.
+    /// Takes chunks with nothing but obsolete entries out of the commit slots that nobody holds.
     ///
-    /// Without it an open chunk stays where it is until a writer finds it full: an owner that waits for nothing
-    /// ([`Wait::Fail`]) could be refused room in a log without a single entry that is needed.
-    /// Concurrency: writers wait for their slots meanwhile.
-    pub fn retire_open_chunks(&self, synced: Txg) {
+    /// Without it an open chunk would stay where it is until a writer finds it full, and an owner that never
+    /// waits could be refused room in a log without a single entry that is needed.
+    fn retire_obsolete_open_chunks(&self, synced: Txg) {
         let mut slots: Vec<_> = std::iter::from_fn(|| self.slots.try_acquire()).collect();
         for slot in &mut slots {
             if let Some(chunk) = slot.take_if(|chunk| !chunk.is_empty() && chunk.max_txg <= synced) {

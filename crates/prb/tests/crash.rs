@@ -321,7 +321,7 @@ fn claim_and_replay_survive_every_crash() {
         assert_eq!(scenario.prb.collect(Txg(2)).unwrap().chunks, 1);
         scenario.mark();
         let other = durable_log(&mut scenario.hdl);
-        scenario.hdl.write_entry(Txg(5), &[0xaa; 40], Wait::Fail).unwrap();
+        scenario.hdl.write_entry(Txg(9), &[0xaa; 40], Wait::Fail).unwrap();
         scenario.mark();
         hdl.replay(|entry, update| {
             assert_eq!(body_of(&entry).unwrap(), scenario.now.records.remove(0).1);
@@ -337,7 +337,7 @@ fn claim_and_replay_survive_every_crash() {
         assert_eq!(collected, 3);
         scenario.mark();
         let image = scenario.recorder.image();
-        assert_eq!(import(&image, CHUNK, &other, 5).unwrap(), [(5, vec![0xaa; 40])]);
+        assert_eq!(import(&image, CHUNK, &other, 8).unwrap(), [(9, vec![0xaa; 40])]);
         assert_crash_safe(scenario, variant);
     }
 }

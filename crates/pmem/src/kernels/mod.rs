@@ -65,6 +65,9 @@ macro_rules! walk_extent {
             }
             stored_bytes += LINE_BYTES;
         }
+        if !rest.is_empty() {
+            $summer.update(rest);
+        }
     }};
 }
 #[cfg(target_arch = "x86_64")]

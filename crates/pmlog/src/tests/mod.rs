@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastness_pm_model::{Op, RecordStyle, Recorder, RecordingRange};
-use fastness_pmem::{LINE_BYTES, Medium, RegionInfo};
+use fastness_pmem::RegionInfo;
 use fastness_prb::{Alignment, Entropy, OnLoss};
 
 use crate::{CreateOptions, LogMedium, OpenError, OpenOptions, PmLog, Recovery};
@@ -20,13 +20,6 @@ use crate::{CreateOptions, LogMedium, OpenError, OpenOptions, PmLog, Recovery};
 impl LogMedium for RecordingRange {
     fn split(self, mid: usize) -> (Self, Self) {
         RecordingRange::split(self, mid)
-    }
-
-    fn write_back(&mut self, offset: usize, len_bytes: usize) {
-        let start = self.region_offset() + offset as u64;
-        for line in (start / 64 * 64..start + len_bytes as u64).step_by(LINE_BYTES) {
-            self.recorder().record(Op::clwb(line));
-        }
     }
 
     fn region_info(&self) -> Option<&RegionInfo> {
