@@ -44,7 +44,8 @@ impl Edit {
     pub fn from_numbers(memory_bytes: usize, kind: u8, place: u32, other: u32, len: u16) -> Self {
         let memory_bytes = memory_bytes.max(1);
         let within = |number: u32| number as usize % memory_bytes;
-        let start = if kind & 0x80 == 0 { within(place) } else { within(place) / 64 * 64 + other as usize % 8 };
+        let start =
+            if kind & 0x80 == 0 { within(place) } else { within(place) / 64 * 64 + other as usize % 8 };
         let start = start.min(memory_bytes - 1);
         let len = (len as usize % 512 + 1).min(memory_bytes - start);
         match kind & 0x7f {
