@@ -3,7 +3,6 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    hint::spin_loop,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     sync::{Condvar, Mutex, MutexGuard},
 };
@@ -47,16 +46,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Leaves the CPU for about `rest`; in the model, for one switch.
+/// Leaves the CPU for about `rest`.
+#[cfg(not(loom))]
 pub(crate) fn rest(rest: std::time::Duration) {
-    #[cfg(not(loom))]
     std::thread::sleep(rest);
-    #[cfg(loom)]
-    {
-        let _ = rest;
-        loom::thread::yield_now();
-    }
 }
+
+/// Takes no time in the model, nor does [`rest`]: to loom, a thread that yields is one that need not run before
+/// all others are done, and what comes behind it, the hand-off, would never be explored beside them.
+#[cfg(loom)]
+pub(crate) fn spin_loop() {}
+
+/// See [`spin_loop`].
+#[cfg(loom)]
+pub(crate) fn rest(_rest: std::time::Duration) {}
 
 /// Waits on a condition variable.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
