@@ -156,6 +156,67 @@ fn poison_is_reported_and_hides_what_lies_behind_it() {
         if at.region_offset == (second + HEADER_BYTES) as u64));
 }
 
+/// A header whose checksum fits is believed only as far as the chunk goes.
+#[test]
+fn a_body_that_reaches_beyond_the_chunk_ends_it() {
+    let written = write_log(&config(2), &[20], 1);
+    let chunk = written.heap.chunks(CHUNK).remove(0);
+    let found = Traversal::new(&chunk).next().unwrap();
+    let traverse = |body_len_bytes: u64| {
+        let header = EntryHeader { body_len_bytes, ..found.header };
+        written.heap.edit(|bytes| bytes[..HEADER_BYTES].copy_from_slice(&header.encode()));
+        let mut traversal = Traversal::new(&chunk);
+        (traversal.by_ref().count(), traversal.end().unwrap())
+    };
+    let room = (CHUNK - HEADER_BYTES) as u64;
+    assert_eq!(traverse(room), (1, End::Full));
+    for len in [room + 1, room + 64, room + 65, 1 << 40, u64::MAX - 63, u64::MAX] {
+        assert_eq!(traverse(len), (0, End::OutOfBounds), "{len}");
+    }
+}
+
+/// With one fence, a crash may leave a new entry in front of what stood there in an earlier use of the chunk.
+/// That is obsolete, or part of an old body: then it may be anything, even what looks like an entry of this log.
+#[test]
+fn an_entry_of_an_earlier_use_ends_the_chunk() {
+    let config = Config { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..config(2) };
+    let heap = Heap::new(vec![0; CHUNK]);
+    let prb = Prb::format(config, heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    durable_log(&mut hdl);
+    hdl.write_entry(Txg(1), &[1; 20], Wait::Fail).unwrap();
+    hdl.write_entry(Txg(1), &[2; 20], Wait::Fail).unwrap();
+    let before = heap.bytes();
+    assert_eq!(prb.collect(Txg(1)).unwrap().chunks, 1);
+    hdl.write_entry(Txg(2), &[3; 20], Wait::Fail).unwrap();
+    let chunk = heap.chunks(CHUNK).remove(0);
+    let mut traversal = Traversal::new(&chunk);
+    assert_eq!((traversal.by_ref().count(), traversal.end()), (1, Some(End::Empty)));
+    let end = traversal.offset();
+    // The empty header behind the new entry did not arrive.
+    heap.edit(|bytes| bytes[end..].copy_from_slice(&before[end..]));
+    let mut traversal = Traversal::new(&chunk);
+    assert_eq!((traversal.by_ref().count(), traversal.end()), (1, Some(End::Stale)));
+}
+
+/// Nothing depends on the last entry; only the seal of the first claim knows of it.
+#[test]
+fn an_entry_lost_between_two_claims_is_noticed_by_the_seal() {
+    let mut written = write_log(&config(2), &[20, 30, 40], 1);
+    let claimed = open(&written).hdl.claim(Txg(1), OnLoss::Fail).unwrap();
+    written.header = claimed.update.unwrap().into_header();
+    let (last, _) = written.entries[2];
+    written.heap.fill(last..last + HEADER_BYTES, 0);
+    let mut import = open(&written);
+    let error = import.hdl.claim(Txg(1), OnLoss::Fail).unwrap_err();
+    let mismatch = CounterMismatch { txg: Txg(1), expected: 3, found: 2 };
+    let witness = Witness::Seal(EntryId::new(4, 1));
+    assert_eq!(error, ClaimError::Log(LogError::MissingEntries { witness, mismatch }));
+    let claimed = import.hdl.claim(Txg(1), OnLoss::DropTail).unwrap();
+    assert_eq!((claimed.entries, claimed.loss), (2, Some(error)));
+    assert!(replay(&mut import.hdl).1.is_ok());
+}
+
 /// Damage between claim and replay (online corruption, thesis 5.7).
 #[test]
 fn damage_after_claim_stops_replay_and_replay_goes_on_when_it_is_cured() {

@@ -224,6 +224,26 @@ fn a_full_prb_fails_or_waits_and_a_synced_txg_frees_it() {
     assert_eq!((stats.entries, stats.body_bytes, stats.chunks_collected), (4, 12000, 2));
 }
 
+/// Threads with an older txg open write behind others: the last entry of a chunk need not be the newest.
+#[test]
+fn a_chunk_is_kept_for_its_newest_entry_not_for_its_last() {
+    for full in [false, true] {
+        let recorder = recorder(CHUNK, 2);
+        let prb = format(&recorder);
+        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+        let header = durable_log(&mut hdl);
+        hdl.write_entry(Txg(2), b"newest", Wait::Fail).unwrap();
+        hdl.write_entry(Txg(1), b"last", Wait::Fail).unwrap();
+        if full {
+            hdl.write_entry(Txg(3), &[3; 3500], Wait::Fail).unwrap();
+        }
+        assert_eq!(prb.collect(Txg(1)).unwrap().chunks, 0);
+        let found = import(&recorder.image(), CHUNK, &header, 2).unwrap();
+        assert_eq!(found[0], (2, b"newest".to_vec()));
+        assert_eq!(prb.collect(Txg(2)).unwrap().chunks, 1);
+    }
+}
+
 /// Bytes written to PM and fences of one entry, exactly.
 #[test]
 fn bytes_and_fences_of_an_entry() {

@@ -182,6 +182,12 @@ fn a_trim_that_empties_both_chunks() {
     survive(&steps);
 }
 
+/// Nothing is collected between the updates, so no other fence covers those of the header.
+#[test]
+fn updates_of_the_header_in_a_row() {
+    survive(&[Step::Append, Step::Recover, Step::Trim, Step::Trim]);
+}
+
 #[test]
 fn creation_over_a_log_with_records() {
     survive(&[Step::Append, Step::Append, Step::Append, Step::Append, Step::Overwrite, Step::Append]);
