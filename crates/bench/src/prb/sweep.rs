@@ -11,7 +11,7 @@ use crate::medium::{cut, emulated_pm, medium_name};
 use crate::pmemlog::PmemLog;
 use crate::{Options, Row};
 
-const TURNS: usize = 21;
+const TURNS: usize = 101;
 
 pub(super) fn rows(_options: Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -45,7 +45,7 @@ fn compare(name: String, pair: &Pair, baseline: &str) -> Row {
     let (value, base) = (Spread::of(pair.a.clone()).median, Spread::of(pair.b.clone()).median);
     Row {
         name,
-        value,
+        value: Some(value),
         unit: "ns",
         baseline: Some(format!("{baseline}, {base:.0} ns")),
         ..Row::ratio(pair.ratio(), None)
@@ -69,7 +69,7 @@ fn chunk_size(chunk_count: usize) -> anyhow::Result<Row> {
     let (mut other, mut usual) =
         (writer(WriteMethod::Auto, chunk_count)?, writer(WriteMethod::Auto, CHUNKS)?);
     let pair = by_turns(TURNS, count, || other.turn(&body, count), || usual.turn(&body, count))?;
-    let kib = |count: usize| REGION_BYTES / count >> 10;
+    let kib = |count: usize| (REGION_BYTES / count) >> 10;
     Ok(compare(format!("chunks of {} KiB, 4096 B", kib(chunk_count)), &pair, &format!("{} KiB", kib(CHUNKS))))
 }
 
@@ -96,7 +96,7 @@ fn exact(body_bytes: usize, alignment: Alignment) -> Row {
             alignment.bytes(),
             bytes / 64
         ),
-        value: bytes as f64,
+        value: Some(bytes as f64),
         unit: "B",
         medium: "any".to_owned(),
         threads: 1,

@@ -76,7 +76,7 @@ fn in_parallel<T: Send>(
 
 /// Throughput of two threads on two logs against one; and what the floor makes of two threads.
 pub(super) fn scaling(options: Options) -> anyhow::Result<Vec<Row>> {
-    let (turns, count) = (if options.quick { 15 } else { 41 }, entries_per_turn(BODY.len()));
+    let (turns, count) = (options.turns(), entries_per_turn(BODY.len()));
     let (mut one, mut two) = (Writers::new(1, 4)?, Writers::new(2, 4)?);
     let pair = by_turns(turns, count, || Ok(one.turn(count)?.wall), || Ok(two.turn(count)?.wall))?;
     let log = throughput("2 threads on 2 logs, 4096 B", &pair, Some((1.8, "at least")));
@@ -99,7 +99,7 @@ pub(super) fn scaling(options: Options) -> anyhow::Result<Vec<Row>> {
 fn throughput(name: &str, one_and_two: &Pair, goal: Option<(f64, &str)>) -> Row {
     Row {
         name: name.to_owned(),
-        value: 1e9 / Spread::of(one_and_two.b.clone()).median,
+        value: Some(1e9 / Spread::of(one_and_two.b.clone()).median),
         unit: "entries/s",
         baseline: Some(format!("1 thread, {:.0}", 1e9 / Spread::of(one_and_two.a.clone()).median)),
         threads: 2,
@@ -109,7 +109,7 @@ fn throughput(name: &str, one_and_two: &Pair, goal: Option<(f64, &str)>) -> Row 
 
 /// CPU time per entry with more threads than slots, against as many threads as slots.
 pub(super) fn oversubscription(options: Options) -> anyhow::Result<Vec<Row>> {
-    let (turns, count) = (if options.quick { 9 } else { 31 }, entries_per_turn(BODY.len()));
+    let (turns, count) = (options.turns(), entries_per_turn(BODY.len()));
     let mut rows = Vec::new();
     for (slots, threads) in [(1, 4), (2, 8)] {
         let (mut many, mut few) = (Writers::new(threads, slots)?, Writers::new(slots as usize, slots)?);
@@ -117,7 +117,7 @@ pub(super) fn oversubscription(options: Options) -> anyhow::Result<Vec<Row>> {
         let few = Spread::of(pair.b.clone()).median;
         rows.push(Row {
             name: format!("CPU time per entry, {threads} threads on {slots} slots, 4096 B"),
-            value: Spread::of(pair.a.clone()).median,
+            value: Some(Spread::of(pair.a.clone()).median),
             unit: "ns",
             baseline: Some(format!("{slots} threads, {few:.0} ns")),
             threads,

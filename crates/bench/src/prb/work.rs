@@ -18,9 +18,9 @@ pub(super) fn config() -> Config {
     Config { verify_collected: false, ..Config::default() }
 }
 
-/// Entries of `body_bytes` that fit comfortably into a region between two collections.
+/// Entries of one turn: about a millisecond's.
 pub(super) fn entries_per_turn(body_bytes: usize) -> usize {
-    (REGION_BYTES / 8 / (body_bytes + 2 * HEADER_BYTES)).min(20_000)
+    ((8 << 20) / (body_bytes + 2 * HEADER_BYTES)).min(2000)
 }
 
 /// A log that is ready to be written.

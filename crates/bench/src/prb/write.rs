@@ -9,7 +9,7 @@ use crate::medium::{cut, emulated_pm, emulated_pm_with, medium_name};
 use crate::{Options, Row};
 
 pub(super) fn goals(options: Options) -> anyhow::Result<Vec<Row>> {
-    let turns = if options.quick { 15 } else { 61 };
+    let turns = options.turns();
     let mut floor = Floor::new(emulated_pm(REGION_BYTES, WriteMethod::Auto)?);
     let mut rows = Vec::new();
     for (body_bytes, goal) in [(4096, 1.15), (256, 1.4)] {
@@ -43,7 +43,7 @@ pub(super) fn against_floor(
     let fences = if config.insertion == Insertion::OneFence { ", one fence" } else { "" };
     Ok(Row {
         name: format!("write entry, {body_bytes} B, {}{fences}", config.checksum.name()),
-        value: entry.median,
+        value: Some(entry.median),
         unit: "ns",
         baseline: Some(format!("floor, {:.0} ns", floor.median)),
         p50_ns: Some(p50),
@@ -63,7 +63,7 @@ pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
             ..Row::default()
         });
     }
-    let (turns, body, count) = (if options.quick { 15 } else { 61 }, [0xa5; 4096], entries_per_turn(4096));
+    let (turns, body, count) = (options.turns(), [0xa5; 4096], entries_per_turn(4096));
     let region = |protection| -> anyhow::Result<Vec<PmRange>> {
         cut(emulated_pm_with(REGION_BYTES, &OpenOptions::new().protection(protection))?, CHUNKS)
     };
@@ -73,7 +73,7 @@ pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
     let (with, without) = (Spread::of(pair.a.clone()), Spread::of(pair.b.clone()));
     Ok(Row {
         name,
-        value: with.median,
+        value: Some(with.median),
         unit: "ns",
         baseline: Some(format!("off, {:.0} ns", without.median)),
         ..Row::ratio(pair.ratio(), Some((1.15, "at most")))
