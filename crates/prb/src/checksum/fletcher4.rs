@@ -48,7 +48,7 @@ impl Fletcher4 {
     }
 
     /// The four sums, little endian; a last word that is not whole counts as filled with zeroes.
-    pub(super) fn finish(self) -> Checksum {
+    pub(super) fn finish(&self) -> Checksum {
         let mut sums = self.fold();
         for word in self.tail[..self.tail_len].chunks(4) {
             let mut bytes = [0; 4];
