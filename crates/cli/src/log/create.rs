@@ -57,7 +57,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_enum, default_value = "256")]
     alignment: AlignmentArg,
     /// Checksum of records
-    #[arg(long, value_enum, default_value = "crc32c")]
+    #[arg(long, value_enum, default_value = "xxh3-128")]
     checksum: ChecksumArg,
     /// Destroy what is in the file or the device
     #[arg(long)]
