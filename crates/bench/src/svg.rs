@@ -37,7 +37,7 @@ pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> anyhow::Result<()>
     for (index, &(row, ratio)) in bars.iter().enumerate() {
         let goal = row.goal.as_ref().map_or(String::new(), |goal| format!(" ({goal})"));
         let (_, y) = chart.backend_coord(&(0.0, (bars.len() - index) as f64 - 0.35));
-        area.draw(&Text::new(format!("{} {ratio:.2}x{goal}", row.name), (12, y - 12), ("sans-serif", 12)))?;
+        area.draw(&Text::new(format!("{} {ratio:.2}x{goal}", row.name), (12, y - 6), ("sans-serif", 12)))?;
     }
     area.present()?;
     Ok(())

@@ -193,7 +193,7 @@ fn devdax_as_sysfs_describes_it() {
         loop {
             match Region::open("/dev/zero", &options) {
                 Err(RegionError::AlreadyOpen { .. }) => {
-                    std::thread::sleep(std::time::Duration::from_millis(5))
+                    std::thread::sleep(std::time::Duration::from_millis(5));
                 }
                 result => return result,
             }

@@ -85,7 +85,7 @@ fn against_pmemlog(body_bytes: usize) -> anyhow::Result<Row> {
     };
     let mut ours = Writer::new(config(), cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?)?;
     let pair = by_turns(TURNS, count, || ours.turn(&body, count), || other.turn(&body, count))?;
-    Ok(compare(format!("write entry, {body_bytes} B"), &pair, "libpmemlog append"))
+    Ok(compare(format!("write entry, {body_bytes} B, beside libpmemlog"), &pair, "libpmemlog append"))
 }
 
 /// Bytes written to PM for an entry; `crates/prb/tests/life_cycle.rs` counts stores, fences and flushes.

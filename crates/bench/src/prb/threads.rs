@@ -118,10 +118,10 @@ pub(super) fn oversubscription(options: Options) -> anyhow::Result<Vec<Row>> {
         let pair = by_turns(turns, count, || Ok(many.turn(count)?.cpu), || Ok(few.turn(count)?.cpu))?;
         let few = Spread::of(pair.b.clone()).median;
         rows.push(Row {
-            name: format!("CPU time per entry, {threads} threads on {slots} slots, 4096 B"),
+            name: format!("CPU time per entry, {threads} threads with ncommitters {slots}, 4096 B"),
             value: Some(Spread::of(pair.a.clone()).median),
             unit: "ns",
-            baseline: Some(format!("{slots} threads, {few:.0} ns")),
+            baseline: Some(format!("as many threads as slots, {few:.0} ns")),
             threads,
             ..Row::ratio(pair.ratio(), Some((1.2, "at most")))
         });
