@@ -19,7 +19,7 @@ impl DeviceInfo {
     pub(crate) fn check(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
         // Powers of two, so one mask serves both.
         let mask = u64::from(self.logical_block_bytes) - 1;
-        let cause = if operation.needs_writing() && self.is_read_only {
+        let cause = if operation.is_change() && self.is_read_only {
             Cause::ReadOnly
         } else if (offset | len_bytes) & mask != 0 {
             Cause::Misaligned { block_bytes: self.logical_block_bytes }

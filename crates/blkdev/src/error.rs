@@ -56,9 +56,9 @@ impl Operation {
         Operation::WriteZeroes,
     ];
 
-    /// Whether the operation changes the medium or promises something about it; a read does neither.
-    pub fn needs_writing(self) -> bool {
-        self != Operation::Read
+    /// Whether the operation changes what the device holds; a read and a flush do not.
+    pub fn is_change(self) -> bool {
+        !matches!(self, Operation::Read | Operation::Flush)
     }
 }
 

@@ -23,7 +23,8 @@ impl MemImage {
     /// `len_bytes` zeroes.
     pub fn zeroed(len_bytes: u64) -> MemImage {
         let pages = usize::try_from(len_bytes).expect("an image fits into memory").div_ceil(PAGE_BYTES);
-        MemImage { pages: vec![Arc::new([0; PAGE_BYTES]); pages], len_bytes }
+        let zeroes = Arc::new([0; PAGE_BYTES]);
+        MemImage { pages: vec![zeroes; pages], len_bytes }
     }
 
     /// A copy of `bytes`.
@@ -180,7 +181,7 @@ impl MemDevice {
         MemDevice { info, image: RwLock::new(image), stats: Stats::default() }
     }
 
-    /// Makes every operation but reading fail.
+    /// Makes every operation but reading and flushing fail.
     #[must_use]
     pub fn read_only(mut self) -> MemDevice {
         self.info.is_read_only = true;
@@ -225,7 +226,7 @@ impl BlockDevice for MemDevice {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), BlockError> {
         self.run(Operation::Write, offset, len64(data.len()), || {
-            self.change(|image| image.write(offset, data))
+            self.change(|image| image.write(offset, data));
         })
     }
 
