@@ -51,9 +51,9 @@ pub(crate) struct Pending {
 /// Which states to enumerate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashScope {
-    /// All that the model allows: every tear unit on its own.
+    /// All that the model allows, each once: every tear unit on its own.
     Units,
-    /// Each write whole or not at all, later ones over earlier ones.
+    /// Each write whole or not at all, later ones over earlier ones: fewer, 2^writes, and some of them equal.
     Writes,
 }
 

@@ -47,7 +47,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    fn new(fd: RawFd, depth: u32) -> io::Result<Ring> {
+    fn new(depth: u32) -> io::Result<Ring> {
         // Nobody needs to be interrupted: who submits also waits. Unknown to kernels before 5.19.
         let ring = IoUring::builder()
             .dontfork()
@@ -59,7 +59,6 @@ impl Ring {
         if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
-        ring.submitter().register_files(&[fd])?;
         Ok(Ring(ring))
     }
 }
@@ -67,9 +66,10 @@ impl Ring {
 impl Rings {
     /// Makes the first ring, which shows whether the kernel allows io_uring.
     ///
-    /// The descriptor must stay open as long as the rings live.
+    /// The descriptor must stay open as long as the rings live. It is not registered with them: the kernel takes a
+    /// ring down some time after it was closed, and would keep the file, and the lock on it, until then.
     pub(crate) fn new(fd: RawFd, depth: u32) -> io::Result<Rings> {
-        let first = Ring::new(fd, depth)?;
+        let first = Ring::new(depth)?;
         let spare = Spare { rings: vec![first], existing: 1 };
         Ok(Rings { spare: Mutex::new(spare), returned: Condvar::new(), fd, depth })
     }
@@ -81,7 +81,7 @@ impl Rings {
                 return ring;
             }
             if spare.existing < RINGS_MAX
-                && let Ok(ring) = Ring::new(self.fd, self.depth)
+                && let Ok(ring) = Ring::new(self.depth)
             {
                 spare.existing += 1;
                 return ring;
@@ -113,6 +113,7 @@ impl Rings {
         let mut ring = self.take();
         let flight = Flight {
             ring: &mut ring.0,
+            fd: self.fd,
             pending: (0..requests.len()).collect(),
             in_flight: 0,
             transfers,
@@ -190,10 +191,10 @@ impl Transfer {
     }
 
     /// The submission of what is left.
-    fn entry(&self, index: usize) -> squeue::Entry {
+    fn entry(&self, fd: RawFd, index: usize) -> squeue::Entry {
         let len = (self.len - self.done).min(SUBMISSION_BYTES_MAX);
         let len32 = u32::try_from(len).expect("at most 1 GiB");
-        let (fd, offset) = (types::Fixed(0), self.offset + self.done as u64);
+        let (fd, offset) = (types::Fd(fd), self.offset + self.done as u64);
         let entry = match self.memory {
             Memory::Read(start) => {
                 opcode::Read::new(fd, start.wrapping_add(self.done), len32).offset(offset).build()
@@ -236,6 +237,7 @@ impl Transfer {
 /// A batch in a ring. Must not be left while the kernel owns memory of it.
 struct Flight<'a, N: FnMut(usize, bool)> {
     ring: &'a mut IoUring,
+    fd: RawFd,
     pending: VecDeque<usize>,
     in_flight: usize,
     transfers: Vec<Transfer>,
@@ -282,13 +284,13 @@ impl<N: FnMut(usize, bool)> Flight<'_, N> {
         let room_in_flight = queue.capacity().saturating_sub(self.in_flight);
         for _ in 0..room_in_flight {
             let Some(&index) = self.pending.front() else { break };
-            let entry = self.transfers[index].entry(index);
+            let entry = self.transfers[index].entry(self.fd, index);
             // SAFETY: the entry names memory of a buffer that is borrowed by `Rings::run`'s caller, or of a
             // bounce buffer owned by `Rings::run`, at `done..len` of it. Both live until `run` of this flight
             // returns, which it does only when nothing is in flight, or not at all: `Drop` aborts on a panic,
             // `run` aborts on an error of the ring. Nobody reads or writes the memory in between, because
-            // `Transfer` holds bare pointers and the borrows are held by `Rings::run`. The descriptor behind
-            // fixed file 0 is kept open by the registration.
+            // `Transfer` holds bare pointers and the borrows are held by `Rings::run`. The descriptor
+            // is open: the device that owns it is borrowed during the call.
             if unsafe { queue.push(&entry) }.is_err() {
                 break;
             }
