@@ -170,7 +170,7 @@ fn every_back_end_behaves_like_memory() {
     // Of the greatest block size among them, so that all have the same geometry.
     let devices = support::devices(folder.path(), (BLOCKS * 4096) as u64);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 24,
+        cases: 96,
         failure_persistence: None,
         ..ProptestConfig::default()
     });

@@ -110,7 +110,7 @@ impl<D: BlockDevice> Faulty<D> {
         self.state().pending.len_units()
     }
 
-    /// Cuts the power: from now on every operation fails with [`Cause::Gone`].
+    /// Cuts the power: from now on every operation fails with [`Cause::Gone`](crate::Cause::Gone).
     pub fn cut_power(&self) {
         self.state().link = Link::PowerCut;
     }

@@ -178,7 +178,8 @@ fn more_parts_than_a_system_call_takes() {
 
 #[test]
 fn an_error_says_where_and_why() {
-    let causes: [(i32, ErrorKind, fn(&Cause) -> bool); 9] = [
+    type IsCause = fn(&Cause) -> bool;
+    let causes: [(i32, ErrorKind, IsCause); 9] = [
         (libc::EIO, ErrorKind::MediaFailed, |cause| matches!(cause, Cause::Media(_))),
         (libc::EREMOTEIO, ErrorKind::MediaFailed, |cause| matches!(cause, Cause::Media(_))),
         (libc::ENODEV, ErrorKind::MediaFailed, |cause| matches!(cause, Cause::Gone(_))),
