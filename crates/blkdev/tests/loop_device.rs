@@ -138,3 +138,38 @@ fn a_flush_that_really_fails_poisons_and_reopening_shows_the_loss() {
     assert!(kept < 2 << 20, "{kept} bytes cannot be on a medium of one MiB");
     device.flush().unwrap();
 }
+
+/// The same disk without room, past the page cache and through a ring: each request has its own error.
+#[test]
+fn a_fua_write_of_a_batch_that_really_fails_poisons() {
+    if !is_asked_for() {
+        return;
+    }
+    let tmpfs = Tmpfs::new("1M");
+    let backing = tmpfs.0.path().join("backing");
+    sparse(&backing);
+    let disk = Loop::new(&backing, "512");
+    let open = || OpenOptions::new().direct(Direct::On).engine(EngineChoice::Uring).open(&disk.0).unwrap();
+    let data = AlignedBuf::copy_of(&vec![7; 64 << 10], 4096);
+    for fua in [false, true] {
+        let device = open();
+        let mut batch: Vec<_> =
+            (0..64).map(|at| Request::Write { offset: at << 16, data: &data, fua }).collect();
+        let results = device.run_batch(&mut batch);
+        let failed: Vec<_> = results
+            .iter()
+            .enumerate()
+            .filter_map(|(at, result)| Some((at, result.as_ref().err()?)))
+            .collect();
+        assert!(failed.len() >= 48, "one MiB has room for 16");
+        for (at, error) in failed {
+            assert!((at << 16..(at + 1) << 16).contains(&(error.offset as usize)), "{error}");
+            assert!(matches!(error.kind(), ErrorKind::MediaFailed | ErrorKind::NoSpace), "{error}");
+        }
+        assert_eq!(device.is_poisoned(), fua);
+        assert_eq!(
+            device.write_zeroes(0, 512).is_err_and(|error| matches!(error.cause, Cause::Poisoned)),
+            fua
+        );
+    }
+}
