@@ -31,7 +31,7 @@ const WAKE: u64 = 1 << 32;
 const HAND_OFF: u64 = 1 << 33;
 
 /// How long the head stays off the CPU once the slots are known to be saturated.
-const REST: Duration = Duration::from_micros(100);
+const REST: Duration = Duration::from_micros(200);
 
 /// Rounds of spinning for a slot: of the order of one entry of a few KiB.
 #[cfg(not(loom))]
