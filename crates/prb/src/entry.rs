@@ -141,6 +141,12 @@ impl EntryHeader {
         bytes
     }
 
+    /// Reads a header for fuzzing; programs find headers by a [`Traversal`](crate::Traversal).
+    #[cfg(fuzzing)]
+    pub fn decode_for_fuzzing(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        Self::decode(bytes).ok()
+    }
+
     /// Reads a header; the bytes are not trusted.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);

@@ -254,7 +254,6 @@ impl<T> CommitSlots<T> {
     }
 }
 
-#[cfg(not(loom))]
 impl<T> CommitSlots<T> {
     /// The values; no slot can be taken any more.
     pub fn into_values(self) -> impl Iterator<Item = T> {

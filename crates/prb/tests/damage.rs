@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use fastness_prb::*;
-use support::heap::{Heap, HeapRange};
+use fastness_testkit::{Heap, HeapRange};
 use support::*;
 
 const CHUNK: usize = 2048;

@@ -8,12 +8,11 @@ mod life;
 mod model;
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastness_pm_model::{Op, RecordStyle, Recorder, RecordingRange};
 use fastness_pmem::RegionInfo;
-use fastness_prb::{Alignment, Entropy, OnLoss};
+use fastness_prb::{Alignment, OnLoss};
+use fastness_testkit::SeededEntropy;
 
 use crate::{CreateOptions, LogMedium, OpenError, OpenOptions, PmLog, Recovery};
 
@@ -27,16 +26,6 @@ impl LogMedium for RecordingRange {
     }
 }
 
-/// Numbers that look random and are the same in each run.
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Entropy for Counting {
-    fn next_u64(&self) -> u64 {
-        (self.0.fetch_add(1, Ordering::Relaxed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
 /// Two chunks of 1 KiB: one record of up to 64 bytes takes 320 bytes, so a chunk holds three.
 const SMALL: usize = 16384 + 2 * 1024;
 
@@ -45,7 +34,7 @@ fn recorder(image: Vec<u8>) -> Recorder {
 }
 
 fn open_options() -> OpenOptions {
-    OpenOptions::new().committers(1).entropy(Arc::new(Counting::default())).clock(|| 0)
+    OpenOptions::new().committers(1).entropy(SeededEntropy::new(1000)).clock(|| 0)
 }
 
 fn create_options() -> CreateOptions {
@@ -65,7 +54,7 @@ fn new_log(len: usize) -> (Recorder, PmLog<RecordingRange>) {
 
 /// Options whose random numbers differ from those of the writer before.
 fn reopen_options(seed: u64) -> OpenOptions {
-    open_options().entropy(Arc::new(Counting(AtomicU64::new(1000 * (seed + 1)))))
+    open_options().entropy(SeededEntropy::new(seed + 1))
 }
 
 fn open_image(image: &[u8]) -> Result<Recovery<RecordingRange>, OpenError> {

@@ -201,18 +201,34 @@ impl ReplayingHeader {
         if !in_order || last.generation.0 > last_generation || last.gsid.0 > NUMBER_MAX {
             return Err(HeaderError::Field { offset: id_offset });
         }
+        let gsid_offset = input.offset;
         let last_gsid = Gsid(input.u64()?);
-        let gaps_offset = input.offset;
-        let count = input.u64()?;
-        if count > GAPS_MAX as u64 {
-            return Err(HeaderError::Field { offset: gaps_offset });
+        if last_gsid.0 > NUMBER_MAX {
+            return Err(HeaderError::Field { offset: gsid_offset });
         }
-        let gaps =
-            (0..count).map(|_| Ok((input.u64()?, input.u64()?))).collect::<Result<Vec<_>, HeaderError>>()?;
-        if gaps.iter().any(|&(first, count)| first.checked_add(count).is_none()) {
-            return Err(HeaderError::Field { offset: gaps_offset });
-        }
+        let gaps = Self::decode_gaps(input, last_gsid)?;
         Ok(Self { log, first_txg, checkpoint, seal: Arc::new(Seal { id, counters, last_gsid, gaps }) })
+    }
+
+    /// Gaps as [`Seal`] has them: not empty, in order, an entry behind each, the last one at most `last_gsid`.
+    fn decode_gaps(input: &mut Input<'_>, last_gsid: Gsid) -> Result<Vec<(u64, u64)>, HeaderError> {
+        let invalid = HeaderError::Field { offset: input.offset };
+        let len = input.u64()?;
+        if len > GAPS_MAX as u64 {
+            return Err(invalid);
+        }
+        let mut gaps = Vec::with_capacity(len as usize);
+        let mut entry_before = 0;
+        for _ in 0..len {
+            let (first, count) = (input.u64()?, input.u64()?);
+            let entry_behind = first.checked_add(count).filter(|&gsid| gsid <= last_gsid.0);
+            match entry_behind {
+                Some(gsid) if first > entry_before && count > 0 => entry_before = gsid,
+                _ => return Err(invalid),
+            }
+            gaps.push((first, count));
+        }
+        Ok(gaps)
     }
 }
 
@@ -312,6 +328,31 @@ mod tests {
         let seal = Seal { gaps: vec![(1, 1); GAPS_MAX], ..(*replaying.seal).clone() };
         Arc::make_mut(&mut replaying).seal = Arc::new(seal);
         assert_eq!(HdlHeader::Replaying(replaying).encode().len(), HEADER_BYTES_MAX);
+    }
+
+    /// Found by fuzzing: the number of missing entries, the sum over the gaps, overflowed.
+    #[test]
+    fn gaps_that_no_claim_finds_are_an_error() {
+        let HdlHeader::Replaying(replaying) = examples().remove(2) else { unreachable!() };
+        let gaps_offset = LOGGING_BYTES + 8 + 16 + 2 * TABLE_BYTES + SEAL_BYTES - 8;
+        let most = u64::MAX;
+        let cases: &[&[(u64, u64)]] = &[
+            &[(0, 1)],
+            &[(2, 0)],
+            &[(17, 1)],
+            &[(5, 3), (2, 1)],
+            &[(2, 1), (3, 1)],
+            &[(2, most)],
+            &[(1, most / 2), (most / 2 + 2, most / 2)],
+            &[(0, most), (0, most)],
+        ];
+        for gaps in cases {
+            let mut header = (*replaying).clone();
+            header.seal = Arc::new(Seal { gaps: gaps.to_vec(), ..(*header.seal).clone() });
+            let bytes = HdlHeader::Replaying(Arc::new(header)).encode();
+            let error = HeaderError::Field { offset: gaps_offset };
+            assert_eq!(HdlHeader::decode(&bytes), Err(error), "{gaps:?}");
+        }
     }
 
     #[test]

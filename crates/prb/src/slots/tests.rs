@@ -7,12 +7,13 @@ mod model {
     use super::*;
     use loom::sync::Arc;
 
-    fn check(slots: usize, threads: usize, rounds: usize) {
+    /// `preemptions`: switches away from a thread that could go on; `None` explores all interleavings.
+    fn check(slots: usize, threads: usize, rounds: usize, preemptions: Option<usize>) {
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
+        model.preemption_bound = preemptions;
         model.check(move || {
             let slots = Arc::new(CommitSlots::new(vec![0usize; slots]));
-            let work = |slots: &CommitSlots<usize>| {
+            let work = move |slots: &CommitSlots<usize>| {
                 for _ in 0..rounds {
                     *slots.acquire() += 1;
                 }
@@ -36,19 +37,37 @@ mod model {
         unsafe { *value }
     }
 
+    // The bounds are what fits into about a minute each; scripts/planted-defects has the defects that these find.
+
     #[test]
     fn one_slot_two_threads() {
-        check(1, 2, 2);
+        check(1, 2, 2, None);
+    }
+
+    /// The head sleeps, is barged, rests, and gets a hand-off.
+    #[test]
+    fn one_slot_two_threads_many_rounds() {
+        check(1, 2, 3, Some(4));
     }
 
     #[test]
     fn one_slot_three_threads() {
-        check(1, 3, 1);
+        check(1, 3, 1, Some(4));
+    }
+
+    #[test]
+    fn one_slot_three_threads_two_rounds() {
+        check(1, 3, 2, Some(2));
     }
 
     #[test]
     fn two_slots_three_threads() {
-        check(2, 3, 1);
+        check(2, 3, 1, Some(4));
+    }
+
+    #[test]
+    fn two_slots_four_threads() {
+        check(2, 4, 1, Some(2));
     }
 }
 

@@ -2,33 +2,9 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
-pub mod heap;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
 use fastness_prb::*;
-
-/// Random numbers that are the same in every run.
-#[derive(Debug)]
-pub struct SeededEntropy(AtomicU64);
-
-impl SeededEntropy {
-    pub fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(seed)))
-    }
-}
-
-impl Entropy for SeededEntropy {
-    fn next_u64(&self) -> u64 {
-        // splitmix64
-        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
+use fastness_testkit::SeededEntropy;
 
 pub fn config(seed: u64) -> Config {
     Config {

@@ -12,41 +12,65 @@ struct Memory {
 }
 
 /// A handle on the memory; the media made of it see every change.
+///
+/// Persistence: none; everything is as durable as the process, and no fence fails.
+/// Concurrency: one lock for each access. It does not keep two media off the same bytes.
 #[derive(Debug, Clone)]
 pub struct Heap(Arc<Mutex<Memory>>);
 
 impl Heap {
+    /// Memory with these contents, all of it readable.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Arc::new(Mutex::new(Memory { bytes, poison: Vec::new() })))
     }
 
+    /// Media of `chunk_bytes` each; what is left over behind the last is unused.
     pub fn chunks(&self, chunk_bytes: usize) -> Vec<HeapRange> {
         let len = self.bytes().len();
-        let range = |start| HeapRange { heap: self.clone(), start, len: chunk_bytes };
-        (0..len / chunk_bytes).map(|i| range(i * chunk_bytes)).collect()
+        (0..len / chunk_bytes).map(|i| self.range(i * chunk_bytes..(i + 1) * chunk_bytes)).collect()
     }
 
+    /// A medium of these bytes.
+    ///
+    /// # Panics
+    /// Caller bug only: they are not inside of the memory.
+    pub fn range(&self, range: Range<usize>) -> HeapRange {
+        assert!(range.end <= self.bytes().len(), "{range:?} is inside of the memory");
+        HeapRange { heap: self.clone(), start: range.start, len: range.len() }
+    }
+
+    /// A copy of the contents, poisoned or not.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.lock().unwrap().bytes.clone()
     }
 
+    /// Changes the contents at will; the length must stay.
+    pub fn edit(&self, edit: impl FnOnce(&mut [u8])) {
+        edit(&mut self.0.lock().unwrap().bytes);
+    }
+
+    /// Flips a bit.
     pub fn flip(&self, bit: usize) {
         self.0.lock().unwrap().bytes[bit / 8] ^= 1 << (bit % 8);
     }
 
+    /// Overwrites bytes with one value.
     pub fn fill(&self, range: Range<usize>, byte: u8) {
         self.0.lock().unwrap().bytes[range].fill(byte);
     }
 
+    /// Makes bytes unreadable; writing them does not cure them.
     pub fn poison(&self, range: Range<usize>) {
         self.0.lock().unwrap().poison.push(range);
     }
 
+    /// Makes everything readable again.
     pub fn cure(&self) {
         self.0.lock().unwrap().poison.clear();
     }
 }
 
+/// A part of a [`Heap`].
 #[derive(Debug)]
 pub struct HeapRange {
     heap: Heap,
@@ -91,5 +115,18 @@ impl Medium for HeapRange {
         }
         dst.copy_from_slice(&memory.bytes[wanted]);
         Ok(())
+    }
+}
+
+#[cfg(feature = "pmlog")]
+impl fastness_pmlog::LogMedium for HeapRange {
+    fn split(self, mid: usize) -> (Self, Self) {
+        assert!(mid.is_multiple_of(fastness_pmem::LINE_BYTES) && mid <= self.len, "cannot split at {mid}");
+        let Self { heap, start, len } = self;
+        (Self { heap: heap.clone(), start, len: mid }, Self { heap, start: start + mid, len: len - mid })
+    }
+
+    fn region_info(&self) -> Option<&fastness_pmem::RegionInfo> {
+        None
     }
 }
