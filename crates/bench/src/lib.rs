@@ -7,14 +7,33 @@
 mod measure;
 mod medium;
 mod pmemlog;
-pub mod prb;
+mod prb;
 mod report;
+mod svg;
 
 pub use report::{Row, render_json, render_table};
+pub use svg::draw_ratios;
+
+/// A benchmark by name.
+///
+/// # Errors
+/// Whatever keeps it from measuring; a missed goal is no error.
+pub type Benchmark = fn(Options) -> anyhow::Result<Vec<Row>>;
+
+/// The benchmarks, by the name that the command line knows.
+pub const BENCHMARKS: &[(&str, Benchmark)] = &[("prb", prb::run)];
 
 /// What to run, from the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// End within 30 s: fewer turns, no sweeps.
     pub quick: bool,
+}
+
+impl Options {
+    /// Turns of each side. They are short (about a millisecond), so that what disturbs one side disturbs the
+    /// other too.
+    fn turns(self) -> usize {
+        if self.quick { 101 } else { 401 }
+    }
 }

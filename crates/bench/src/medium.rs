@@ -23,6 +23,7 @@ pub(crate) fn emulated_pm_with(bytes: usize, options: &OpenOptions) -> anyhow::R
     };
     let mut range = region.into_range();
     range.copy(0, &[], bytes, &mut NoSum);
+    // PERSIST: nothing relies on it; the first turn shall not pay for these stores.
     range.fence()?;
     Ok(range)
 }
@@ -45,4 +46,16 @@ pub(crate) fn cut(range: PmRange, count: usize) -> anyhow::Result<Vec<PmRange>> 
     }
     chunks.push(rest);
     Ok(chunks)
+}
+
+/// Deals the chunks of one range out to two sides, in turns.
+///
+/// Pages of one machine are not all equally fast (another node, another page size of the host), and two regions
+/// can differ by a factor; two sides that are compared must stand on the same ground.
+pub(crate) fn two_sides(range: PmRange, count_each: usize) -> anyhow::Result<(Vec<PmRange>, Vec<PmRange>)> {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for (index, chunk) in cut(range, 2 * count_each)?.into_iter().enumerate() {
+        if index % 2 == 0 { a.push(chunk) } else { b.push(chunk) }
+    }
+    Ok((a, b))
 }

@@ -12,9 +12,11 @@ use crate::medium::medium_name;
 pub struct Row {
     /// What was measured.
     pub name: String,
-    /// The figure, in `unit`; a median.
-    pub value: f64,
+    /// The figure, in `unit`; a median. None if it could not be measured here: the name says why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
     /// Unit of `value`.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub unit: &'static str,
     /// `value` against the baseline, by turns in one run; a median.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,8 +81,11 @@ pub fn render_table(title: &str, rows: &[Row]) -> String {
         };
         let met = row.met.map_or("", |met| if met { "yes" } else { "NO" });
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let value =
-            if row.value >= 100.0 { format!("{:.0}", row.value) } else { format!("{:.1}", row.value) };
+        let value = match row.value {
+            Some(value) if value >= 100.0 => format!("{value:.0}"),
+            Some(value) => format!("{value:.1}"),
+            None => String::new(),
+        };
         let _ = writeln!(
             out,
             "| {} | {value} {} | {ratio} | {} | {} | {met} |",

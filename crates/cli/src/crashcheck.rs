@@ -12,7 +12,7 @@ use crate::exit::Outcome;
 const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck litmus crates/crashcheck/litmus/*.json
-  fastness crashcheck litmus --rules dissertation --json mine.json
+  fastness crashcheck litmus --mode dissertation --json mine.json
 Exit code 1 if a program's crash states are not those that its file lists.";
 
 /// Commands of the crash checker.
@@ -25,7 +25,7 @@ pub(crate) enum CrashcheckCommand {
 
 /// By which rules images are allowed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum RulesArg {
+enum ModeArg {
     /// What the architecture promises
     Arch,
     /// The narrower model of the dissertation
@@ -40,21 +40,22 @@ pub(crate) struct LitmusFiles {
     files: Vec<PathBuf>,
     /// Judge by these rules, whatever the files say
     #[arg(long, value_enum)]
-    rules: Option<RulesArg>,
-    /// Whether non-temporal stores to one line are unordered, whatever the files say
-    #[arg(long, value_name = "BOOL")]
-    strict_nt: Option<bool>,
+    mode: Option<ModeArg>,
+    /// Leave non-temporal stores to one line unordered, whatever the files say
+    #[arg(long)]
+    strict_nt: bool,
     /// For programs
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let CrashcheckCommand::Litmus(LitmusFiles { files, rules, strict_nt, json }) = command;
-    let rules = rules.map(|rules| match rules {
-        RulesArg::Arch => Rules::Arch,
-        RulesArg::Dissertation => Rules::Dissertation,
+    let CrashcheckCommand::Litmus(LitmusFiles { files, mode, strict_nt, json }) = command;
+    let rules = mode.map(|mode| match mode {
+        ModeArg::Arch => Rules::Arch,
+        ModeArg::Dissertation => Rules::Dissertation,
     });
+    let strict_nt = strict_nt.then_some(true);
     let agrees = litmus::run(&LitmusArgs { files, mode: ModeOverride { rules, strict_nt }, json }, out)?;
     Ok(if agrees { Outcome::Clean } else { Outcome::Found })
 }

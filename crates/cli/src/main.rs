@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod completions;
 mod content;
 mod crashcheck;
@@ -23,7 +24,7 @@ use crate::exit::Outcome;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, nothing found
-  1  damage, a difference or a failed goal was found (log recover, log verify, crashcheck)
+  1  damage, a difference or a failed goal was found (log recover, log verify, crashcheck, bench)
   2  wrong usage
   3  the request or the configuration is wrong; change it
   4  busy (for example, open elsewhere); try again later
@@ -53,6 +54,8 @@ enum Command {
     /// Check crash consistency
     #[command(subcommand)]
     Crashcheck(crashcheck::CrashcheckCommand),
+    /// Measure, as ratios against a floor in one run
+    Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -61,6 +64,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match cli.command {
         Command::Log(command) => log::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
+        Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
     }
 }

@@ -241,6 +241,15 @@ fn wrong_requests_change_nothing() {
 }
 
 #[test]
+fn a_missing_device_is_not_made_as_a_file_in_memory() {
+    let device = "/dev/fastness-dax-that-is-not-there";
+    let output = fastness(&["create", device, "--size", "1M", "--chunk-size", "64K"], &[]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(errors(&output).contains("there is no device"), "{}", errors(&output));
+    assert!(!Path::new(device).exists());
+}
+
+#[test]
 fn json_is_json() {
     let bench = Bench::new();
     bench.create(&["--size", "256K", "--checksum", "xxh3-128", "--alignment", "64"]);

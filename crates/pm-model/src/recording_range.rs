@@ -83,7 +83,7 @@ impl Medium for RecordingRange {
         assert!(src.len() <= extent_bytes, "{} bytes do not fit into {extent_bytes}", src.len());
         let end = offset.checked_add(extent_bytes).filter(|&end| end <= self.len_bytes());
         let Some(end) = end else { panic!("{extent_bytes} bytes at {offset} leave the range") };
-        src.chunks(LINE_BYTES).for_each(|block| summer.update(block));
+        src.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
         self.faults.overwrite(&(offset..end));
         let start = self.range.start;
         self.recorder.lock().copy(start + offset, src, start + end);

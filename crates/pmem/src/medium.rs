@@ -11,13 +11,13 @@ pub const LINE_BYTES: usize = 64;
 
 /// Consumes the bytes of a copy while they are on their way, so that a checksum costs no second pass.
 pub trait Summer {
-    /// Bytes that the summer likes to take at a time: a multiple of [`LINE_BYTES`], well inside of the L1
-    /// cache. While it sums a block, the stores of that block drain.
+    /// Bytes that the summer takes at a time: a multiple of [`LINE_BYTES`], inside of the L1 cache. While it
+    /// sums a block, the stores of that block drain.
     const BLOCK_BYTES: usize = 512;
 
     /// Takes the next `block` of the copied bytes, in address order.
     ///
-    /// Every block but the last is a multiple of [`LINE_BYTES`] long.
+    /// Every block but the last has [`Summer::BLOCK_BYTES`] bytes; none is empty.
     fn update(&mut self, block: &[u8]);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::medium::Summer;
 
-/// Hands `bytes` to `summer` in one piece, compiled for the widest vectors that this CPU has.
+/// Hands `bytes` to `summer` block by block, compiled for the widest vectors that this CPU has.
 ///
 /// A checksum that is fused into a copy runs inside a kernel; this is its counterpart for reading back.
 pub fn sum<S: Summer>(bytes: &[u8], summer: &mut S) {
@@ -17,17 +17,17 @@ pub fn sum<S: Summer>(bytes: &[u8], summer: &mut S) {
             return unsafe { sum_avx2(bytes, summer) };
         }
     }
-    summer.update(bytes);
+    bytes.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn sum_avx512<S: Summer>(bytes: &[u8], summer: &mut S) {
-    summer.update(bytes);
+    bytes.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn sum_avx2<S: Summer>(bytes: &[u8], summer: &mut S) {
-    summer.update(bytes);
+    bytes.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
 }

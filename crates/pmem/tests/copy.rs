@@ -4,7 +4,7 @@ mod common;
 
 use common::{Collector, anonymous, pattern};
 use fastness_pmem::{
-    Kernel, LINE_BYTES, Medium, NoSum, PmRange, ReadErrorKind, Region, RegionError, WriteMethod,
+    Kernel, LINE_BYTES, Medium, NoSum, PmRange, ReadErrorKind, Region, RegionError, Summer, WriteMethod,
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,10 @@ fn check_copy(kernel: Kernel, offset: usize, src: &[u8], extent: usize) {
     assert_eq!(summer.blocks.concat(), src, "{kernel:?}: the summer gets the source, in order");
     assert!(summer.blocks.iter().all(|block| !block.is_empty()), "{kernel:?}: no empty block");
     if let Some((_, all_but_last)) = summer.blocks.split_last() {
-        assert!(all_but_last.iter().all(|block| block.len() % LINE_BYTES == 0), "{kernel:?}: whole lines");
+        assert!(
+            all_but_last.iter().all(|block| block.len() == <Collector as Summer>::BLOCK_BYTES),
+            "{kernel:?}: whole blocks"
+        );
     }
 }
 

@@ -30,7 +30,7 @@ impl Default for CreateOptions {
         Self {
             chunk_bytes: 1 << 20,
             alignment: Alignment::Optane,
-            checksum: ChecksumKind::Crc32c,
+            checksum: ChecksumKind::Xxh3,
             overwrite: false,
             open: OpenOptions::new(),
         }

@@ -147,7 +147,8 @@ impl<M: Medium> Chunk<M> {
 
     /// Inserts an entry: body, padding and an empty follow header, then its header.
     ///
-    /// Returns the bytes written.
+    /// `place` is asked while the body drains; it must not be a LOCKed operation, which would wait for the drain
+    /// before the work instead of after it. Returns the entry's place and the bytes written.
     /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
     ///
     /// # Errors
@@ -157,12 +158,12 @@ impl<M: Medium> Chunk<M> {
         &mut self,
         layout: Layout,
         body: &[u8],
-        meta: &EntryMeta,
-    ) -> Result<usize, PersistError> {
+        place: impl FnOnce() -> EntryMeta,
+    ) -> Result<(EntryId, usize), PersistError> {
         match layout.checksum {
-            ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum>(layout, body, meta),
-            ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum>(layout, body, meta),
-            ChecksumKind::Xxh3 => self.insert_summed::<Xxh3Sum>(layout, body, meta),
+            ChecksumKind::Fletcher4 => self.insert_summed::<Fletcher4Sum>(layout, body, place),
+            ChecksumKind::Crc32c => self.insert_summed::<Crc32cSum>(layout, body, place),
+            ChecksumKind::Xxh3 => self.insert_summed::<Xxh3Sum>(layout, body, place),
         }
     }
 
@@ -171,8 +172,8 @@ impl<M: Medium> Chunk<M> {
         &mut self,
         layout: Layout,
         body: &[u8],
-        meta: &EntryMeta,
-    ) -> Result<usize, PersistError> {
+        place: impl FnOnce() -> EntryMeta,
+    ) -> Result<(EntryId, usize), PersistError> {
         assert!(self.has_room(layout, body.len()), "the caller checks the room");
         let position = self.write_position;
         let padded = layout.alignment.round_up(body.len());
@@ -181,9 +182,7 @@ impl<M: Medium> Chunk<M> {
 
         let mut sum = S::default();
         self.medium.copy(position + HEADER_BYTES, body, padded + follow, &mut sum);
-        // The header is made while the body drains. Nothing here may be a LOCKed operation: it would wait for
-        // the drain before the work instead of after it.
-        let EntryMeta { log, txg, id, counters } = *meta;
+        let EntryMeta { log, txg, id, counters } = place();
         let header = EntryHeader {
             log,
             txg,
@@ -209,7 +208,7 @@ impl<M: Medium> Chunk<M> {
         self.write_position = end;
         self.max_txg = self.max_txg.max(txg);
         self.inserted.add(&header);
-        Ok(HEADER_BYTES + padded + follow)
+        Ok((id, HEADER_BYTES + padded + follow))
     }
 
     /// Reads the chunk back and compares it with what was inserted.

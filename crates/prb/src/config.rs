@@ -65,7 +65,7 @@ impl Default for Config {
         Self {
             ncommitters: 4,
             alignment: Alignment::Optane,
-            checksum: ChecksumKind::Crc32c,
+            checksum: ChecksumKind::Xxh3,
             insertion: Insertion::TwoFences,
             verify_collected: true,
             entropy: Arc::new(OsEntropy),

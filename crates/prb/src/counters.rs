@@ -119,9 +119,9 @@ impl Tracker {
         if txg.0 + UNSYNCED_TXGS <= newest.0 { Err(OutsideCorridor { newest }) } else { Ok(()) }
     }
 
-    /// Counts one entry of the current generation.
-    pub(crate) fn count(&mut self, txg: Txg, gsid: Gsid) -> Result<(), OutsideCorridor> {
-        self.check_corridor(txg)?;
+    /// Counts one entry of the current generation, whose txg is in the corridor.
+    pub(crate) fn count(&mut self, txg: Txg, gsid: Gsid) {
+        debug_assert_eq!(self.check_corridor(txg), Ok(()));
         let row = &mut self.live.0[(txg.0 % ROWS as u64) as usize];
         // A row of another txg is at least four txgs old, hence synced: its count is of no more use.
         if row.txg == txg {
@@ -130,7 +130,6 @@ impl Tracker {
             *row = Row { txg, count: 1 }
         }
         self.last.gsid = gsid;
-        Ok(())
     }
 
     /// The counters for entries of the current generation.
@@ -153,7 +152,9 @@ impl Tracker {
             self.start_generation(id.generation);
         }
         self.compare(counters, first_txg).map_err(VisitError::Missing)?;
-        self.count(txg, id.gsid).map_err(|outside| VisitError::Corridor { newest: outside.newest })
+        self.check_corridor(txg).map_err(|outside| VisitError::Corridor { newest: outside.newest })?;
+        self.count(txg, id.gsid);
+        Ok(())
     }
 
     /// Compares recorded counters with those computed from the entries that were visited.
@@ -181,7 +182,7 @@ mod tests {
             tracker.start_generation(Generation(generation));
             let counters = tracker.counters();
             for (i, &txg) in txgs.iter().enumerate() {
-                tracker.count(Txg(txg), Gsid(i as u64 + 1)).unwrap();
+                tracker.count(Txg(txg), Gsid(i as u64 + 1));
             }
             counters
         };
@@ -197,13 +198,13 @@ mod tests {
     fn an_entry_older_than_the_corridor_is_refused_and_changes_nothing() {
         let mut tracker = Tracker::default();
         tracker.start_generation(Generation(1));
-        tracker.count(Txg(10), Gsid(1)).unwrap();
+        tracker.count(Txg(10), Gsid(1));
         let before = tracker;
         for txg in [9, 8] {
             assert_eq!(tracker.check_corridor(Txg(txg)), Ok(()));
         }
         for txg in [7, 6, 1] {
-            assert_eq!(tracker.count(Txg(txg), Gsid(2)), Err(OutsideCorridor { newest: Txg(10) }));
+            assert_eq!(tracker.check_corridor(Txg(txg)), Err(OutsideCorridor { newest: Txg(10) }));
         }
         assert_eq!(tracker, before);
     }
@@ -213,7 +214,7 @@ mod tests {
         let recorded = Counters { newest: Txg(5), counts: [1, 7, 9] };
         let mut tracker = Tracker::default();
         tracker.start_generation(Generation(1));
-        tracker.count(Txg(5), Gsid(1)).unwrap();
+        tracker.count(Txg(5), Gsid(1));
         tracker.start_generation(Generation(2));
         assert_eq!(tracker.compare(&recorded, Txg(5)), Ok(()));
         assert_eq!(

@@ -209,25 +209,28 @@ impl<M: Medium + Sync> Prb<M> {
         self.chunk_freed.notify_all();
     }
 
-    /// Inserts an entry into the open chunk of a free commit slot; `meta` is asked once there is room for it.
+    /// Inserts an entry into the open chunk of a free commit slot.
+    ///
+    /// `reserve` is called once there is room, before the copy; what it returns is called during the copy.
     #[inline]
-    pub(crate) fn insert(
+    pub(crate) fn insert<P: FnOnce() -> EntryMeta>(
         &self,
         body: &[u8],
         wait: Wait,
-        meta: impl FnOnce() -> Result<EntryMeta, WriteError>,
+        reserve: impl FnOnce() -> Result<P, WriteError>,
     ) -> Result<EntryId, WriteError> {
         let mut slot = self.slot_with_room(body.len(), wait)?;
         let stats = &self.slot_stats[slot.index()];
         let started = stats.times_next().then(self.config.clock);
         let chunk = slot.as_mut().expect("slot_with_room returns a slot with an open chunk");
-        let meta = meta()?;
-        let written = chunk.insert(self.layout, body, &meta).map_err(|error| self.insert_failed(error))?;
+        let place = reserve()?;
+        let inserted = chunk.insert(self.layout, body, place);
+        let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
         stats.entry(body.len(), written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
-        Ok(meta.id)
+        Ok(id)
     }
 
     #[cold]

@@ -5,6 +5,9 @@
 //! off the CPU. Semaphore and bitmap are one atomic word: a set bit is a taken slot, and an operation that
 //! would make the semaphore negative is one that finds all bits set.
 //!
+//! **Which slot.** A thread prefers the slot that it used last, whose chunk is in its CPU's cache; else it takes
+//! the lowest free one, so that few writers fill few chunks.
+//!
 //! **Waiting.** Threads that find no slot queue up on a lock; the one that holds it is the *head*. The head
 //! spins for less than the time of a large entry, then asks the next release to wake it and sleeps. If other
 //! threads took the slot before it ran (they *barge*: a slot that waits for a thread to wake is a slot
@@ -28,7 +31,7 @@ const WAKE: u64 = 1 << 32;
 const HAND_OFF: u64 = 1 << 33;
 
 /// How long the head stays off the CPU once the slots are known to be saturated.
-const REST: Duration = Duration::from_micros(100);
+const REST: Duration = Duration::from_micros(200);
 
 /// Rounds of spinning for a slot: of the order of one entry of a few KiB.
 #[cfg(not(loom))]
@@ -49,6 +52,34 @@ pub struct CommitSlots<T> {
     wake: Condvar,
     waits: AtomicU64,
     slots: Box<[OwnLine<UnsafeCell<T>>]>,
+}
+
+/// The slot (as a bit) that this thread used last, of whatever [`CommitSlots`]: a hint.
+#[cfg(not(loom))]
+mod last_slot {
+    use std::cell::Cell;
+
+    thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
+
+    #[inline]
+    pub(super) fn get() -> u64 {
+        LAST.get()
+    }
+
+    #[inline]
+    pub(super) fn set(slot: u64) {
+        LAST.set(slot);
+    }
+}
+
+/// No hint in the model: its threads share the real one's memory.
+#[cfg(loom)]
+mod last_slot {
+    pub(super) fn get() -> u64 {
+        0
+    }
+
+    pub(super) fn set(_slot: u64) {}
 }
 
 /// Keeps a value away from its neighbours' cache lines (and the adjacent-line prefetcher).
@@ -82,14 +113,14 @@ impl<T> CommitSlots<T> {
         }
     }
 
-    /// Takes the lowest free slot; waits off the CPU while there is none.
+    /// Takes a free slot; waits off the CPU while there is none.
     #[inline]
     pub fn acquire(&self) -> SlotGuard<'_, T> {
         let index = self.try_take().unwrap_or_else(|| self.wait_for_slot());
         SlotGuard { slots: self, index }
     }
 
-    /// Takes the lowest free slot if there is one.
+    /// Takes a free slot if there is one.
     pub(crate) fn try_acquire(&self) -> Option<SlotGuard<'_, T>> {
         self.try_take().map(|index| SlotGuard { slots: self, index })
     }
@@ -111,13 +142,18 @@ impl<T> CommitSlots<T> {
         let mut now = state.load(Ordering::Relaxed);
         loop {
             let free = !now & self.all;
-            let lowest = free & free.wrapping_neg();
-            if lowest == 0 && flag == 0 {
+            let last = free & last_slot::get();
+            let slot = if last != 0 { last } else { free & free.wrapping_neg() };
+            if slot == 0 && flag == 0 {
                 return None;
             }
-            let next = if lowest != 0 { now | lowest } else { now | flag };
+            let next = if slot != 0 { now | slot } else { now | flag };
             match state.compare_exchange_weak(now, next, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return (lowest != 0).then(|| lowest.trailing_zeros()),
+                Ok(_) if slot == 0 => return None,
+                Ok(_) => {
+                    last_slot::set(slot);
+                    return Some(slot.trailing_zeros());
+                }
                 Err(changed) => now = changed,
             }
         }

@@ -291,7 +291,8 @@ fn too_many_gaps_in_the_last_generation_are_an_error_or_cost_its_end() {
 /// PM does not report write errors; the read-back at collection does.
 #[test]
 fn a_chunk_that_lost_what_was_written_is_found_when_it_is_collected() {
-    let damages: [(fn(&Heap), &str); 5] = [
+    type Damage = (fn(&Heap), &'static str);
+    let damages: [Damage; 5] = [
         (|heap| heap.flip(8), "header"),
         (|heap| heap.flip((HEADER_BYTES + 3) * 8), "body"),
         (|heap| heap.fill(0..HEADER_BYTES, 0), "lost store"),

@@ -93,7 +93,7 @@ impl Medium for HeapRange {
         let extent = &mut memory.bytes[self.start + offset..][..extent_bytes];
         extent.fill(0);
         extent[..src.len()].copy_from_slice(src);
-        summer.update(src);
+        src.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
     }
 
     fn write_back(&mut self, _offset: usize, _len_bytes: usize) {}

@@ -15,7 +15,7 @@ use crate::{Options, Row};
 ///
 /// # Errors
 /// If memory for the emulated PM cannot be had, or the log reports an error.
-pub fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = write::goals(options)?;
     rows.push(slots::acquire_release(options)?);
     rows.extend(threads::scaling(options)?);

@@ -12,7 +12,7 @@ const GOAL_NS: f64 = 60.0;
 
 pub(super) fn acquire_release(options: Options) -> anyhow::Result<Row> {
     let slots = CommitSlots::new([0u64; 4]);
-    let turns = if options.quick { 15 } else { 61 };
+    let turns = options.turns();
     let turn = || {
         time_ns(|| {
             for _ in 0..ROUNDS {
@@ -25,7 +25,7 @@ pub(super) fn acquire_release(options: Options) -> anyhow::Result<Row> {
     let value = Spread::of(ns).median;
     Ok(Row {
         name: "commit slot, acquire + release, uncontended".to_owned(),
-        value,
+        value: Some(value),
         unit: "ns",
         goal: Some(format!("at most {GOAL_NS} ns")),
         met: Some(value <= GOAL_NS),

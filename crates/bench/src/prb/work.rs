@@ -8,9 +8,9 @@ use fastness_prb::{Alignment, Config, HEADER_BYTES, Hdl, HdlHeader, Prb, Txg, Wa
 
 use crate::measure::time_ns;
 
-/// Bytes of each region: beyond every cache but the largest.
+/// Bytes of a region, which two sides share: beyond every cache but the largest.
 pub(super) const REGION_BYTES: usize = 256 << 20;
-/// Chunks of a region.
+/// Chunks of each side.
 pub(super) const CHUNKS: usize = 16;
 
 /// The default configuration, without the read-back at collection: collection is not what is timed here.
@@ -18,9 +18,9 @@ pub(super) fn config() -> Config {
     Config { verify_collected: false, ..Config::default() }
 }
 
-/// Entries of `body_bytes` that fit comfortably into a region between two collections.
+/// Entries of one turn: about a millisecond's.
 pub(super) fn entries_per_turn(body_bytes: usize) -> usize {
-    (REGION_BYTES / 8 / (body_bytes + 2 * HEADER_BYTES)).min(20_000)
+    ((8 << 20) / (body_bytes + 2 * HEADER_BYTES)).min(2000)
 }
 
 /// A log that is ready to be written.
@@ -76,15 +76,16 @@ impl Writer {
     }
 }
 
-/// The floor: the bytes and the two fences of an entry, one after the other through a region.
+/// The floor: the bytes and the two fences of an entry, one after the other through its ranges.
 pub(super) struct Floor {
-    range: PmRange,
+    ranges: Vec<PmRange>,
+    current: usize,
     position: usize,
 }
 
 impl Floor {
-    pub(super) fn new(range: PmRange) -> Self {
-        Self { range, position: 0 }
+    pub(super) fn new(ranges: Vec<PmRange>) -> Self {
+        Self { ranges, current: 0, position: 0 }
     }
 
     pub(super) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> anyhow::Result<f64> {
@@ -92,14 +93,18 @@ impl Floor {
         let header = [0x5a; HEADER_BYTES];
         time_ns(|| {
             for _ in 0..count {
-                if self.position + HEADER_BYTES + padded + HEADER_BYTES > self.range.len_bytes() {
+                if self.position + HEADER_BYTES + padded + HEADER_BYTES
+                    > self.ranges[self.current].len_bytes()
+                {
                     self.position = 0;
+                    self.current = (self.current + 1) % self.ranges.len();
                 }
+                let range = &mut self.ranges[self.current];
                 // PERSIST: the floor has the fences of an insertion, so that the ratio is the log's own cost.
-                self.range.copy(self.position + HEADER_BYTES, body, padded + HEADER_BYTES, &mut NoSum);
-                self.range.fence()?;
-                self.range.copy(self.position, &header, HEADER_BYTES, &mut NoSum);
-                self.range.fence()?;
+                range.copy(self.position + HEADER_BYTES, body, padded + HEADER_BYTES, &mut NoSum);
+                range.fence()?;
+                range.copy(self.position, &header, HEADER_BYTES, &mut NoSum);
+                range.fence()?;
                 self.position += HEADER_BYTES + padded;
             }
             Ok(())

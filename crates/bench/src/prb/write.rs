@@ -5,21 +5,20 @@ use fastness_prb::{ChecksumKind, Config, Insertion};
 
 use super::work::{CHUNKS, Floor, REGION_BYTES, Writer, config, entries_per_turn};
 use crate::measure::{Spread, by_turns};
-use crate::medium::{cut, emulated_pm, emulated_pm_with, medium_name};
+use crate::medium::{cut, emulated_pm, emulated_pm_with, medium_name, two_sides};
 use crate::{Options, Row};
 
 pub(super) fn goals(options: Options) -> anyhow::Result<Vec<Row>> {
-    let turns = if options.quick { 15 } else { 61 };
-    let mut floor = Floor::new(emulated_pm(REGION_BYTES, WriteMethod::Auto)?);
+    let turns = options.turns();
     let mut rows = Vec::new();
     for (body_bytes, goal) in [(4096, 1.15), (256, 1.4)] {
         for checksum in ChecksumKind::ALL {
             let goal = (checksum == Config::default().checksum).then_some(goal);
             let config = Config { checksum, ..config() };
-            rows.push(against_floor(config, body_bytes, turns, &mut floor, goal)?);
+            rows.push(against_floor(config, body_bytes, turns, goal)?);
         }
         let one_fence = Config { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..config() };
-        rows.push(against_floor(one_fence, body_bytes, turns, &mut floor, None)?);
+        rows.push(against_floor(one_fence, body_bytes, turns, None)?);
     }
     Ok(rows)
 }
@@ -29,13 +28,13 @@ pub(super) fn against_floor(
     config: Config,
     body_bytes: usize,
     turns: usize,
-    floor: &mut Floor,
     goal: Option<f64>,
 ) -> anyhow::Result<Row> {
     let body = vec![0xa5; body_bytes];
     let count = entries_per_turn(body_bytes);
-    let chunks = cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
+    let (chunks, under) = two_sides(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
     let mut writer = Writer::new(config.clone(), chunks)?;
+    let mut floor = Floor::new(under);
     let pair =
         by_turns(turns, count, || writer.turn(&body, count), || floor.turn(&body, config.alignment, count))?;
     let (p50, p99) = writer.percentiles(&body, count)?;
@@ -43,7 +42,7 @@ pub(super) fn against_floor(
     let fences = if config.insertion == Insertion::OneFence { ", one fence" } else { "" };
     Ok(Row {
         name: format!("write entry, {body_bytes} B, {}{fences}", config.checksum.name()),
-        value: entry.median,
+        value: Some(entry.median),
         unit: "ns",
         baseline: Some(format!("floor, {:.0} ns", floor.median)),
         p50_ns: Some(p50),
@@ -63,7 +62,7 @@ pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
             ..Row::default()
         });
     }
-    let (turns, body, count) = (if options.quick { 15 } else { 61 }, [0xa5; 4096], entries_per_turn(4096));
+    let (turns, body, count) = (options.turns(), [0xa5; 4096], entries_per_turn(4096));
     let region = |protection| -> anyhow::Result<Vec<PmRange>> {
         cut(emulated_pm_with(REGION_BYTES, &OpenOptions::new().protection(protection))?, CHUNKS)
     };
@@ -73,7 +72,7 @@ pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
     let (with, without) = (Spread::of(pair.a.clone()), Spread::of(pair.b.clone()));
     Ok(Row {
         name,
-        value: with.median,
+        value: Some(with.median),
         unit: "ns",
         baseline: Some(format!("off, {:.0} ns", without.median)),
         ..Row::ratio(pair.ratio(), Some((1.15, "at most")))

@@ -1,7 +1,7 @@
 //! `fastness log create`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -57,11 +57,18 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_enum, default_value = "256")]
     alignment: AlignmentArg,
     /// Checksum of records
-    #[arg(long, value_enum, default_value = "crc32c")]
+    #[arg(long, value_enum, default_value = "xxh3-128")]
     checksum: ChecksumArg,
     /// Destroy what is in the file or the device
     #[arg(long)]
     force: bool,
+}
+
+/// A name in /dev that does not exist is a device that is missing or misspelt, no file to be made.
+fn is_in_dev(file: &Path) -> bool {
+    file.parent()
+        .and_then(|parent| parent.canonicalize().ok())
+        .is_some_and(|parent| parent == Path::new("/dev"))
 }
 
 pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -85,6 +92,9 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let is_file = metadata.is_some_and(|metadata| metadata.file_type().is_file());
     if is_file && !args.force {
         return Err(refuse(format!("{path} exists already; --force destroys what is in it")));
+    }
+    if !exists && is_in_dev(&args.file) {
+        return Err(refuse(format!("there is no device {path}, and /dev is in memory: no place for a file")));
     }
     if !exists && !args.size.is_multiple_of(REGION_ALIGN_BYTES) {
         return Err(refuse(format!("the size of a file must be a multiple of {REGION_ALIGN_BYTES} bytes")));

@@ -48,7 +48,7 @@ impl Fletcher4 {
     }
 
     /// The four sums, little endian; a last word that is not whole counts as filled with zeroes.
-    pub(super) fn finish(self) -> Checksum {
+    pub(super) fn finish(&self) -> Checksum {
         let mut sums = self.fold();
         for word in self.tail[..self.tail_len].chunks(4) {
             let mut bytes = [0; 4];
@@ -67,11 +67,11 @@ impl Fletcher4 {
 
     fn fold(&self) -> [u64; 4] {
         let mut sums = [0u64; 4];
-        for lane in 0..LANES {
+        for (lane, factors) in FOLD.iter().enumerate() {
             let lane_sums = [self.a[lane], self.b[lane], self.c[lane], self.d[lane]];
-            for (order, sum) in sums.iter_mut().enumerate() {
-                for (lane_sum, weight) in lane_sums.iter().zip(FOLD[lane][order]) {
-                    *sum = sum.wrapping_add(lane_sum.wrapping_mul(weight));
+            for (sum, weights) in sums.iter_mut().zip(factors) {
+                for (lane_sum, weight) in lane_sums.iter().zip(weights) {
+                    *sum = sum.wrapping_add(lane_sum.wrapping_mul(*weight));
                 }
             }
         }

@@ -26,9 +26,10 @@ fn noise(len: usize) -> Vec<u8> {
     .collect()
 }
 
-fn in_blocks<S: BodySum>(bytes: &[u8], block_bytes: usize) -> Checksum {
+/// As a copy kernel does it: whole blocks of the summer's size, then the rest.
+fn in_blocks<S: BodySum>(bytes: &[u8]) -> Checksum {
     let mut sum = S::default();
-    bytes.chunks(block_bytes).for_each(|block| sum.update(block));
+    bytes.chunks(S::BLOCK_BYTES).for_each(|block| sum.update(block));
     sum.finish()
 }
 
@@ -43,17 +44,14 @@ fn fletcher4_equals_the_word_by_word_recurrence() {
 
 #[test]
 fn a_fused_sum_equals_the_sum_in_one_go() {
-    for len in [0, 1, 8, 63, 64, 65, 200, 240, 241, 255, 256, 257, 511, 512, 1000, 4096, 5000, 65536, 65537] {
+    for len in [
+        0, 1, 8, 63, 64, 65, 200, 240, 241, 256, 257, 511, 512, 4096, 32767, 32768, 32769, 65536, 98303,
+        100_000,
+    ] {
         let bytes = noise(len);
-        for block_bytes in [64, 256, 512, 1024, 4096] {
-            let fused = [
-                in_blocks::<Fletcher4Sum>(&bytes, block_bytes),
-                in_blocks::<Crc32cSum>(&bytes, block_bytes),
-                in_blocks::<Xxh3Sum>(&bytes, block_bytes),
-            ];
-            let whole = ChecksumKind::ALL.map(|kind| kind.of(&bytes));
-            assert_eq!(fused, whole, "{len} bytes in blocks of {block_bytes}");
-        }
+        let fused =
+            [in_blocks::<Fletcher4Sum>(&bytes), in_blocks::<Crc32cSum>(&bytes), in_blocks::<Xxh3Sum>(&bytes)];
+        assert_eq!(fused, ChecksumKind::ALL.map(|kind| kind.of(&bytes)), "{len} bytes");
     }
 }
 

@@ -286,7 +286,7 @@ mod tests {
         let log = LogGuid::from_bytes([7; 16]).unwrap();
         let mut checkpoint = Tracker::default();
         checkpoint.start_generation(Generation(3));
-        checkpoint.count(Txg(9), Gsid(1)).unwrap();
+        checkpoint.count(Txg(9), Gsid(1));
         let seal = Seal {
             id: EntryId::new(4, 1),
             counters: Counters { newest: Txg(9), counts: [1, 2, 3] },

@@ -37,17 +37,26 @@ struct Position {
 }
 
 impl Position {
-    /// Assigns the next place in the current generation.
-    #[inline]
-    fn assign(&mut self, log: LogGuid, txg: Txg) -> Result<EntryMeta, WriteError> {
-        let gsid = Gsid(self.tracker.last.gsid.0 + 1);
+    fn check(&self, txg: Txg) -> Result<(), WriteError> {
         let outside =
             |outside: OutsideCorridor| WriteError::TxgOutsideCorridor { txg, newest: outside.newest };
-        self.tracker.count(txg, gsid).map_err(outside)?;
-        Ok(EntryMeta { log, txg, id: self.tracker.last, counters: self.counters })
+        self.tracker.check_corridor(txg).map_err(outside)
     }
 
+    /// Assigns the next place in the current generation; the txg was checked.
+    #[inline]
+    fn assign(&mut self, log: LogGuid, txg: Txg) -> EntryMeta {
+        let gsid = Gsid(self.tracker.last.gsid.0 + 1);
+        self.tracker.count(txg, gsid);
+        EntryMeta { log, txg, id: self.tracker.last, counters: self.counters }
+    }
+
+    /// Starts a generation, unless the current one has no entry yet.
+    #[inline]
     fn start_generation(&mut self) {
+        if self.tracker.last.gsid == Gsid(0) && self.tracker.last.generation > Generation(0) {
+            return;
+        }
         let next = Generation(self.tracker.last.generation.0 + 1);
         self.tracker.start_generation(next);
         self.counters = self.tracker.counters();
@@ -97,9 +106,7 @@ impl<M: Medium + Sync> Hdl<M> {
         match &mut self.state {
             State::Logging(log) => {
                 let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if position.tracker.last.gsid > Gsid(0) {
-                    position.start_generation();
-                }
+                position.start_generation();
                 Ok(())
             }
             other => Err(wrong_state("start_generation", "logging", other)),
@@ -122,7 +129,12 @@ impl<M: Medium + Sync> Hdl<M> {
         if txg <= self.prb.synced() {
             return Ok(Written::Obsolete);
         }
-        let id = self.prb.insert(body, wait, || lock(&log.position).assign(log.guid, txg))?;
+        let id = self.prb.insert(body, wait, || {
+            let mut position = lock(&log.position);
+            position.check(txg)?;
+            let meta = position.assign(log.guid, txg);
+            Ok(move || meta)
+        })?;
         Ok(Written::Entry(id))
     }
 
@@ -141,21 +153,28 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Starts a generation and writes its first entry; see there. Takes no lock of the log.
     ///
     /// # Errors
-    /// As [`Hdl::write_entry`].
+    /// As [`Hdl::write_entry`]; no generation was started.
     pub fn write_dependent_entry(
         &mut self,
         txg: Txg,
         body: &[u8],
         wait: Wait,
     ) -> Result<Written, WriteError> {
-        self.start_generation()?;
         self.writable_log()?;
-        if txg <= self.prb.synced() {
-            return Ok(Written::Obsolete);
-        }
         let State::Logging(log) = &mut self.state else { unreachable!("writable") };
         let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let id = self.prb.insert(body, wait, || position.assign(log.guid, txg))?;
+        if txg <= self.prb.synced() {
+            // What is written later depends on it all the same.
+            position.start_generation();
+            return Ok(Written::Obsolete);
+        }
+        position.check(txg)?;
+        let id = self.prb.insert(body, wait, || {
+            Ok(|| {
+                position.start_generation();
+                position.assign(log.guid, txg)
+            })
+        })?;
         Ok(Written::Entry(id))
     }
 }

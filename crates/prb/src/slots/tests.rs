@@ -78,12 +78,14 @@ mod real {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn the_lowest_free_slot_is_taken() {
+    fn a_thread_gets_its_last_slot_or_the_lowest_free_one() {
         let slots = CommitSlots::new(0..3);
         let (a, b) = (slots.acquire(), slots.acquire());
         assert_eq!((a.index(), b.index()), (0, 1));
-        drop(a);
-        assert_eq!(slots.acquire().index(), 0);
+        drop((a, b));
+        assert_eq!(slots.acquire().index(), 1, "its last");
+        let _held = slots.acquire();
+        assert_eq!(slots.acquire().index(), 0, "the lowest free one");
     }
 
     #[test]

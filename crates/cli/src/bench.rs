@@ -1,0 +1,54 @@
+//! `fastness bench`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table};
+
+use crate::exit::{Outcome, refuse};
+
+const EXAMPLES: &str = "\
+Benchmarks: prb (the PM log).
+Examples:
+  fastness bench prb --quick
+  fastness bench prb --json > prb.json
+  fastness bench prb --svg prb.svg
+Two things are compared by turns in one run; figures from different runs are not comparable.
+Exit code 1 if a goal is missed.";
+
+/// Arguments of `fastness bench`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// Which benchmark
+    name: String,
+    /// End within 30 s: fewer turns, no sweeps
+    #[arg(long)]
+    quick: bool,
+    /// For programs: one array, an object for each row
+    #[arg(long)]
+    json: bool,
+    /// Draw the ratios into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let Some((name, benchmark)) = BENCHMARKS.iter().find(|(name, _)| *name == args.name) else {
+        let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
+        return Err(refuse(format!("there is no benchmark {}; there are: {}", args.name, names.join(", "))));
+    };
+    let rows = benchmark(Options { quick: args.quick })?;
+    if args.json {
+        writeln!(out, "{}", render_json(&rows))?;
+    } else {
+        write!(out, "{}", render_table(name, &rows))?;
+    }
+    if let Some(path) = &args.svg {
+        draw_ratios(path, name, &rows).with_context(|| format!("cannot draw {}", path.display()))?;
+    }
+    let missed = rows.iter().any(|row| row.met == Some(false));
+    Ok(if missed { Outcome::Found } else { Outcome::Clean })
+}
