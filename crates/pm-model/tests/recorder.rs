@@ -31,7 +31,7 @@ fn a_copy_is_recorded_line_by_line_with_its_tail_of_zeroes() {
     range.copy(64, &[5; 70], 192, &mut blocks);
     range.fence().unwrap();
     recorder.mark(9);
-    assert_eq!(blocks.0, [vec![5; 64], vec![5; 6]]);
+    assert_eq!(blocks.0, [vec![5; 70]], "one block of the summer");
     let second: Vec<u8> = [vec![5; 6], vec![0; 58]].concat();
     let expected = [
         Op::store(192, [5; 64]),
