@@ -1,15 +1,18 @@
 //! A small client, for tests and comparisons.
 
+mod reply;
+
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+pub use self::reply::{Chunk, Reply};
 use crate::listen::Endpoint;
 use crate::wire::{
     BASE_ALLOCATION, EXTENDED_REPLY_MAGIC, HeaderMode, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
     RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command, command_flag, info, option,
-    reply, u16_at, u32_at, u64_at,
+    reply as option_reply, u16_at, u32_at, u64_at,
 };
 
 /// Longest reply that is believed.
@@ -59,34 +62,6 @@ pub struct Request<'a> {
     pub payload: &'a [u8],
 }
 
-/// One message of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Of the request.
-    pub cookie: u64,
-    /// No more chunks for this request.
-    pub is_done: bool,
-    /// [`chunk`]; a simple reply is `None`.
-    pub kind: Option<u16>,
-    /// Zero for success.
-    pub error: u32,
-    /// Behind the header; of a simple reply, nothing.
-    pub payload: Vec<u8>,
-}
-
-/// A whole reply.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Reply {
-    /// Zero for success.
-    pub error: u32,
-    /// What was read, holes filled in.
-    pub data: Vec<u8>,
-    /// Length and state of each extent.
-    pub extents: Vec<(u64, u32)>,
-    /// Content chunks that were holes.
-    pub holes: usize,
-}
-
 /// Why a client failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -98,7 +73,7 @@ pub enum ClientError {
     Refused {
         /// [`option`]
         option: u32,
-        /// [`reply`]
+        /// [`crate::wire::reply`]
         code: u32,
         /// The server's words.
         why: String,
@@ -184,7 +159,7 @@ impl Client {
             query.extend_from_slice(&(BASE_ALLOCATION.len() as u32).to_be_bytes());
             query.extend_from_slice(BASE_ALLOCATION.as_bytes());
             if let Ok(replies) = self.option(option::SET_META_CONTEXT, &query) {
-                let context = replies.iter().find(|(code, _)| *code == reply::META_CONTEXT);
+                let context = replies.iter().find(|(code, _)| *code == option_reply::META_CONTEXT);
                 self.hello.allocation_id = context.map(|(_, data)| u32_at(data, 0));
             }
         }
@@ -192,9 +167,9 @@ impl Client {
         go.extend_from_slice(&1u16.to_be_bytes());
         go.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
         for (code, data) in self.option(option::GO, &go)? {
-            if code == reply::INFO && u16_at(&data, 0) == info::EXPORT {
+            if code == option_reply::INFO && u16_at(&data, 0) == info::EXPORT {
                 (self.hello.size_bytes, self.hello.flags) = (u64_at(&data, 2), u16_at(&data, 10));
-            } else if code == reply::INFO && u16_at(&data, 0) == info::BLOCK_SIZE {
+            } else if code == option_reply::INFO && u16_at(&data, 0) == info::BLOCK_SIZE {
                 self.hello.blocks = Some([u32_at(&data, 2), u32_at(&data, 6), u32_at(&data, 10)]);
             }
         }
@@ -216,11 +191,11 @@ impl Client {
             }
             let code = u32_at(&header, 12);
             let data = self.receive(u64::from(u32_at(&header, 16)))?;
-            if code & reply::ERR != 0 {
+            if code & option_reply::ERR != 0 {
                 let why = String::from_utf8_lossy(&data).into_owned();
                 return Err(ClientError::Refused { option: kind, code, why });
             }
-            if code == reply::ACK {
+            if code == option_reply::ACK {
                 return Ok(replies);
             }
             replies.push((code, data));
@@ -405,57 +380,5 @@ impl Client {
         data.resize(bytes, 0);
         self.stream.read_exact(&mut data[buffered..])?;
         Ok(data)
-    }
-}
-
-impl Reply {
-    /// Adds a chunk of the reply to a request for `length` bytes at `offset`; bytes of content in it.
-    ///
-    /// # Errors
-    /// The chunk makes no sense.
-    pub fn add(&mut self, received: Chunk, offset: u64, length: u64) -> Result<u64> {
-        let Chunk { kind, error, payload, .. } = received;
-        let bad = |what| Err(ClientError::Broken(what));
-        if error != 0 {
-            self.error = error;
-            return Ok(0);
-        }
-        let (at, bytes) = match kind {
-            None => {
-                self.data = payload;
-                return Ok(self.data.len() as u64);
-            }
-            Some(chunk::NONE) => return Ok(0),
-            Some(chunk::OFFSET_DATA) if payload.len() > 8 => (u64_at(&payload, 0), payload.len() as u64 - 8),
-            Some(chunk::OFFSET_HOLE) if payload.len() == 12 => {
-                (u64_at(&payload, 0), u64::from(u32_at(&payload, 8)))
-            }
-            Some(chunk::BLOCK_STATUS) if payload.len() >= 12 && payload.len() % 8 == 4 => {
-                let pairs = payload[4..].chunks_exact(8);
-                self.extents = pairs.map(|pair| (u64::from(u32_at(pair, 0)), u32_at(pair, 4))).collect();
-                return Ok(0);
-            }
-            Some(chunk::BLOCK_STATUS_EXT) if payload.len() >= 24 && payload.len() % 16 == 8 => {
-                let pairs = payload[8..].chunks_exact(16);
-                self.extents = pairs.map(|pair| (u64_at(pair, 0), u64_at(pair, 8) as u32)).collect();
-                if self.extents.len() != u32_at(&payload, 4) as usize {
-                    return bad("wrong number of extents");
-                }
-                return Ok(0);
-            }
-            Some(_) => return bad("unknown chunk"),
-        };
-        if bytes == 0 || at < offset || at.checked_add(bytes).is_none_or(|end| end > offset + length) {
-            return bad("content outside of the request");
-        }
-        self.data.resize(length as usize, 0);
-        let first = (at - offset) as usize;
-        if kind == Some(chunk::OFFSET_DATA) {
-            self.data[first..][..bytes as usize].copy_from_slice(&payload[8..]);
-        } else {
-            self.data[first..][..bytes as usize].fill(0);
-            self.holes += 1;
-        }
-        Ok(bytes)
     }
 }
