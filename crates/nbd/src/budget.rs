@@ -130,11 +130,20 @@ impl Budget {
     /// A permit, now or later.
     pub(crate) fn acquire(self: &Arc<Self>, bytes: u64) -> Permit {
         let mut state = lock(&self.state);
-        while !self.fits(&state, bytes) {
+        loop {
+            let fits = self.fits(&state, bytes);
+            if fits && state.floor + bytes <= self.floor_bytes {
+                return self.grant(&mut state, bytes, Source::Floor);
+            }
+            // A small request waits for its own connection only: what holds the floor will give it back.
+            let is_small = bytes <= self.floor_bytes;
+            if fits && is_small && self.server.try_acquire(bytes) {
+                return self.grant(&mut state, bytes, Source::Server);
+            }
+            if fits && !is_small {
+                break;
+            }
             state = self.wait(state);
-        }
-        if state.floor + bytes <= self.floor_bytes {
-            return self.grant(&mut state, bytes, Source::Floor);
         }
         // Only the reader acquires: nothing that fits now stops fitting while the lock is released.
         drop(state);

@@ -78,14 +78,16 @@ impl Connection {
                     .run(patience.idle),
                 Err(error) => Err(ConnectionError::Lost(error)),
             };
+            // What was held back when the reader failed is still in flight.
+            self.output.flush(&self.socket, false);
             if ended.is_err() {
-                // Nobody is there to be answered.
+                // Nobody is there to be waited for.
                 self.socket.close();
             }
             self.budget.wait_idle();
             self.output.finish();
             self.socket.close();
-            ended
+            ended.and_then(|()| self.output.check())
         })
     }
 

@@ -37,7 +37,7 @@ pub(crate) enum Filled {
     Ready,
     /// The client closed between messages.
     Closed,
-    /// Not a byte came within the socket's time-out.
+    /// Not a byte came within the socket's time-out; only with [`Patience::PerRequest`].
     Idle,
 }
 
@@ -78,8 +78,11 @@ impl Input {
                 Some(0) if self.buffered() == 0 => return Ok(Filled::Closed),
                 Some(0) => return Err(cut_off()),
                 Some(received) => self.end += received,
-                None if self.buffered() == 0 => return Ok(Filled::Idle),
-                None => return Err(too_slow()),
+                None => match self.patience {
+                    Patience::Until(deadline) => drop(remaining(deadline, "agree on options")?),
+                    Patience::PerRequest(_) if self.buffered() == 0 => return Ok(Filled::Idle),
+                    Patience::PerRequest(_) => return Err(too_slow()),
+                },
             }
             if self.buffered() < bytes {
                 self.check_pace(&mut began)?;

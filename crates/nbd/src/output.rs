@@ -10,6 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
+use crate::error::ConnectionError;
 use crate::lock;
 use crate::reply::Frame;
 use crate::socket::Socket;
@@ -29,8 +30,8 @@ struct State {
     /// Bytes of the first frame that were sent.
     sent: usize,
     sender: Sender,
-    /// The socket failed; replies are dropped.
-    is_broken: bool,
+    /// The socket failed, or the client took nothing for too long; replies are dropped.
+    broken: Option<Errno>,
     /// The writer thread is to end.
     is_finished: bool,
     /// Capacity to be used again.
@@ -51,7 +52,7 @@ impl Output {
     /// Queues `frames`; they are sent by the next [`Output::flush`].
     pub(crate) fn push(&self, frames: &mut Vec<Frame>) {
         let mut state = lock(&self.state);
-        if state.is_broken {
+        if state.broken.is_some() {
             drop(state);
             frames.clear();
         } else {
@@ -85,6 +86,15 @@ impl Output {
         }
     }
 
+    /// Why replies were dropped, if they were.
+    pub(crate) fn check(&self) -> Result<(), ConnectionError> {
+        match lock(&self.state).broken {
+            None => Ok(()),
+            Some(Errno::AGAIN) => Err(ConnectionError::TimedOut { what: "take its replies" }),
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
     /// Lets the writer thread end once all is sent.
     pub(crate) fn finish(&self) {
         lock(&self.state).is_finished = true;
@@ -115,9 +125,9 @@ impl Output {
                     state.sender = Sender::Writer;
                     return state;
                 }
-                Err(_) => {
+                Err(errno) => {
                     // A reply cannot be told from the middle of another: nothing can follow.
-                    state.is_broken = true;
+                    state.broken = Some(errno);
                     let rest = std::mem::take(&mut state.queue);
                     drop(state);
                     socket.close();

@@ -68,3 +68,19 @@ fn waiting_for_the_server_is_in_order() {
     });
     assert_eq!(server.bytes(), 0);
 }
+
+/// The floor is given back after the client has seen the reply: the next request must wait for that, not for others.
+#[test]
+fn a_small_request_waits_for_its_own_floor_only() {
+    let server = Arc::new(ServerBudget::new(100));
+    let (greedy, modest) = (budget(&server), budget(&server));
+    let _all = greedy.acquire(100);
+    let before = modest.acquire(10);
+    thread::scope(|scope| {
+        let next = scope.spawn(|| drop(modest.acquire(10)));
+        thread::sleep(SHORT);
+        assert!(!next.is_finished());
+        drop(before);
+        next.join().unwrap();
+    });
+}

@@ -34,10 +34,10 @@ pub struct Recorder {
     gate: (Mutex<bool>, Condvar),
 }
 
-/// Reads here wait until the gate is opened.
-pub const GATED: u64 = 1 << 20;
-/// Reads here panic.
-pub const PANICS: u64 = 2 << 20;
+/// Reads that begin at this odd place wait until the gate is opened.
+pub const GATED: u64 = (1 << 20) + 3;
+/// Reads that begin here panic.
+pub const PANICS: u64 = (2 << 20) + 3;
 pub const SIZE: u64 = 4 << 20;
 
 impl Recorder {
