@@ -31,7 +31,7 @@ const UNKNOWN_NS: u64 = 1_000_000;
 /// Replies that are held back for one system call.
 const HELD_BACK_MAX: usize = 16;
 /// Bytes of replies that are held back.
-const HELD_BACK_BYTES_MAX: usize = 256 << 10;
+const HELD_BACK_BYTES_MAX: usize = 64 << 10;
 /// Refused payload that is read over; behind it the client is cut off.
 const SKIP_BYTES_MAX: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
 

@@ -190,7 +190,7 @@ impl Rules {
         let minimum = u64::from(self.blocks.minimum);
         if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
             refuse(beyond, "past the end of the export")
-        } else if offset % minimum != 0 || length % minimum != 0 {
+        } else if !offset.is_multiple_of(minimum) || !length.is_multiple_of(minimum) {
             refuse(Errno::Einval, "not aligned to the minimum block size")
         } else {
             Ok(())

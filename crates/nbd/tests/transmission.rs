@@ -210,7 +210,8 @@ fn a_shutdown_finishes_what_was_begun_and_refuses_the_rest() {
     client.read(0, 1).unwrap();
     let report = thread::scope(|scope| {
         let shutdown = scope.spawn(|| world.service.shutdown());
-        assert!(idle.read(0, 1).is_err(), "an idle connection is closed");
+        // An idle connection is closed.
+        while idle.read(0, 1).is_ok() {}
         thread::sleep(Duration::from_millis(50));
         world.recorder.open_gate();
         let chunk = client.receive_chunk(|_| 0).unwrap();
