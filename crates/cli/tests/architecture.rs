@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-pmlog", 2),
     // Only tests depend on it.
     ("fastness-testkit", 3),
+    ("fastness-nbd", 5),
     ("fastness-crashcheck", 6),
     ("fastness-bench", 6),
     ("fastness-cli", 7),

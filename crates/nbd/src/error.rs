@@ -1,0 +1,189 @@
+//! Errors, and what clients are told of them.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::wire::reply;
+
+/// Why an export refused a request.
+///
+/// The protocol knows eight numbers; an export picks the one that is true. What it knows beyond goes to its own log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// Writes are not permitted.
+    #[error("not permitted")]
+    NotPermitted,
+    /// The medium failed, or what it holds is corrupt.
+    #[error("I/O error")]
+    Io,
+    /// Out of memory.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// The request makes no sense.
+    #[error("invalid request")]
+    Invalid,
+    /// The store is full.
+    #[error("no space left")]
+    NoSpace,
+    /// Too large to be answered in one piece.
+    #[error("too large")]
+    TooLarge,
+    /// Cannot be done, or not as fast as was asked for.
+    #[error("not supported")]
+    Unsupported,
+    /// The store is going away.
+    #[error("shutting down")]
+    ShuttingDown,
+}
+
+/// Error numbers of the protocol; they are not the platform's. Source: `proto.md`, "Error values".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Errno {
+    /// Operation not permitted.
+    Eperm = 1,
+    /// Input/output error.
+    Eio = 5,
+    /// Cannot allocate memory.
+    Enomem = 12,
+    /// Invalid argument.
+    Einval = 22,
+    /// No space left on device.
+    Enospc = 28,
+    /// Value too large; only for a read with the don't-fragment flag.
+    Eoverflow = 75,
+    /// Operation not supported; only for a fast zero.
+    Enotsup = 95,
+    /// The server is going away.
+    Eshutdown = 108,
+}
+
+impl Errno {
+    /// The number on the wire.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+}
+
+impl From<ExportError> for Errno {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::NotPermitted => Errno::Eperm,
+            ExportError::Io => Errno::Eio,
+            ExportError::OutOfMemory => Errno::Enomem,
+            ExportError::Invalid => Errno::Einval,
+            ExportError::NoSpace => Errno::Enospc,
+            ExportError::TooLarge => Errno::Eoverflow,
+            ExportError::Unsupported => Errno::Enotsup,
+            ExportError::ShuttingDown => Errno::Eshutdown,
+        }
+    }
+}
+
+/// Why an export could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// No export has the name.
+    #[error("no such export")]
+    Unknown,
+    /// There is one, but not for this client, or not now.
+    #[error("export refused: {reason}")]
+    Forbidden {
+        /// Sent to the client.
+        reason: String,
+    },
+    /// The store is going away.
+    #[error("shutting down")]
+    ShuttingDown,
+}
+
+impl OpenError {
+    /// The reply to `INFO`, `GO` and `SET_META_CONTEXT`.
+    pub(crate) fn reply(&self) -> u32 {
+        match self {
+            OpenError::Unknown => reply::ERR_UNKNOWN,
+            OpenError::Forbidden { .. } => reply::ERR_POLICY,
+            OpenError::ShuttingDown => reply::ERR_SHUTDOWN,
+        }
+    }
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A limit makes no sense.
+    #[error("limit {name} is {value}; it must be at least {minimum}")]
+    Limit {
+        /// Field of [`crate::Limits`].
+        name: &'static str,
+        /// As given.
+        value: u64,
+        /// Least that works.
+        minimum: u64,
+    },
+    /// Without TLS only this machine is served.
+    #[error("{address} is not a loopback address")]
+    NotLoopback {
+        /// As given.
+        address: std::net::SocketAddr,
+    },
+    /// Another server has the socket.
+    #[error("{} is in use by another server", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// A file that is no socket is in the way; it was left alone.
+    #[error("{} exists and is not a socket", path.display())]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| BindError::System { action, source: source.into() }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The client broke a rule after which there is no going on.
+    #[error("protocol error: {what}")]
+    Protocol {
+        /// The rule.
+        what: &'static str,
+    },
+    /// The client took too long.
+    #[error("the client took too long to {what}")]
+    TimedOut {
+        /// What it was to do.
+        what: &'static str,
+    },
+    /// The socket failed, or the client went away in the middle of something.
+    #[error("connection lost")]
+    Lost(#[source] io::Error),
+    /// The server is full, or going away.
+    #[error("connection refused: {why}")]
+    Refused {
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl From<rustix::io::Errno> for ConnectionError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        ConnectionError::Lost(errno.into())
+    }
+}

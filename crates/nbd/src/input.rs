@@ -1,0 +1,187 @@
+//! What a client sends, buffered so that a small request costs one system call.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::error::ConnectionError;
+use crate::socket::{Socket, remaining};
+
+/// Holds a request of 128 KiB and what follows it.
+const BUFFER_BYTES: usize = (128 + 16) << 10;
+
+pub(crate) struct Input {
+    socket: Arc<Socket>,
+    buffer: Box<[u8]>,
+    /// The bytes that were received and not consumed.
+    start: usize,
+    end: usize,
+    patience: Patience,
+}
+
+/// How long to wait for a client.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// All in all, whatever arrives.
+    Until(Instant),
+    /// For one request, from its first byte; the socket's time-out is at least as short.
+    PerRequest(Duration),
+}
+
+/// What came of waiting for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// They are in the buffer.
+    Ready,
+    /// The client closed between messages.
+    Closed,
+    /// Not a byte came within the socket's time-out; only with [`Patience::PerRequest`].
+    Idle,
+}
+
+impl Input {
+    pub(crate) fn new(socket: Arc<Socket>, patience: Patience) -> Self {
+        Self { socket, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0, patience }
+    }
+
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Longest message that [`Input::fill`] can be asked for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
+    pub(crate) fn buffered(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// The next `bytes`, which are buffered.
+    pub(crate) fn peek(&self, bytes: usize) -> &[u8] {
+        &self.buffer[self.start..self.end][..bytes]
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.buffered(), "consumed what is not there");
+        self.start += bytes;
+    }
+
+    /// Waits for a message of `bytes` to be buffered.
+    pub(crate) fn fill(&mut self, bytes: usize) -> Result<Filled, ConnectionError> {
+        let mut began = None;
+        while self.buffered() < bytes {
+            self.make_room(bytes);
+            match self.receive_at_end()? {
+                Some(0) if self.buffered() == 0 => return Ok(Filled::Closed),
+                Some(0) => return Err(cut_off()),
+                Some(received) => self.end += received,
+                None => match self.patience {
+                    Patience::Until(deadline) => drop(remaining(deadline, "agree on options")?),
+                    Patience::PerRequest(_) if self.buffered() == 0 => return Ok(Filled::Idle),
+                    Patience::PerRequest(_) => return Err(too_slow()),
+                },
+            }
+            if self.buffered() < bytes {
+                self.check_pace(&mut began)?;
+            }
+        }
+        Ok(Filled::Ready)
+    }
+
+    /// Like [`Input::fill`] in the middle of something: the end is an error.
+    pub(crate) fn fill_rest(&mut self, bytes: usize) -> Result<(), ConnectionError> {
+        match self.fill(bytes)? {
+            Filled::Ready => Ok(()),
+            Filled::Closed => Err(cut_off()),
+            Filled::Idle => Err(too_slow()),
+        }
+    }
+
+    /// Takes `to.len()` bytes, the part that is not buffered without a copy.
+    pub(crate) fn take(&mut self, to: &mut [u8]) -> Result<(), ConnectionError> {
+        let mut done = self.buffered().min(to.len());
+        to[..done].copy_from_slice(self.peek(done));
+        self.consume(done);
+        let mut began = None;
+        while done < to.len() {
+            match self.receive(&mut to[done..])? {
+                Some(0) => return Err(cut_off()),
+                Some(received) => done += received,
+                None => return Err(too_slow()),
+            }
+            self.check_pace(&mut began)?;
+        }
+        Ok(())
+    }
+
+    /// Drops `bytes`.
+    pub(crate) fn skip(&mut self, mut bytes: u64) -> Result<(), ConnectionError> {
+        let mut began = None;
+        while bytes > 0 {
+            if self.buffered() == 0 {
+                self.fill_rest(1)?;
+                self.check_pace(&mut began)?;
+            }
+            let now = bytes.min(self.buffered() as u64);
+            self.consume(now as usize);
+            bytes -= now;
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, bytes: usize) {
+        assert!(bytes <= self.buffer.len(), "a message of {bytes} bytes never fits");
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start + bytes > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+    }
+
+    fn receive_at_end(&mut self) -> Result<Option<usize>, ConnectionError> {
+        self.arm()?;
+        catch_timeout(self.socket.receive(&mut self.buffer[self.end..]))
+    }
+
+    fn receive(&self, to: &mut [u8]) -> Result<Option<usize>, ConnectionError> {
+        self.arm()?;
+        catch_timeout(self.socket.receive(to))
+    }
+
+    fn arm(&self) -> Result<(), ConnectionError> {
+        if let Patience::Until(deadline) = self.patience {
+            self.socket.set_receive_timeout(remaining(deadline, "agree on options")?)?;
+        }
+        Ok(())
+    }
+
+    /// A client that keeps sending, but slowly, is not waited for longer than one that stops.
+    fn check_pace(&self, began: &mut Option<Instant>) -> Result<(), ConnectionError> {
+        let began = *began.get_or_insert_with(Instant::now);
+        match self.patience {
+            Patience::PerRequest(longest) if began.elapsed() > longest => Err(too_slow()),
+            Patience::PerRequest(_) | Patience::Until(_) => Ok(()),
+        }
+    }
+}
+
+/// `None`: nothing came in time.
+fn catch_timeout(received: Result<usize, Errno>) -> Result<Option<usize>, ConnectionError> {
+    match received {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn cut_off() -> ConnectionError {
+    ConnectionError::Lost(io::ErrorKind::UnexpectedEof.into())
+}
+
+fn too_slow() -> ConnectionError {
+    ConnectionError::TimedOut { what: "finish a message" }
+}

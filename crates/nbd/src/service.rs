@@ -1,0 +1,233 @@
+//! What all connections share: the exports, the pool, the budget, and the end.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::budget::{Budget, ServerBudget};
+use crate::connection::{Connection, Expected, Patiences};
+use crate::error::{BindError, ConnectionError};
+use crate::export::Exports;
+use crate::input::{Input, Patience};
+use crate::limits::{FLOOR_BYTES, Limits};
+use crate::lock;
+use crate::options::Negotiation;
+use crate::output::Output;
+use crate::pool::Pool;
+use crate::socket::Socket;
+use crate::wire::HeaderMode;
+
+/// A server without a listener: for sockets that come from elsewhere. [`crate::Server`] is one with a listener.
+pub struct Service {
+    exports: Arc<dyn Exports>,
+    limits: Limits,
+    pool: Pool,
+    budget: Arc<ServerBudget>,
+    registry: Mutex<Registry>,
+    changed: Condvar,
+    /// Requests are answered with `ESHUTDOWN`.
+    is_draining: Arc<AtomicBool>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Registry {
+    next_id: u64,
+    sockets: HashMap<u64, Arc<Socket>>,
+}
+
+#[derive(Default)]
+struct Counters {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    protocol_errors: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+/// What a server has seen so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Connections at this time.
+    pub connections: usize,
+    /// Connections ever served.
+    pub accepted: u64,
+    /// Connections not served: too many, or shutting down, or an export that cannot be had.
+    pub refused: u64,
+    /// Connections cut because the client broke a rule.
+    pub protocol_errors: u64,
+    /// Connections cut because the client took too long.
+    pub timed_out: u64,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Connections that had to be cut after [`Limits::shutdown_grace`].
+    pub cut: usize,
+}
+
+impl Service {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// A limit makes no sense; threads cannot be had.
+    pub fn new(exports: Arc<dyn Exports>, limits: Limits) -> Result<Self, BindError> {
+        limits.check()?;
+        let pool = Pool::start(limits.workers).map_err(BindError::system("start the workers"))?;
+        Ok(Self {
+            exports,
+            pool,
+            budget: Arc::new(ServerBudget::new(limits.server_bytes_max)),
+            limits,
+            registry: Mutex::default(),
+            changed: Condvar::new(),
+            is_draining: Arc::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Serves one connected stream socket, in the calling thread, until it ends.
+    ///
+    /// # Errors
+    /// Why the connection did not end as the protocol wants; the service is not affected.
+    pub fn serve_connection(&self, socket: impl Into<OwnedFd>) -> Result<(), ConnectionError> {
+        let socket = Arc::new(Socket::new(socket.into()));
+        let outcome = match self.register(&socket) {
+            Ok(id) => {
+                // Also if the thread unwinds: a shutdown waits for it.
+                let _registered = Registered { service: self, id };
+                self.counters.accepted.fetch_add(1, Ordering::Relaxed);
+                self.serve(id, &socket)
+            }
+            Err(refused) => Err(refused),
+        };
+        let counter = match &outcome {
+            Ok(()) | Err(ConnectionError::Lost(_)) => None,
+            Err(ConnectionError::Refused { .. }) => Some(&self.counters.refused),
+            Err(ConnectionError::Protocol { .. }) => Some(&self.counters.protocol_errors),
+            Err(ConnectionError::TimedOut { .. }) => Some(&self.counters.timed_out),
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn register(&self, socket: &Arc<Socket>) -> Result<u64, ConnectionError> {
+        let mut registry = lock(&self.registry);
+        if self.is_draining.load(Ordering::SeqCst) {
+            return Err(ConnectionError::Refused { why: "the server is shutting down" });
+        }
+        if registry.sockets.len() >= self.limits.connections_max {
+            return Err(ConnectionError::Refused { why: "too many connections" });
+        }
+        let id = registry.next_id;
+        registry.next_id += 1;
+        registry.sockets.insert(id, socket.clone());
+        Ok(id)
+    }
+
+    fn serve(&self, id: u64, socket: &Arc<Socket>) -> Result<(), ConnectionError> {
+        let deadline = Instant::now() + self.limits.handshake_timeout;
+        let mut input = Input::new(socket.clone(), Patience::Until(deadline));
+        let negotiation = Negotiation {
+            exports: &*self.exports,
+            socket,
+            input: &mut input,
+            deadline,
+            is_draining: &|| self.is_draining.load(Ordering::Relaxed),
+            mode: HeaderMode::Simple,
+            allocation_of: None,
+            no_zeroes: false,
+        };
+        let Some(session) = negotiation.run()? else { return Ok(()) };
+        let limits = &self.limits;
+        let budget =
+            Budget::new(limits.requests_max, limits.connection_bytes_max, FLOOR_BYTES, self.budget.clone());
+        let connection = Arc::new(Connection {
+            id,
+            socket: socket.clone(),
+            session,
+            budget: Arc::new(budget),
+            output: Output::default(),
+            expected: Expected::default(),
+            is_draining: self.is_draining.clone(),
+        });
+        let patience = Patiences {
+            request: limits.request_timeout,
+            write: limits.write_timeout,
+            idle: limits.idle_timeout,
+        };
+        connection.run(&mut input, &self.pool, &patience)
+    }
+
+    /// Refuses new requests, waits for those in flight, closes all connections.
+    ///
+    /// Requests that have arrived and were not begun are answered with `ESHUTDOWN`. After
+    /// [`Limits::shutdown_grace`] connections are cut; requests that are being executed are waited for even then,
+    /// since nothing can take them back from the export.
+    pub fn shutdown(&self) -> ShutdownReport {
+        let registry = lock(&self.registry);
+        self.is_draining.store(true, Ordering::SeqCst);
+        registry.sockets.values().for_each(|socket| socket.close_input());
+        drop(registry);
+        let cut = self.wait_gone(Some(self.limits.shutdown_grace));
+        if cut > 0 {
+            lock(&self.registry).sockets.values().for_each(|socket| socket.close());
+            self.wait_gone(None);
+        }
+        self.pool.stop();
+        ShutdownReport { cut }
+    }
+
+    /// Waits for the connections to end; how many have not.
+    fn wait_gone(&self, patience: Option<Duration>) -> usize {
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let mut registry = lock(&self.registry);
+        while !registry.sockets.is_empty() {
+            let Some(deadline) = deadline else {
+                registry = self.changed.wait(registry).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            registry = self.changed.wait_timeout(registry, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        registry.sockets.len()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        let Counters { accepted, refused, protocol_errors, timed_out } = &self.counters;
+        Stats {
+            connections: lock(&self.registry).sockets.len(),
+            accepted: accepted.load(Ordering::Relaxed),
+            refused: refused.load(Ordering::Relaxed),
+            protocol_errors: protocol_errors.load(Ordering::Relaxed),
+            timed_out: timed_out.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.pool.stop();
+    }
+}
+
+/// A connection in the registry.
+struct Registered<'a> {
+    service: &'a Service,
+    id: u64,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        lock(&self.service.registry).sockets.remove(&self.id);
+        self.service.changed.notify_all();
+    }
+}

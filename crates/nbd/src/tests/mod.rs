@@ -1,0 +1,4 @@
+//! Tests of the parts.
+
+mod budget;
+mod rules;
