@@ -226,7 +226,7 @@ impl<M: Medium + Sync> Prb<M> {
         let place = reserve()?;
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
-        stats.entry(body.len(), written);
+        stats.entry(body.len(), self.layout.alignment.round_up(body.len()) - body.len(), written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }

@@ -14,6 +14,7 @@ const TIMED_ONE_IN: u64 = 64;
 pub(crate) struct SlotStats {
     entries: AtomicU64,
     body_bytes: AtomicU64,
+    padding_bytes: AtomicU64,
     written_bytes: AtomicU64,
     timed_entries: AtomicU64,
     timed_ns: AtomicU64,
@@ -31,9 +32,10 @@ impl SlotStats {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, body_bytes: usize, written_bytes: usize) {
+    pub(crate) fn entry(&self, body_bytes: usize, padding_bytes: usize, written_bytes: usize) {
         bump(&self.entries, 1);
         bump(&self.body_bytes, body_bytes as u64);
+        bump(&self.padding_bytes, padding_bytes as u64);
         bump(&self.written_bytes, written_bytes as u64);
     }
 
@@ -51,6 +53,8 @@ pub struct Stats {
     pub entries: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
+    /// Zeroes behind the bodies, up to the alignment.
+    pub padding_bytes: u64,
     /// Bytes written to PM: headers, bodies, padding and follow headers.
     pub written_bytes: u64,
     /// Entries whose insertion was timed, one in 64.
@@ -71,6 +75,7 @@ impl Stats {
     pub(crate) fn add_slot(&mut self, slot: &SlotStats) {
         self.entries += slot.entries.load(Ordering::Relaxed);
         self.body_bytes += slot.body_bytes.load(Ordering::Relaxed);
+        self.padding_bytes += slot.padding_bytes.load(Ordering::Relaxed);
         self.written_bytes += slot.written_bytes.load(Ordering::Relaxed);
         self.timed_entries += slot.timed_entries.load(Ordering::Relaxed);
         self.timed_ns += slot.timed_ns.load(Ordering::Relaxed);

@@ -267,7 +267,9 @@ fn bytes_and_fences_of_an_entry() {
             let stored: usize =
                 ops.iter().map(|op| if let Op::Store { data, .. } = op { data.len() } else { 0 }).sum();
             assert_eq!((stored, ops.iter().filter(|op| op.is_fence()).count()), (bytes, fences));
-            assert_eq!(prb.stats().written_bytes, bytes as u64);
+            let stats = prb.stats();
+            assert_eq!(stats.written_bytes, bytes as u64);
+            assert_eq!(stats.padding_bytes as usize, body.next_multiple_of(alignment.bytes()) - body);
         }
     }
 }
