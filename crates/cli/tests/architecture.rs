@@ -10,6 +10,7 @@ use serde_json::Value;
 /// Layer of each crate (`ARCHITECTURE.md`). A normal dependency points to a lower layer.
 const LAYERS: &[(&str, u32)] = &[
     ("fastness-pmem", 0),
+    ("fastness-blkdev", 0),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.
     ("fastness-pm-model", 1),
     ("fastness-prb", 1),

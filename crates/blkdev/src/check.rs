@@ -1,0 +1,38 @@
+//! Checks of a request before it reaches the medium.
+
+use crate::error::{BlockError, Cause, Operation};
+use crate::info::DeviceInfo;
+
+impl DeviceInfo {
+    /// The error of `operation` on this device.
+    pub(crate) fn error(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len_bytes: u64,
+        cause: Cause,
+    ) -> BlockError {
+        BlockError { device: self.name.clone(), operation, offset, len_bytes, cause }
+    }
+
+    /// Refuses what no device could do: writing to a read-only one, unaligned or outside ranges.
+    pub(crate) fn check(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+        // Powers of two, so one mask serves both.
+        let mask = u64::from(self.logical_block_bytes) - 1;
+        let cause = if operation.is_change() && self.is_read_only {
+            Cause::ReadOnly
+        } else if (offset | len_bytes) & mask != 0 {
+            Cause::Misaligned { block_bytes: self.logical_block_bytes }
+        } else if offset.checked_add(len_bytes).is_none_or(|end| end > self.len_bytes) {
+            Cause::OutOfRange { device_len_bytes: self.len_bytes }
+        } else {
+            return Ok(());
+        };
+        Err(self.error(operation, offset, len_bytes, cause))
+    }
+}
+
+/// Length of a buffer as bytes on a device.
+pub(crate) fn len64(len: usize) -> u64 {
+    u64::try_from(len).expect("usize has at most 64 bits")
+}

@@ -1,0 +1,308 @@
+//! Errors of block devices: where, of which operation, and what the caller must do about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a caller must do about an error.
+///
+/// The same seven kinds, with the same names, as every other surface of Fastness has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Try again later; nothing is wrong with the request.
+    Retry,
+    /// The request or the configuration is wrong; change it.
+    Invalid,
+    /// Make room first.
+    NoSpace,
+    /// Bytes on the medium contradict themselves.
+    Corrupt,
+    /// The medium failed; use a copy, replace it.
+    MediaFailed,
+    /// The device was poisoned; open it again and recover.
+    Closed,
+    /// A defect of this program or of its caller.
+    Bug,
+}
+
+/// What was asked of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Read.
+    Read,
+    /// Write that is durable after the next flush.
+    Write,
+    /// Write that is durable on return.
+    WriteFua,
+    /// Flush of the volatile caches.
+    Flush,
+    /// Discard (TRIM, hole).
+    Discard,
+    /// Write of zeroes without sending them.
+    WriteZeroes,
+}
+
+impl Operation {
+    /// All of them, in the order of their statistics.
+    pub const ALL: [Operation; 6] = [
+        Operation::Read,
+        Operation::Write,
+        Operation::WriteFua,
+        Operation::Flush,
+        Operation::Discard,
+        Operation::WriteZeroes,
+    ];
+
+    /// Whether the operation changes what the device holds; a read and a flush do not.
+    pub fn is_change(self) -> bool {
+        !matches!(self, Operation::Read | Operation::Flush)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::WriteFua => "FUA write",
+            Operation::Flush => "flush",
+            Operation::Discard => "discard",
+            Operation::WriteZeroes => "write of zeroes",
+        })
+    }
+}
+
+/// One operation on a block device failed.
+///
+/// State afterwards: of a failed read, the buffer's contents are unspecified. Of a failed write, everything
+/// before [`offset`](Self::offset) was transferred, each sector behind it holds old bytes or new ones. After a
+/// failed flush or FUA write the device is poisoned.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} on {device} failed at offset {offset:#x} ({len_bytes} bytes left): {cause}")]
+pub struct BlockError {
+    /// Name of the device ([`DeviceInfo::name`](crate::DeviceInfo::name)).
+    pub device: Arc<str>,
+    /// What was asked.
+    pub operation: Operation,
+    /// First byte that was not transferred; 0 for a flush.
+    pub offset: u64,
+    /// Bytes that were not transferred; 0 for a flush.
+    pub len_bytes: u64,
+    /// Why.
+    #[source]
+    pub cause: Cause,
+}
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The range ends behind the device.
+    #[error("the device has {device_len_bytes} bytes")]
+    OutOfRange {
+        /// Length of the device.
+        device_len_bytes: u64,
+    },
+    /// Offset or length is not a multiple of the logical block size.
+    #[error("offset and length must be multiples of {block_bytes}")]
+    Misaligned {
+        /// The logical block size.
+        block_bytes: u32,
+    },
+    /// The device cannot be written (opened read-only, or `EROFS`).
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// The file system under the device has no room (`ENOSPC`, `EDQUOT`, `EFBIG`).
+    #[error("no space under the device")]
+    NoSpace(#[source] io::Error),
+    /// The medium failed (`EIO` and its relatives).
+    #[error("the medium failed")]
+    Media(#[source] io::Error),
+    /// The device is not there any more (`ENODEV`, `ENXIO`, ...).
+    #[error("the device is gone")]
+    Gone(#[source] io::Error),
+    /// The device ended early: a file was truncated under us.
+    #[error("the device ended early")]
+    Ended,
+    /// An earlier flush or FUA write failed: what it should have made durable may be lost, and no later one
+    /// can tell.
+    #[error("an earlier flush failed; open the device again and recover")]
+    Poisoned,
+    /// Try again (`EAGAIN`, `ENOMEM`, ...).
+    #[error("not now")]
+    Busy(#[source] io::Error),
+    /// Any other error of a system call.
+    #[error("refused")]
+    Other(#[source] io::Error),
+}
+
+impl Cause {
+    /// The cause that an error of a system call stands for.
+    pub fn from_io(error: io::Error) -> Cause {
+        match error.raw_os_error() {
+            Some(libc::EROFS | libc::EPERM | libc::EACCES) => Cause::ReadOnly,
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Cause::NoSpace(error),
+            Some(
+                libc::EIO
+                | libc::EREMOTEIO
+                | libc::EHWPOISON
+                | libc::EILSEQ
+                | libc::ENODATA
+                | libc::ETIMEDOUT
+                | libc::EBADMSG
+                | libc::EUCLEAN
+                | libc::ENOLINK
+                | libc::EBADE,
+            ) => Cause::Media(error),
+            Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN | libc::ESTALE) => {
+                Cause::Gone(error)
+            }
+            Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EBUSY | libc::ENOBUFS) => {
+                Cause::Busy(error)
+            }
+            _ => Cause::Other(error),
+        }
+    }
+}
+
+impl BlockError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match &self.cause {
+            Cause::OutOfRange { .. } | Cause::Misaligned { .. } | Cause::ReadOnly | Cause::Other(_) => {
+                ErrorKind::Invalid
+            }
+            Cause::NoSpace(_) => ErrorKind::NoSpace,
+            Cause::Media(_) | Cause::Gone(_) | Cause::Ended => ErrorKind::MediaFailed,
+            Cause::Poisoned => ErrorKind::Closed,
+            Cause::Busy(_) => ErrorKind::Retry,
+        }
+    }
+
+    /// Whether the device has vanished.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.cause, Cause::Gone(_))
+    }
+}
+
+/// A device could not be opened or created. Nothing stays open or locked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No such file or device.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// A file was to be created where there is one.
+    #[error("{} exists already", path.display())]
+    AlreadyExists {
+        /// What was to be created.
+        path: PathBuf,
+    },
+    /// Somebody, perhaps this process, has the device open exclusively, or has mounted it.
+    #[error("{} is in use", path.display())]
+    InUse {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// A handle of this process that a failed flush poisoned is still open; drop it first.
+    #[error("{} is poisoned by a failed flush and still open", path.display())]
+    Poisoned {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// The medium, the file system or the permissions forbid writing.
+    #[error("{} cannot be opened for writing", path.display())]
+    ReadOnly {
+        /// The file or device.
+        path: PathBuf,
+        /// The system call's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{} is a {found}; a device is a regular file or a block device", path.display())]
+    UnsupportedType {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// The block size or the length does not fit.
+    #[error("{}: {reason}", path.display())]
+    Geometry {
+        /// The file or device.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// `Direct::On` was asked for and is not to be had.
+    #[error("{} cannot be opened for direct I/O: {reason}", path.display())]
+    DirectUnavailable {
+        /// The file or device.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// `EngineChoice::Uring` was asked for and is not to be had.
+    #[error("io_uring is not available for {}: {reason}", path.display())]
+    UringUnavailable {
+        /// The file or device.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The file system has no room to allocate the whole file.
+    #[error("no space to allocate {len_bytes} bytes for {}", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+        /// The system call's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another system call failed.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// The file or device.
+        path: PathBuf,
+        /// What was being done: completes "cannot ... PATH".
+        operation: &'static str,
+        /// The system call's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            OpenError::InUse { .. } => ErrorKind::Retry,
+            OpenError::Poisoned { .. } => ErrorKind::Closed,
+            OpenError::NoSpace { .. } => ErrorKind::NoSpace,
+            OpenError::Io { source, .. } => match source.raw_os_error() {
+                Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => ErrorKind::MediaFailed,
+                Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+                    ErrorKind::Retry
+                }
+                _ => ErrorKind::Invalid,
+            },
+            OpenError::NotFound { .. }
+            | OpenError::AlreadyExists { .. }
+            | OpenError::ReadOnly { .. }
+            | OpenError::UnsupportedType { .. }
+            | OpenError::Geometry { .. }
+            | OpenError::DirectUnavailable { .. }
+            | OpenError::UringUnavailable { .. } => ErrorKind::Invalid,
+        }
+    }
+}

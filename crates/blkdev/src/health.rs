@@ -1,0 +1,184 @@
+//! Poison: what a failed flush lost, no later flush may claim.
+//!
+//! The kernel reports a failed write-back once to each open file, marks the pages clean and forgets them. Of two
+//! flushes at one time only one may see the error, although both cover the lost write. So:
+//! 1. Whoever may take an error from the kernel (a *syncer*: flush or FUA write) holds `syncing` shared, from
+//!    before the system call until the poison is set.
+//! 2. Whoever claims success first takes `syncing` alone for a moment, after its own call. Every syncer that could
+//!    have taken an error before that has then set the poison; the flag decides.
+//!
+//! The state is shared by all handles of a device in this process (registry, by identity of the file or device),
+//! and a poisoned device is remembered after the last handle was dropped, so that the next one drops the page
+//! cache's idea of what is on the medium. Other processes are kept out by the locks that opening takes.
+//!
+//! Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
+//! Linux `Documentation/filesystems/vfs.rst`, section "Handling errors during writeback".
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use crate::error::Cause;
+
+/// What is one device for all handles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    File { device: u64, inode: u64 },
+    Block { device: u64 },
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    health: Weak<Health>,
+    /// A flush failed, and nobody has opened the device successfully since.
+    is_dirty: bool,
+}
+
+type Registry = HashMap<Identity, Entry>;
+
+fn registry() -> MutexGuard<'static, Registry> {
+    static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+    // Every change of the map is one step, so a panic leaves nothing half done.
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether what was acknowledged as durable can still be believed.
+#[derive(Debug)]
+pub(crate) struct Health {
+    identity: Option<Identity>,
+    is_poisoned: AtomicBool,
+    syncing: RwLock<()>,
+}
+
+/// An operation came after a failed flush.
+#[derive(Debug)]
+pub(crate) struct Poisoned;
+
+impl From<Poisoned> for Cause {
+    fn from(_: Poisoned) -> Cause {
+        Cause::Poisoned
+    }
+}
+
+impl Health {
+    /// The health of a device that nobody else can have open.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Arc<Health> {
+        Arc::new(Health { identity: None, is_poisoned: AtomicBool::new(false), syncing: RwLock::new(()) })
+    }
+
+    /// The health that all handles of `identity` share, and whether the device's last handles ended poisoned.
+    pub(crate) fn join(identity: Identity) -> Result<(Arc<Health>, bool), Poisoned> {
+        let mut registry = registry();
+        let entry = registry.entry(identity).or_default();
+        if let Some(health) = entry.health.upgrade() {
+            return if health.is_poisoned() { Err(Poisoned) } else { Ok((health, entry.is_dirty)) };
+        }
+        let health = Arc::new(Health {
+            identity: Some(identity),
+            is_poisoned: AtomicBool::new(false),
+            syncing: RwLock::new(()),
+        });
+        entry.health = Arc::downgrade(&health);
+        Ok((health, entry.is_dirty))
+    }
+
+    /// The caller has made the device show what is on the medium; forgets that it once was poisoned.
+    pub(crate) fn recovered(&self) {
+        let Some(identity) = self.identity else { return };
+        if let Some(entry) = registry().get_mut(&identity) {
+            entry.is_dirty = false;
+        }
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.is_poisoned.load(Ordering::SeqCst)
+    }
+
+    /// Fails if the device is poisoned.
+    pub(crate) fn check(&self) -> Result<(), Poisoned> {
+        if self.is_poisoned() { Err(Poisoned) } else { Ok(()) }
+    }
+
+    /// Begins what may take an error from the kernel. Poison before the guard is dropped.
+    pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, Poisoned> {
+        let guard = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        Ok(guard)
+    }
+
+    /// Ends a success: fails if anyone took an error that this caller should have seen.
+    ///
+    /// The caller must not hold a guard of [`enter`](Self::enter).
+    pub(crate) fn settle(&self) -> Result<(), Poisoned> {
+        drop(self.syncing.write().unwrap_or_else(PoisonError::into_inner));
+        self.check()
+    }
+
+    /// A flush or FUA write failed.
+    pub(crate) fn poison(&self) {
+        self.is_poisoned.store(true, Ordering::SeqCst);
+        if let Some(identity) = self.identity {
+            // At once, not when the last handle is dropped: another thread may open the device in between.
+            registry().entry(identity).or_default().is_dirty = true;
+        }
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        let Some(identity) = self.identity else { return };
+        let mut registry = registry();
+        let is_last = registry
+            .get(&identity)
+            .is_some_and(|entry| std::ptr::eq(entry.health.as_ptr(), self) && !entry.is_dirty);
+        if is_last {
+            registry.remove(&identity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDENTITY: Identity = Identity::File { device: u64::MAX, inode: 1 };
+
+    #[test]
+    fn poison_is_shared_until_the_last_handle_is_gone_and_then_remembered_once() {
+        let (first, is_dirty) = Health::join(IDENTITY).unwrap();
+        assert!(!is_dirty);
+        let (second, _) = Health::join(IDENTITY).unwrap();
+        first.poison();
+        assert!(second.enter().is_err() && second.settle().is_err() && second.is_poisoned());
+        assert!(Health::join(IDENTITY).is_err());
+        drop(first);
+        assert!(Health::join(IDENTITY).is_err(), "one handle is left");
+        drop(second);
+        let (third, is_dirty) = Health::join(IDENTITY).unwrap();
+        assert!(is_dirty && third.enter().is_ok());
+        drop(third);
+        let (fourth, is_dirty) = Health::join(IDENTITY).unwrap();
+        assert!(is_dirty, "the third did not recover");
+        fourth.recovered();
+        drop(fourth);
+        assert!(!Health::join(IDENTITY).unwrap().1);
+    }
+
+    #[test]
+    fn a_success_waits_for_those_who_may_have_taken_the_error() {
+        let health = Health::alone();
+        let guard = health.enter().unwrap();
+        std::thread::scope(|scope| {
+            // The other flush has succeeded in the kernel; ours, which took the error, has not yet said so.
+            let other = scope.spawn(|| health.settle());
+            while health.syncing.try_read().is_ok() {
+                // `settle` waits for the lock now or soon; a waiting writer stops new readers.
+                std::thread::yield_now();
+            }
+            health.poison();
+            drop(guard);
+            assert!(other.join().unwrap().is_err());
+        });
+    }
+}
