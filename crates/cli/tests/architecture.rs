@@ -15,6 +15,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-pm-model", 1),
     ("fastness-prb", 1),
     ("fastness-pmlog", 2),
+    ("fastness-pool", 3),
     ("fastness-crashcheck", 6),
     ("fastness-bench", 6),
     ("fastness-cli", 7),
