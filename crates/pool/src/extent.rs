@@ -82,8 +82,11 @@ fn significant(block: &[u8]) -> &[u8] {
     &block[..len]
 }
 
+/// Logical bytes of a block, codec, and what to store instead of them.
+pub(crate) type Packed<'a> = (&'a [u8], u8, Option<Vec<u8>>);
+
 /// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`: as it is).
-pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<(&[u8], u8, Option<Vec<u8>>)> {
+pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>> {
     let bytes = significant(block);
     if bytes.is_empty() {
         return None;

@@ -100,8 +100,6 @@ pub(crate) struct Labels {
     pub(crate) config: PoolConfig,
     /// Payload of the newest uberblock with its txg; of the same pool.
     pub(crate) uberblock: Option<(Txg, Vec<u8>)>,
-    /// Slots that were neither empty nor whole. A crash leaves at most one in each label.
-    pub(crate) damaged: usize,
 }
 
 /// Reads both labels of a device.
@@ -156,7 +154,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
         (_, Some(version), _) => {
             Err(PoolError::NewerVersion { path: path.to_owned(), version, known: FORMAT_VERSION })
         }
-        (Some((device, config)), None, damaged) => Ok(Labels { device, config, uberblock, damaged }),
+        (Some((device, config)), None, _) => Ok(Labels { device, config, uberblock }),
         (None, None, 0) => Err(PoolError::NoLabel { path: path.to_owned() }),
         (None, None, _) => match last_error {
             Some(error) => Err(error.into()),

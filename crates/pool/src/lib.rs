@@ -12,6 +12,7 @@
 //! Shutdown: [`Pool::export`]. Anything else is a crash.
 
 mod alloc;
+mod change;
 mod check;
 mod codec;
 mod config;
@@ -26,7 +27,9 @@ mod meta;
 mod object;
 mod pool;
 mod props;
+mod publish;
 mod ranges;
+mod scrub;
 mod state;
 mod sync;
 mod sync_util;
@@ -46,6 +49,7 @@ pub use import::{Host, ImportOptions, VdevSpec};
 pub use label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
 pub use pool::{DeviceStatus, Pool, PoolStatus, Tx};
 pub use props::{Compression, LogBias, Property, SyncMode};
+pub use scrub::ScrubReport;
 pub use state::{HookChanges, PoolOptions, TxgHook};
 pub use tables::DatasetKind;
 pub use vdev::{Device, DeviceErrors};

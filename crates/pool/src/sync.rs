@@ -23,16 +23,19 @@ use crate::meta::Run;
 use crate::object::{Layer, ObjectCore};
 use crate::props::Compression;
 use crate::state::{HookChanges, Shared, TxgChanges};
-use crate::sync_util::{lock, read, write};
+use crate::sync_util::{lock, read};
 use crate::tables::{self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, SPACE, USAGE};
 
 /// Rows of extents that one txg frees of what was destroyed.
 const DOOMED_ROWS: usize = 4096;
 
+/// Blocks of one object and where they went, in order.
+type Written = Vec<(u64, Option<Extent>)>;
+
 /// An object of the txg with its layer.
-struct Dirty {
-    core: Arc<ObjectCore>,
-    layer: Arc<Layer>,
+pub(crate) struct Dirty {
+    pub(crate) core: Arc<ObjectCore>,
+    pub(crate) layer: Arc<Layer>,
 }
 
 impl Shared {
@@ -105,7 +108,7 @@ impl Shared {
     }
 
     /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
-    fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Vec<Vec<(u64, Option<Extent>)>>> {
+    fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Vec<Written>> {
         let mut run = Run::new(&self.vdevs);
         let mut all = Vec::with_capacity(dirty.len());
         for Dirty { core, layer } in dirty {
@@ -164,7 +167,7 @@ impl Shared {
         &self,
         transaction: &WriteTransaction,
         dirty: &[Dirty],
-        extents: Vec<Vec<(u64, Option<Extent>)>>,
+        extents: Vec<Written>,
         usage: &mut BTreeMap<u64, i64>,
     ) -> Result<()> {
         let mut objects = transaction.open_table(OBJECTS)?;
@@ -336,43 +339,6 @@ impl Shared {
         numbers.insert(tables::TXG, txg.0)?;
         numbers.insert(tables::NEXT_DATASET, read(&self.namespace).next_id)?;
         Ok(())
-    }
-
-    /// The txg is durable: shows it to readers, drops its layers, gives its free space out.
-    fn publish(&self, txg: Txg, dirty: &[Dirty]) -> Result<()> {
-        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database)?);
-        for Dirty { core, layer } in dirty {
-            let mut contents = write(&core.contents);
-            contents.layers.retain(|layer| layer.txg != txg);
-            let key = |block| (core.dataset.0, core.id.0, block);
-            for cleared in layer.cleared.iter() {
-                self.forget(core, cleared);
-            }
-            for block in layer.blocks.keys() {
-                self.cache.remove(&key(*block));
-            }
-        }
-        let _nobody_reads = write(&self.reuse);
-        let mut allocator = lock(&self.allocator);
-        allocator.release();
-        let free_bytes = allocator.free_bytes();
-        drop(allocator);
-        self.free_bytes.store(free_bytes.saturating_sub(self.slop_bytes()), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Drops cached blocks of a cleared range.
-    fn forget(&self, core: &ObjectCore, blocks: std::ops::Range<u64>) {
-        if blocks.end - blocks.start < self.cache.len() as u64 {
-            for block in blocks {
-                self.cache.remove(&(core.dataset.0, core.id.0, block));
-            }
-        } else {
-            let is_other = |key: &(u64, u64, u64)| {
-                (key.0, key.1) != (core.dataset.0, core.id.0) || !blocks.contains(&key.2)
-            };
-            self.cache.retain(|key, _| is_other(key));
-        }
     }
 }
 

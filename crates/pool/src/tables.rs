@@ -36,7 +36,8 @@ pub(crate) struct Snapshot {
     pub(crate) extents: ReadOnlyTable<ExtentKey, &'static [u8]>,
     pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
     pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
-    pub(crate) transaction: ReadTransaction,
+    /// Keeps the tables as they are while somebody reads them.
+    _transaction: ReadTransaction,
 }
 
 impl Snapshot {
@@ -46,7 +47,7 @@ impl Snapshot {
             extents: transaction.open_table(EXTENTS)?,
             objects: transaction.open_table(OBJECTS)?,
             aux: transaction.open_table(AUX)?,
-            transaction,
+            _transaction: transaction,
         })
     }
 

@@ -154,7 +154,7 @@ fn delay(dirty: u64, max: u64) -> Duration {
     } else if dirty >= max {
         DELAY_MAX
     } else {
-        let ns = DELAY_UNIT.as_nanos() as u64 as u128 * u128::from(dirty - min) / u128::from(max - dirty);
+        let ns = DELAY_UNIT.as_nanos() * u128::from(dirty - min) / u128::from(max - dirty);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(DELAY_MAX)
     }
 }

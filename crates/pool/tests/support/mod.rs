@@ -155,11 +155,12 @@ impl BlockDevice for Wire {
 }
 
 pub fn manual() -> PoolOptions {
-    let mut options = PoolOptions::default();
-    options.has_txg_thread = false;
-    options.cache_bytes = 1 << 20;
-    options.meta_cache_bytes = 1 << 20;
-    options
+    PoolOptions {
+        has_txg_thread: false,
+        cache_bytes: 1 << 20,
+        meta_cache_bytes: 1 << 20,
+        ..PoolOptions::default()
+    }
 }
 
 pub fn host() -> ImportOptions {
@@ -215,12 +216,12 @@ pub fn step(pool: &Pool, tx: &Tx, model: &mut Model, rng: &mut Rng) {
         let property =
             if kind == DatasetKind::Volume { Property::VolBlockSize } else { Property::RecordSize };
         let made = pool.create_dataset(tx, &child, kind, &[(property, size)]);
-        if model.contains_key(&child) {
-            assert!(made.is_err());
-        } else {
+        if let std::collections::btree_map::Entry::Vacant(entry) = model.entry(child) {
             made.unwrap();
             let properties = [(property, size)].into();
-            model.insert(child, ModelDataset { properties, next: 1, ..ModelDataset::default() });
+            entry.insert(ModelDataset { properties, next: 1, ..ModelDataset::default() });
+        } else {
+            assert!(made.is_err());
         }
     } else if roll < 8 && name.contains('/') && !has_children {
         drop(dataset);
