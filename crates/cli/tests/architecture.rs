@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u32)] = &[
     // Only tests depend on it.
     ("fastness-testkit", 3),
     ("fastness-nbd", 5),
+    ("fastness-pool", 3),
     ("fastness-crashcheck", 6),
     ("fastness-bench", 6),
     ("fastness-cli", 7),

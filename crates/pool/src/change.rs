@@ -1,0 +1,172 @@
+//! Changing what a pool is made of while it is in use.
+
+use std::sync::Arc;
+
+use crate::config::{DeviceState, VdevClass};
+use crate::error::{PoolError, Result};
+use crate::ids::Guid;
+use crate::import::VdevSpec;
+use crate::label::{self, data_units};
+use crate::pool::Pool;
+use crate::scrub::ScrubReport;
+use crate::sync_util::lock;
+use crate::vdev::{Device, Side, Vdev};
+
+impl Pool {
+    /// Adds a vdev. Returns its number.
+    ///
+    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without.
+    ///
+    /// # Errors
+    /// Those of [`Pool::create`] for the devices, [`PoolError::Suspended`].
+    pub fn add(&self, spec: &VdevSpec) -> Result<u16> {
+        let shared = &self.shared;
+        let _syncing = lock(&shared.syncing);
+        self.check_changeable()?;
+        let id = shared.vdevs.all().iter().map(|vdev| vdev.id + 1).max().unwrap_or(0);
+        let vdev = Arc::new(spec.build(id)?);
+        for device in &spec.devices {
+            label::erase(&*device.device)?;
+        }
+        shared.vdevs.add(vdev.clone());
+        if let Err(error) = shared.write_labels(|_| ()) {
+            shared.vdevs.remove(id);
+            return Err(error);
+        }
+        if spec.class == VdevClass::Normal {
+            // Only now: nothing may be stored on a vdev that no label names.
+            lock(&shared.allocator).add_vdev(id, vdev.units);
+        }
+        Ok(id)
+    }
+
+    /// Removes a log vdev.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for one that is not for logs.
+    pub fn remove(&self, id: u16) -> Result<()> {
+        let shared = &self.shared;
+        let _syncing = lock(&shared.syncing);
+        self.check_changeable()?;
+        let vdev = shared.vdevs.get(id).filter(|vdev| vdev.class == VdevClass::Log);
+        let vdev = vdev.ok_or_else(|| PoolError::invalid("number of a log vdev", id))?;
+        shared.vdevs.remove(id);
+        shared.write_labels(|_| ())?;
+        for side in vdev.sides() {
+            if let Some(device) = side.writable() {
+                label::erase(&**device)?;
+                device.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a side to the vdev that has the device `to`, and copies everything onto it. When `progress` returns
+    /// `false`, the side stays stale; [`resilver`](Self::resilver) goes on.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for an unknown device, [`PoolError::TooSmall`].
+    pub fn attach(
+        &self,
+        to: Guid,
+        device: Device,
+        progress: impl FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
+        let guid = Guid::random();
+        {
+            let shared = &self.shared;
+            let _syncing = lock(&shared.syncing);
+            self.check_changeable()?;
+            let (vdev, mut sides, _) = self.find_side(to)?;
+            let len_bytes = device.device.len_bytes();
+            if data_units(len_bytes) < vdev.units {
+                let least_bytes = label::DATA_START_BYTES + (vdev.units + 1) * 4096 + label::LABEL_BYTES;
+                return Err(PoolError::TooSmall { path: device.path, len_bytes, least_bytes });
+            }
+            label::erase(&*device.device)?;
+            let state = DeviceState::Stale;
+            let before = sides.clone();
+            sides.push(Arc::new(Side::new(guid, device.path, Some(device.device), state)));
+            vdev.set_sides(sides);
+            if let Err(error) = shared.write_labels(|_| ()) {
+                vdev.set_sides(before);
+                return Err(error);
+            }
+        }
+        self.resilver(guid, progress)
+    }
+
+    /// Brings a stale device up to date.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for an unknown device; those of reading the tables.
+    pub fn resilver(
+        &self,
+        device: Guid,
+        mut progress: impl FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
+        let (vdev, sides, at) = self.find_side(device)?;
+        self.check_changeable()?;
+        self.shared.resilver(&vdev, &sides[at], &mut progress)
+    }
+
+    /// Takes a side off its mirror.
+    ///
+    /// # Errors
+    /// [`PoolError::Busy`] if no other side is current.
+    pub fn detach(&self, device: Guid) -> Result<()> {
+        let shared = &self.shared;
+        let _syncing = lock(&shared.syncing);
+        self.check_changeable()?;
+        let (vdev, mut sides, at) = self.find_side(device)?;
+        let side = sides.remove(at);
+        if sides.iter().all(|side| side.is_stale()) {
+            return Err(PoolError::Busy { name: side.path.clone(), why: "no other side is current" });
+        }
+        vdev.set_sides(sides);
+        shared.write_labels(|_| ())?;
+        if let Some(device) = side.writable() {
+            // The pool is right without it already; an old label is found out at import.
+            let _ = label::erase(&**device);
+        }
+        Ok(())
+    }
+
+    /// Puts another device in the place of one: attaches the new one, and detaches the old one when the new one is
+    /// current.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach) and [`detach`](Self::detach).
+    pub fn replace(
+        &self,
+        old: Guid,
+        new: Device,
+        progress: impl FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
+        let path = new.path.clone();
+        let report = self.attach(old, new, progress)?;
+        let (_, sides, _) = self.find_side(old)?;
+        let is_current = sides.iter().any(|side| side.path == path && side.guid != old && !side.is_stale());
+        if is_current {
+            self.detach(old)?;
+        }
+        Ok(report)
+    }
+
+    fn check_changeable(&self) -> Result<()> {
+        if self.shared.options.is_read_only {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        self.shared.check_alive()
+    }
+
+    fn find_side(&self, guid: Guid) -> Result<(Arc<Vdev>, Vec<Arc<Side>>, usize)> {
+        for vdev in self.shared.vdevs.all() {
+            let sides = vdev.sides();
+            if let Some(at) = sides.iter().position(|side| side.guid == guid) {
+                return Ok((vdev, sides, at));
+            }
+        }
+        Err(PoolError::invalid("device", guid))
+    }
+}

@@ -1,0 +1,382 @@
+//! Datasets: a tree of names with properties, each with its objects.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use crate::error::{PoolError, Result};
+use crate::handle::Object;
+use crate::ids::{DatasetId, ObjectId};
+use crate::object::ObjectCore;
+use crate::pool::{Pool, Tx};
+use crate::props::{Compression, LogBias, Property, SyncMode, Values};
+use crate::state::{DatasetCore, Namespace, Shared};
+use crate::sync_util::{lock, read, write};
+use crate::tables::{DatasetKind, DatasetRow};
+
+/// A dataset of an imported pool.
+#[derive(Clone)]
+pub struct Dataset {
+    shared: Arc<Shared>,
+    core: Arc<DatasetCore>,
+}
+
+/// What a list shows of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatasetInfo {
+    /// Full name.
+    pub name: String,
+    /// Number.
+    pub id: DatasetId,
+    /// What it is used for.
+    pub kind: DatasetKind,
+    /// Bytes on the vdevs, with those of the datasets below.
+    pub used_bytes: u64,
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dataset({})", self.core.id)
+    }
+}
+
+pub(crate) fn check_component(name: &str) -> Result<()> {
+    let is_valid = !name.is_empty()
+        && name.len() <= 255
+        && name != "."
+        && name != ".."
+        && name.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
+    if is_valid { Ok(()) } else { Err(PoolError::invalid("name of a dataset", name)) }
+}
+
+impl DatasetCore {
+    pub(crate) fn new(id: u64, row: DatasetRow, next_object: u64, used_bytes: u64) -> DatasetCore {
+        DatasetCore {
+            id: DatasetId(id),
+            row: RwLock::new(row),
+            effective: RwLock::new(Values::default()),
+            next_object: AtomicU64::new(next_object),
+            used_bytes: AtomicU64::new(used_bytes),
+            dirty_bytes: AtomicU64::new(0),
+            objects: Mutex::default(),
+            is_destroyed: AtomicBool::new(false),
+        }
+    }
+}
+
+fn split(name: &str) -> Result<(&str, &str)> {
+    let (parent, last) =
+        name.rsplit_once('/').ok_or_else(|| PoolError::invalid("name of a dataset", name))?;
+    check_component(last)?;
+    Ok((parent, last))
+}
+
+impl Pool {
+    /// The dataset of that full name; the pool's own name is the root.
+    ///
+    /// # Errors
+    /// [`PoolError::NoDataset`].
+    pub fn dataset(&self, name: &str) -> Result<Dataset> {
+        let core = read(&self.shared.namespace).find(name);
+        let core = core.ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
+        Ok(Dataset { shared: self.shared.clone(), core })
+    }
+
+    /// All datasets, parents before children, by name.
+    pub fn datasets(&self) -> Vec<DatasetInfo> {
+        let namespace = read(&self.shared.namespace);
+        let info = |id: &u64| namespace.info(*id);
+        let mut all: Vec<_> = namespace.by_id.keys().map(info).collect();
+        all.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
+        all
+    }
+
+    /// Creates a dataset below one that exists, with values of its own for some properties.
+    ///
+    /// # Errors
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`].
+    pub fn create_dataset(
+        &self,
+        tx: &Tx,
+        name: &str,
+        kind: DatasetKind,
+        properties: &[(Property, u64)],
+    ) -> Result<Dataset> {
+        let (parent, last) = split(name)?;
+        let mut values = Values::default();
+        for (property, value) in properties {
+            property.check(*value)?;
+            values.set(*property, Some(*value));
+        }
+        let mut namespace = write(&self.shared.namespace);
+        let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
+        let key = (parent.id.0, last.to_owned());
+        if namespace.children.contains_key(&key) {
+            return Err(PoolError::Exists(name.to_owned()));
+        }
+        let id = namespace.next_id;
+        namespace.next_id += 1;
+        let row = DatasetRow { parent: parent.id.0, kind, name: last.to_owned(), values };
+        self.shared.note_dataset(tx, id, Some(&row));
+        let core = Arc::new(DatasetCore::new(id, row, 1, 0));
+        namespace.by_id.insert(id, core.clone());
+        namespace.children.insert(key, id);
+        namespace.refresh(id);
+        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        Ok(Dataset { shared: self.shared.clone(), core })
+    }
+
+    /// Destroys a dataset with its objects; the space is freed in the following txgs, in bounded steps.
+    ///
+    /// # Errors
+    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root.
+    pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
+        let mut namespace = write(&self.shared.namespace);
+        let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
+        let busy = |why| Err(PoolError::Busy { name: name.to_owned(), why });
+        let (parent, last) = match split(name) {
+            Ok((_, last)) => (read(&core.row).parent, last),
+            Err(_) => return busy("it is the root of the pool"),
+        };
+        if namespace.tree(core.id.0).len() > 1 {
+            return busy("it has datasets below it");
+        }
+        let objects = lock(&core.objects);
+        let open = objects.values().filter_map(std::sync::Weak::upgrade);
+        if open.into_iter().any(|object| object.handles.load(Ordering::SeqCst) > 0) {
+            return busy("objects are open");
+        }
+        core.is_destroyed.store(true, Ordering::SeqCst);
+        self.shared.note_dataset(tx, core.id.0, None);
+        self.shared.changes(tx.txg()).doomed.push((core.id.0, 0, u64::MAX));
+        namespace.by_id.remove(&core.id.0);
+        namespace.children.remove(&(parent, last.to_owned()));
+        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a dataset another full name; the parent of the new name must exist.
+    ///
+    /// # Errors
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`], [`PoolError::Invalid`] for a place below itself.
+    pub fn rename_dataset(&self, tx: &Tx, from: &str, to: &str) -> Result<()> {
+        let mut namespace = write(&self.shared.namespace);
+        let core = namespace.find(from).ok_or_else(|| PoolError::NoDataset(from.to_owned()))?;
+        let (_, old) = split(from)?;
+        let (parent, new) = split(to)?;
+        let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
+        if namespace.tree(core.id.0).contains(&parent.id.0) {
+            return Err(PoolError::invalid("new name of a dataset", to));
+        }
+        let key = (parent.id.0, new.to_owned());
+        if namespace.children.contains_key(&key) {
+            return Err(PoolError::Exists(to.to_owned()));
+        }
+        let old_parent = {
+            let mut row = write(&core.row);
+            new.clone_into(&mut row.name);
+            let old_parent = std::mem::replace(&mut row.parent, parent.id.0);
+            self.shared.note_dataset(tx, core.id.0, Some(&row));
+            old_parent
+        };
+        namespace.children.remove(&(old_parent, old.to_owned()));
+        namespace.children.insert(key, core.id.0);
+        namespace.refresh(core.id.0);
+        Ok(())
+    }
+}
+
+impl Namespace {
+    fn info(&self, id: u64) -> DatasetInfo {
+        let kind = read(&self.by_id[&id].row).kind;
+        DatasetInfo { name: self.path(id), id: DatasetId(id), kind, used_bytes: self.referenced(id, false) }
+    }
+}
+
+impl Shared {
+    /// Records a row for the transaction's txg, and in newer ones that have it already. The caller holds the
+    /// namespace alone.
+    fn note_dataset(&self, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
+        let encoded = row.map(DatasetRow::encode);
+        let newer = tx.txg().next();
+        if let Some(late) = self.changes(newer).datasets.get_mut(&id) {
+            // This transaction is of an older txg than one that came before it; what came last counts.
+            late.clone_from(&encoded);
+        }
+        self.changes(tx.txg()).datasets.insert(id, encoded);
+    }
+}
+
+impl Dataset {
+    /// Number; stays through renames.
+    pub fn id(&self) -> DatasetId {
+        self.core.id
+    }
+
+    /// Full name, now.
+    pub fn name(&self) -> String {
+        read(&self.shared.namespace).path(self.core.id.0)
+    }
+
+    /// What it is used for.
+    pub fn kind(&self) -> DatasetKind {
+        read(&self.core.row).kind
+    }
+
+    /// Value in force, and whether it is this dataset's own.
+    pub fn get(&self, property: Property) -> (u64, bool) {
+        let value = read(&self.core.effective).get(property).unwrap_or(property.default_value());
+        (value, read(&self.core.row).values.get(property).is_some())
+    }
+
+    /// Sets a value, or with `None` goes back to the inherited one. New blocks have a new compression at once; a new
+    /// record size is that of new objects.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`].
+    pub fn set(&self, tx: &Tx, property: Property, value: Option<u64>) -> Result<()> {
+        if let Some(value) = value {
+            property.check(value)?;
+        }
+        if property == Property::VolBlockSize {
+            return Err(PoolError::invalid("property to change", property.name()));
+        }
+        let namespace = write(&self.shared.namespace);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        {
+            let mut row = write(&self.core.row);
+            row.values.set(property, value);
+            self.shared.note_dataset(tx, self.core.id.0, Some(&row));
+        }
+        namespace.refresh(self.core.id.0);
+        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// When synchronous writes are acknowledged.
+    pub fn sync_mode(&self) -> SyncMode {
+        read(&self.core.effective).sync()
+    }
+
+    /// What its log is optimised for.
+    pub fn log_bias(&self) -> LogBias {
+        read(&self.core.effective).log_bias()
+    }
+
+    /// Compression of new blocks.
+    pub fn compression(&self) -> Compression {
+        read(&self.core.effective).compression()
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        read(&self.core.effective).is_read_only()
+    }
+
+    /// Bytes on the vdevs, without the datasets below.
+    pub fn used_bytes(&self) -> u64 {
+        self.core.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset the
+    /// first one is [`ObjectId`] 1, and numbers count up.
+    ///
+    /// # Errors
+    /// [`PoolError::ReadOnly`], [`PoolError::NoDataset`] after it was destroyed.
+    pub fn create_object(&self, tx: &Tx) -> Result<Object> {
+        let property = match self.kind() {
+            DatasetKind::Filesystem => Property::RecordSize,
+            DatasetKind::Volume => Property::VolBlockSize,
+        };
+        let block_bytes = self.get(property).0 as u32;
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
+        let core = Arc::new(ObjectCore::new(self.core.id, id, block_bytes, 0));
+        objects.insert(id, Arc::downgrade(&core));
+        let object = Object::new(self.shared.clone(), self.core.clone(), core);
+        object.layer(&mut write(&object.core.contents), tx);
+        Ok(object)
+    }
+
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`].
+    pub fn object(&self, id: ObjectId) -> Result<Object> {
+        let none = || PoolError::NoObject { dataset: self.core.id, object: id };
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
+            Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
+            Some(core) => core,
+            None => {
+                // Under the lock, so that no two of the same object come into being.
+                let row = self.shared.current().objects.get((self.core.id.0, id.0))?.ok_or_else(none)?;
+                let (size_bytes, block_bytes) = row.value();
+                let core = Arc::new(ObjectCore::new(self.core.id, id, block_bytes, size_bytes));
+                if objects.len() > 1000 {
+                    objects.retain(|_, core| core.strong_count() > 0);
+                }
+                objects.insert(id, Arc::downgrade(&core));
+                core
+            }
+        };
+        Ok(Object::new(self.shared.clone(), self.core.clone(), core))
+    }
+
+    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`].
+    pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        let object = self.object(id)?;
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        let mut contents = write(&object.core.contents);
+        if object.core.is_destroyed.swap(true, Ordering::SeqCst) {
+            return Err(PoolError::NoObject { dataset: self.core.id, object: id });
+        }
+        let index = object.layer(&mut contents, tx);
+        for later in index..contents.layers.len() {
+            contents.layer_mut(later).is_destroyed = true;
+        }
+        self.shared.changes(tx.txg()).doomed.push((self.core.id.0, id.0, id.0));
+        Ok(())
+    }
+
+    /// Objects of the last synced txg.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
+        let snapshot = self.shared.current();
+        let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX))?;
+        range.map(|row| Ok(ObjectId(row?.0.value().1))).collect()
+    }
+
+    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it.
+    pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
+        let change = (self.core.id.0, key.to_vec(), value.map(<[u8]>::to_vec));
+        self.shared.changes(tx.txg()).aux.push(change);
+    }
+
+    /// What is stored under `key` as of the last synced txg.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn synced_aux(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let row = self.shared.current().aux.get((self.core.id.0, key))?;
+        Ok(row.map(|row| row.value().to_vec()))
+    }
+}

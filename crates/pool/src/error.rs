@@ -1,0 +1,277 @@
+//! Errors of a pool: what, where, and what the caller must do about it.
+
+use std::sync::Arc;
+
+use fastness_blkdev::{BlockError, ErrorKind, OpenError};
+
+use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
+
+/// What went wrong with a pool.
+///
+/// State afterwards: unless a variant says otherwise, nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A file or device could not be opened.
+    #[error("cannot open a device of the pool")]
+    Open(#[source] Arc<OpenError>),
+    /// A device failed where no other copy could stand in.
+    #[error("a device failed")]
+    Device(#[source] Arc<BlockError>),
+    /// Configuration that makes no sense.
+    #[error("{0}")]
+    BadConfig(String),
+    /// The device is too small for two labels and some data.
+    #[error("{path} has {len_bytes} bytes, a pool needs {least_bytes} on each device")]
+    TooSmall {
+        /// The device.
+        path: String,
+        /// Its length.
+        len_bytes: u64,
+        /// The least that would do.
+        least_bytes: u64,
+    },
+    /// Neither label of the device is one of a pool.
+    #[error("{path} is no device of a pool: it has no label")]
+    NoLabel {
+        /// The device.
+        path: String,
+    },
+    /// There were labels on the device, and all are damaged.
+    #[error("all labels of {path} are damaged")]
+    DamagedLabels {
+        /// The device.
+        path: String,
+    },
+    /// The pool was written by a newer version of this program.
+    #[error("{path} has format version {version}; this program knows {known} and older")]
+    NewerVersion {
+        /// The device.
+        path: String,
+        /// Version found.
+        version: u32,
+        /// Newest version known.
+        known: u32,
+    },
+    /// The device belongs to another pool than the others.
+    #[error("{path} belongs to pool {found_name} ({found}), not to {expected_name} ({expected})")]
+    ForeignPool {
+        /// The device.
+        path: String,
+        /// Its pool.
+        found: Guid,
+        /// Its pool's name.
+        found_name: String,
+        /// Pool of the other devices.
+        expected: Guid,
+        /// Its name.
+        expected_name: String,
+    },
+    /// The device was part of the pool once and is not any more.
+    #[error("{path} ({guid}) was removed from pool {pool}")]
+    Removed {
+        /// The device.
+        path: String,
+        /// Its GUID.
+        guid: Guid,
+        /// The pool.
+        pool: String,
+    },
+    /// A vdev has no usable side.
+    #[error("pool {pool} cannot be imported without {path} ({guid}): vdev {vdev} has no other copy")]
+    MissingDevice {
+        /// The pool.
+        pool: String,
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// GUID of the missing device.
+        guid: Guid,
+        /// Where it was last.
+        path: String,
+    },
+    /// Another host has the pool, or had it when it died.
+    #[error(
+        "pool {pool} is in use by host {host_name} ({host_id:016x}); import by force if it is not running"
+    )]
+    InUseByHost {
+        /// The pool.
+        pool: String,
+        /// That host.
+        host_name: String,
+        /// Its id.
+        host_id: u64,
+    },
+    /// Bytes that do not have their checksum, on all copies.
+    #[error("{what} at {place} is damaged on every copy")]
+    Damaged {
+        /// What the bytes are.
+        what: &'static str,
+        /// Where.
+        place: Place,
+    },
+    /// A block of an object is damaged on all copies.
+    #[error("{dataset} {object}: bytes from {offset:#x} on are damaged on every copy at {place}")]
+    DamagedBlock {
+        /// The dataset.
+        dataset: DatasetId,
+        /// The object.
+        object: ObjectId,
+        /// First byte of the block.
+        offset: u64,
+        /// Where it is stored.
+        place: Place,
+    },
+    /// No copy of an uberblock is whole.
+    #[error("pool {pool} has no whole uberblock")]
+    NoUberblock {
+        /// The pool.
+        pool: String,
+    },
+    /// A checked value in a table makes no sense: a defect, or damage that has kept its checksum.
+    #[error("table {table} has a value that cannot be: {what}")]
+    BadValue {
+        /// The table.
+        table: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The metadata engine failed.
+    #[error("the metadata engine failed")]
+    Engine(#[source] Arc<redb::Error>),
+    /// The pool, the dataset or its quota has no room.
+    #[error("no space: {wanted_bytes} bytes wanted, {free_bytes} free")]
+    NoSpace {
+        /// What the operation may need.
+        wanted_bytes: u64,
+        /// What is left for it.
+        free_bytes: u64,
+    },
+    /// An earlier txg could not be made durable; the pool takes no more changes. Import it again.
+    #[error("the pool is suspended since {txg} failed: {reason}")]
+    Suspended {
+        /// The txg that failed.
+        txg: Txg,
+        /// Why, in words; the error itself was returned by the sync.
+        reason: String,
+    },
+    /// The pool was exported or is being closed.
+    #[error("the pool is closed")]
+    Closed,
+    /// The pool or the dataset is read-only.
+    #[error("{0} is read-only")]
+    ReadOnly(String),
+    /// No such dataset.
+    #[error("dataset {0} does not exist")]
+    NoDataset(String),
+    /// No such object.
+    #[error("{dataset} has no {object}")]
+    NoObject {
+        /// The dataset.
+        dataset: DatasetId,
+        /// The object.
+        object: ObjectId,
+    },
+    /// A dataset of that name exists.
+    #[error("dataset {0} exists already")]
+    Exists(String),
+    /// The dataset has children or open objects.
+    #[error("dataset {name} is busy: {why}")]
+    Busy {
+        /// The dataset.
+        name: String,
+        /// What keeps it busy.
+        why: &'static str,
+    },
+    /// A name or value of a property, or a range, that cannot be.
+    #[error("invalid {what}: {value}")]
+    Invalid {
+        /// What it should have been.
+        what: &'static str,
+        /// What it is.
+        value: String,
+    },
+}
+
+impl PoolError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PoolError::Open(error) => error.kind(),
+            PoolError::Device(error) => error.kind(),
+            PoolError::DamagedLabels { .. }
+            | PoolError::Damaged { .. }
+            | PoolError::DamagedBlock { .. }
+            | PoolError::NoUberblock { .. }
+            | PoolError::BadValue { .. }
+            | PoolError::Engine(_) => ErrorKind::Corrupt,
+            PoolError::NoSpace { .. } => ErrorKind::NoSpace,
+            PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
+            PoolError::MissingDevice { .. } => ErrorKind::MediaFailed,
+            PoolError::Busy { .. } | PoolError::InUseByHost { .. } => ErrorKind::Retry,
+            PoolError::BadConfig(_)
+            | PoolError::TooSmall { .. }
+            | PoolError::NoLabel { .. }
+            | PoolError::NewerVersion { .. }
+            | PoolError::ForeignPool { .. }
+            | PoolError::Removed { .. }
+            | PoolError::ReadOnly(_)
+            | PoolError::NoDataset(_)
+            | PoolError::NoObject { .. }
+            | PoolError::Exists(_)
+            | PoolError::Invalid { .. } => ErrorKind::Invalid,
+        }
+    }
+
+    pub(crate) fn invalid(what: &'static str, value: impl ToString) -> PoolError {
+        PoolError::Invalid { what, value: value.to_string() }
+    }
+
+    /// Our own errors pass through the engine as I/O errors; they come out again as they were.
+    fn from_engine(error: redb::Error) -> PoolError {
+        if let redb::Error::Io(io) = &error
+            && let Some(own) = io.get_ref().and_then(|source| source.downcast_ref::<PoolError>())
+        {
+            return own.clone();
+        }
+        PoolError::Engine(Arc::new(error))
+    }
+
+    pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
+        PoolError::BadValue { table, what: what.to_string() }
+    }
+}
+
+impl From<OpenError> for PoolError {
+    fn from(error: OpenError) -> PoolError {
+        PoolError::Open(Arc::new(error))
+    }
+}
+
+impl From<BlockError> for PoolError {
+    fn from(error: BlockError) -> PoolError {
+        PoolError::Device(Arc::new(error))
+    }
+}
+
+macro_rules! from_engine {
+    ($($error:ty),*) => {$(
+        impl From<$error> for PoolError {
+            fn from(error: $error) -> PoolError {
+                PoolError::from_engine(error.into())
+            }
+        }
+    )*};
+}
+
+from_engine!(
+    redb::Error,
+    redb::StorageError,
+    redb::TableError,
+    redb::TransactionError,
+    redb::CommitError,
+    redb::DatabaseError,
+    redb::SetDurabilityError
+);
+
+/// Result of a pool's operation.
+pub type Result<T, E = PoolError> = std::result::Result<T, E>;

@@ -1,0 +1,318 @@
+//! Objects in the hands of users.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::extent::{GROUP_BLOCKS, unpack};
+use crate::ids::{DatasetId, ObjectId};
+use crate::object::{Contents, Found, ObjectCore};
+use crate::pool::Tx;
+use crate::state::{DatasetCore, Shared};
+use crate::sync_util::{read, write};
+
+/// An open object: sparse bytes that change in transactions.
+///
+/// Persistence: a change is durable when its transaction's txg has synced, see
+/// [`Pool::wait_synced`](crate::Pool::wait_synced). A crash leaves all changes of a txg or none of them.
+/// Concurrency: any number of threads; reads see every change that has returned. A write that spans several blocks
+/// is one step for readers of this object. Two overlapping writes take effect one after the other.
+pub struct Object {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) dataset: Arc<DatasetCore>,
+    pub(crate) core: Arc<ObjectCore>,
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Object({} {})", self.core.dataset, self.core.id)
+    }
+}
+
+impl Clone for Object {
+    fn clone(&self) -> Object {
+        self.core.handles.fetch_add(1, Ordering::SeqCst);
+        Object { shared: self.shared.clone(), dataset: self.dataset.clone(), core: self.core.clone() }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.core.handles.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Object {
+    pub(crate) fn new(shared: Arc<Shared>, dataset: Arc<DatasetCore>, core: Arc<ObjectCore>) -> Object {
+        core.handles.fetch_add(1, Ordering::SeqCst);
+        Object { shared, dataset, core }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.core.id
+    }
+
+    /// Its dataset.
+    pub fn dataset_id(&self) -> DatasetId {
+        self.core.dataset
+    }
+
+    /// Unit of storage and of checksums; a write of whole blocks reads nothing.
+    pub fn block_bytes(&self) -> u32 {
+        self.core.block_bytes
+    }
+
+    /// Length in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        read(&self.core.contents).size_bytes
+    }
+
+    /// Fills `buf` from `offset` on and returns how many bytes there were: fewer at the end of the object. Holes read
+    /// as zeroes.
+    ///
+    /// # Errors
+    /// [`PoolError::DamagedBlock`] with the location if no copy has its checksum; `buf` is then unspecified.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let contents = read(&self.core.contents);
+        self.check_there()?;
+        let len = contents.size_bytes.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let block_bytes = u64::from(self.core.block_bytes);
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let (block, within) = (at / block_bytes, (at % block_bytes) as usize);
+            let part_len = (block_bytes as usize - within).min(len - done);
+            self.read_block(
+                &contents,
+                contents.layers.len(),
+                block,
+                within,
+                &mut buf[done..done + part_len],
+            )?;
+            done += part_len;
+        }
+        Ok(len)
+    }
+
+    /// Writes `data` from `offset` on; the object grows if it must.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], and those of reading where a block is written in part; blocks before
+    /// the one that failed are then written.
+    pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.check_writable(tx)?;
+        let end = self.check_range(offset, data.len() as u64)?;
+        let block_bytes = u64::from(self.core.block_bytes);
+        let blocks = (end - 1) / block_bytes - offset / block_bytes + 1;
+        self.shared.check_space(&self.dataset, blocks * block_bytes.next_multiple_of(4096))?;
+        let mut contents = write(&self.core.contents);
+        self.check_there()?;
+        let index = self.layer(&mut contents, tx);
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (block, within) = (at / block_bytes, (at % block_bytes) as usize);
+            let part = &data[done..data.len().min(done + block_bytes as usize - within)];
+            self.write_block(&mut contents, index, block, within, part)?;
+            done += part.len();
+        }
+        self.grow(&mut contents, index, end);
+        Ok(())
+    }
+
+    /// Sets the size; what is cut off reads as zeroes if the object grows again.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn truncate(&self, tx: &Tx, size_bytes: u64) -> Result<()> {
+        self.check_writable(tx)?;
+        self.check_range(size_bytes, 0)?;
+        let mut contents = write(&self.core.contents);
+        self.check_there()?;
+        let index = self.layer(&mut contents, tx);
+        let old = contents.size_bytes;
+        if size_bytes < old {
+            self.zero(&mut contents, index, size_bytes, old)?;
+        }
+        contents.size_bytes = size_bytes;
+        for later in index..contents.layers.len() {
+            contents.layer_mut(later).size_bytes = size_bytes;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeroes and frees its whole blocks. The size stays.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn punch(&self, tx: &Tx, offset: u64, len_bytes: u64) -> Result<()> {
+        self.check_writable(tx)?;
+        let mut contents = write(&self.core.contents);
+        self.check_there()?;
+        let end = self.check_range(offset, len_bytes)?.min(contents.size_bytes);
+        if offset >= end {
+            return Ok(());
+        }
+        let index = self.layer(&mut contents, tx);
+        self.zero(&mut contents, index, offset, end)
+    }
+
+    /// The end of the range, if it can exist.
+    fn check_range(&self, offset: u64, len_bytes: u64) -> Result<u64> {
+        let end = offset.checked_add(len_bytes).filter(|end| *end <= 1 << 62);
+        end.ok_or_else(|| PoolError::invalid("range", format!("{len_bytes} bytes at {offset}")))
+    }
+
+    fn check_there(&self) -> Result<()> {
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoObject { dataset: self.core.dataset, object: self.core.id });
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self, tx: &Tx) -> Result<()> {
+        assert!(Arc::ptr_eq(&self.shared, &tx.shared), "a transaction of this pool");
+        if read(&self.dataset.effective).is_read_only() {
+            return Err(PoolError::ReadOnly(read(&self.shared.namespace).path(self.core.dataset.0)));
+        }
+        Ok(())
+    }
+
+    /// The transaction's layer; a new one is put on its txg's list.
+    pub(crate) fn layer(&self, contents: &mut Contents, tx: &Tx) -> usize {
+        let (index, is_new) = contents.layer(tx.txg());
+        if is_new {
+            self.shared.changes(tx.txg()).objects.push(self.core.clone());
+        }
+        index
+    }
+
+    fn grow(&self, contents: &mut Contents, index: usize, end: u64) {
+        contents.size_bytes = contents.size_bytes.max(end);
+        for later in index..contents.layers.len() {
+            let layer = contents.layer_mut(later);
+            layer.size_bytes = layer.size_bytes.max(end);
+        }
+    }
+
+    fn write_block(
+        &self,
+        contents: &mut Contents,
+        index: usize,
+        block: u64,
+        within: usize,
+        part: &[u8],
+    ) -> Result<()> {
+        let block_bytes = self.core.block_bytes as usize;
+        let needs_rest = part.len() < block_bytes && !contents.layers[index].blocks.contains_key(&block);
+        let before = if needs_rest {
+            let mut bytes = vec![0; block_bytes].into_boxed_slice();
+            self.read_block(contents, index + 1, block, 0, &mut bytes)?;
+            Some(bytes)
+        } else {
+            None
+        };
+        let new_bytes = contents.put(index, block, within, part, before, block_bytes);
+        self.note_dirty(new_bytes);
+        Ok(())
+    }
+
+    /// Zeroes a range: whole blocks are cleared, the parts at both ends written.
+    fn zero(&self, contents: &mut Contents, index: usize, start: u64, end: u64) -> Result<()> {
+        let block_bytes = u64::from(self.core.block_bytes);
+        // Behind the size everything is zero already, so the last block may be cleared whole.
+        let end = if end >= contents.size_bytes { end.next_multiple_of(block_bytes) } else { end };
+        let (first, last) = (start.div_ceil(block_bytes), end / block_bytes);
+        let zeroes = vec![0; block_bytes as usize];
+        let mut fill = |from: u64, to: u64| {
+            let within = (from % block_bytes) as usize;
+            let part = &zeroes[..(to - from) as usize];
+            self.write_block(contents, index, from / block_bytes, within, part)
+        };
+        if first > last {
+            return fill(start, end);
+        }
+        if start < first * block_bytes {
+            fill(start, first * block_bytes)?;
+        }
+        if last * block_bytes < end {
+            fill(last * block_bytes, end)?;
+        }
+        let gone_bytes = contents.clear(index, first..last);
+        self.shared.pipeline.sub_dirty(gone_bytes);
+        self.dataset.dirty_bytes.fetch_sub(gone_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn note_dirty(&self, bytes: u64) {
+        if bytes > 0 {
+            self.shared.pipeline.add_dirty(bytes);
+            self.dataset.dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Part of a block as layers older than `below` show it.
+    fn read_block(
+        &self,
+        contents: &Contents,
+        below: usize,
+        block: u64,
+        within: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match contents.find(block, below) {
+            Found::Bytes(bytes) => out.copy_from_slice(&bytes[within..within + out.len()]),
+            Found::Zeroes => out.fill(0),
+            Found::Below => {
+                let key = (self.core.dataset.0, self.core.id.0, block);
+                if let Some(bytes) = self.shared.cache.get(&key) {
+                    out.copy_from_slice(&bytes[within..within + out.len()]);
+                    return Ok(());
+                }
+                match self.shared.read_synced(key, self.core.block_bytes)? {
+                    Some(bytes) => {
+                        out.copy_from_slice(&bytes[within..within + out.len()]);
+                        self.shared.cache.insert(key, bytes.into());
+                    }
+                    None => out.fill(0),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// A block of the last synced txg; `None` for a hole. The caller holds the object's lock.
+    fn read_synced(&self, key: (u64, u64, u64), block_bytes: u32) -> Result<Option<Vec<u8>>> {
+        self.check_alive_for_reads()?;
+        let (dataset, object, block) = key;
+        let Some(group) = self.current().group((dataset, object, block / GROUP_BLOCKS))? else {
+            return Ok(None);
+        };
+        let Some(extent) = group[(block % GROUP_BLOCKS) as usize] else { return Ok(None) };
+        let damaged = |place| PoolError::DamagedBlock {
+            dataset: DatasetId(dataset),
+            object: ObjectId(object),
+            offset: block * u64::from(block_bytes),
+            place,
+        };
+        let read = self.vdevs.read_verified(extent.place, extent.stored_bytes as usize, extent.sum, "data");
+        let (stored, _) = match read {
+            Err(PoolError::Damaged { place, .. }) => return Err(damaged(place)),
+            other => other?,
+        };
+        let mut bytes = vec![0; block_bytes as usize];
+        unpack(&stored[..extent.stored_bytes as usize], &extent, &mut bytes)
+            .ok_or_else(|| damaged(extent.place))?;
+        Ok(Some(bytes))
+    }
+
+    fn check_alive_for_reads(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::SeqCst) { Err(PoolError::Closed) } else { Ok(()) }
+    }
+}

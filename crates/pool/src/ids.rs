@@ -1,0 +1,102 @@
+//! Numbers that must not be mixed up.
+
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// Number of a transaction group. They count up by one; 0 means none.
+    Txg,
+    "txg "
+);
+number!(
+    /// A dataset, for the life of the pool; a renamed dataset keeps it, and none is used twice.
+    DatasetId,
+    "dataset #"
+);
+number!(
+    /// An object inside of its dataset; none is used twice.
+    ObjectId,
+    "object #"
+);
+
+impl Txg {
+    /// The one after.
+    #[must_use]
+    pub fn next(self) -> Txg {
+        Txg(self.0 + 1)
+    }
+}
+
+/// A random name that no two pools or devices share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub u64);
+
+impl Guid {
+    /// A new one, from the operating system's randomness; not 0.
+    ///
+    /// # Panics
+    /// If the operating system has no randomness, which no supported one lets happen.
+    pub fn random() -> Guid {
+        loop {
+            let guid = getrandom::u64().expect("the operating system gives random numbers");
+            if guid != 0 {
+                return Guid(guid);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guid({self})")
+    }
+}
+
+/// Unit of allocation.
+pub const UNIT_BYTES: u64 = 4096;
+
+/// Place in the pool: a top-level vdev, and a unit of [`UNIT_BYTES`] in its data area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Number of the top-level vdev.
+    pub vdev: u16,
+    /// Unit from the beginning of the data area.
+    pub unit: u64,
+}
+
+impl Place {
+    /// As one number: vdev in the upper 16 bits.
+    pub(crate) fn pack(self) -> u64 {
+        debug_assert!(self.unit < 1 << 48, "units of a vdev fit into 48 bits");
+        u64::from(self.vdev) << 48 | self.unit
+    }
+
+    pub(crate) fn unpack(packed: u64) -> Place {
+        Place { vdev: (packed >> 48) as u16, unit: packed & ((1 << 48) - 1) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vdev {} unit {:#x}", self.vdev, self.unit)
+    }
+}

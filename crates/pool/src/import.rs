@@ -1,0 +1,377 @@
+//! Creating and importing pools.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock};
+
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use crate::alloc::Allocator;
+use crate::codec::Reader;
+use crate::config::{DeviceState, PoolConfig, PoolState, VdevClass};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Txg};
+use crate::label::{self, DEVICE_BYTES_MIN, Labels, data_units, read_labels};
+use crate::meta::MetaFile;
+use crate::pool::{Pool, check_name};
+use crate::props::Values;
+use crate::state::{ByBytes, Cache, DatasetCore, Namespace, PoolOptions, Shared};
+use crate::sync_util::{lock, read};
+use crate::tables::{self, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE};
+use crate::txg::Pipeline;
+use crate::vdev::{Device, Side, Vdev, Vdevs};
+
+/// A top-level vdev to be.
+#[derive(Debug, Clone)]
+pub struct VdevSpec {
+    /// What it is for.
+    pub class: VdevClass,
+    /// One device, or the sides of a mirror.
+    pub devices: Vec<Device>,
+}
+
+impl VdevSpec {
+    /// A vdev of one device.
+    pub fn single(device: Device) -> VdevSpec {
+        VdevSpec { class: VdevClass::Normal, devices: vec![device] }
+    }
+
+    /// A mirror.
+    pub fn mirror(devices: impl IntoIterator<Item = Device>) -> VdevSpec {
+        VdevSpec { class: VdevClass::Normal, devices: devices.into_iter().collect() }
+    }
+
+    /// The same, for logs.
+    #[must_use]
+    pub fn log(mut self) -> VdevSpec {
+        self.class = VdevClass::Log;
+        self
+    }
+
+    /// The vdev, with new GUIDs.
+    pub(crate) fn build(&self, id: u16) -> Result<Vdev> {
+        let mut units = u64::MAX;
+        for Device { path, device } in &self.devices {
+            let len_bytes = device.len_bytes();
+            if len_bytes < DEVICE_BYTES_MIN {
+                let least_bytes = DEVICE_BYTES_MIN;
+                return Err(PoolError::TooSmall { path: path.clone(), len_bytes, least_bytes });
+            }
+            if !(4096u32).is_multiple_of(device.logical_block_bytes()) {
+                let block_bytes = device.logical_block_bytes();
+                return Err(PoolError::BadConfig(format!(
+                    "{path} has blocks of {block_bytes} bytes; 4096 at most"
+                )));
+            }
+            units = units.min(data_units(len_bytes));
+        }
+        if self.devices.is_empty() {
+            return Err(PoolError::BadConfig("a vdev needs a device".to_owned()));
+        }
+        let side = |device: &Device| {
+            let state = DeviceState::Online;
+            Arc::new(Side::new(Guid::random(), device.path.clone(), Some(device.device.clone()), state))
+        };
+        Ok(Vdev::new(id, self.class, units, self.devices.iter().map(side).collect()))
+    }
+}
+
+/// This host, as labels name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Number that no other host has.
+    pub id: u64,
+    /// Name for messages.
+    pub name: String,
+}
+
+impl Host {
+    /// The host that this program runs on: the machine id of systemd if there is one, and the node name.
+    pub fn current() -> Host {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let seed = if machine.trim().is_empty() { name.clone() } else { machine.trim().to_owned() };
+        Host { id: crate::codec::checksum(seed.as_bytes()), name }
+    }
+}
+
+/// How to import.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// Which host imports.
+    pub host: Host,
+    /// Take a pool that another host has not exported. If that host is alive, both will destroy it.
+    pub is_forced: bool,
+    /// Only a pool of this name.
+    pub name: Option<String>,
+}
+
+impl Default for ImportOptions {
+    fn default() -> ImportOptions {
+        ImportOptions { host: Host::current(), is_forced: false, name: None }
+    }
+}
+
+impl Pool {
+    /// Makes a pool of devices, whose contents are lost.
+    ///
+    /// Persistence: on return the empty pool is durable. A crash inside leaves no pool, or an empty one.
+    ///
+    /// # Errors
+    /// [`PoolError::BadConfig`], [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the devices.
+    pub fn create(name: &str, vdevs: &[VdevSpec], options: PoolOptions) -> Result<Pool> {
+        check_name(name)?;
+        if !vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal) {
+            return Err(PoolError::BadConfig("a pool needs a vdev that is not for logs".to_owned()));
+        }
+        let built: Vec<_> = vdevs
+            .iter()
+            .enumerate()
+            .map(|(id, spec)| Ok(Arc::new(spec.build(id as u16)?)))
+            .collect::<Result<_>>()?;
+        for device in vdevs.iter().flat_map(|vdev| &vdev.devices) {
+            label::erase(&*device.device)?;
+            device.device.flush()?;
+        }
+        let host = Host::current();
+        let config = PoolConfig {
+            guid: Guid::random(),
+            name: name.to_owned(),
+            generation: 0,
+            txg: Txg(0),
+            state: PoolState::Active,
+            host_id: host.id,
+            host_name: host.name,
+            vdevs: built.iter().map(|vdev| vdev.config()).collect(),
+        };
+        let row = DatasetRow {
+            parent: 0,
+            kind: DatasetKind::Filesystem,
+            name: name.to_owned(),
+            values: Values::default(),
+        };
+        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options)?;
+        shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
+        add_dataset(&mut crate::sync_util::write(&shared.namespace), 1, row, (1, 0));
+        crate::sync_util::write(&shared.namespace).next_id = 2;
+        read(&shared.namespace).refresh(1);
+        shared.sync_txg()?;
+        // Last: without labels there is no pool.
+        shared.write_labels(|_| ())?;
+        Pool::start(Arc::new(shared))
+    }
+
+    /// Imports the pool that the devices belong to, as of its last synced txg.
+    ///
+    /// All devices must belong to one pool. A missing or stale side of a mirror makes it degraded, no more. Labels
+    /// then say that this host has the pool.
+    ///
+    /// # Errors
+    /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
+    /// [`PoolError::NewerVersion`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
+    /// [`PoolError::InUseByHost`], [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process
+    /// is found when the device is opened. Nothing was changed.
+    pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
+        let found = find(devices, import)?;
+        let Found { mut config, vdevs, uberblock } = found;
+        if config.state == PoolState::Active && config.host_id != import.host.id && !import.is_forced {
+            let (host_name, host_id) = (config.host_name, config.host_id);
+            return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
+        }
+        config.state = PoolState::Active;
+        config.host_id = import.host.id;
+        config.host_name.clone_from(&import.host.name);
+        let shared = open_shared(config, vdevs, Some(uberblock), options)?;
+        if !shared.options.is_read_only {
+            shared.write_labels(|_| ())?;
+        }
+        Pool::start(Arc::new(shared))
+    }
+}
+
+struct Found {
+    config: PoolConfig,
+    vdevs: Arc<Vdevs>,
+    uberblock: (Txg, Vec<u8>),
+}
+
+fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> {
+    let mut labelled: Vec<(&Device, Labels)> = Vec::new();
+    for device in devices {
+        labelled.push((device, read_labels(&device.path, &device.device)?));
+    }
+    let newest = labelled.iter().max_by_key(|(_, labels)| labels.config.generation);
+    let config = match newest {
+        Some((_, labels)) => labels.config.clone(),
+        None => return Err(PoolError::BadConfig("no device was given".to_owned())),
+    };
+    for (device, labels) in &labelled {
+        if labels.config.guid != config.guid {
+            return Err(PoolError::ForeignPool {
+                path: device.path.clone(),
+                found: labels.config.guid,
+                found_name: labels.config.name.clone(),
+                expected: config.guid,
+                expected_name: config.name,
+            });
+        }
+        if config.find(labels.device).is_none() {
+            return Err(PoolError::Removed {
+                path: device.path.clone(),
+                guid: labels.device,
+                pool: config.name,
+            });
+        }
+    }
+    if import.name.as_ref().is_some_and(|name| *name != config.name) {
+        return Err(PoolError::BadConfig(format!("the devices belong to pool {}", config.name)));
+    }
+    let by_guid: BTreeMap<Guid, (&Device, &Labels)> =
+        labelled.iter().map(|(device, labels)| (labels.device, (*device, labels))).collect();
+    let mut uberblock = None::<(Txg, Vec<u8>)>;
+    let mut vdevs = Vec::new();
+    for vdev in &config.vdevs {
+        let mut sides = Vec::new();
+        for known in &vdev.devices {
+            let here = by_guid.get(&known.guid);
+            let path = here.map_or(&known.path, |(device, _)| &device.path).clone();
+            let side =
+                Side::new(known.guid, path, here.map(|(device, _)| device.device.clone()), known.state);
+            if let Some((device, labels)) = here {
+                if data_units(device.device.len_bytes()) < vdev.units {
+                    // It has shrunk: what is gone may hold data.
+                    side.set_stale(true);
+                }
+                let newer =
+                    |(txg, _): &&(Txg, Vec<u8>)| uberblock.as_ref().is_none_or(|(newest, _)| txg > newest);
+                if !side.is_stale()
+                    && let Some(newer) = labels.uberblock.as_ref().filter(newer)
+                {
+                    uberblock = Some(newer.clone());
+                }
+            }
+            sides.push(Arc::new(side));
+        }
+        if vdev.class == VdevClass::Normal && sides.iter().all(|side| side.is_stale()) {
+            let missing = vdev.devices.iter().find(|device| device.state == DeviceState::Online);
+            let missing = missing.unwrap_or(&vdev.devices[0]);
+            return Err(PoolError::MissingDevice {
+                pool: config.name,
+                vdev: vdev.id,
+                guid: missing.guid,
+                path: missing.path.clone(),
+            });
+        }
+        vdevs.push(Arc::new(Vdev::new(vdev.id, vdev.class, vdev.units, sides)));
+    }
+    let uberblock = uberblock.ok_or_else(|| PoolError::NoUberblock { pool: config.name.clone() })?;
+    Ok(Found { config, vdevs: Arc::new(Vdevs::new(vdevs)), uberblock })
+}
+
+/// Puts all parts together; `uberblock` is `None` for a new pool.
+fn open_shared(
+    config: PoolConfig,
+    vdevs: Arc<Vdevs>,
+    uberblock: Option<(Txg, Vec<u8>)>,
+    options: PoolOptions,
+) -> Result<Shared> {
+    let mut allocator = Allocator::default();
+    for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
+        allocator.add_vdev(vdev.id, vdev.units);
+    }
+    let allocator = Arc::new(Mutex::new(allocator));
+    let meta = MetaFile::new(vdevs.clone(), allocator.clone());
+    let synced = match &uberblock {
+        Some((txg, payload)) => {
+            let mut input = Reader::new(payload);
+            let _txg_and_generation = input.take(16);
+            let root = input.take(payload.len().saturating_sub(16)).unwrap_or_default();
+            meta.load(root)?;
+            *txg
+        }
+        None => Txg(0),
+    };
+    let mut builder = Database::builder();
+    builder.set_cache_size(options.meta_cache_bytes);
+    let database = builder.create_with_backend(meta.clone())?;
+    if uberblock.is_none() {
+        let transaction = database.begin_write()?;
+        tables::create_all(&transaction)?;
+        transaction.commit()?;
+    }
+    let mut namespace = Namespace::default();
+    load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
+    let limits = namespace.count_limits();
+    let free_bytes = lock(&allocator).free_bytes();
+    let has_doomed = {
+        let doomed = database.begin_read()?.open_table(DOOMED)?;
+        doomed.first()?.is_some()
+    };
+    let snapshot = Snapshot::take(&database)?;
+    let cache =
+        Cache::with_weighter((options.cache_bytes / 4096).max(16) as usize, options.cache_bytes, ByBytes);
+    let shared = Shared {
+        pipeline: Pipeline::new(synced, options.dirty_max_bytes),
+        options,
+        config: Mutex::new(config),
+        vdevs,
+        allocator,
+        meta,
+        database,
+        snapshot: RwLock::new(Arc::new(snapshot)),
+        changes: Default::default(),
+        namespace: RwLock::new(namespace),
+        cache,
+        hooks: Mutex::default(),
+        syncing: Mutex::new(()),
+        reuse: RwLock::new(()),
+        is_closed: AtomicBool::new(false),
+        free_bytes: AtomicU64::new(0),
+        has_doomed: AtomicBool::new(has_doomed),
+        limits: AtomicU64::new(limits),
+        must_check: AtomicBool::new(false),
+    };
+    let usable = free_bytes.saturating_sub(shared.slop_bytes());
+    shared.free_bytes.store(usable, std::sync::atomic::Ordering::Relaxed);
+    Ok(shared)
+}
+
+fn add_dataset(namespace: &mut Namespace, id: u64, row: DatasetRow, (next_object, used): (u64, u64)) {
+    namespace.children.insert((row.parent, row.name.clone()), id);
+    namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, row, next_object, used)));
+}
+
+/// Reads what is kept in memory: datasets and free space.
+fn load_rows(
+    database: &Database,
+    synced: Txg,
+    namespace: &mut Namespace,
+    allocator: &mut Allocator,
+) -> Result<()> {
+    let transaction = database.begin_read()?;
+    let numbers = transaction.open_table(NUMBERS)?;
+    if let Some(txg) = numbers.get(tables::TXG)?
+        && txg.value() != synced.0
+    {
+        return Err(PoolError::bad_value(
+            "numbers",
+            format!("txg {} below uberblock of {synced}", txg.value()),
+        ));
+    }
+    namespace.next_id = numbers.get(tables::NEXT_DATASET)?.map_or(1, |next| next.value());
+    let usage = transaction.open_table(USAGE)?;
+    for row in transaction.open_table(DATASETS)?.iter()? {
+        let (id, row) = row?;
+        let usage = usage.get(id.value())?.map_or((1, 0), |usage| usage.value());
+        add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage);
+    }
+    if let Some(root) = namespace.children.range((0, String::new())..(1, String::new())).next() {
+        namespace.refresh(*root.1);
+    }
+    for row in transaction.open_table(SPACE)?.iter()? {
+        let (key, bitmap) = row?;
+        let (vdev, region) = key.value();
+        allocator.load(vdev, region, bitmap.value())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Labels: what tells a device's pool, and the newest txg.
+//!
+//! Design: a label of 256 KiB at each end of a device. In each, two slots for the configuration, written in turn
+//! (slot = generation mod 2), and a ring of 32 slots for uberblocks (slot = txg mod 32). A slot has its own checksum
+//! and says where it is, so that a misdirected one is not believed.
+//!
+//! Crash cases. A write tears at sectors, so the slot that it hits may be lost; nothing else.
+//! 1. During a change of the configuration: the slot of the generation before is whole in each label, and the next
+//!    change begins only after a flush.
+//! 2. During an uberblock: that of the txg before is in another slot, and was flushed.
+//!
+//! In both cases a reader finds either the new one or the one before, as it must.
+
+use std::sync::Arc;
+
+use fastness_blkdev::{AlignedBuf, BlockDevice};
+
+use crate::codec::{Reader, Writer, checksum};
+use crate::config::{FORMAT_VERSION, PoolConfig};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Txg, UNIT_BYTES};
+
+/// Length of a label.
+pub const LABEL_BYTES: u64 = 256 << 10;
+/// Where the data area begins: behind the front label, rounded up.
+pub const DATA_START_BYTES: u64 = LABEL_BYTES;
+/// Length of the shortest device that a pool takes.
+pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
+
+const SLOT_BYTES: usize = 32 << 10;
+const SLOT_START: u64 = 16 << 10;
+const RING_START: u64 = 128 << 10;
+const RING_SLOTS: u64 = 32;
+/// Length of an uberblock's slot.
+pub(crate) const UBERBLOCK_BYTES: usize = 4096;
+const HEAD_BYTES: usize = 48;
+const MAGIC_CONFIG: u64 = u64::from_le_bytes(*b"FASTLABL");
+const MAGIC_UBERBLOCK: u64 = u64::from_le_bytes(*b"FASTUBER");
+
+/// Units of the data area of a device with this length.
+pub(crate) fn data_units(len_bytes: u64) -> u64 {
+    len_bytes.saturating_sub(DATA_START_BYTES + LABEL_BYTES + UNIT_BYTES) / UNIT_BYTES
+}
+
+/// Starts of the labels: at the front, and at the end rounded down to a unit.
+fn label_starts(len_bytes: u64) -> [u64; 2] {
+    let end = len_bytes - len_bytes % UNIT_BYTES;
+    [0, end - LABEL_BYTES]
+}
+
+/// Head of a slot, 48 bytes: magic, checksum, place, version, payload length, device, pool.
+fn seal(magic: u64, place: u64, device: Guid, pool: Guid, payload: &[u8], slot_bytes: usize) -> AlignedBuf {
+    let mut head = Writer::default();
+    head.u64(magic).u64(0).u64(place).u32(FORMAT_VERSION).u32(payload.len() as u32);
+    head.u64(device.0).u64(pool.0);
+    debug_assert_eq!(head.bytes.len(), HEAD_BYTES);
+    let mut slot = AlignedBuf::zeroed(slot_bytes, 4096);
+    slot[..HEAD_BYTES].copy_from_slice(&head.bytes);
+    slot[HEAD_BYTES..HEAD_BYTES + payload.len()].copy_from_slice(payload);
+    let sum = checksum(&slot);
+    slot[8..16].copy_from_slice(&sum.to_le_bytes());
+    slot
+}
+
+/// What a slot holds.
+#[derive(Debug, PartialEq, Eq)]
+enum Slot {
+    Empty,
+    Damaged,
+    Newer(u32),
+    Whole { device: Guid, pool: Guid, payload: Vec<u8> },
+}
+
+fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
+    if slot.iter().all(|byte| *byte == 0) {
+        return Slot::Empty;
+    }
+    let parse = || {
+        let mut head = Reader::new(slot);
+        let (found_magic, sum, found_place) = (head.u64()?, head.u64()?, head.u64()?);
+        let (version, len) = (head.u32()?, head.u32()? as usize);
+        let (device, pool) = (Guid(head.u64()?), Guid(head.u64()?));
+        let mut copy = slot.to_vec();
+        copy[8..16].fill(0);
+        if found_magic != magic || checksum(&copy) != sum || found_place != place {
+            return None;
+        }
+        if version > FORMAT_VERSION {
+            return Some(Slot::Newer(version));
+        }
+        Some(Slot::Whole { device, pool, payload: head.take(len)?.to_vec() })
+    };
+    parse().unwrap_or(Slot::Damaged)
+}
+
+/// What the labels of a device say.
+#[derive(Debug, Clone)]
+pub(crate) struct Labels {
+    pub(crate) device: Guid,
+    pub(crate) config: PoolConfig,
+    /// Payload of the newest uberblock with its txg; of the same pool.
+    pub(crate) uberblock: Option<(Txg, Vec<u8>)>,
+}
+
+/// Reads both labels of a device.
+pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<Labels> {
+    let len_bytes = device.len_bytes();
+    if len_bytes < DEVICE_BYTES_MIN {
+        return Err(PoolError::NoLabel { path: path.to_owned() });
+    }
+    let (mut best, mut newer, mut damaged) = (None::<(Guid, PoolConfig)>, None, 0);
+    let mut uberblock = None::<(Txg, Vec<u8>)>;
+    let mut last_error = None;
+    for start in label_starts(len_bytes) {
+        let mut label = AlignedBuf::zeroed(LABEL_BYTES as usize, 4096);
+        if let Err(error) = device.read_at(start, &mut label) {
+            // The other label may do.
+            last_error = Some(error);
+            damaged += 1;
+            continue;
+        }
+        for index in 0..2 {
+            let at = SLOT_START + index * SLOT_BYTES as u64;
+            match open_slot(MAGIC_CONFIG, start + at, &label[at as usize..][..SLOT_BYTES]) {
+                Slot::Empty => {}
+                Slot::Damaged => damaged += 1,
+                Slot::Newer(version) => newer = Some(version),
+                Slot::Whole { device, payload, .. } => match PoolConfig::decode(&payload) {
+                    Some(config) if best.as_ref().is_none_or(|(_, b)| b.generation < config.generation) => {
+                        best = Some((device, config));
+                    }
+                    Some(_) => {}
+                    None => damaged += 1,
+                },
+            }
+        }
+        for index in 0..RING_SLOTS {
+            let at = RING_START + index * UBERBLOCK_BYTES as u64;
+            let slot = &label[at as usize..][..UBERBLOCK_BYTES];
+            match open_slot(MAGIC_UBERBLOCK, start + at, slot) {
+                Slot::Whole { payload, pool, .. } => {
+                    let Some(txg) = Reader::new(&payload).u64().map(Txg) else { continue };
+                    let is_ours = best.as_ref().is_none_or(|(_, config)| config.guid == pool);
+                    if is_ours && uberblock.as_ref().is_none_or(|(newest, _)| *newest < txg) {
+                        uberblock = Some((txg, payload));
+                    }
+                }
+                Slot::Damaged => damaged += 1,
+                Slot::Empty | Slot::Newer(_) => {}
+            }
+        }
+    }
+    match (best, newer, damaged) {
+        (_, Some(version), _) => {
+            Err(PoolError::NewerVersion { path: path.to_owned(), version, known: FORMAT_VERSION })
+        }
+        (Some((device, config)), None, _) => Ok(Labels { device, config, uberblock }),
+        (None, None, 0) => Err(PoolError::NoLabel { path: path.to_owned() }),
+        (None, None, _) => match last_error {
+            Some(error) => Err(error.into()),
+            None => Err(PoolError::DamagedLabels { path: path.to_owned() }),
+        },
+    }
+}
+
+/// Writes a configuration into its slot of both labels; durable after the next flush.
+pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolConfig) -> Result<()> {
+    let payload = config.encode();
+    if payload.len() > SLOT_BYTES - HEAD_BYTES {
+        return Err(PoolError::BadConfig(format!(
+            "the configuration needs {} bytes, a label has {}",
+            payload.len(),
+            SLOT_BYTES - HEAD_BYTES
+        )));
+    }
+    for start in label_starts(device.len_bytes()) {
+        let place = start + SLOT_START + config.generation % 2 * SLOT_BYTES as u64;
+        device.write_at(place, &seal(MAGIC_CONFIG, place, guid, config.guid, &payload, SLOT_BYTES))?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock into its slot of both labels; durable after the next flush. `payload` begins with the txg.
+pub(crate) fn write_uberblock(
+    device: &dyn BlockDevice,
+    guid: Guid,
+    pool: Guid,
+    txg: Txg,
+    payload: &[u8],
+) -> Result<(), fastness_blkdev::BlockError> {
+    assert!(payload.len() <= UBERBLOCK_BYTES - HEAD_BYTES, "an uberblock fits into its slot");
+    for start in label_starts(device.len_bytes()) {
+        let place = start + RING_START + txg.0 % RING_SLOTS * UBERBLOCK_BYTES as u64;
+        device.write_at(place, &seal(MAGIC_UBERBLOCK, place, guid, pool, payload, UBERBLOCK_BYTES))?;
+    }
+    Ok(())
+}
+
+/// Empties both labels, so that nothing of an earlier pool is found; durable after the next flush.
+pub(crate) fn erase(device: &dyn BlockDevice) -> Result<()> {
+    for start in label_starts(device.len_bytes()) {
+        device.write_zeroes(start, LABEL_BYTES)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! A transactional store on block devices.
+//!
+//! Motivation: volumes and file systems need a place where what they change becomes durable in large atomic steps,
+//! while an intent log answers for the seconds in between.
+//!
+//! Design: devices form *vdevs* (one device, or a mirror); data is written to new places only, with a checksum in a
+//! table, and verified at each read; the tables are those of a key-value engine whose file is itself copy-on-write
+//! and verified (`meta`). All changes of a *transaction group* (txg) become durable together, with one small write
+//! (the uberblock). What a crash leaves is the last synced txg, byte for byte. The steps and the crash cases are
+//! described at `sync`, `label` and `meta`.
+//!
+//! Shutdown: [`Pool::export`]. Anything else is a crash.
+
+mod alloc;
+mod change;
+mod check;
+mod codec;
+mod config;
+mod dataset;
+mod error;
+mod extent;
+mod handle;
+mod ids;
+mod import;
+mod label;
+mod meta;
+mod object;
+mod pool;
+mod props;
+mod publish;
+mod ranges;
+mod scrub;
+mod state;
+mod sync;
+mod sync_util;
+mod tables;
+mod txg;
+mod vdev;
+
+pub use check::CheckReport;
+pub use config::{DeviceConfig, DeviceState, FORMAT_VERSION, PoolConfig, PoolState, VdevClass, VdevConfig};
+pub use dataset::{Dataset, DatasetInfo};
+pub use error::{PoolError, Result};
+pub use extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+pub use fastness_blkdev::ErrorKind;
+pub use handle::Object;
+pub use ids::{DatasetId, Guid, ObjectId, Place, Txg, UNIT_BYTES};
+pub use import::{Host, ImportOptions, VdevSpec};
+pub use label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
+pub use pool::{DeviceStatus, Pool, PoolStatus, Tx};
+pub use props::{Compression, LogBias, Property, SyncMode};
+pub use scrub::ScrubReport;
+pub use state::{HookChanges, PoolOptions, TxgHook};
+pub use tables::DatasetKind;
+pub use vdev::{Device, DeviceErrors};

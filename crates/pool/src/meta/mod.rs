@@ -1,0 +1,229 @@
+//! Where the metadata engine keeps its bytes: a file of pages that is replaced as a whole, once a txg.
+//!
+//! Motivation: the tables must commit together with the data that they refer to, every page must be verified and
+//! healed from a mirror, and none of it may depend on how the engine writes (redb overwrites its first page in
+//! place, and a torn write of it is its own affair). So the engine gets a *virtual* file. A page that it writes goes
+//! to a new place on the vdevs; the page map says where each page is, with its checksum; the map is stored the same
+//! way in two levels, and the uberblock holds the places and checksums of the upper one.
+//!
+//! Crash cases. Until the uberblock is durable, everything that the one before refers to is untouched: its pages
+//! are busy in the allocator until `release`. So a crash leaves the whole file of the last synced txg, and the engine never
+//! sees a torn or reordered write: its syncs do nothing.
+//!
+//! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import, 0.4 % of the
+//! metadata, which is itself about 1 % of the data with 4 KiB blocks.
+
+mod map;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use redb::StorageBackend;
+
+use crate::alloc::Allocator;
+use crate::codec::checksum;
+use crate::error::{PoolError, Result};
+use crate::ids::UNIT_BYTES;
+use crate::sync_util::lock;
+use crate::vdev::Vdevs;
+use map::{Entry, PageMap};
+
+const PAGE: usize = UNIT_BYTES as usize;
+/// Unwritten pages that are kept in memory before they are written early.
+const SPILL_PAGES: usize = 16 << 10;
+
+type Page = Box<[u8]>;
+
+#[derive(Debug, Default)]
+struct State {
+    map: PageMap,
+    len_bytes: u64,
+    /// Newest contents of pages that are not written yet.
+    unwritten: BTreeMap<u64, Page>,
+}
+
+/// The virtual file, shared by the engine and the pool.
+#[derive(Clone)]
+pub(crate) struct MetaFile {
+    vdevs: Arc<Vdevs>,
+    allocator: Arc<Mutex<Allocator>>,
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for MetaFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MetaFile")
+    }
+}
+
+impl MetaFile {
+    /// An empty file.
+    pub(crate) fn new(vdevs: Arc<Vdevs>, allocator: Arc<Mutex<Allocator>>) -> MetaFile {
+        MetaFile { vdevs, allocator, state: Arc::default() }
+    }
+
+    /// The file that [`write_out`](Self::write_out) described as `root`; claims its pages in the allocator.
+    pub(crate) fn load(&self, root: &[u8]) -> Result<()> {
+        let (map, len_bytes) = PageMap::load(root, &self.vdevs)?;
+        let mut allocator = lock(&self.allocator);
+        for place in map.places() {
+            allocator.claim_meta(place)?;
+        }
+        *lock(&self.state) = State { map, len_bytes, unwritten: BTreeMap::new() };
+        Ok(())
+    }
+
+    /// Writes all pages that changed, and what of the map changed with them; returns the new root for the
+    /// uberblock. Durable after a flush, and in force with the uberblock.
+    pub(crate) fn write_out(&self) -> Result<Vec<u8>> {
+        let mut state = lock(&self.state);
+        self.write_pages(&mut state)?;
+        let len_bytes = state.len_bytes;
+        state.map.write(len_bytes, &self.vdevs, &self.allocator)
+    }
+
+    /// Places of all pages, and the checksum of each.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        lock(&self.state).map.entries()
+    }
+
+    fn write_pages(&self, state: &mut State) -> Result<()> {
+        let mut allocator = lock(&self.allocator);
+        let mut run = Run::new(&self.vdevs);
+        for (number, page) in std::mem::take(&mut state.unwritten) {
+            let place = allocator
+                .allocate_meta()
+                .ok_or(PoolError::NoSpace { wanted_bytes: UNIT_BYTES, free_bytes: allocator.free_bytes() })?;
+            run.push(place, &page)?;
+            if let Some(old) = state.map.set(number, Some(Entry { place, sum: checksum(&page) })) {
+                allocator.free_meta(old.place);
+            }
+        }
+        run.end()
+    }
+
+    fn page(&self, number: u64) -> Result<Page> {
+        let entry = {
+            let state = lock(&self.state);
+            if let Some(page) = state.unwritten.get(&number) {
+                return Ok(page.clone());
+            }
+            state.map.get(number)
+        };
+        match entry {
+            // Never written: the engine's file is sparse.
+            None => Ok(vec![0; PAGE].into()),
+            Some(entry) => {
+                let (page, _) = self.vdevs.read_verified(entry.place, PAGE, entry.sum, "metadata")?;
+                Ok(page.to_vec().into())
+            }
+        }
+    }
+
+    fn write_range(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (number, within) = (at / UNIT_BYTES, (at % UNIT_BYTES) as usize);
+            let part = &data[done..data.len().min(done + PAGE - within)];
+            if part.len() == PAGE {
+                lock(&self.state).unwritten.insert(number, part.into());
+            } else {
+                let mut page = self.page(number)?;
+                page[within..within + part.len()].copy_from_slice(part);
+                lock(&self.state).unwritten.insert(number, page);
+            }
+            done += part.len();
+        }
+        let mut state = lock(&self.state);
+        if state.unwritten.len() > SPILL_PAGES {
+            self.write_pages(&mut state)?;
+        }
+        Ok(())
+    }
+}
+
+/// Collects what lies in sequence into one write.
+pub(crate) struct Run<'a> {
+    vdevs: &'a Vdevs,
+    start: Option<crate::ids::Place>,
+    bytes: Vec<u8>,
+}
+
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(vdevs: &'a Vdevs) -> Run<'a> {
+        Run { vdevs, start: None, bytes: Vec::with_capacity(RUN_BYTES_MAX) }
+    }
+
+    /// Adds `data`, filled up with zeroes to whole units.
+    pub(crate) fn push(&mut self, place: crate::ids::Place, data: &[u8]) -> Result<()> {
+        let follows = self.start.is_some_and(|start| {
+            start.vdev == place.vdev && start.unit + self.bytes.len() as u64 / UNIT_BYTES == place.unit
+        });
+        if !follows || self.bytes.len() + data.len() > RUN_BYTES_MAX {
+            self.write()?;
+            self.start = Some(place);
+        }
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(self.bytes.len().next_multiple_of(PAGE), 0);
+        Ok(())
+    }
+
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if let Some(start) = self.start.take() {
+            self.vdevs.write(start, &self.bytes)?;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+impl StorageBackend for MetaFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(lock(&self.state).len_bytes)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(out.len() as u64).is_none_or(|end| end > lock(&self.state).len_bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let (number, within) = (at / UNIT_BYTES, (at % UNIT_BYTES) as usize);
+            let page = self.page(number).map_err(io::Error::other)?;
+            let len = (PAGE - within).min(out.len() - done);
+            out[done..done + len].copy_from_slice(&page[within..within + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        let end = len.div_ceil(UNIT_BYTES);
+        state.unwritten.split_off(&end);
+        let mut allocator = lock(&self.allocator);
+        for entry in state.map.truncate(end) {
+            allocator.free_meta(entry.place);
+        }
+        state.len_bytes = len;
+        Ok(())
+    }
+
+    /// Nothing: the txg's uberblock makes everything durable at once.
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_range(offset, data).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,189 @@
+//! Objects: sparse bytes, of which the newest are in DRAM until their txg has synced.
+//!
+//! Design: an object has a *layer* for each unsynced txg that changed it: whole blocks that were written, ranges
+//! that were cleared, the size. A read looks from the newest layer down, then at the last synced state. Only a
+//! transaction of the same txg changes a layer, so when the txg has quiesced, its layer is what the txg thread may
+//! write out without a lock. Where a transaction of an older txg comes later than one of a newer (both were open),
+//! its change goes through the newer layers as well: what came last is what is read.
+//!
+//! Concurrency: the object's lock is held shared during reads (also of devices: the txg thread takes it alone
+//! before blocks of an old state may be reused) and alone during changes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, RwLock};
+
+use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::ranges::Ranges;
+
+/// Numbers of blocks as keys: one multiplication spreads them well enough.
+#[derive(Debug, Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are u64");
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+pub(crate) type Blocks = HashMap<u64, Box<[u8]>, BuildHasherDefault<NumberHasher>>;
+
+/// Changes of one txg.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) txg: Txg,
+    /// Whole blocks; they win over `cleared`.
+    pub(crate) blocks: Blocks,
+    /// Blocks that read as zeroes unless in `blocks`.
+    pub(crate) cleared: Ranges,
+    /// Size when the txg ends.
+    pub(crate) size_bytes: u64,
+    pub(crate) is_destroyed: bool,
+}
+
+/// What the layers know of a block.
+pub(crate) enum Found<'a> {
+    Bytes(&'a [u8]),
+    Zeroes,
+    /// Look at the synced state.
+    Below,
+}
+
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) size_bytes: u64,
+    /// Oldest first.
+    pub(crate) layers: Vec<Arc<Layer>>,
+}
+
+/// An object that is open or has unsynced changes.
+pub(crate) struct ObjectCore {
+    pub(crate) dataset: DatasetId,
+    pub(crate) id: ObjectId,
+    pub(crate) block_bytes: u32,
+    pub(crate) contents: RwLock<Contents>,
+    pub(crate) is_destroyed: AtomicBool,
+    /// Handles in the hands of users.
+    pub(crate) handles: AtomicUsize,
+}
+
+impl ObjectCore {
+    pub(crate) fn new(dataset: DatasetId, id: ObjectId, block_bytes: u32, size_bytes: u64) -> ObjectCore {
+        ObjectCore {
+            dataset,
+            id,
+            block_bytes,
+            contents: RwLock::new(Contents { size_bytes, layers: Vec::new() }),
+            is_destroyed: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Contents {
+    /// What layers older than `below` (an index) know of a block.
+    pub(crate) fn find(&self, block: u64, below: usize) -> Found<'_> {
+        for layer in self.layers[..below].iter().rev() {
+            if let Some(bytes) = layer.blocks.get(&block) {
+                return Found::Bytes(bytes);
+            }
+            if layer.cleared.contains(block) {
+                return Found::Zeroes;
+            }
+        }
+        Found::Below
+    }
+
+    /// Index of the txg's layer, and whether it is new.
+    pub(crate) fn layer(&mut self, txg: Txg) -> (usize, bool) {
+        let at = self.layers.partition_point(|layer| layer.txg < txg);
+        let is_new = self.layers.get(at).is_none_or(|layer| layer.txg != txg);
+        if is_new {
+            let size_bytes = match at.checked_sub(1) {
+                Some(before) => self.layers[before].size_bytes,
+                None => self.size_bytes,
+            };
+            let layer = Layer {
+                txg,
+                blocks: Blocks::default(),
+                cleared: Ranges::default(),
+                size_bytes,
+                is_destroyed: false,
+            };
+            self.layers.insert(at, Arc::new(layer));
+        }
+        (at, is_new)
+    }
+
+    /// The layer, to change it.
+    pub(crate) fn layer_mut(&mut self, index: usize) -> &mut Layer {
+        Arc::get_mut(&mut self.layers[index])
+            .expect("the txg thread shares a layer after its txg has quiesced only")
+    }
+
+    /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents until
+    /// now, if `data` is only a part of it and the layer does not have it. Returns how many bytes of buffers came into being.
+    pub(crate) fn put(
+        &mut self,
+        index: usize,
+        block: u64,
+        within: usize,
+        data: &[u8],
+        before: Option<Box<[u8]>>,
+        block_bytes: usize,
+    ) -> u64 {
+        let mut before = before;
+        let mut new_bytes = 0;
+        for later in index..self.layers.len() {
+            let layer = self.layer_mut(later);
+            if let Some(bytes) = layer.blocks.get_mut(&block) {
+                bytes[within..within + data.len()].copy_from_slice(data);
+            } else if later == index {
+                let bytes = match before.take() {
+                    None => data.into(),
+                    Some(mut bytes) => {
+                        bytes[within..within + data.len()].copy_from_slice(data);
+                        bytes
+                    }
+                };
+                debug_assert_eq!(bytes.len(), block_bytes, "a layer holds whole blocks");
+                new_bytes += bytes.len() as u64;
+                layer.blocks.insert(block, bytes);
+            } else if layer.cleared.contains(block) {
+                let mut bytes = vec![0; block_bytes].into_boxed_slice();
+                bytes[within..within + data.len()].copy_from_slice(data);
+                new_bytes += bytes.len() as u64;
+                layer.blocks.insert(block, bytes);
+            }
+        }
+        new_bytes
+    }
+
+    /// Clears whole blocks in layer `index` and the newer ones. Returns the bytes of buffers that went away.
+    pub(crate) fn clear(&mut self, index: usize, blocks: Range<u64>) -> u64 {
+        let mut gone_bytes = 0;
+        if blocks.is_empty() {
+            return 0;
+        }
+        for later in index..self.layers.len() {
+            let layer = self.layer_mut(later);
+            layer.blocks.retain(|block, bytes| {
+                let stays = !blocks.contains(block);
+                gone_bytes += if stays { 0 } else { bytes.len() as u64 };
+                stays
+            });
+            layer.cleared.insert(blocks.clone());
+        }
+        gone_bytes
+    }
+}

@@ -1,0 +1,376 @@
+//! A pool in use: transactions, syncing, export.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crate::config::{PoolConfig, PoolState};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Txg};
+use crate::state::{Shared, TxgHook};
+use crate::sync_util::{lock, read};
+use crate::txg::Hold;
+use crate::vdev::DeviceErrors;
+
+/// An imported pool.
+///
+/// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and a txg is
+/// durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a pool is such a
+/// crash, without loss of what the operating system caches; [`export`](Self::export) is the clean end.
+/// Concurrency: any number of threads.
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({})", self.name())
+    }
+}
+
+/// A transaction: holds its txg open. Ends when it is committed or dropped; what it changed stays either way.
+///
+/// A transaction must be short: its txg, and those behind it, cannot sync before it ends. Waiting for a sync inside
+/// of one is a deadlock.
+pub struct Tx {
+    pub(crate) shared: Arc<Shared>,
+    hold: Hold,
+}
+
+impl std::fmt::Debug for Tx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tx({})", self.hold.txg)
+    }
+}
+
+impl Tx {
+    /// The txg that its changes become durable with.
+    pub fn txg(&self) -> Txg {
+        self.hold.txg
+    }
+
+    /// Ends the transaction; says nothing about durability, see [`Pool::wait_synced`].
+    pub fn commit(self) -> Txg {
+        self.hold.txg
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        self.shared.pipeline.release(self.hold);
+    }
+}
+
+/// State of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceStatus {
+    /// Its own name.
+    pub guid: Guid,
+    /// Where it is, or was last.
+    pub path: String,
+    /// Whether it was found.
+    pub is_present: bool,
+    /// Whether it missed writes and is not read.
+    pub is_stale: bool,
+    /// What went wrong since the import.
+    pub errors: DeviceErrors,
+}
+
+/// State of a pool at one time.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// Name.
+    pub name: String,
+    /// GUID.
+    pub guid: Guid,
+    /// Newest durable txg.
+    pub synced: Txg,
+    /// The txg that new transactions join.
+    pub open: Txg,
+    /// Unsynced bytes in memory.
+    pub dirty_bytes: u64,
+    /// Space of all normal vdevs.
+    pub total_bytes: u64,
+    /// What of it is in use, metadata and what waits to be free included.
+    pub used_bytes: u64,
+    /// What of it data may use.
+    pub free_bytes: u64,
+    /// Why the pool takes no changes any more.
+    pub suspended: Option<PoolError>,
+    /// Vdevs: number, class, sides.
+    pub vdevs: Vec<(u16, crate::config::VdevClass, Vec<DeviceStatus>)>,
+}
+
+impl Pool {
+    pub(crate) fn start(shared: Arc<Shared>) -> Result<Pool> {
+        let has_thread = shared.options.has_txg_thread && !shared.options.is_read_only;
+        let thread = has_thread.then(|| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("txg".to_owned()).spawn(move || run(&shared))
+        });
+        let thread =
+            thread.transpose().map_err(|error| PoolError::BadConfig(format!("no thread: {error}")))?;
+        Ok(Pool { shared, thread: Mutex::new(thread) })
+    }
+
+    /// Name.
+    pub fn name(&self) -> String {
+        lock(&self.shared.config).name.clone()
+    }
+
+    /// The configuration as the labels have it.
+    pub fn config(&self) -> PoolConfig {
+        lock(&self.shared.config).clone()
+    }
+
+    /// Begins a transaction in the open txg. Sleeps first, up to 50 ms at a time, while too much is dirty.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`], [`PoolError::Closed`], [`PoolError::ReadOnly`].
+    pub fn begin_tx(&self) -> Result<Tx> {
+        let shared = &self.shared;
+        if shared.options.is_read_only {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        if shared.must_check.load(Ordering::Relaxed) {
+            shared.check_alive()?;
+        }
+        let delay = shared.pipeline.delay();
+        if !delay.is_zero() && self.is_syncing_alone() {
+            std::thread::sleep(delay);
+            while shared.pipeline.dirty_bytes.load(Ordering::Relaxed) >= shared.pipeline.dirty_max_bytes {
+                shared.check_alive()?;
+                if !self.is_syncing_alone() {
+                    break;
+                }
+                std::thread::sleep(shared.pipeline.delay());
+            }
+        }
+        Ok(Tx { shared: shared.clone(), hold: shared.pipeline.hold() })
+    }
+
+    /// Whether dirty bytes become fewer without the caller's help.
+    fn is_syncing_alone(&self) -> bool {
+        self.shared.options.has_txg_thread && !lock(&self.shared.pipeline.progress).is_frozen
+    }
+
+    /// Makes everything durable that was committed before the call; returns the txg that did it. Without a txg
+    /// thread the sync runs in the calling thread.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`] and the error that led to it; it is then unknown what of the open txgs is durable.
+    pub fn sync(&self) -> Result<Txg> {
+        if self.shared.options.is_read_only {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        if !self.shared.options.has_txg_thread {
+            return self.shared.sync_txg();
+        }
+        let txg = self.shared.pipeline.open_txg();
+        self.wait_synced(txg)?;
+        Ok(txg)
+    }
+
+    /// Waits until a txg is durable, and makes it end soon if it is still open.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn wait_synced(&self, txg: Txg) -> Result<()> {
+        let shared = &self.shared;
+        if !shared.options.has_txg_thread {
+            while lock(&shared.pipeline.progress).synced < txg {
+                shared.sync_txg()?;
+            }
+            return Ok(());
+        }
+        let mut progress = lock(&shared.pipeline.progress);
+        progress.wanted = progress.wanted.max(txg);
+        shared.pipeline.changed.notify_all();
+        loop {
+            if progress.synced >= txg {
+                return Ok(());
+            }
+            if let Some(error) = &progress.failed {
+                return Err(error.clone());
+            }
+            if progress.is_stopping {
+                return Err(PoolError::Closed);
+            }
+            progress = shared.pipeline.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The newest durable txg.
+    pub fn synced_txg(&self) -> Txg {
+        lock(&self.shared.pipeline.progress).synced
+    }
+
+    /// The txg that new transactions join.
+    pub fn open_txg(&self) -> Txg {
+        self.shared.pipeline.open_txg()
+    }
+
+    /// For tests: no txg syncs from now on, whatever anyone waits for; what is dirty then is lost when the pool is
+    /// dropped, as in a crash. There is no way back.
+    pub fn freeze(&self) {
+        let _syncing = lock(&self.shared.syncing);
+        lock(&self.shared.pipeline.progress).is_frozen = true;
+    }
+
+    /// Calls `hook` in each txg from now on.
+    pub fn add_hook(&self, hook: Arc<dyn TxgHook>) {
+        lock(&self.shared.hooks).push(hook);
+    }
+
+    /// How the pool is.
+    pub fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let (total, free) = {
+            let allocator = lock(&shared.allocator);
+            (allocator.total_bytes(), allocator.free_bytes())
+        };
+        let device = |side: &Arc<crate::vdev::Side>| DeviceStatus {
+            guid: side.guid,
+            path: side.path.clone(),
+            is_present: side.device.is_some(),
+            is_stale: side.is_stale(),
+            errors: side.errors(),
+        };
+        let vdevs = shared.vdevs.all();
+        let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, vdev.sides().iter().map(device).collect()));
+        let (name, guid) = {
+            let config = lock(&shared.config);
+            (config.name.clone(), config.guid)
+        };
+        let progress = lock(&shared.pipeline.progress);
+        PoolStatus {
+            name,
+            guid,
+            synced: progress.synced,
+            open: shared.pipeline.open_txg(),
+            dirty_bytes: shared.pipeline.dirty_bytes.load(Ordering::Relaxed),
+            total_bytes: total,
+            used_bytes: total - free,
+            free_bytes: shared.free_bytes.load(Ordering::Relaxed),
+            suspended: progress.failed.clone(),
+            vdevs: vdevs.collect(),
+        }
+    }
+
+    /// Syncs everything, gives the pool back and closes it; every later call fails with [`PoolError::Closed`].
+    /// Devices stay locked until all handles (objects, datasets, transactions) are dropped too.
+    ///
+    /// # Errors
+    /// Those of a sync; the pool is closed all the same, and its labels say that it is in use.
+    pub fn export(&self) -> Result<()> {
+        let result = if self.shared.options.is_read_only { Ok(()) } else { self.last_sync() };
+        self.stop();
+        result
+    }
+
+    fn last_sync(&self) -> Result<()> {
+        // Twice: a txg may have been open for others meanwhile, and what was destroyed may need more.
+        self.sync()?;
+        let _syncing = lock(&self.shared.syncing);
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        self.shared.must_check.store(true, Ordering::SeqCst);
+        self.shared.write_labels(|config| config.state = PoolState::Exported)
+    }
+
+    fn stop(&self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        self.shared.must_check.store(true, Ordering::SeqCst);
+        {
+            let mut progress = lock(&self.shared.pipeline.progress);
+            progress.is_stopping = true;
+            self.shared.pipeline.changed.notify_all();
+        }
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panic of the thread has been reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Changes the configuration and writes it onto all devices, durably.
+    pub(crate) fn write_labels(&self, change: impl FnOnce(&mut PoolConfig)) -> Result<()> {
+        let mut config = lock(&self.config);
+        config.generation += 1;
+        config.txg = self.pipeline.open_txg();
+        change(&mut config);
+        config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+        self.vdevs.write_config(&config)
+    }
+
+    fn has_changes(&self) -> bool {
+        !lock(&self.changes[self.pipeline.open_txg().0 as usize % crate::txg::RING]).is_empty()
+            || self.has_doomed.load(Ordering::SeqCst)
+    }
+}
+
+/// The txg thread.
+fn run(shared: &Shared) {
+    let pipeline = &shared.pipeline;
+    let mut last = Instant::now();
+    loop {
+        {
+            let mut progress = lock(&pipeline.progress);
+            loop {
+                if progress.is_stopping || progress.failed.is_some() {
+                    return;
+                }
+                let elapsed = last.elapsed();
+                let is_due = progress.wanted > progress.synced
+                    || pipeline.dirty_bytes.load(Ordering::Relaxed) >= pipeline.dirty_max_bytes / 4
+                    || shared.has_doomed.load(Ordering::SeqCst)
+                    || elapsed >= shared.options.txg_timeout;
+                if is_due && !progress.is_frozen {
+                    break;
+                }
+                let rest = if progress.is_frozen {
+                    shared.options.txg_timeout
+                } else {
+                    shared.options.txg_timeout.saturating_sub(elapsed)
+                };
+                let waited = pipeline.changed.wait_timeout(progress, rest);
+                progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        let is_wanted = {
+            let progress = lock(&pipeline.progress);
+            progress.wanted > progress.synced
+        };
+        last = Instant::now();
+        if is_wanted || shared.has_changes() {
+            // The error is in `failed`, for all who wait.
+            let _ = shared.sync_txg();
+        }
+    }
+}
+
+/// Checks a name for a pool.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    crate::dataset::check_component(name)
+}
+
+impl Pool {
+    /// Reads every row and compares what is allocated with what is referred to. See [`CheckReport`](crate::CheckReport).
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn check(&self) -> Result<crate::CheckReport> {
+        let _syncing = lock(&self.shared.syncing);
+        crate::check::check(&self.shared, read(&self.shared.snapshot).clone())
+    }
+}

@@ -1,0 +1,55 @@
+//! After a txg has become durable: readers see it.
+//!
+//! Order: the new tables first, then the layers go, object by object under its lock. So a reader that holds an
+//! object finds the txg's changes in a layer or in the tables, and one that began with the old tables has ended
+//! before the blocks that it may look at are given out again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::Result;
+use crate::ids::Txg;
+use crate::object::ObjectCore;
+use crate::state::Shared;
+use crate::sync::Dirty;
+use crate::sync_util::{lock, write};
+use crate::tables;
+
+impl Shared {
+    /// The txg is durable: shows it to readers, drops its layers, gives its free space out.
+    pub(crate) fn publish(&self, txg: Txg, dirty: &[Dirty]) -> Result<()> {
+        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database)?);
+        for Dirty { core, layer } in dirty {
+            let mut contents = write(&core.contents);
+            contents.layers.retain(|layer| layer.txg != txg);
+            let key = |block| (core.dataset.0, core.id.0, block);
+            for cleared in layer.cleared.iter() {
+                self.forget(core, cleared);
+            }
+            for block in layer.blocks.keys() {
+                self.cache.remove(&key(*block));
+            }
+        }
+        let _nobody_reads = write(&self.reuse);
+        let mut allocator = lock(&self.allocator);
+        allocator.release();
+        let free_bytes = allocator.free_bytes();
+        drop(allocator);
+        self.free_bytes.store(free_bytes.saturating_sub(self.slop_bytes()), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Drops cached blocks of a cleared range.
+    fn forget(&self, core: &ObjectCore, blocks: std::ops::Range<u64>) {
+        if blocks.end - blocks.start < self.cache.len() as u64 {
+            for block in blocks {
+                self.cache.remove(&(core.dataset.0, core.id.0, block));
+            }
+        } else {
+            let is_other = |key: &(u64, u64, u64)| {
+                (key.0, key.1) != (core.dataset.0, core.id.0) || !blocks.contains(&key.2)
+            };
+            self.cache.retain(|key, _| is_other(key));
+        }
+    }
+}

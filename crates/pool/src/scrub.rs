@@ -1,0 +1,151 @@
+//! Reading everything: scrub, and resilver of sides that missed writes.
+//!
+//! Both walk the tables of a snapshot in steps. During a step no freed space is given out again, so what the
+//! snapshot refers to is still there; between steps a newer snapshot is taken, so that what was freed meanwhile is
+//! not looked at.
+//!
+//! Resilver: a side that is stale is written by every txg from the moment it is there, so only what was written
+//! before is missing. The walk copies it; metadata, which moves while the walk goes on, is copied last, with syncing
+//! held off. Then the labels say that the side is current.
+
+use std::sync::{Arc, Mutex};
+
+use crate::error::{PoolError, Result};
+use crate::extent::Extent;
+use crate::ids::{Place, UNIT_BYTES};
+use crate::pool::Pool;
+use crate::state::Shared;
+use crate::sync::decode_row;
+use crate::sync_util::{lock, read};
+use crate::vdev::{Side, Vdev};
+
+/// Rows of a step.
+const STEP_ROWS: usize = 64;
+
+/// What a scrub or resilver has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScrubReport {
+    /// Bytes of data and metadata that were looked at, on one side.
+    pub done_bytes: u64,
+    /// Bytes that were in use when it began: about what there is to do.
+    pub total_bytes: u64,
+    /// Copies that were wrong or unreadable, and were rewritten from a right one where there was one.
+    pub wrong_copies: u64,
+    /// Places with no right copy.
+    pub lost: Vec<Place>,
+}
+
+impl Pool {
+    /// Reads every copy of everything and rewrites those that are wrong. `progress` is called now and then; when it
+    /// returns `false`, the scrub ends with what it has.
+    ///
+    /// # Errors
+    /// Those of reading the tables. Damage is no error but in the report.
+    pub fn scrub(&self, mut progress: impl FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
+        let visit = |vdev: &Vdev, unit, bytes, sum| vdev.scrub(unit, bytes, sum);
+        self.shared.walk(&visit, &mut progress)
+    }
+}
+
+type Visit<'a> = dyn Fn(&Vdev, u64, usize, u64) -> (u64, bool) + 'a;
+
+impl Shared {
+    /// Calls `visit` for each extent and each page of metadata; it returns wrong copies, and whether one is right.
+    fn walk(&self, visit: &Visit<'_>, progress: &mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
+        let mut report = ScrubReport::default();
+        {
+            let allocator = lock(&self.allocator);
+            report.total_bytes = allocator.total_bytes() - allocator.free_bytes();
+        }
+        let mut next = Some((0, 0, 0));
+        while let Some(from) = next {
+            {
+                let _no_reuse = read(&self.reuse);
+                let snapshot = self.current();
+                next = None;
+                for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
+                    let (key, group) = decode_row(row)?;
+                    for extent in group.iter().flatten() {
+                        self.visit_extent(visit, extent, &mut report)?;
+                    }
+                    next = Some((key.0, key.1, key.2 + 1));
+                }
+            }
+            if !progress(&report) {
+                return Ok(report);
+            }
+        }
+        // Pages move with each sync; there are few of them.
+        let _syncing = lock(&self.syncing);
+        for entry in self.meta.entries() {
+            let vdev = self.vdevs.at(entry.place, 1)?;
+            note(
+                &mut report,
+                entry.place,
+                UNIT_BYTES,
+                visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum),
+            );
+        }
+        progress(&report);
+        Ok(report)
+    }
+
+    fn visit_extent(&self, visit: &Visit<'_>, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+        let vdev = self.vdevs.at(extent.place, extent.units())?;
+        let outcome = visit(&vdev, extent.place.unit, extent.stored_bytes as usize, extent.sum);
+        note(report, extent.place, extent.units() * UNIT_BYTES, outcome);
+        Ok(())
+    }
+
+    /// Copies everything that a side should have onto it, and makes it current.
+    pub(crate) fn resilver(
+        &self,
+        vdev: &Arc<Vdev>,
+        side: &Arc<Side>,
+        progress: &mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
+        let errors_before = side.errors().write;
+        let failed = Mutex::new(None);
+        let visit = |at: &Vdev, unit, bytes, sum| {
+            if at.id != vdev.id {
+                return (0, true);
+            }
+            let Ok((data, _)) = at.read_verified(unit, bytes, sum, "data") else { return (0, false) };
+            if let Err(error) = at.write_side(side, unit, &data) {
+                lock(&failed).get_or_insert(error);
+            }
+            (0, true)
+        };
+        let mut is_stopped = false;
+        let report = self.walk(&visit, &mut |report| {
+            is_stopped = !progress(report) || lock(&failed).is_some();
+            !is_stopped
+        })?;
+        if let Some(error) = lock(&failed).take() {
+            return Err(error);
+        }
+        if is_stopped {
+            return Ok(report);
+        }
+        let _syncing = lock(&self.syncing);
+        self.check_alive()?;
+        // Pages that were written since the walk went to this side too; all of them are there once it has flushed.
+        let device = side.writable().ok_or(PoolError::Closed)?;
+        device.flush()?;
+        if side.errors().write != errors_before {
+            return Err(PoolError::Busy { name: side.path.clone(), why: "it missed writes again meanwhile" });
+        }
+        side.set_stale(false);
+        self.write_labels(|_| ())?;
+        Ok(report)
+    }
+}
+
+fn note(report: &mut ScrubReport, place: Place, bytes: u64, (wrong, is_right): (u64, bool)) {
+    report.done_bytes += bytes;
+    report.wrong_copies += wrong;
+    if !is_right {
+        report.lost.push(place);
+    }
+}

@@ -1,0 +1,302 @@
+//! What all parts of an imported pool share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use redb::Database;
+
+use crate::alloc::Allocator;
+use crate::config::PoolConfig;
+use crate::error::{PoolError, Result};
+use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::meta::MetaFile;
+use crate::object::ObjectCore;
+use crate::props::{Property, Values};
+use crate::sync_util::{lock, read, write};
+use crate::tables::{DatasetRow, Snapshot};
+use crate::txg::{Pipeline, RING};
+use crate::vdev::Vdevs;
+
+/// Settings of an import; none of them is stored.
+#[derive(Debug, Clone)]
+pub struct PoolOptions {
+    /// A txg with changes ends after this time.
+    pub txg_timeout: std::time::Duration,
+    /// Unsynced data in memory. Writers are slowed down from 60 % on; a txg ends early at 25 %.
+    pub dirty_max_bytes: u64,
+    /// Bound of the cache of blocks.
+    pub cache_bytes: u64,
+    /// Bound of the metadata engine's cache.
+    pub meta_cache_bytes: usize,
+    /// Whether a thread syncs txgs. Without one a txg syncs only in [`Pool::sync`](crate::Pool::sync): the order of
+    /// all I/O is then that of the caller's calls.
+    pub has_txg_thread: bool,
+    /// Refuse changes and write nothing, not even labels.
+    pub is_read_only: bool,
+}
+
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions {
+            txg_timeout: std::time::Duration::from_secs(5),
+            dirty_max_bytes: 512 << 20,
+            cache_bytes: 256 << 20,
+            meta_cache_bytes: 128 << 20,
+            has_txg_thread: true,
+            is_read_only: false,
+        }
+    }
+}
+
+/// Owner of something that must become durable in a certain txg: the intent log.
+pub trait TxgHook: Send + Sync {
+    /// The txg has quiesced and is about to commit: what is put into `changes` is durable with it.
+    ///
+    /// # Errors
+    /// Any error suspends the pool.
+    fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<()>;
+
+    /// The txg is durable.
+    fn synced(&self, _txg: Txg) {}
+}
+
+/// What a hook stores: dataset, key, value.
+#[derive(Debug, Default)]
+pub struct HookChanges {
+    pub(crate) aux: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl HookChanges {
+    /// Stores `value` beside a dataset under `key`; `None` removes it.
+    pub fn put(&mut self, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
+        self.aux.push((dataset.0, key.to_vec(), value.map(<[u8]>::to_vec)));
+    }
+}
+
+/// Changes of one unsynced txg.
+#[derive(Default)]
+pub(crate) struct TxgChanges {
+    pub(crate) objects: Vec<Arc<ObjectCore>>,
+    pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
+    pub(crate) aux: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) doomed: Vec<(u64, u64, u64)>,
+}
+
+impl TxgChanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.datasets.is_empty() && self.aux.is_empty() && self.doomed.is_empty()
+    }
+}
+
+/// A dataset in memory.
+pub(crate) struct DatasetCore {
+    pub(crate) id: DatasetId,
+    pub(crate) row: RwLock<DatasetRow>,
+    /// Values with what is inherited.
+    pub(crate) effective: RwLock<Values>,
+    pub(crate) next_object: AtomicU64,
+    /// Bytes on the vdevs, of this dataset alone.
+    pub(crate) used_bytes: AtomicU64,
+    /// Unsynced bytes, an upper bound of what they will use.
+    pub(crate) dirty_bytes: AtomicU64,
+    pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>>,
+    pub(crate) is_destroyed: AtomicBool,
+}
+
+/// All datasets.
+#[derive(Default)]
+pub(crate) struct Namespace {
+    pub(crate) by_id: BTreeMap<u64, Arc<DatasetCore>>,
+    /// Parent and name → dataset.
+    pub(crate) children: BTreeMap<(u64, String), u64>,
+    pub(crate) next_id: u64,
+}
+
+/// Key of a cached block.
+pub(crate) type CacheKey = (u64, u64, u64);
+
+#[derive(Debug, Clone)]
+pub(crate) struct ByBytes;
+
+impl quick_cache::Weighter<CacheKey, Arc<[u8]>> for ByBytes {
+    fn weight(&self, _: &CacheKey, block: &Arc<[u8]>) -> u64 {
+        block.len() as u64 + 64
+    }
+}
+
+pub(crate) type Cache = quick_cache::sync::Cache<CacheKey, Arc<[u8]>, ByBytes>;
+
+pub(crate) struct Shared {
+    pub(crate) options: PoolOptions,
+    pub(crate) config: Mutex<PoolConfig>,
+    pub(crate) vdevs: Arc<Vdevs>,
+    pub(crate) allocator: Arc<Mutex<Allocator>>,
+    pub(crate) meta: MetaFile,
+    pub(crate) database: Database,
+    pub(crate) snapshot: RwLock<Arc<Snapshot>>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) changes: [Mutex<TxgChanges>; RING],
+    pub(crate) namespace: RwLock<Namespace>,
+    pub(crate) cache: Cache,
+    pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
+    /// Held while a txg syncs, and by whoever must not see one sync.
+    pub(crate) syncing: Mutex<()>,
+    /// Held shared by those who read blocks of a snapshot without an object's lock; alone while freed space is
+    /// given out again.
+    pub(crate) reuse: RwLock<()>,
+    pub(crate) is_closed: AtomicBool,
+    /// Free bytes as of the last sync, for the check of space at a write.
+    pub(crate) free_bytes: AtomicU64,
+    pub(crate) has_doomed: AtomicBool,
+    /// Datasets with a quota or a reservation.
+    pub(crate) limits: AtomicU64,
+    /// Whether the pool was closed or suspended: what a transaction looks at before it takes a lock to see more.
+    pub(crate) must_check: AtomicBool,
+}
+
+impl Shared {
+    /// Refuses work on a pool that is closed or suspended.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(PoolError::Closed);
+        }
+        match &lock(&self.pipeline.progress).failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn changes(&self, txg: Txg) -> std::sync::MutexGuard<'_, TxgChanges> {
+        lock(&self.changes[txg.0 as usize % RING])
+    }
+
+    pub(crate) fn current(&self) -> Arc<Snapshot> {
+        read(&self.snapshot).clone()
+    }
+
+    pub(crate) fn dataset(&self, id: DatasetId) -> Option<Arc<DatasetCore>> {
+        read(&self.namespace).by_id.get(&id.0).cloned()
+    }
+
+    /// Bytes kept back so that a txg can always be written: metadata, and frees, which need room first.
+    pub(crate) fn slop_bytes(&self) -> u64 {
+        let total = lock(&self.allocator).total_bytes();
+        (total / 32).clamp(1 << 20, 128 << 30).min(total / 2)
+    }
+
+    /// Refuses a write for which there may be no room: in the pool, or in the quota of the dataset or one above.
+    pub(crate) fn check_space(&self, dataset: &DatasetCore, wanted_bytes: u64) -> Result<()> {
+        let refuse = |free_bytes| Err(PoolError::NoSpace { wanted_bytes, free_bytes });
+        let dirty = self.pipeline.dirty_bytes.load(Ordering::Relaxed);
+        let free = self.free_bytes.load(Ordering::Relaxed).saturating_sub(dirty);
+        if free < wanted_bytes {
+            return refuse(free);
+        }
+        if !self.has_limits() {
+            return Ok(());
+        }
+        let namespace = read(&self.namespace);
+        let mut next = Some(dataset.id.0);
+        while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
+            let (quota, parent) = {
+                let row = read(&core.row);
+                (row.values.get(Property::Quota).unwrap_or(0), row.parent)
+            };
+            if quota > 0 {
+                let free = quota.saturating_sub(namespace.referenced(core.id.0, true));
+                if free < wanted_bytes {
+                    return refuse(free);
+                }
+            }
+            next = Some(parent);
+        }
+        let free = free.saturating_sub(namespace.reserved_by_others(dataset.id.0));
+        if free < wanted_bytes { refuse(free) } else { Ok(()) }
+    }
+
+    /// Whether any quota or reservation exists; the usual answer is no, and then a write looks no further.
+    fn has_limits(&self) -> bool {
+        self.limits.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Namespace {
+    /// The dataset and all below it.
+    pub(crate) fn tree(&self, id: u64) -> Vec<u64> {
+        let mut all = vec![id];
+        let mut at = 0;
+        while let Some(&parent) = all.get(at) {
+            let below = self.children.range((parent, String::new())..(parent + 1, String::new()));
+            all.extend(below.map(|(_, child)| *child));
+            at += 1;
+        }
+        all
+    }
+
+    /// Bytes of a dataset and those below it.
+    pub(crate) fn referenced(&self, id: u64, with_dirty: bool) -> u64 {
+        let bytes = |id: &u64| {
+            let core = &self.by_id[id];
+            let dirty = if with_dirty { core.dirty_bytes.load(Ordering::Relaxed) } else { 0 };
+            core.used_bytes.load(Ordering::Relaxed) + dirty
+        };
+        self.tree(id).iter().map(bytes).sum()
+    }
+
+    /// Bytes that reservations of datasets other than this one and those above it keep free.
+    fn reserved_by_others(&self, id: u64) -> u64 {
+        let mut above = Vec::new();
+        let mut next = id;
+        while let Some(core) = self.by_id.get(&next) {
+            above.push(next);
+            next = read(&core.row).parent;
+        }
+        let others = self.by_id.values().filter(|core| !above.contains(&core.id.0));
+        others
+            .map(|core| {
+                let reserved = read(&core.row).values.get(Property::Reservation).unwrap_or(0);
+                if reserved == 0 { 0 } else { reserved.saturating_sub(self.referenced(core.id.0, true)) }
+            })
+            .sum()
+    }
+
+    pub(crate) fn count_limits(&self) -> u64 {
+        let has = |core: &&Arc<DatasetCore>| {
+            let row = read(&core.row);
+            [Property::Quota, Property::Reservation].iter().any(|p| row.values.get(*p).unwrap_or(0) > 0)
+        };
+        self.by_id.values().filter(has).count() as u64
+    }
+
+    /// The full name.
+    pub(crate) fn path(&self, id: u64) -> String {
+        let mut parts = Vec::new();
+        let mut next = id;
+        while let Some(core) = self.by_id.get(&next) {
+            let row = read(&core.row);
+            parts.push(row.name.clone());
+            next = row.parent;
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    pub(crate) fn find(&self, path: &str) -> Option<Arc<DatasetCore>> {
+        let mut id = 0;
+        for part in path.split('/') {
+            id = *self.children.get(&(id, part.to_owned()))?;
+        }
+        self.by_id.get(&id).cloned()
+    }
+
+    /// Makes inherited values anew, for a dataset and all below it. Parents come before their children in a tree.
+    pub(crate) fn refresh(&self, id: u64) {
+        for id in self.tree(id) {
+            let core = &self.by_id[&id];
+            let row = read(&core.row).clone();
+            let parent = self.by_id.get(&row.parent).map(|parent| *read(&parent.effective));
+            *write(&core.effective) = row.values.effective(parent.as_ref());
+        }
+    }
+}

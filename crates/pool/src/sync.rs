@@ -1,0 +1,377 @@
+//! Syncing a txg: from layers in DRAM to a new state of the pool.
+//!
+//! Order: data to new places; the tables in one engine transaction; the pages of the tables and the page map to new
+//! places; flush all devices; the labels, if a device has become stale; the uberblock; flush. Only then is the txg
+//! synced: readers see the new tables, layers go away, freed space may be used.
+//!
+//! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and everything
+//! it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that it refers to.
+//! An error on the way suspends the pool: what the engine has in memory is then ahead of the medium, and nobody may
+//! build on it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use redb::{ReadableTable, WriteTransaction};
+
+use crate::codec::{Writer, checksum};
+use crate::error::{PoolError, Result};
+use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, encode_group, pack};
+use crate::ids::{Txg, UNIT_BYTES};
+use crate::meta::Run;
+use crate::object::{Layer, ObjectCore};
+use crate::props::Compression;
+use crate::state::{HookChanges, Shared, TxgChanges};
+use crate::sync_util::{lock, read};
+use crate::tables::{self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, SPACE, USAGE};
+
+/// Rows of extents that one txg frees of what was destroyed.
+const DOOMED_ROWS: usize = 4096;
+
+/// Blocks of one object and where they went, in order.
+type Written = Vec<(u64, Option<Extent>)>;
+
+/// An object of the txg with its layer.
+pub(crate) struct Dirty {
+    pub(crate) core: Arc<ObjectCore>,
+    pub(crate) layer: Arc<Layer>,
+}
+
+impl Shared {
+    /// Ends the open txg and makes it durable.
+    pub(crate) fn sync_txg(&self) -> Result<Txg> {
+        let _one = lock(&self.syncing);
+        self.check_alive()?;
+        let txg = self.pipeline.quiesce();
+        let changes = std::mem::take(&mut *self.changes(txg));
+        let result = self.commit(txg, &changes);
+        let mut progress = lock(&self.pipeline.progress);
+        match result {
+            Ok(()) => progress.synced = txg,
+            Err(ref error) => {
+                progress.failed = Some(PoolError::Suspended { txg, reason: chain(error) });
+                self.must_check.store(true, Ordering::SeqCst);
+            }
+        }
+        self.pipeline.changed.notify_all();
+        drop(progress);
+        result.map(|()| {
+            let hooks = lock(&self.hooks).clone();
+            hooks.iter().for_each(|hook| hook.synced(txg));
+            txg
+        })
+    }
+
+    fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
+        let dirty = self.dirty_objects(txg, changes);
+        let stale = self.vdevs.stale();
+        let extents = self.write_data(txg, &dirty)?;
+        self.vdevs.crash_point("sync_after_data");
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_quick_repair(true);
+        let mut usage = BTreeMap::new();
+        self.store_objects(&transaction, &dirty, extents, &mut usage)?;
+        self.store_changes(txg, &transaction, changes)?;
+        self.free_doomed(&transaction, &mut usage)?;
+        self.store_usage(&transaction, &usage)?;
+        self.store_space(txg, &transaction)?;
+        transaction.commit()?;
+        let root = self.meta.write_out()?;
+        self.vdevs.crash_point("sync_after_metadata");
+        self.vdevs.flush()?;
+        if self.vdevs.stale() != stale {
+            // Before the uberblock: nobody may find it on the others and take the stale device for current.
+            self.write_labels(|_| ())?;
+        }
+        self.vdevs.crash_point("sync_after_flush");
+        let mut uberblock = Writer::default();
+        uberblock.u64(txg.0).u64(lock(&self.config).generation).bytes.extend(root);
+        self.vdevs.write_uberblock(lock(&self.config).guid, txg, &uberblock.bytes)?;
+        self.vdevs.crash_point("sync_after_uberblock");
+        self.vdevs.flush()?;
+        if self.vdevs.stale() != stale {
+            self.write_labels(|_| ())?;
+        }
+        self.publish(txg, &dirty)
+    }
+
+    fn dirty_objects(&self, txg: Txg, changes: &TxgChanges) -> Vec<Dirty> {
+        let of = |core: &Arc<ObjectCore>| {
+            let contents = read(&core.contents);
+            let layer = contents.layers.iter().find(|layer| layer.txg == txg);
+            Dirty { core: core.clone(), layer: layer.expect("an object on the list has a layer").clone() }
+        };
+        let mut dirty: Vec<_> = changes.objects.iter().map(of).collect();
+        dirty.sort_by_key(|dirty| (dirty.core.dataset, dirty.core.id));
+        dirty
+    }
+
+    /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
+    fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Vec<Written>> {
+        let mut run = Run::new(&self.vdevs);
+        let mut all = Vec::with_capacity(dirty.len());
+        for Dirty { core, layer } in dirty {
+            let mut extents = Vec::with_capacity(layer.blocks.len());
+            let dataset = self.dataset(core.dataset);
+            let compression =
+                dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
+            let mut blocks: Vec<_> = layer.blocks.iter().collect();
+            blocks.sort_unstable_by_key(|(block, _)| **block);
+            let mut bytes = 0;
+            for (block, data) in blocks {
+                bytes += data.len() as u64;
+                if !layer.is_destroyed {
+                    extents.push((*block, self.write_block(txg, data, compression, &mut run)?));
+                }
+                self.pipeline.sub_dirty(data.len() as u64);
+            }
+            if let Some(dataset) = dataset {
+                dataset.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            all.push(extents);
+        }
+        run.end()?;
+        Ok(all)
+    }
+
+    fn write_block(
+        &self,
+        txg: Txg,
+        data: &[u8],
+        compression: Compression,
+        run: &mut Run<'_>,
+    ) -> Result<Option<Extent>> {
+        let Some((logical, codec, packed)) = pack(data, compression) else { return Ok(None) };
+        let stored = packed.as_deref().unwrap_or(logical);
+        let units = (stored.len() as u64).div_ceil(UNIT_BYTES);
+        let place = {
+            let mut allocator = lock(&self.allocator);
+            allocator.allocate_data(units).ok_or_else(|| PoolError::NoSpace {
+                wanted_bytes: stored.len() as u64,
+                free_bytes: allocator.free_bytes(),
+            })?
+        };
+        run.push(place, stored)?;
+        Ok(Some(Extent {
+            place,
+            sum: checksum(stored),
+            birth: txg,
+            stored_bytes: stored.len() as u32,
+            logical_bytes: logical.len() as u32,
+            codec,
+        }))
+    }
+
+    fn store_objects(
+        &self,
+        transaction: &WriteTransaction,
+        dirty: &[Dirty],
+        extents: Vec<Written>,
+        usage: &mut BTreeMap<u64, i64>,
+    ) -> Result<()> {
+        let mut objects = transaction.open_table(OBJECTS)?;
+        let mut table = transaction.open_table(EXTENTS)?;
+        for (Dirty { core, layer }, extents) in dirty.iter().zip(extents) {
+            let key = (core.dataset.0, core.id.0);
+            let used = usage.entry(core.dataset.0).or_default();
+            if layer.is_destroyed {
+                objects.remove(key)?;
+                continue;
+            }
+            objects.insert(key, (layer.size_bytes, core.block_bytes))?;
+            for cleared in layer.cleared.iter() {
+                *used -= self.clear(&mut table, key, cleared)?;
+            }
+            let mut at = 0;
+            while at < extents.len() {
+                let group = extents[at].0 / GROUP_BLOCKS;
+                let len = extents[at..].partition_point(|(block, _)| block / GROUP_BLOCKS == group);
+                *used += self.store_group(&mut table, (key.0, key.1, group), &extents[at..at + len])?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces blocks of one row; returns the change of used bytes.
+    fn store_group(
+        &self,
+        table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
+        key: ExtentKey,
+        blocks: &[(u64, Option<Extent>)],
+    ) -> Result<i64> {
+        let mut group: Group = match table.get(key)? {
+            Some(row) => decode_group(row.value())?,
+            None => [None; GROUP_BLOCKS as usize],
+        };
+        let mut change = 0;
+        for (block, extent) in blocks {
+            let old = std::mem::replace(&mut group[(block % GROUP_BLOCKS) as usize], *extent);
+            change += extent.map_or(0, |extent| bytes(&extent)) - self.free(old)?;
+        }
+        store(table, key, &group)?;
+        Ok(change)
+    }
+
+    fn free(&self, extent: Option<Extent>) -> Result<i64> {
+        let Some(extent) = extent else { return Ok(0) };
+        lock(&self.allocator).free_data(extent.place, extent.units())?;
+        Ok(bytes(&extent))
+    }
+
+    /// Frees a range of blocks; returns their bytes.
+    fn clear(
+        &self,
+        table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
+        (dataset, object): (u64, u64),
+        blocks: std::ops::Range<u64>,
+    ) -> Result<i64> {
+        let groups = blocks.start / GROUP_BLOCKS..=(blocks.end - 1) / GROUP_BLOCKS;
+        let rows = table.range((dataset, object, *groups.start())..=(dataset, object, *groups.end()))?;
+        let rows = rows.map(decode_row);
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let mut freed = 0;
+        for (key, mut group) in rows {
+            for (index, slot) in group.iter_mut().enumerate() {
+                if blocks.contains(&(key.2 * GROUP_BLOCKS + index as u64)) {
+                    freed += self.free(slot.take())?;
+                }
+            }
+            store(table, key, &group)?;
+        }
+        Ok(freed)
+    }
+
+    fn store_changes(&self, txg: Txg, transaction: &WriteTransaction, changes: &TxgChanges) -> Result<()> {
+        let mut datasets = transaction.open_table(DATASETS)?;
+        for (id, row) in &changes.datasets {
+            match row {
+                Some(row) => drop(datasets.insert(id, row.as_slice())?),
+                None => {
+                    datasets.remove(id)?;
+                    transaction.open_table(USAGE)?.remove(id)?;
+                }
+            }
+        }
+        let mut hooked = HookChanges::default();
+        let hooks = lock(&self.hooks).clone();
+        for hook in hooks {
+            hook.sync(txg, &mut hooked)?;
+        }
+        let mut aux = transaction.open_table(AUX)?;
+        for (dataset, key, value) in changes.aux.iter().chain(&hooked.aux) {
+            match value {
+                Some(value) => drop(aux.insert((*dataset, key.as_slice()), value.as_slice())?),
+                None => drop(aux.remove((*dataset, key.as_slice()))?),
+            }
+        }
+        for (id, _) in changes.datasets.iter().filter(|(_, row)| row.is_none()) {
+            let from: (u64, &[u8]) = (*id, &[]);
+            let keys = aux.range(from..(*id + 1, &[]))?.map(|row| Ok(row?.0.value().1.to_vec()));
+            for key in keys.collect::<Result<Vec<_>>>()? {
+                aux.remove((*id, key.as_slice()))?;
+            }
+        }
+        let mut doomed = transaction.open_table(DOOMED)?;
+        for range in &changes.doomed {
+            doomed.insert(*range, ())?;
+            self.has_doomed.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Frees some of what was destroyed.
+    fn free_doomed(&self, transaction: &WriteTransaction, usage: &mut BTreeMap<u64, i64>) -> Result<()> {
+        if !self.has_doomed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut doomed = transaction.open_table(DOOMED)?;
+        let mut table = transaction.open_table(EXTENTS)?;
+        let mut objects = transaction.open_table(OBJECTS)?;
+        let mut budget = DOOMED_ROWS;
+        while budget > 0 {
+            let Some(range) = doomed.first()?.map(|row| row.0.value()) else {
+                self.has_doomed.store(false, Ordering::SeqCst);
+                break;
+            };
+            let (dataset, first, last) = range;
+            let rows = table.range((dataset, first, 0)..=(dataset, last, u64::MAX))?.take(budget);
+            let rows = rows.map(decode_row);
+            let rows = rows.collect::<Result<Vec<_>>>()?;
+            for (key, group) in &rows {
+                for extent in group {
+                    *usage.entry(dataset).or_default() -= self.free(*extent)?;
+                }
+                table.remove(key)?;
+            }
+            let keys = objects.range((dataset, first)..=(dataset, last))?.take(budget);
+            let keys = keys.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
+            for key in &keys {
+                objects.remove(key)?;
+            }
+            if rows.len() < budget && keys.len() < budget {
+                doomed.remove(range)?;
+            }
+            budget = budget.saturating_sub(rows.len() + keys.len() + 1);
+        }
+        Ok(())
+    }
+
+    fn store_usage(&self, transaction: &WriteTransaction, usage: &BTreeMap<u64, i64>) -> Result<()> {
+        let mut table = transaction.open_table(USAGE)?;
+        for (id, change) in usage {
+            // A destroyed dataset has no usage any more.
+            let Some(dataset) = self.dataset(crate::ids::DatasetId(*id)) else { continue };
+            let used = dataset.used_bytes.load(Ordering::Relaxed).saturating_add_signed(*change);
+            dataset.used_bytes.store(used, Ordering::Relaxed);
+            table.insert(id, (dataset.next_object.load(Ordering::SeqCst), used))?;
+        }
+        Ok(())
+    }
+
+    fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
+        let mut space = transaction.open_table(SPACE)?;
+        for (vdev, region, bitmap) in lock(&self.allocator).take_dirty() {
+            space.insert((vdev, region), bitmap.as_slice())?;
+        }
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert(tables::TXG, txg.0)?;
+        numbers.insert(tables::NEXT_DATASET, read(&self.namespace).next_id)?;
+        Ok(())
+    }
+}
+
+type Row<'a> = (redb::AccessGuard<'a, ExtentKey>, redb::AccessGuard<'a, &'static [u8]>);
+
+pub(crate) fn decode_row(
+    row: std::result::Result<Row<'_>, redb::StorageError>,
+) -> Result<(ExtentKey, Group)> {
+    let (key, value) = row?;
+    Ok((key.value(), decode_group(value.value())?))
+}
+
+fn bytes(extent: &Extent) -> i64 {
+    (extent.units() * UNIT_BYTES) as i64
+}
+
+fn store(table: &mut redb::Table<'_, ExtentKey, &'static [u8]>, key: ExtentKey, group: &Group) -> Result<()> {
+    if group.iter().all(Option::is_none) {
+        table.remove(key)?;
+    } else {
+        table.insert(key, encode_group(group).as_slice())?;
+    }
+    Ok(())
+}
+
+/// The message of an error with those of its sources.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

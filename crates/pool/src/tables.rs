@@ -1,0 +1,129 @@
+//! The tables, and their rows that are not described elsewhere.
+
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition};
+
+use crate::codec::{Reader, Writer};
+use crate::error::{PoolError, Result};
+use crate::extent::{Group, decode_group};
+use crate::props::{Property, Values};
+
+pub(crate) type ExtentKey = (u64, u64, u64);
+type Table<K, V> = TableDefinition<'static, K, V>;
+
+/// Dataset → parent, kind, name, properties.
+pub(crate) const DATASETS: Table<u64, &[u8]> = Table::new("datasets");
+/// Dataset → next object, used bytes.
+pub(crate) const USAGE: Table<u64, (u64, u64)> = Table::new("usage");
+/// Dataset, object → size, block bytes.
+pub(crate) const OBJECTS: Table<(u64, u64), (u64, u32)> = Table::new("objects");
+/// Dataset, object, group → extents.
+pub(crate) const EXTENTS: Table<ExtentKey, &[u8]> = Table::new("extents");
+/// Vdev, region → bitmap of units that hold data.
+pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
+/// Dataset, key → what an owner keeps there.
+pub(crate) const AUX: Table<(u64, &[u8]), &[u8]> = Table::new("aux");
+/// Dataset, first and last object: destroyed, space not yet free.
+pub(crate) const DOOMED: Table<(u64, u64, u64), ()> = Table::new("doomed");
+/// Single numbers.
+pub(crate) const NUMBERS: Table<&str, u64> = Table::new("numbers");
+/// In [`NUMBERS`]: the txg that committed.
+pub(crate) const TXG: &str = "txg";
+/// In [`NUMBERS`]: the next dataset's number.
+pub(crate) const NEXT_DATASET: &str = "next dataset";
+
+/// Tables as of one txg.
+pub(crate) struct Snapshot {
+    pub(crate) extents: ReadOnlyTable<ExtentKey, &'static [u8]>,
+    pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
+    pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
+    /// Keeps the tables as they are while somebody reads them.
+    _transaction: ReadTransaction,
+}
+
+impl Snapshot {
+    pub(crate) fn take(database: &Database) -> Result<Snapshot> {
+        let transaction = database.begin_read()?;
+        Ok(Snapshot {
+            extents: transaction.open_table(EXTENTS)?,
+            objects: transaction.open_table(OBJECTS)?,
+            aux: transaction.open_table(AUX)?,
+            _transaction: transaction,
+        })
+    }
+
+    pub(crate) fn group(&self, key: ExtentKey) -> Result<Option<Group>> {
+        match self.extents.get(key)? {
+            Some(row) => Ok(Some(decode_group(row.value())?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Makes the tables of a new pool.
+pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
+    transaction.open_table(DATASETS)?;
+    transaction.open_table(USAGE)?;
+    transaction.open_table(OBJECTS)?;
+    transaction.open_table(EXTENTS)?;
+    transaction.open_table(SPACE)?;
+    transaction.open_table(AUX)?;
+    transaction.open_table(DOOMED)?;
+    transaction.open_table(NUMBERS)?;
+    Ok(())
+}
+
+/// What a dataset is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatasetKind {
+    /// Files, or only a parent of others.
+    Filesystem,
+    /// A volume: its data is object 1.
+    Volume,
+}
+
+/// Row of [`DATASETS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatasetRow {
+    /// 0 for the root.
+    pub(crate) parent: u64,
+    pub(crate) kind: DatasetKind,
+    pub(crate) name: String,
+    pub(crate) values: Values,
+}
+
+impl DatasetRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.parent).text(&self.name).u8(match self.kind {
+            DatasetKind::Filesystem => 0,
+            DatasetKind::Volume => 1,
+        });
+        for property in Property::ALL {
+            out.option(self.values.get(property));
+        }
+        out.bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<DatasetRow> {
+        let mut input = Reader::new(bytes);
+        let mut parse = || {
+            let (parent, name) = (input.u64()?, input.text()?);
+            let kind = match input.u8()? {
+                0 => DatasetKind::Filesystem,
+                1 => DatasetKind::Volume,
+                _ => return None,
+            };
+            let mut values = Values::default();
+            for property in Property::ALL {
+                let value = input.option()?;
+                if value.is_some_and(|value| property.check(value).is_err()) {
+                    return None;
+                }
+                values.set(property, value);
+            }
+            Some(DatasetRow { parent, kind, name, values })
+        };
+        parse().ok_or_else(|| PoolError::bad_value("datasets", "a row of another shape"))
+    }
+}

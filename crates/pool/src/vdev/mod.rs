@@ -1,0 +1,314 @@
+//! Top-level vdevs: one device, or a mirror of several.
+//!
+//! A write goes to every side. A side that fails one is *stale* from then on: it is not read until it has been
+//! resilvered, and the labels of the others say so before the next txg claims success. A read is verified by its
+//! caller's checksum; where one side is wrong and another is right, the wrong one is rewritten and counted.
+
+mod stripe;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
+
+pub(crate) use stripe::Vdevs;
+
+use crate::codec::checksum;
+use crate::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Place, UNIT_BYTES};
+use crate::label::DATA_START_BYTES;
+use crate::sync_util::{read, write};
+
+/// A device as it is handed to a pool: opened, locked, with its name for messages.
+#[derive(Clone)]
+pub struct Device {
+    /// Path, or what the test called it.
+    pub path: String,
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Device({})", self.path)
+    }
+}
+
+impl Device {
+    /// A device that is open already.
+    pub fn new(path: impl Into<String>, device: Arc<dyn BlockDevice>) -> Device {
+        Device { path: path.into(), device }
+    }
+
+    /// Opens a file or block device exclusively, with blocks that a pool can use.
+    ///
+    /// # Errors
+    /// [`PoolError::Open`]; in use by another process, among others.
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Device> {
+        let device = fastness_blkdev::OpenOptions::new().open(path.as_ref())?;
+        Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
+    }
+
+    /// Creates a file of `len_bytes` and opens it exclusively.
+    ///
+    /// # Errors
+    /// [`PoolError::Open`]; no file is left.
+    pub fn create(path: impl AsRef<std::path::Path>, len_bytes: u64) -> Result<Device> {
+        let device = fastness_blkdev::OpenOptions::new().create(path.as_ref(), len_bytes)?;
+        Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
+    }
+}
+
+/// Counters of one device in a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceErrors {
+    /// Reads that failed.
+    pub read: u64,
+    /// Writes and flushes that failed.
+    pub write: u64,
+    /// Reads that returned something else than was written.
+    pub checksum: u64,
+    /// Blocks that were rewritten from another side.
+    pub healed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    read: AtomicU64,
+    write: AtomicU64,
+    checksum: AtomicU64,
+    healed: AtomicU64,
+}
+
+/// One device of a vdev.
+pub(crate) struct Side {
+    pub(crate) guid: Guid,
+    pub(crate) path: String,
+    /// `None`: missing.
+    pub(crate) device: Option<Arc<dyn BlockDevice>>,
+    is_stale: AtomicBool,
+    counters: Counters,
+}
+
+impl Side {
+    pub(crate) fn new(
+        guid: Guid,
+        path: String,
+        device: Option<Arc<dyn BlockDevice>>,
+        state: DeviceState,
+    ) -> Side {
+        let is_stale = AtomicBool::new(state == DeviceState::Stale || device.is_none());
+        Side { guid, path, device, is_stale, counters: Counters::default() }
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_stale(&self, is_stale: bool) {
+        self.is_stale.store(is_stale, Ordering::SeqCst);
+    }
+
+    pub(crate) fn note_write_error(&self) {
+        self.counters.write.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn errors(&self) -> DeviceErrors {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DeviceErrors {
+            read: get(&self.counters.read),
+            write: get(&self.counters.write),
+            checksum: get(&self.counters.checksum),
+            healed: get(&self.counters.healed),
+        }
+    }
+
+    /// The device, if it is there and has not lost a flush.
+    pub(crate) fn writable(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.device.as_ref().filter(|device| !device.is_poisoned())
+    }
+}
+
+/// A top-level vdev.
+pub(crate) struct Vdev {
+    pub(crate) id: u16,
+    pub(crate) class: VdevClass,
+    pub(crate) units: u64,
+    sides: RwLock<Vec<Arc<Side>>>,
+    turn: AtomicU64,
+}
+
+/// What a read found out beside the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// The first copy that was read was right.
+    Good,
+    /// A copy was wrong or unreadable; another was right.
+    Healed,
+}
+
+impl Vdev {
+    pub(crate) fn new(id: u16, class: VdevClass, units: u64, sides: Vec<Arc<Side>>) -> Vdev {
+        Vdev { id, class, units, sides: RwLock::new(sides), turn: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn sides(&self) -> Vec<Arc<Side>> {
+        read(&self.sides).clone()
+    }
+
+    pub(crate) fn set_sides(&self, sides: Vec<Arc<Side>>) {
+        *write(&self.sides) = sides;
+    }
+
+    pub(crate) fn config(&self) -> VdevConfig {
+        let device = |side: &Arc<Side>| DeviceConfig {
+            guid: side.guid,
+            path: side.path.clone(),
+            state: if side.is_stale() { DeviceState::Stale } else { DeviceState::Online },
+        };
+        VdevConfig {
+            id: self.id,
+            class: self.class,
+            units: self.units,
+            devices: read(&self.sides).iter().map(device).collect(),
+        }
+    }
+
+    fn offset(&self, unit: u64) -> u64 {
+        DATA_START_BYTES + unit * UNIT_BYTES
+    }
+
+    /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides that
+    /// failed are stale now.
+    pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
+        debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
+        let offset = self.offset(unit);
+        self.on_all_sides(|_, device| device.write_at(offset, data))
+    }
+
+    /// Flushes every side. As [`write`](Self::write).
+    pub(crate) fn flush(&self) -> Result<(), Option<BlockError>> {
+        self.on_all_sides(|_, device| device.flush())
+    }
+
+    /// Runs `act` on every side that can be written. If one that is not stale succeeds, those that failed are
+    /// stale from now on; if none does, the caller must suspend the pool, and all stay as they were.
+    pub(crate) fn on_all_sides(
+        &self,
+        act: impl Fn(&Side, &dyn BlockDevice) -> Result<(), BlockError>,
+    ) -> Result<(), Option<BlockError>> {
+        let (mut is_there, mut failed, mut last) = (false, Vec::new(), None);
+        let sides = read(&self.sides);
+        for side in sides.iter() {
+            let Some(device) = side.writable() else {
+                failed.push(side);
+                continue;
+            };
+            match act(side, &**device) {
+                Ok(()) => is_there |= !side.is_stale(),
+                Err(error) => {
+                    side.note_write_error();
+                    failed.push(side);
+                    last = Some(error);
+                }
+            }
+        }
+        if !is_there {
+            return Err(last);
+        }
+        for side in failed {
+            side.set_stale(true);
+        }
+        Ok(())
+    }
+
+    /// Reads `len_bytes`, of which the first `sum_bytes` must have the checksum `sum`, from any side; wrong sides
+    /// are rewritten. `what` names the bytes in an error.
+    pub(crate) fn read_verified(
+        &self,
+        unit: u64,
+        sum_bytes: usize,
+        sum: u64,
+        what: &'static str,
+    ) -> Result<(AlignedBuf, Health)> {
+        let len_bytes = sum_bytes.next_multiple_of(UNIT_BYTES as usize);
+        let sides = read(&self.sides);
+        let first = if sides.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) as usize } else { 0 };
+        let mut wrong: Vec<&Side> = Vec::new();
+        let mut failed = None;
+        for step in 0..sides.len() {
+            let side = &sides[(first + step) % sides.len()];
+            let Some(device) = side.device.as_ref().filter(|_| !side.is_stale()) else { continue };
+            let mut buf = AlignedBuf::zeroed(len_bytes, device.info().memory_align_bytes.max(512));
+            match device.read_at(self.offset(unit), &mut buf) {
+                Ok(()) if checksum(&buf[..sum_bytes]) == sum => {
+                    for bad in &wrong {
+                        self.heal(bad, unit, &buf);
+                    }
+                    let health = if wrong.is_empty() { Health::Good } else { Health::Healed };
+                    return Ok((buf, health));
+                }
+                Ok(()) => {
+                    side.counters.checksum.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    side.counters.read.fetch_add(1, Ordering::Relaxed);
+                    failed = Some(error);
+                }
+            }
+            wrong.push(side);
+        }
+        match failed {
+            Some(error) if wrong.len() == 1 => Err(error.into()),
+            _ => Err(PoolError::Damaged { what, place: Place { vdev: self.id, unit } }),
+        }
+    }
+
+    fn heal(&self, side: &Side, unit: u64, data: &[u8]) {
+        let Some(device) = side.writable() else { return };
+        match device.write_at(self.offset(unit), data) {
+            Ok(()) => {
+                side.counters.healed.fetch_add(1, Ordering::Relaxed);
+            }
+            // The next write of a txg decides whether the side is stale; this one added nothing.
+            Err(_) => side.note_write_error(),
+        }
+    }
+
+    /// Reads every side that is not stale and compares with the checksum; wrong ones are rewritten from a right
+    /// one. Returns how many were wrong, and whether one was right.
+    pub(crate) fn scrub(&self, unit: u64, sum_bytes: usize, sum: u64) -> (u64, bool) {
+        let len_bytes = sum_bytes.next_multiple_of(UNIT_BYTES as usize);
+        let (mut wrong, mut right) = (Vec::new(), None);
+        let sides = read(&self.sides);
+        for side in sides.iter().filter(|side| !side.is_stale()) {
+            let Some(device) = &side.device else { continue };
+            let mut buf = AlignedBuf::zeroed(len_bytes, device.info().memory_align_bytes.max(512));
+            match device.read_at(self.offset(unit), &mut buf) {
+                Ok(()) if checksum(&buf[..sum_bytes]) == sum => right = Some(buf),
+                Ok(()) => {
+                    side.counters.checksum.fetch_add(1, Ordering::Relaxed);
+                    wrong.push(side);
+                }
+                Err(_) => {
+                    side.counters.read.fetch_add(1, Ordering::Relaxed);
+                    wrong.push(side);
+                }
+            }
+        }
+        if let Some(data) = &right {
+            for side in &wrong {
+                self.heal(side, unit, data);
+            }
+        }
+        (wrong.len() as u64, right.is_some())
+    }
+
+    /// Copies a verified block onto one side; for resilvering.
+    pub(crate) fn write_side(&self, side: &Side, unit: u64, data: &[u8]) -> Result<()> {
+        let device = side.writable().ok_or(PoolError::Closed)?;
+        device.write_at(self.offset(unit), data)?;
+        Ok(())
+    }
+}

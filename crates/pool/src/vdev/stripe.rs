@@ -1,0 +1,138 @@
+//! All vdevs of a pool together: writes with a place, flushes, labels, uberblocks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use fastness_blkdev::{AlignedBuf, BlockError};
+
+use crate::config::{PoolConfig, VdevClass};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Place, Txg};
+use crate::label;
+use crate::sync_util::{read, write};
+use crate::vdev::{Health, Vdev};
+
+/// The top-level vdevs, by number.
+pub(crate) struct Vdevs {
+    by_id: RwLock<BTreeMap<u16, Arc<Vdev>>>,
+}
+
+impl Vdevs {
+    pub(crate) fn new(vdevs: impl IntoIterator<Item = Arc<Vdev>>) -> Vdevs {
+        Vdevs { by_id: RwLock::new(vdevs.into_iter().map(|vdev| (vdev.id, vdev)).collect()) }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Vdev>> {
+        read(&self.by_id).values().cloned().collect()
+    }
+
+    pub(crate) fn add(&self, vdev: Arc<Vdev>) {
+        write(&self.by_id).insert(vdev.id, vdev);
+    }
+
+    pub(crate) fn remove(&self, id: u16) {
+        write(&self.by_id).remove(&id);
+    }
+
+    pub(crate) fn get(&self, id: u16) -> Option<Arc<Vdev>> {
+        read(&self.by_id).get(&id).cloned()
+    }
+
+    /// The vdev of a place that came from the medium, if the place is inside of it.
+    pub(crate) fn at(&self, place: Place, units: u64) -> Result<Arc<Vdev>> {
+        let vdev = self.get(place.vdev);
+        vdev.filter(|vdev| place.unit.checked_add(units).is_some_and(|end| end <= vdev.units))
+            .ok_or_else(|| PoolError::bad_value("extents", format!("{place} is outside of the pool")))
+    }
+
+    pub(crate) fn write(&self, place: Place, data: &[u8]) -> Result<()> {
+        let vdev = self.at(place, data.len() as u64 / crate::ids::UNIT_BYTES)?;
+        vdev.write(place.unit, data).map_err(failed)
+    }
+
+    pub(crate) fn read_verified(
+        &self,
+        place: Place,
+        sum_bytes: usize,
+        sum: u64,
+        what: &'static str,
+    ) -> Result<(AlignedBuf, Health)> {
+        let vdev = self.at(place, (sum_bytes as u64).div_ceil(crate::ids::UNIT_BYTES))?;
+        vdev.read_verified(place.unit, sum_bytes, sum, what)
+    }
+
+    /// Flushes all devices; fails if a vdev has no side left that took everything.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.each(|vdev| vdev.flush())
+    }
+
+    pub(crate) fn crash_point(&self, name: &'static str) {
+        for vdev in self.all() {
+            for side in vdev.sides() {
+                if let Some(device) = &side.device {
+                    device.crash_point(name);
+                }
+            }
+        }
+    }
+
+    /// Writes the configuration onto all devices and flushes them.
+    pub(crate) fn write_config(&self, config: &PoolConfig) -> Result<()> {
+        for vdev in self.all() {
+            let mut is_there = false;
+            let mut last = None;
+            for side in vdev.sides() {
+                let Some(device) = side.writable() else { continue };
+                let written = label::write_config(&**device, side.guid, config)
+                    .and_then(|()| device.flush().map_err(PoolError::from));
+                match written {
+                    Ok(()) => is_there |= !side.is_stale(),
+                    Err(error) => {
+                        side.note_write_error();
+                        side.set_stale(true);
+                        last = Some(error);
+                    }
+                }
+            }
+            if !is_there && vdev.class == VdevClass::Normal {
+                return Err(last.unwrap_or_else(|| failed(None)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an uberblock onto all devices; durable after the next flush.
+    pub(crate) fn write_uberblock(&self, pool: Guid, txg: Txg, payload: &[u8]) -> Result<()> {
+        self.each(|vdev| {
+            vdev.on_all_sides(|side, device| label::write_uberblock(device, side.guid, pool, txg, payload))
+        })
+    }
+
+    fn each(&self, act: impl Fn(&Vdev) -> Result<(), Option<BlockError>>) -> Result<()> {
+        let mut result = Ok(());
+        for vdev in self.all() {
+            if let Err(error) = act(&vdev)
+                && vdev.class == VdevClass::Normal
+            {
+                result = result.and(Err(failed(error)));
+            }
+        }
+        result
+    }
+
+    /// Which devices are stale, to see whether the labels must change.
+    pub(crate) fn stale(&self) -> Vec<Guid> {
+        let mut stale = Vec::new();
+        for vdev in self.all() {
+            stale.extend(vdev.sides().iter().filter(|side| side.is_stale()).map(|side| side.guid));
+        }
+        stale
+    }
+}
+
+fn failed(error: Option<BlockError>) -> PoolError {
+    match error {
+        Some(error) => error.into(),
+        None => PoolError::BadConfig("a vdev has no device left that can be written".to_owned()),
+    }
+}

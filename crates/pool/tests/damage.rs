@@ -1,0 +1,212 @@
+//! Damage to everything that is stored: healed on a mirror, an error with the place without one, never wrong data.
+
+mod support;
+
+use fastness_blkdev::{BlockDevice, MemImage};
+use fastness_pool::{ErrorKind, Pool, PoolError, VdevSpec};
+use std::sync::Arc;
+use support::{Rig, Rng, Shape, compare_synced, host, manual, new_model, step};
+
+const LEN_BYTES: u64 = 24 << 20;
+
+fn filled(shape: Shape, seed: u64) -> (Arc<Rig>, Pool, support::Model) {
+    let mut rng = Rng::new(seed);
+    let rig = Rig::fresh(shape.count(), LEN_BYTES, seed);
+    let pool = Pool::create("tank", &shape.specs(rig.all()), manual()).unwrap();
+    let mut model = new_model();
+    for _ in 0..120 {
+        let tx = pool.begin_tx().unwrap();
+        step(&pool, &tx, &mut model, &mut rng);
+    }
+    pool.export().unwrap();
+    (rig, pool, model)
+}
+
+fn images(rig: &Rig) -> Vec<MemImage> {
+    rig.devices.iter().map(|device| device.inner().image()).collect()
+}
+
+/// Sectors that are not all zeroes.
+fn used_sectors(image: &MemImage) -> Vec<u64> {
+    let bytes = image.to_vec();
+    let used = bytes.chunks(512).enumerate().filter(|(_, sector)| sector.iter().any(|byte| *byte != 0));
+    used.map(|(index, _)| index as u64 * 512).collect()
+}
+
+fn flip(image: &mut MemImage, offset: u64, rng: &mut Rng) {
+    let mut byte = [0];
+    image.read(offset, &mut byte);
+    byte[0] ^= 1 << rng.below(8);
+    image.write(offset, &byte);
+}
+
+#[test]
+fn a_mirror_heals_a_flipped_bit_in_every_used_sector_of_one_side() {
+    let (rig, pool, model) = filled(Shape::Mirror, 1);
+    drop(pool);
+    let mut rng = Rng::new(5);
+    let mut images = images(&rig);
+    let sectors = used_sectors(&images[1]);
+    // Labels too, but for those of the device: a device whose labels are all damaged is not recognised.
+    let data = |offset: &&u64| (256 << 10..LEN_BYTES - (256 << 10) - 4096).contains(*offset);
+    let struck: Vec<u64> = sectors.iter().filter(data).copied().collect();
+    for offset in &struck {
+        flip(&mut images[1], offset + rng.below(512), &mut rng);
+    }
+    let rig = Rig::new(images, 2);
+    let pool = Pool::import(&rig.all(), &host(), manual()).unwrap();
+    compare_synced(&pool, &model);
+    let report = pool.scrub(|_| true).unwrap();
+    assert!(report.lost.is_empty());
+    let healed: u64 = pool.status().vdevs[0].2.iter().map(|device| device.errors.healed).sum();
+    assert!(healed > 20, "{healed} of {} sectors", struck.len());
+    assert_eq!(pool.scrub(|_| true).unwrap().wrong_copies, 0, "everything was healed");
+    pool.sync().unwrap();
+    drop(pool);
+    // Now the other side alone is enough.
+    let only = rig.device(1);
+    let pool = Pool::import(&[only], &host(), manual()).unwrap();
+    compare_synced(&pool, &model);
+}
+
+#[test]
+fn a_single_device_never_returns_wrong_data() {
+    let (rig, pool, model) = filled(Shape::Single, 3);
+    drop(pool);
+    let original = images(&rig).remove(0);
+    let mut rng = Rng::new(9);
+    let sectors = used_sectors(&original);
+    let (mut refused, mut found_data, mut unharmed) = (0, 0, 0);
+    for _ in 0..400 {
+        let mut image = original.clone();
+        let offset = sectors[rng.below(sectors.len() as u64) as usize] + rng.below(512);
+        flip(&mut image, offset, &mut rng);
+        let rig = Rig::new(vec![image], 4);
+        let pool = match Pool::import(&rig.all(), &host(), manual()) {
+            Ok(pool) => pool,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+                refused += 1;
+                continue;
+            }
+        };
+        let mut is_hit = false;
+        for (name, entry) in &model {
+            for (id, bytes) in &entry.objects {
+                let read = || {
+                    let object = pool.dataset(name)?.object(fastness_pool::ObjectId(*id))?;
+                    let mut found = vec![0; bytes.len()];
+                    object.read(0, &mut found)?;
+                    Ok::<_, PoolError>(found)
+                };
+                match read() {
+                    Ok(found) => assert!(found == *bytes, "wrong data after a flip at {offset:#x}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+                        is_hit = true;
+                    }
+                }
+            }
+        }
+        if is_hit { found_data += 1 } else { unharmed += 1 }
+    }
+    assert!(refused > 0 && found_data > 50 && unharmed > 0, "{refused} {found_data} {unharmed}");
+}
+
+#[test]
+fn an_import_names_what_is_wrong() {
+    let (rig, pool, _) = filled(Shape::Stripe, 7);
+    drop(pool);
+    let import = |devices: &[_]| Pool::import(devices, &host(), manual()).unwrap_err();
+    let error = import(&[rig.device(0)]);
+    assert!(matches!(&error, PoolError::MissingDevice { path, vdev: 1, .. } if path == "disk1"), "{error:?}");
+    let empty = Rig::fresh(1, LEN_BYTES, 0);
+    let error = import(&[rig.device(0), empty.device(0)]);
+    assert!(matches!(&error, PoolError::NoLabel { path } if path == "disk0"), "{error:?}");
+    let (other, pool, _) = filled(Shape::Single, 8);
+    drop(pool);
+    let error = import(&[rig.device(0), rig.device(1), other.device(0)]);
+    assert!(matches!(error, PoolError::ForeignPool { .. }), "{error:?}");
+    let mut images = images(&rig);
+    let mut rng = Rng::new(1);
+    for offset in used_sectors(&images[0]) {
+        if !(256 << 10..LEN_BYTES - (256 << 10) - 4096).contains(&offset) {
+            flip(&mut images[0], offset, &mut rng);
+        }
+    }
+    let damaged = Rig::new(images, 0);
+    let error = import(&damaged.all());
+    assert!(matches!(&error, PoolError::DamagedLabels { path } if path == "disk0"), "{error:?}");
+}
+
+#[test]
+fn a_pool_in_use_elsewhere_is_refused() {
+    let rig = Rig::fresh(1, LEN_BYTES, 0);
+    let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), manual()).unwrap();
+    drop(pool);
+    let mut elsewhere = host();
+    elsewhere.host.id ^= 1;
+    let error = Pool::import(&rig.all(), &elsewhere, manual()).unwrap_err();
+    assert!(matches!(error, PoolError::InUseByHost { .. }), "{error:?}");
+    elsewhere.is_forced = true;
+    Pool::import(&rig.all(), &elsewhere, manual()).unwrap().export().unwrap();
+    Pool::import(&rig.all(), &host(), manual()).unwrap();
+}
+
+#[test]
+fn a_side_that_vanishes_is_stale_until_it_is_resilvered() {
+    let mut rng = Rng::new(11);
+    let rig = Rig::fresh(3, LEN_BYTES, 11);
+    let pool = Pool::create("tank", &[VdevSpec::mirror([rig.device(0), rig.device(1)])], manual()).unwrap();
+    let mut model = new_model();
+    let mut work = |pool: &Pool, count| {
+        for _ in 0..count {
+            let tx = pool.begin_tx().unwrap();
+            step(pool, &tx, &mut model, &mut rng);
+        }
+        pool.sync().unwrap();
+        model.clone()
+    };
+    work(&pool, 60);
+    rig.devices[1].vanish();
+    let model_now = work(&pool, 60);
+    // A flush failed while it was away: it is poisoned until it is opened again.
+    rig.devices[1].come_back();
+    assert!(pool.resilver(pool.status().vdevs[0].2[1].guid, |_| true).is_err());
+    let sides = pool.status().vdevs[0].2.clone();
+    assert!(!sides[0].is_stale && sides[1].is_stale);
+    drop(pool);
+    rig.devices[1].reopen(3).unwrap();
+    let pool = Pool::import(&[rig.device(0), rig.device(1)], &host(), manual()).unwrap();
+    compare_synced(&pool, &model_now);
+    assert!(pool.status().vdevs[0].2[1].is_stale, "the label of the other remembers");
+    let model_now = work(&pool, 30);
+    pool.resilver(sides[1].guid, |_| true).unwrap();
+    assert!(!pool.status().vdevs[0].2[1].is_stale);
+    // The third takes the place of the first.
+    pool.replace(sides[0].guid, rig.device(2), |_| true).unwrap();
+    compare_synced(&pool, &model_now);
+    pool.export().unwrap();
+    drop(pool);
+    for only in [1, 2] {
+        let pool = Pool::import(&[rig.device(only)], &host(), manual()).unwrap();
+        compare_synced(&pool, &model_now);
+        pool.export().unwrap();
+    }
+    let error = Pool::import(&[rig.device(0)], &host(), manual()).unwrap_err();
+    assert!(matches!(error, PoolError::NoLabel { .. }), "{error:?}");
+}
+
+#[test]
+fn a_failed_flush_suspends_a_pool_without_a_mirror() {
+    use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
+    let rig = Rig::fresh(1, LEN_BYTES, 0);
+    let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), manual()).unwrap();
+    pool.sync().unwrap();
+    let plan = FaultPlan::new(0).rule(On::Only(Operation::Flush), When::Nth(1), Fault::Errno(5));
+    rig.devices[0].set_plan(plan);
+    assert!(pool.sync().is_err());
+    assert!(matches!(pool.begin_tx().unwrap_err(), PoolError::Suspended { .. }));
+    assert!(pool.sync().is_err() && pool.export().is_err());
+    assert!(rig.device(0).device.is_poisoned());
+}
