@@ -42,10 +42,12 @@ pub(crate) fn check(shared: &Shared, snapshot: Arc<Snapshot>) -> Result<CheckRep
         let (_, group) = decode_row(row)?;
         report.rows += 1;
         for extent in group.iter().flatten() {
-            for unit in extent.place.unit..extent.place.unit + extent.units() {
-                let place = Place { vdev: extent.place.vdev, unit };
-                if !seen.insert(place) {
-                    report.shared.push(place);
+            for piece in snapshot.pieces(extent)? {
+                for unit in piece.place.unit..piece.place.unit + piece.units() {
+                    let place = Place { vdev: piece.place.vdev, unit };
+                    if !seen.insert(place) {
+                        report.shared.push(place);
+                    }
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes few rows
 //! and a random one no more pages than single rows would. A row is a list of: index in the group (1 byte), packed
-//! place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression in the upper 8 bits and
+//! place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression (and a flag for pieces) in the upper 8 bits and
 //! logical bytes in the lower 24 (4). A block that is not listed is a hole. Logical bytes end at the block's last
 //! byte that is not zero, rounded up to 512; what lies behind reads as zeroes.
 
@@ -30,6 +30,11 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Whether the block is stored in several places, described by a row of its own.
+    pub(crate) fn is_in_pieces(&self) -> bool {
+        self.codec & IN_PIECES != 0
+    }
+
     pub(crate) fn units(&self) -> u64 {
         u64::from(self.stored_bytes).div_ceil(UNIT_BYTES)
     }
@@ -71,6 +76,29 @@ pub(crate) fn decode_group(bytes: &[u8]) -> Result<Group> {
     Ok(group)
 }
 
+/// The pieces of a block: place (8), checksum (8), bytes (4) of each.
+pub(crate) fn decode_pieces(extent: &Extent, row: Option<&[u8]>) -> Result<Vec<Extent>> {
+    let strange = || PoolError::bad_value("pieces", format!("the row of the block at {}", extent.place));
+    let row = row.ok_or_else(strange)?;
+    let mut input = Reader::new(row);
+    let mut pieces = Vec::new();
+    for _ in 0..row.len() / 20 {
+        let mut one = || {
+            let (place, sum, stored_bytes) = (Place::unpack(input.u64()?), input.u64()?, input.u32()?);
+            (stored_bytes > 0).then_some(Extent { place, sum, stored_bytes, codec: RAW, ..*extent })
+        };
+        pieces.push(one().ok_or_else(strange)?);
+    }
+    input.end().ok_or_else(strange)?;
+    let total: u64 = pieces.iter().map(|piece| u64::from(piece.stored_bytes)).sum();
+    let is_whole = total == u64::from(extent.stored_bytes)
+        && pieces.first().is_some_and(|piece| piece.place == extent.place)
+        && pieces.iter().rev().skip(1).all(|piece| u64::from(piece.stored_bytes) % UNIT_BYTES == 0);
+    if is_whole { Ok(pieces) } else { Err(strange()) }
+}
+
+/// Flag beside the codec: see [`Extent::is_in_pieces`].
+pub(crate) const IN_PIECES: u8 = 0x80;
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
@@ -108,7 +136,7 @@ pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>>
 /// Undoes [`pack`] into `block`, whose other bytes become zero. `None`: the bytes are no such thing.
 pub(crate) fn unpack(stored: &[u8], extent: &Extent, block: &mut [u8]) -> Option<()> {
     let (logical, rest) = block.split_at_mut_checked(extent.logical_bytes as usize)?;
-    match extent.codec {
+    match extent.codec & !IN_PIECES {
         RAW => {
             logical.copy_from_slice(stored.get(..logical.len())?);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
-use crate::extent::{GROUP_BLOCKS, unpack};
+use crate::extent::{Extent, GROUP_BLOCKS, unpack};
 use crate::ids::{DatasetId, ObjectId};
 use crate::object::{Contents, Found, ObjectCore};
 use crate::pool::Tx;
@@ -291,9 +291,8 @@ impl Shared {
     fn read_synced(&self, key: (u64, u64, u64), block_bytes: u32) -> Result<Option<Vec<u8>>> {
         self.check_alive_for_reads()?;
         let (dataset, object, block) = key;
-        let Some(group) = self.current().group((dataset, object, block / GROUP_BLOCKS))? else {
-            return Ok(None);
-        };
+        let snapshot = self.current();
+        let Some(group) = snapshot.group((dataset, object, block / GROUP_BLOCKS))? else { return Ok(None) };
         let Some(extent) = group[(block % GROUP_BLOCKS) as usize] else { return Ok(None) };
         let damaged = |place| PoolError::DamagedBlock {
             dataset: DatasetId(dataset),
@@ -301,14 +300,24 @@ impl Shared {
             offset: block * u64::from(block_bytes),
             place,
         };
-        let read = self.vdevs.read_verified(extent.place, extent.stored_bytes as usize, extent.sum, "data");
-        let (stored, _) = match read {
-            Err(PoolError::Damaged { place, .. }) => return Err(damaged(place)),
-            other => other?,
+        let read = |piece: &Extent| {
+            let len = piece.stored_bytes as usize;
+            match self.vdevs.read_verified(piece.place, len, piece.sum, "data") {
+                Err(PoolError::Damaged { place, .. }) => Err(damaged(place)),
+                other => other.map(|(stored, _)| stored),
+            }
         };
         let mut bytes = vec![0; block_bytes as usize];
-        unpack(&stored[..extent.stored_bytes as usize], &extent, &mut bytes)
-            .ok_or_else(|| damaged(extent.place))?;
+        let is_whole = if extent.is_in_pieces() {
+            let mut joined = Vec::with_capacity(extent.stored_bytes as usize);
+            for piece in snapshot.pieces(&extent)? {
+                joined.extend_from_slice(&read(&piece)?[..piece.stored_bytes as usize]);
+            }
+            unpack(&joined, &extent, &mut bytes)
+        } else {
+            unpack(&read(&extent)?[..extent.stored_bytes as usize], &extent, &mut bytes)
+        };
+        is_whole.ok_or_else(|| damaged(extent.place))?;
         Ok(Some(bytes))
     }
 

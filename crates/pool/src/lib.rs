@@ -25,6 +25,7 @@ mod import;
 mod label;
 mod meta;
 mod object;
+mod output;
 mod pool;
 mod props;
 mod publish;

@@ -67,7 +67,9 @@ impl Shared {
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
                     for extent in group.iter().flatten() {
-                        self.visit_extent(visit, extent, &mut report)?;
+                        for piece in snapshot.pieces(extent)? {
+                            self.visit_extent(visit, &piece, &mut report)?;
+                        }
                     }
                     next = Some((key.0, key.1, key.2 + 1));
                 }

@@ -15,22 +15,20 @@ use std::sync::atomic::Ordering;
 
 use redb::{ReadableTable, WriteTransaction};
 
-use crate::codec::{Writer, checksum};
+use crate::codec::Writer;
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, encode_group, pack};
+use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces, encode_group};
 use crate::ids::{Txg, UNIT_BYTES};
-use crate::meta::Run;
 use crate::object::{Layer, ObjectCore};
-use crate::props::Compression;
+use crate::output::Written;
 use crate::state::{HookChanges, Shared, TxgChanges};
 use crate::sync_util::{lock, read};
-use crate::tables::{self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, SPACE, USAGE};
+use crate::tables::{
+    self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, PIECES, SPACE, USAGE,
+};
 
 /// Rows of extents that one txg frees of what was destroyed.
 const DOOMED_ROWS: usize = 4096;
-
-/// Blocks of one object and where they went, in order.
-type Written = Vec<(u64, Option<Extent>)>;
 
 /// An object of the txg with its layer.
 pub(crate) struct Dirty {
@@ -66,12 +64,12 @@ impl Shared {
     fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
         let dirty = self.dirty_objects(txg, changes);
         let stale = self.vdevs.stale();
-        let extents = self.write_data(txg, &dirty)?;
+        let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
         let mut transaction = self.database.begin_write()?;
         transaction.set_quick_repair(true);
         let mut usage = BTreeMap::new();
-        self.store_objects(&transaction, &dirty, extents, &mut usage)?;
+        self.store_objects(&transaction, &dirty, written, &mut usage)?;
         self.store_changes(txg, &transaction, changes)?;
         self.free_doomed(&transaction, &mut usage)?;
         self.store_usage(&transaction, &usage)?;
@@ -107,72 +105,19 @@ impl Shared {
         dirty
     }
 
-    /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
-    fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Vec<Written>> {
-        let mut run = Run::new(&self.vdevs);
-        let mut all = Vec::with_capacity(dirty.len());
-        for Dirty { core, layer } in dirty {
-            let mut extents = Vec::with_capacity(layer.blocks.len());
-            let dataset = self.dataset(core.dataset);
-            let compression =
-                dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
-            let mut blocks: Vec<_> = layer.blocks.iter().collect();
-            blocks.sort_unstable_by_key(|(block, _)| **block);
-            let mut bytes = 0;
-            for (block, data) in blocks {
-                bytes += data.len() as u64;
-                if !layer.is_destroyed {
-                    extents.push((*block, self.write_block(txg, data, compression, &mut run)?));
-                }
-                self.pipeline.sub_dirty(data.len() as u64);
-            }
-            if let Some(dataset) = dataset {
-                dataset.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
-            all.push(extents);
-        }
-        run.end()?;
-        Ok(all)
-    }
-
-    fn write_block(
-        &self,
-        txg: Txg,
-        data: &[u8],
-        compression: Compression,
-        run: &mut Run<'_>,
-    ) -> Result<Option<Extent>> {
-        let Some((logical, codec, packed)) = pack(data, compression) else { return Ok(None) };
-        let stored = packed.as_deref().unwrap_or(logical);
-        let units = (stored.len() as u64).div_ceil(UNIT_BYTES);
-        let place = {
-            let mut allocator = lock(&self.allocator);
-            allocator.allocate_data(units).ok_or_else(|| PoolError::NoSpace {
-                wanted_bytes: stored.len() as u64,
-                free_bytes: allocator.free_bytes(),
-            })?
-        };
-        run.push(place, stored)?;
-        Ok(Some(Extent {
-            place,
-            sum: checksum(stored),
-            birth: txg,
-            stored_bytes: stored.len() as u32,
-            logical_bytes: logical.len() as u32,
-            codec,
-        }))
-    }
-
     fn store_objects(
         &self,
         transaction: &WriteTransaction,
         dirty: &[Dirty],
-        extents: Vec<Written>,
+        written: Written,
         usage: &mut BTreeMap<u64, i64>,
     ) -> Result<()> {
+        for (place, row) in &written.pieces {
+            transaction.open_table(PIECES)?.insert(place, row.as_slice())?;
+        }
         let mut objects = transaction.open_table(OBJECTS)?;
         let mut table = transaction.open_table(EXTENTS)?;
-        for (Dirty { core, layer }, extents) in dirty.iter().zip(extents) {
+        for (Dirty { core, layer }, extents) in dirty.iter().zip(written.extents) {
             let key = (core.dataset.0, core.id.0);
             let used = usage.entry(core.dataset.0).or_default();
             if layer.is_destroyed {
@@ -181,13 +126,14 @@ impl Shared {
             }
             objects.insert(key, (layer.size_bytes, core.block_bytes))?;
             for cleared in layer.cleared.iter() {
-                *used -= self.clear(&mut table, key, cleared)?;
+                *used -= self.clear(transaction, &mut table, key, cleared)?;
             }
             let mut at = 0;
             while at < extents.len() {
                 let group = extents[at].0 / GROUP_BLOCKS;
                 let len = extents[at..].partition_point(|(block, _)| block / GROUP_BLOCKS == group);
-                *used += self.store_group(&mut table, (key.0, key.1, group), &extents[at..at + len])?;
+                *used +=
+                    self.store_group(transaction, &mut table, (key.0, key.1, group), &extents[at..at + len])?;
                 at += len;
             }
         }
@@ -197,6 +143,7 @@ impl Shared {
     /// Replaces blocks of one row; returns the change of used bytes.
     fn store_group(
         &self,
+        transaction: &WriteTransaction,
         table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
         key: ExtentKey,
         blocks: &[(u64, Option<Extent>)],
@@ -208,21 +155,32 @@ impl Shared {
         let mut change = 0;
         for (block, extent) in blocks {
             let old = std::mem::replace(&mut group[(block % GROUP_BLOCKS) as usize], *extent);
-            change += extent.map_or(0, |extent| bytes(&extent)) - self.free(old)?;
+            change += extent.map_or(0, |extent| bytes(&extent)) - self.free(transaction, old)?;
         }
         store(table, key, &group)?;
         Ok(change)
     }
 
-    fn free(&self, extent: Option<Extent>) -> Result<i64> {
+    fn free(&self, transaction: &WriteTransaction, extent: Option<Extent>) -> Result<i64> {
         let Some(extent) = extent else { return Ok(0) };
-        lock(&self.allocator).free_data(extent.place, extent.units())?;
+        let pieces = if extent.is_in_pieces() {
+            let mut table = transaction.open_table(PIECES)?;
+            let row = table.remove(extent.place.pack())?.map(|row| row.value().to_vec());
+            decode_pieces(&extent, row.as_deref())?
+        } else {
+            vec![extent]
+        };
+        let mut allocator = lock(&self.allocator);
+        for piece in pieces {
+            allocator.free_data(piece.place, piece.units())?;
+        }
         Ok(bytes(&extent))
     }
 
     /// Frees a range of blocks; returns their bytes.
     fn clear(
         &self,
+        transaction: &WriteTransaction,
         table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
         (dataset, object): (u64, u64),
         blocks: std::ops::Range<u64>,
@@ -235,7 +193,7 @@ impl Shared {
         for (key, mut group) in rows {
             for (index, slot) in group.iter_mut().enumerate() {
                 if blocks.contains(&(key.2 * GROUP_BLOCKS + index as u64)) {
-                    freed += self.free(slot.take())?;
+                    freed += self.free(transaction, slot.take())?;
                 }
             }
             store(table, key, &group)?;
@@ -301,7 +259,7 @@ impl Shared {
             let rows = rows.collect::<Result<Vec<_>>>()?;
             for (key, group) in &rows {
                 for extent in group {
-                    *usage.entry(dataset).or_default() -= self.free(*extent)?;
+                    *usage.entry(dataset).or_default() -= self.free(transaction, *extent)?;
                 }
                 table.remove(key)?;
             }

@@ -4,7 +4,7 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefi
 
 use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
-use crate::extent::{Group, decode_group};
+use crate::extent::{Extent, Group, decode_group, decode_pieces};
 use crate::props::{Property, Values};
 
 pub(crate) type ExtentKey = (u64, u64, u64);
@@ -18,6 +18,8 @@ pub(crate) const USAGE: Table<u64, (u64, u64)> = Table::new("usage");
 pub(crate) const OBJECTS: Table<(u64, u64), (u64, u32)> = Table::new("objects");
 /// Dataset, object, group → extents.
 pub(crate) const EXTENTS: Table<ExtentKey, &[u8]> = Table::new("extents");
+/// Place of the first piece → pieces of a block that found no long enough run.
+pub(crate) const PIECES: Table<u64, &[u8]> = Table::new("pieces");
 /// Vdev, region → bitmap of units that hold data.
 pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
 /// Dataset, key → what an owner keeps there.
@@ -36,6 +38,7 @@ pub(crate) struct Snapshot {
     pub(crate) extents: ReadOnlyTable<ExtentKey, &'static [u8]>,
     pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
     pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
+    pieces: ReadOnlyTable<u64, &'static [u8]>,
     /// Keeps the tables as they are while somebody reads them.
     _transaction: ReadTransaction,
 }
@@ -47,6 +50,7 @@ impl Snapshot {
             extents: transaction.open_table(EXTENTS)?,
             objects: transaction.open_table(OBJECTS)?,
             aux: transaction.open_table(AUX)?,
+            pieces: transaction.open_table(PIECES)?,
             _transaction: transaction,
         })
     }
@@ -59,12 +63,24 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Where a block is: one place as a rule.
+    pub(crate) fn pieces(&self, extent: &Extent) -> Result<Vec<Extent>> {
+        if !extent.is_in_pieces() {
+            return Ok(vec![*extent]);
+        }
+        let row = self.pieces.get(extent.place.pack())?;
+        decode_pieces(extent, row.as_ref().map(|row| row.value()))
+    }
+}
+
 /// Makes the tables of a new pool.
 pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     transaction.open_table(DATASETS)?;
     transaction.open_table(USAGE)?;
     transaction.open_table(OBJECTS)?;
     transaction.open_table(EXTENTS)?;
+    transaction.open_table(PIECES)?;
     transaction.open_table(SPACE)?;
     transaction.open_table(AUX)?;
     transaction.open_table(DOOMED)?;
