@@ -5,27 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a caller must do about an error.
-///
-/// The same seven kinds, with the same names, as every other surface of Fastness has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Try again later; nothing is wrong with the request.
-    Retry,
-    /// The request or the configuration is wrong; change it.
-    Invalid,
-    /// Make room first.
-    NoSpace,
-    /// Bytes on the medium contradict themselves.
-    Corrupt,
-    /// The medium failed; use a copy, replace it.
-    MediaFailed,
-    /// The device was poisoned; open it again and recover.
-    Closed,
-    /// A defect of this program or of its caller.
-    Bug,
-}
+pub use fastness_error::ErrorKind;
 
 /// What was asked of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,19 +9,25 @@ use serde_json::Value;
 
 /// Layer of each crate (`ARCHITECTURE.md`). A normal dependency points to a lower layer.
 const LAYERS: &[(&str, u32)] = &[
-    ("fastness-pmem", 0),
-    ("fastness-blkdev", 0),
+    ("fastness-error", 0),
+    ("fastness-pmem", 1),
+    ("fastness-blkdev", 1),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.
-    ("fastness-pm-model", 1),
-    ("fastness-prb", 1),
-    ("fastness-pmlog", 2),
+    ("fastness-pm-model", 2),
+    ("fastness-prb", 2),
+    ("fastness-lwb", 2),
+    ("fastness-pmlog", 3),
+    ("fastness-zil", 3),
     // Only tests depend on it.
-    ("fastness-testkit", 3),
-    ("fastness-nbd", 5),
-    ("fastness-pool", 3),
-    ("fastness-crashcheck", 6),
-    ("fastness-bench", 6),
-    ("fastness-cli", 7),
+    ("fastness-testkit", 4),
+    ("fastness-pool", 4),
+    ("fastness-intent", 5),
+    ("fastness-zvol", 6),
+    ("fastness-nbd", 6),
+    ("fastness-daemon", 7),
+    ("fastness-crashcheck", 7),
+    ("fastness-bench", 7),
+    ("fastness-cli", 8),
 ];
 
 /// Lines of a source file at which to ask what second idea lives there.

@@ -4,29 +4,11 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+pub use fastness_error::ErrorKind;
+
 use crate::medium::{PersistError, ReadError, ReadErrorKind};
 use crate::method::WriteMethod;
 use crate::range::PmRange;
-
-/// What a caller must do about an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Try again later; nothing is wrong with the request.
-    Retry,
-    /// The request or the configuration is wrong; change it.
-    Invalid,
-    /// Make room first.
-    NoSpace,
-    /// Bytes on the medium contradict themselves.
-    Corrupt,
-    /// The medium failed; use a copy, replace it.
-    MediaFailed,
-    /// The object was closed or poisoned; open it again.
-    Closed,
-    /// A defect of this program or of its caller.
-    Bug,
-}
 
 /// Why protection keys cannot be used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

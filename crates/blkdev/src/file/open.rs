@@ -49,6 +49,7 @@ pub struct OpenOptions {
     engine: EngineChoice,
     logical_block_bytes: Option<u32>,
     queue_depth: u32,
+    is_sparse: bool,
 }
 
 impl Default for OpenOptions {
@@ -60,6 +61,7 @@ impl Default for OpenOptions {
             engine: EngineChoice::Auto,
             logical_block_bytes: None,
             queue_depth: 128,
+            is_sparse: false,
         }
     }
 }
@@ -114,6 +116,14 @@ impl OpenOptions {
         self
     }
 
+    /// Creates files without space of their own: it is taken by what is written, and a write fails when the file system
+    /// has none left.
+    #[must_use]
+    pub fn sparse(mut self, is_sparse: bool) -> OpenOptions {
+        self.is_sparse = is_sparse;
+        self
+    }
+
     /// Opens what exists.
     ///
     /// After a failed flush by an earlier handle of this process, the page cache's idea of the contents is dropped
@@ -138,7 +148,8 @@ impl OpenOptions {
         self.finish(path, file, Vec::new())
     }
 
-    /// Creates a file of `len_bytes` zeroes, allocated where the file system can, and durable with its name.
+    /// Creates a file of `len_bytes` zeroes, allocated where the file system can (unless [`sparse`](Self::sparse)), and
+    /// durable with its name.
     ///
     /// # Errors
     /// [`OpenError`]; no file is left.
@@ -148,7 +159,11 @@ impl OpenOptions {
         options.read(true).write(true).create_new(true);
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let mut notes = Vec::new();
-        let created = allocate(path, &file, len_bytes, &mut notes)
+        let allocated = match self.is_sparse {
+            true => set_len(path, &file, len_bytes),
+            false => allocate(path, &file, len_bytes, &mut notes),
+        };
+        let created = allocated
             .and_then(|()| sync_with_name(path, &file).map_err(|error| io_error(path, "sync", error)))
             .and_then(|()| self.finish(path, file, notes));
         if created.is_err() {
@@ -319,7 +334,7 @@ fn allocate(path: &Path, file: &File, len_bytes: u64, notes: &mut Vec<String>) -
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::OPNOTSUPP) => {
             notes.push("not allocated in advance: the file system cannot".to_owned());
-            file.set_len(len_bytes).map_err(|error| io_error(path, "extend", error))
+            set_len(path, file, len_bytes)
         }
         Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
             Err(OpenError::NoSpace { path: path.into(), len_bytes, source: error.into() })
@@ -329,6 +344,10 @@ fn allocate(path: &Path, file: &File, len_bytes: u64, notes: &mut Vec<String>) -
         }
         Err(error) => Err(io_error(path, "allocate", error.into())),
     }
+}
+
+fn set_len(path: &Path, file: &File, len_bytes: u64) -> Result<(), OpenError> {
+    file.set_len(len_bytes).map_err(|error| io_error(path, "extend", error))
 }
 
 /// Makes the file's length and its name durable.

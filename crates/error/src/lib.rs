@@ -1,0 +1,99 @@
+//! The kinds of errors that every surface of Fastness sorts its own into.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a caller must do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Try again later; nothing is wrong with the request.
+    Retry,
+    /// The request or the configuration is wrong; change it.
+    Invalid,
+    /// Make room first.
+    NoSpace,
+    /// Bytes on the medium contradict themselves.
+    Corrupt,
+    /// The medium failed; use a copy, replace it.
+    MediaFailed,
+    /// The object was closed or poisoned; open it again, and recover.
+    Closed,
+    /// A defect of this program or of its caller.
+    Bug,
+}
+
+impl ErrorKind {
+    /// All of them.
+    pub const ALL: [ErrorKind; 7] = [
+        ErrorKind::Retry,
+        ErrorKind::Invalid,
+        ErrorKind::NoSpace,
+        ErrorKind::Corrupt,
+        ErrorKind::MediaFailed,
+        ErrorKind::Closed,
+        ErrorKind::Bug,
+    ];
+
+    /// As programs read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Retry => "retry",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::NoSpace => "no-space",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::MediaFailed => "media-failed",
+            ErrorKind::Closed => "closed",
+            ErrorKind::Bug => "bug",
+        }
+    }
+
+    /// Exit code of the program; 0 is success, 1 a finding, 2 wrong usage.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            ErrorKind::Invalid => 3,
+            ErrorKind::Retry => 4,
+            ErrorKind::NoSpace => 5,
+            ErrorKind::Corrupt => 6,
+            ErrorKind::MediaFailed => 7,
+            ErrorKind::Closed => 8,
+            ErrorKind::Bug => 9,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownKind;
+
+impl FromStr for ErrorKind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<ErrorKind, UnknownKind> {
+        ErrorKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(UnknownKind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_go_there_and_back_and_codes_differ() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        let codes: BTreeSet<u8> = ErrorKind::ALL.into_iter().map(ErrorKind::exit_code).collect();
+        assert_eq!(codes.len(), ErrorKind::ALL.len());
+        assert!(codes.iter().all(|code| *code > 2));
+    }
+}

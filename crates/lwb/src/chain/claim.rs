@@ -1,0 +1,173 @@
+//! Claim: finds the blocks of a chain after a crash and takes their space, before anything else is allocated.
+
+use crate::chain::End;
+use crate::chain::gather::Gather;
+use crate::chain::walk::Walk;
+use crate::error::{ClaimError, Ended};
+use crate::format::pieces;
+use crate::header::{Chain, Claim, Header};
+use crate::ids::{BlockSeq, Extent, Lsn, Txg};
+use crate::space::Space;
+
+/// What claim does about a chain that was damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Fails; the operator can look for the cause and import again.
+    Fail,
+    /// Keeps what is before the damage and gives up the rest, for good.
+    DropTail,
+}
+
+/// A log between claim and the end of replay.
+#[derive(Debug)]
+pub struct Claimed<S> {
+    pub(super) space: S,
+    /// `None`: there is no chain.
+    pub(super) claim: Option<Claim>,
+    /// Space that is held.
+    extents: Vec<Extent>,
+    records: u64,
+    record_bytes: u64,
+    ended: Option<Ended>,
+}
+
+/// Walks over the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first txg
+/// after the import; records of older ones are not counted. Nothing is written.
+///
+/// The header that [`Claimed::header`] returns must be durable with `first_txg`, before anything that was not claimed
+/// is written over. A crash before finds the log as it was.
+///
+/// # Errors
+/// [`ClaimError`] under [`OnLoss::Fail`]; then no space is held.
+pub fn claim<S: Space>(
+    space: S,
+    header: &Header,
+    first_txg: Txg,
+    on_loss: OnLoss,
+) -> Result<Claimed<S>, ClaimError> {
+    let (chain, before) = match header {
+        Header::None => return Ok(Claimed::nothing(space)),
+        Header::Logging(chain) => (*chain, None),
+        Header::Claimed(claim) => (claim.chain, Some(*claim)),
+    };
+    let first_txg = before.map_or(first_txg, |claim| claim.first_txg);
+    let replayed = before.map_or(Lsn(0), |claim| claim.replayed);
+    let mut scan = Scan { extents: Vec::new(), records: 0, record_bytes: 0, last_lsn: Lsn(0) };
+    let last_seq = before.map(|claim| claim.last_seq);
+    let ended = scan.run(&space, &chain, last_seq, |lsn, txg| lsn > replayed && txg >= first_txg);
+    let loss = loss(&ended, &chain, &scan, before.as_ref());
+    if let Some(loss) = loss
+        && on_loss == OnLoss::Fail
+    {
+        scan.extents.into_iter().for_each(|extent| space.free(extent));
+        return Err(loss);
+    }
+    let last_seq = BlockSeq(ended.seq.0 - 1);
+    let claim = Claim { chain, first_txg, last_seq, last_lsn: scan.last_lsn.max(replayed), replayed };
+    let Scan { extents, records, record_bytes, .. } = scan;
+    Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended) })
+}
+
+/// What is missing for certain.
+fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Option<ClaimError> {
+    if !ended.end.is_clean() {
+        return Some(ClaimError::Damaged(ended.clone()));
+    }
+    let durable_seq = before.map_or(chain.durable_seq, |claim| claim.last_seq);
+    if ended.seq <= durable_seq {
+        return Some(ClaimError::Lost { ended: ended.clone(), durable_seq });
+    }
+    let claimed = before.map(|claim| claim.last_lsn).filter(|claimed| *claimed > scan.last_lsn)?;
+    Some(ClaimError::Changed { found: scan.last_lsn, claimed })
+}
+
+/// What is found on the way.
+struct Scan {
+    extents: Vec<Extent>,
+    records: u64,
+    record_bytes: u64,
+    last_lsn: Lsn,
+}
+
+impl Scan {
+    /// Walks until the chain ends, or behind `last_seq`.
+    fn run<S: Space>(
+        &mut self,
+        space: &S,
+        chain: &Chain,
+        last_seq: Option<BlockSeq>,
+        counts: impl Fn(Lsn, Txg) -> bool,
+    ) -> Ended {
+        let (mut walk, mut gather) = (Walk::new(space, chain), Gather::default());
+        loop {
+            if last_seq.is_some_and(|last| walk.seq() > last) {
+                return walk.ended(End::Claimed);
+            }
+            let (seq, place) = (walk.seq(), walk.place());
+            let found = match walk.next() {
+                Ok(found) => found,
+                Err(ended) => return ended,
+            };
+            if space.claim(found.extent).is_err() {
+                return Ended { seq, place, end: End::OutOfBounds };
+            }
+            self.extents.push(found.extent);
+            let (records, record_bytes) = (self.records, self.record_bytes);
+            for (piece, data) in pieces(found.bytes, &found.header).flatten() {
+                match gather.push(&piece, data, found.extent.place) {
+                    Ok(Some(whole)) if counts(whole.lsn, whole.txg) => {
+                        self.records += 1;
+                        self.record_bytes += gather.bytes().len() as u64;
+                    }
+                    Ok(_) => {}
+                    Err(reject) => {
+                        self.extents.pop();
+                        space.free(found.extent);
+                        (self.records, self.record_bytes) = (records, record_bytes);
+                        return Ended { seq, place, end: reject.into() };
+                    }
+                }
+            }
+            self.last_lsn = gather.last();
+        }
+    }
+}
+
+impl<S> Claimed<S> {
+    fn nothing(space: S) -> Claimed<S> {
+        Claimed { space, claim: None, extents: Vec::new(), records: 0, record_bytes: 0, ended: None }
+    }
+
+    /// The header to store: with the first txg, and after records were replayed.
+    pub fn header(&self) -> Header {
+        self.claim.map_or(Header::None, Header::Claimed)
+    }
+
+    /// Records to replay.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes of those records.
+    pub fn record_bytes(&self) -> u64 {
+        self.record_bytes
+    }
+
+    /// Space that is held: the blocks of the chain, in order.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Where the chain ended, and why; `None` without a chain.
+    pub fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+}
+
+impl<S: Space> Claimed<S> {
+    /// Gives the space back. Call it when a header that no longer names the chain is durable: until then a crash
+    /// claims it again.
+    pub fn release(self) {
+        self.extents.iter().for_each(|extent| self.space.free(*extent));
+    }
+}

@@ -1,0 +1,114 @@
+//! Why a chain ends.
+
+use std::fmt;
+
+use fastness_error::ErrorKind;
+
+use crate::format::Reject;
+use crate::ids::{BlockSeq, LogGuid};
+use crate::space::SpaceError;
+
+/// What is where the next block of a chain would be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum End {
+    /// The last block says that there was no room for another.
+    NoRoom,
+    /// The block was never written, or a crash lost it: there is none, or one of another chain.
+    Unwritten {
+        /// The other chain.
+        other: Option<LogGuid>,
+    },
+    /// As `Unwritten`: there is an older block of this chain.
+    Stale {
+        /// Its number.
+        found: BlockSeq,
+    },
+    /// The block is there in part, or was changed. A crash leaves such a block while it is being written; if a later
+    /// block says that this one was durable (`witness`), it was damaged.
+    Torn {
+        /// The later block.
+        witness: Option<BlockSeq>,
+    },
+    /// Damage: a later block of this chain.
+    Misplaced {
+        /// Its number.
+        found: BlockSeq,
+    },
+    /// A block of a version that this program does not know.
+    Version {
+        /// The version.
+        found: u16,
+    },
+    /// Forged, or a defect: the checksum fits, the contents are impossible.
+    Malformed {
+        /// In the block, in bytes.
+        offset: u32,
+    },
+    /// Forged, or a defect: the chain leaves the space, or uses a place twice.
+    OutOfBounds,
+    /// The block cannot be read.
+    Unreadable(SpaceError),
+    /// All blocks that were claimed are there. (Only of a log that was claimed before.)
+    Claimed,
+}
+
+impl End {
+    /// Whether a crash leaves a chain like this. Nothing acknowledged is missing then, unless the medium has lost it
+    /// in a way that looks like a crash.
+    pub fn is_clean(&self) -> bool {
+        match self {
+            End::NoRoom | End::Unwritten { .. } | End::Stale { .. } | End::Claimed => true,
+            End::Torn { witness } => witness.is_none(),
+            End::Misplaced { .. }
+            | End::Version { .. }
+            | End::Malformed { .. }
+            | End::OutOfBounds
+            | End::Unreadable(_) => false,
+        }
+    }
+
+    /// What the caller must do, if the chain should not have ended here.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            End::Unreadable(error) => error.kind(),
+            End::Version { .. } => ErrorKind::Invalid,
+            _ => ErrorKind::Corrupt,
+        }
+    }
+}
+
+impl From<Reject> for End {
+    fn from(reject: Reject) -> End {
+        match reject {
+            Reject::NoBlock => End::Unwritten { other: None },
+            Reject::Foreign(guid) => End::Unwritten { other: Some(guid) },
+            Reject::Stale(found) => End::Stale { found },
+            Reject::Misplaced(found) => End::Misplaced { found },
+            Reject::Checksum => End::Torn { witness: None },
+            Reject::Version(found) => End::Version { found },
+            Reject::Malformed { offset } => End::Malformed { offset },
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::NoRoom => write!(f, "there was no room for another"),
+            End::Unwritten { other: None } => write!(f, "never written"),
+            End::Unwritten { other: Some(guid) } => write!(f, "never written, holds a block of log {guid}"),
+            End::Stale { found } => write!(f, "never written, holds the older block {}", found.0),
+            End::Torn { witness: None } => write!(f, "written in part"),
+            End::Torn { witness: Some(seq) } => {
+                write!(f, "its checksum does not fit, and block {} says that it was durable", seq.0)
+            }
+            End::Misplaced { found } => write!(f, "holds block {} instead", found.0),
+            End::Version { found } => write!(f, "has the unknown version {found}"),
+            End::Malformed { offset } => write!(f, "has an impossible value at byte {offset}"),
+            End::OutOfBounds => write!(f, "is outside of the log's space, or in use already"),
+            End::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            End::Claimed => write!(f, "not claimed"),
+        }
+    }
+}

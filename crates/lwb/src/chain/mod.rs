@@ -1,0 +1,20 @@
+//! Reading a chain after a crash: walk, claim, replay.
+//!
+//! Crash cases:
+//! 1. Before the header of the first chain is durable: there is no log, and nothing in it was acknowledged.
+//! 2. While blocks are written: the chain ends at the first block that is not there whole. Every acknowledged record
+//!    is before it, because a block is acknowledged after all before it.
+//! 3. After a txg has synced, its header begins further down the chain; blocks before are free only then.
+//! 4. During claim: nothing but the header is written; the next import claims again.
+//! 5. During replay: the header with the last replayed record is stored with the changes of that record.
+//! 6. After replay: the blocks are free once the header that no longer names them is durable.
+
+mod claim;
+mod end;
+mod gather;
+mod replay;
+mod walk;
+
+pub use claim::{Claimed, OnLoss, claim};
+pub use end::End;
+pub use replay::{Record, Replayed};

@@ -1,0 +1,81 @@
+//! Replay: hands the records of a claimed chain to their owner, in order, each with the header to store with it.
+
+use std::error::Error;
+
+use crate::chain::claim::Claimed;
+use crate::chain::gather::Gather;
+use crate::chain::walk::Walk;
+use crate::error::{Ended, ReplayError};
+use crate::format::pieces;
+use crate::header::{Claim, Header};
+use crate::ids::{Lsn, Place, Txg};
+use crate::space::Space;
+
+/// A record that is to be replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its number.
+    pub lsn: Lsn,
+    /// Transaction group of the change.
+    pub txg: Txg,
+    /// The block in which it begins.
+    pub place: Place,
+    /// What was appended.
+    pub bytes: &'a [u8],
+}
+
+/// What replay did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// Records handed out.
+    pub records: u64,
+    /// Records left out because their txgs had synced before the crash.
+    pub obsolete: u64,
+}
+
+impl<S: Space> Claimed<S> {
+    /// Replays the records behind the last one that was replayed.
+    ///
+    /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may become
+    /// durable; a later call goes on from that record. When all are replayed, the owner stores a header without the
+    /// chain ([`Header::None`], or that of a new log), and calls [`release`](Claimed::release) when it is durable.
+    ///
+    /// # Errors
+    /// [`ReplayError`]: try again, or give up the rest by storing [`Header::None`].
+    pub fn replay<E: Error + 'static>(
+        &mut self,
+        mut apply: impl FnMut(Record<'_>, Header) -> Result<(), E>,
+    ) -> Result<Replayed, ReplayError<E>> {
+        let mut done = Replayed { records: 0, obsolete: 0 };
+        let Claimed { space, claim: Some(claim), .. } = self else { return Ok(done) };
+        let (mut walk, mut gather) = (Walk::new(space, &claim.chain), Gather::default());
+        while walk.seq() <= claim.last_seq {
+            let (seq, place) = (walk.seq(), walk.place());
+            let found = walk.next().map_err(ReplayError::Damaged)?;
+            for (piece, data) in pieces(found.bytes, &found.header).flatten() {
+                let whole = gather.push(&piece, data, found.extent.place);
+                let whole =
+                    whole.map_err(|reject| ReplayError::Damaged(Ended { seq, place, end: reject.into() }))?;
+                let Some(whole) = whole.filter(|whole| whole.lsn > claim.replayed) else { continue };
+                if whole.txg < claim.first_txg {
+                    done.obsolete += 1;
+                    continue;
+                }
+                let (lsn, txg, place) = (whole.lsn, whole.txg, whole.place);
+                let next = Claim { replayed: lsn, ..*claim };
+                let record = Record { lsn, txg, place, bytes: gather.bytes() };
+                apply(record, Header::Claimed(next)).map_err(|source| ReplayError::Apply {
+                    lsn,
+                    place,
+                    source,
+                })?;
+                *claim = next;
+                done.records += 1;
+            }
+        }
+        if gather.last() < claim.last_lsn && claim.replayed < claim.last_lsn {
+            return Err(ReplayError::Changed { found: gather.last(), claimed: claim.last_lsn });
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,181 @@
+//! Errors, each with what the caller must do.
+
+use std::fmt;
+
+use fastness_error::ErrorKind;
+
+use crate::chain::End;
+use crate::ids::{BlockSeq, Lsn, Place};
+use crate::space::SpaceError;
+
+/// A commit could not make records durable in the log. They may be there or not; the caller waits until their txgs
+/// have synced instead, which also starts a new chain.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// No chain has been made durable yet.
+    #[error("the log has no chain yet")]
+    NotStarted,
+    /// The owner has stopped the log.
+    #[error("the log is stopped")]
+    Stopped,
+    /// There was no room for the next block.
+    #[error("no room for the next log block")]
+    NoSpace(#[source] SpaceError),
+    /// A block that the records, or earlier ones, are in could not be written.
+    #[error("log block {} at {place} could not be written", seq.0)]
+    Write {
+        /// The block.
+        seq: BlockSeq,
+        /// Where it was to be.
+        place: Place,
+        /// Why.
+        #[source]
+        source: SpaceError,
+    },
+    /// A flush failed that the records, or earlier ones, depend on.
+    #[error("log blocks from {} on could not be flushed", seq.0)]
+    Flush {
+        /// The first block that the flush was to make durable.
+        seq: BlockSeq,
+        /// Why.
+        #[source]
+        source: SpaceError,
+    },
+}
+
+impl CommitError {
+    /// What the caller must do; whatever it is, waiting for the txg is the way to durability.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CommitError::NotStarted | CommitError::Stopped => ErrorKind::Retry,
+            CommitError::NoSpace(source) => source.kind(),
+            CommitError::Write { source, .. } | CommitError::Flush { source, .. } => source.kind(),
+        }
+    }
+}
+
+/// Bytes that are no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Too few bytes.
+    #[error("a log header of {len_bytes} bytes is too short")]
+    TooShort {
+        /// How many.
+        len_bytes: usize,
+    },
+    /// The checksum does not fit.
+    #[error("the checksum of a log header does not fit")]
+    Checksum,
+    /// Another version.
+    #[error("a log header has version {found}, known is {known}")]
+    Version {
+        /// What it says.
+        found: u16,
+        /// What this program knows.
+        known: u16,
+    },
+    /// A value that no log has.
+    #[error("a log header has an impossible value at byte {offset}")]
+    Field {
+        /// Where, in bytes.
+        offset: usize,
+    },
+}
+
+impl HeaderError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            HeaderError::Version { .. } => ErrorKind::Invalid,
+            HeaderError::TooShort { .. } | HeaderError::Checksum | HeaderError::Field { .. } => {
+                ErrorKind::Corrupt
+            }
+        }
+    }
+}
+
+/// Where a chain ended, and why.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Number that the next block would have had.
+    pub seq: BlockSeq,
+    /// Where it would have been; `None` if the last block says that there is none.
+    pub place: Option<Place>,
+    /// What is there instead.
+    pub end: End,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}", self.seq.0)?;
+        if let Some(place) = self.place {
+            write!(f, " ({place})")?;
+        }
+        write!(f, ": {}", self.end)
+    }
+}
+
+/// A chain is not as it must be. Nothing is claimed; claim again with the medium repaired, or give the rest up.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The chain ends in something that no crash leaves.
+    #[error("the log is damaged at {0}")]
+    Damaged(Ended),
+    /// The chain ends before a block that is known to have been durable.
+    #[error("the log ends at {ended}, but block {} was durable", durable_seq.0)]
+    Lost {
+        /// Where it ends.
+        ended: Ended,
+        /// The block that should be there, too.
+        durable_seq: BlockSeq,
+    },
+    /// A claimed log does not end with the record that was claimed last.
+    #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
+    Changed {
+        /// The last whole record now.
+        found: Lsn,
+        /// The last one that was claimed.
+        claimed: Lsn,
+    },
+}
+
+impl ClaimError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ClaimError::Damaged(ended) | ClaimError::Lost { ended, .. } => ended.end.kind(),
+            ClaimError::Changed { .. } => ErrorKind::Corrupt,
+        }
+    }
+}
+
+/// Replay stopped before the end; what was replayed is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError<E: std::error::Error + 'static> {
+    /// A block that was claimed is not there any more.
+    #[error("the log is damaged at {0}")]
+    Damaged(Ended),
+    /// All blocks are there, and yet not the record that was claimed last.
+    #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
+    Changed {
+        /// The last whole record now.
+        found: Lsn,
+        /// The last one that was claimed.
+        claimed: Lsn,
+    },
+    /// The owner could not apply a record.
+    #[error("record {} (begins in the block at {place}) could not be replayed", lsn.0)]
+    Apply {
+        /// The record.
+        lsn: Lsn,
+        /// The block in which it begins.
+        place: Place,
+        /// The owner's error.
+        #[source]
+        source: E,
+    },
+}

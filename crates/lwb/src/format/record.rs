@@ -1,0 +1,88 @@
+//! Records in blocks. A record is one piece or several: a block takes what it has room for, the next blocks the rest.
+
+use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Reject, get_u32, get_u64, put};
+use crate::ids::{Lsn, Txg};
+use crate::log::RECORD_BYTES_MAX;
+
+/// Bytes before the bytes of a piece.
+pub(crate) const PIECE_HEADER_BYTES: usize = 32;
+
+/// What stands before a piece of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PieceHeader {
+    pub(crate) lsn: Lsn,
+    pub(crate) txg: Txg,
+    /// Length of the record.
+    pub(crate) record_bytes: u32,
+    /// Where in the record the piece begins.
+    pub(crate) from: u32,
+    /// Length of the piece.
+    pub(crate) len_bytes: u32,
+}
+
+/// Bytes that a piece takes, with padding.
+pub(crate) fn padded(len_bytes: usize) -> usize {
+    PIECE_HEADER_BYTES + len_bytes.next_multiple_of(8)
+}
+
+impl PieceHeader {
+    pub(crate) fn is_last(&self) -> bool {
+        self.from + self.len_bytes == self.record_bytes
+    }
+
+    /// Writes header, bytes and padding at the front of `out`; returns how many bytes they take.
+    pub(crate) fn encode(&self, data: &[u8], out: &mut [u8]) -> usize {
+        put(out, 0, self.len_bytes.to_le_bytes());
+        put(out, 4, self.record_bytes.to_le_bytes());
+        put(out, 8, self.lsn.0.to_le_bytes());
+        put(out, 16, self.txg.0.to_le_bytes());
+        put(out, 24, self.from.to_le_bytes());
+        put(out, 28, [0; 4]);
+        let (end, padded) = (PIECE_HEADER_BYTES + data.len(), padded(data.len()));
+        out[PIECE_HEADER_BYTES..end].copy_from_slice(data);
+        out[end..padded].fill(0);
+        padded
+    }
+}
+
+/// The pieces of a block, each checked against the block; the first that is not as it should be ends the iteration.
+pub(crate) fn pieces<'a>(
+    block: &'a [u8],
+    header: &BlockHeader,
+) -> impl Iterator<Item = Result<(PieceHeader, &'a [u8]), Reject>> {
+    let (used, newest_txg) = (header.used_bytes as usize, header.newest_txg);
+    let mut at = BLOCK_HEADER_BYTES;
+    std::iter::from_fn(move || {
+        if at >= used {
+            return None;
+        }
+        let piece = piece(&block[at..used], newest_txg);
+        let offset = at as u32;
+        at = piece.as_ref().map_or(used, |(piece, _)| at + padded(piece.len_bytes as usize));
+        Some(piece.ok_or(Reject::Malformed { offset }))
+    })
+}
+
+fn piece(rest: &[u8], newest_txg: Txg) -> Option<(PieceHeader, &[u8])> {
+    if rest.len() < PIECE_HEADER_BYTES {
+        return None;
+    }
+    let header = PieceHeader {
+        len_bytes: get_u32(rest, 0),
+        record_bytes: get_u32(rest, 4),
+        lsn: Lsn(get_u64(rest, 8)),
+        txg: Txg(get_u64(rest, 16)),
+        from: get_u32(rest, 24),
+    };
+    let (len, from) = (header.len_bytes as usize, header.from as usize);
+    let is_known = header.lsn.0 > 0 && header.txg <= newest_txg && rest[28..32] == [0; 4];
+    let is_inside = len <= RECORD_BYTES_MAX && from <= RECORD_BYTES_MAX;
+    let record = header.record_bytes as usize;
+    // Only a record without bytes has a piece without bytes.
+    let is_part = record <= RECORD_BYTES_MAX && (len > 0 || record == 0);
+    if !is_known || !is_inside || !is_part || from + len > record || padded(len) > rest.len() {
+        return None;
+    }
+    let (data, padding) = rest[PIECE_HEADER_BYTES..padded(len)].split_at(len);
+    padding.iter().all(|byte| *byte == 0).then_some((header, data))
+}

@@ -1,0 +1,235 @@
+//! What the owner of a log persists for it, in its own transactions: where the chain begins and what of it counts.
+//!
+//! The log writes only blocks. Each change of the header is handed to the owner, with the txg in which it must be
+//! durable. Layout: `docs/format.md`, section "Header of a block log".
+
+use crate::error::HeaderError;
+use crate::format::{get, get_u32, get_u64, put};
+use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Place, Txg};
+use crate::space::{BLOCK_BYTES_MAX, UNIT_BYTES};
+
+/// Version of the encoding.
+pub const HEADER_VERSION: u16 = 1;
+/// Length of every encoding, in bytes.
+pub const HEADER_BYTES: usize = 104;
+
+const SUM_AT: usize = HEADER_BYTES - 4;
+
+/// State of a log as its owner persists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Header {
+    /// There is no chain.
+    #[default]
+    None,
+    /// There is a chain, which may have blocks.
+    Logging(Chain),
+    /// The chain was claimed after a crash; its records are being replayed.
+    Claimed(Claim),
+}
+
+/// Where a chain begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// Its name.
+    pub guid: LogGuid,
+    /// Where its first block is, or will be.
+    pub first: Extent,
+    /// Number of that block.
+    pub first_seq: BlockSeq,
+    /// The last block that was durable when the header was made, or the one before the first. A chain that ends
+    /// before it was damaged.
+    pub durable_seq: BlockSeq,
+}
+
+/// What claim found of a chain, and how far replay came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The chain.
+    pub chain: Chain,
+    /// The first txg that had not synced at the crash: records of older ones are not replayed.
+    pub first_txg: Txg,
+    /// The last block that was claimed, or the one before the first.
+    pub last_seq: BlockSeq,
+    /// The last record that was claimed; 0 if there was none.
+    pub last_lsn: Lsn,
+    /// The last record that was replayed; 0 if none was.
+    pub replayed: Lsn,
+}
+
+impl Header {
+    /// The header as bytes.
+    ///
+    /// Shape: [`HEADER_BYTES`], little endian, `docs/format.md`.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        put(&mut out, 0, HEADER_VERSION.to_le_bytes());
+        let (state, chain) = match self {
+            Header::None => (0, None),
+            Header::Logging(chain) => (1, Some(chain)),
+            Header::Claimed(claim) => (2, Some(&claim.chain)),
+        };
+        out[2] = state;
+        if let Some(chain) = chain {
+            put(&mut out, 8, chain.guid.to_bytes());
+            put(&mut out, 24, chain.first.place.offset.to_le_bytes());
+            put(&mut out, 32, chain.first.place.device.to_le_bytes());
+            put(&mut out, 36, chain.first.len_bytes.to_le_bytes());
+            put(&mut out, 40, chain.first_seq.0.to_le_bytes());
+            put(&mut out, 48, chain.durable_seq.0.to_le_bytes());
+        }
+        if let Header::Claimed(claim) = self {
+            put(&mut out, 56, claim.first_txg.0.to_le_bytes());
+            put(&mut out, 64, claim.last_seq.0.to_le_bytes());
+            put(&mut out, 72, claim.last_lsn.0.to_le_bytes());
+            put(&mut out, 80, claim.replayed.0.to_le_bytes());
+        }
+        let sum = crc32c::crc32c(&out[..SUM_AT]);
+        put(&mut out, SUM_AT, sum.to_le_bytes());
+        out
+    }
+
+    /// Reads a header from the front of `bytes`, which may be longer; the bytes are not trusted.
+    ///
+    /// # Errors
+    /// [`HeaderError`], of kind Corrupt or (another version) Invalid.
+    pub fn decode(bytes: &[u8]) -> Result<Header, HeaderError> {
+        let bytes = bytes.get(..HEADER_BYTES).ok_or(HeaderError::TooShort { len_bytes: bytes.len() })?;
+        if get_u32(bytes, SUM_AT) != crc32c::crc32c(&bytes[..SUM_AT]) {
+            return Err(HeaderError::Checksum);
+        }
+        let version = u16::from_le_bytes(get(bytes, 0));
+        if version != HEADER_VERSION {
+            return Err(HeaderError::Version { found: version, known: HEADER_VERSION });
+        }
+        let zero_from = match bytes[2] {
+            0 => 8,
+            1 => 56,
+            2 => 88,
+            _ => return Err(HeaderError::Field { offset: 2 }),
+        };
+        for range in [3..8, zero_from..SUM_AT] {
+            if let Some(at) = bytes[range.clone()].iter().position(|byte| *byte != 0) {
+                return Err(HeaderError::Field { offset: range.start + at });
+            }
+        }
+        match bytes[2] {
+            0 => Ok(Header::None),
+            1 => Ok(Header::Logging(Chain::decode(bytes)?)),
+            _ => Ok(Header::Claimed(Claim::decode(bytes)?)),
+        }
+    }
+}
+
+impl Chain {
+    fn decode(bytes: &[u8]) -> Result<Chain, HeaderError> {
+        let guid = LogGuid::from_bytes(get(bytes, 8)).ok_or(HeaderError::Field { offset: 8 })?;
+        let place = Place { offset: get_u64(bytes, 24), device: get_u32(bytes, 32) };
+        let first = Extent { place, len_bytes: get_u32(bytes, 36) };
+        if !place.offset.is_multiple_of(u64::from(UNIT_BYTES)) {
+            return Err(HeaderError::Field { offset: 24 });
+        }
+        let is_len = first.len_bytes.is_multiple_of(UNIT_BYTES) && first.len_bytes > 0;
+        if !is_len || first.len_bytes > BLOCK_BYTES_MAX {
+            return Err(HeaderError::Field { offset: 36 });
+        }
+        let first_seq = BlockSeq(get_u64(bytes, 40));
+        if first_seq.0 == 0 {
+            return Err(HeaderError::Field { offset: 40 });
+        }
+        let durable_seq = BlockSeq(get_u64(bytes, 48));
+        if durable_seq.next() < first_seq {
+            return Err(HeaderError::Field { offset: 48 });
+        }
+        Ok(Chain { guid, first, first_seq, durable_seq })
+    }
+}
+
+impl Claim {
+    fn decode(bytes: &[u8]) -> Result<Claim, HeaderError> {
+        let claim = Claim {
+            chain: Chain::decode(bytes)?,
+            first_txg: Txg(get_u64(bytes, 56)),
+            last_seq: BlockSeq(get_u64(bytes, 64)),
+            last_lsn: Lsn(get_u64(bytes, 72)),
+            replayed: Lsn(get_u64(bytes, 80)),
+        };
+        if claim.last_seq.next() < claim.chain.first_seq {
+            return Err(HeaderError::Field { offset: 64 });
+        }
+        if claim.replayed > claim.last_lsn {
+            return Err(HeaderError::Field { offset: 80 });
+        }
+        Ok(claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examples() -> [Header; 3] {
+        let chain = Chain {
+            guid: LogGuid::from_bytes([7; 16]).unwrap(),
+            first: Extent { place: Place { device: 3, offset: 0x1_2345_6000 }, len_bytes: 0x8000 },
+            first_seq: BlockSeq(9),
+            durable_seq: BlockSeq(11),
+        };
+        let claim =
+            Claim { chain, first_txg: Txg(44), last_seq: BlockSeq(12), last_lsn: Lsn(90), replayed: Lsn(80) };
+        [Header::None, Header::Logging(chain), Header::Claimed(claim)]
+    }
+
+    #[test]
+    fn decode_returns_what_was_encoded() {
+        for header in examples() {
+            let mut bytes = header.encode().to_vec();
+            assert_eq!(Header::decode(&bytes), Ok(header));
+            bytes.extend([0xee; 9]);
+            assert_eq!(Header::decode(&bytes), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_is_an_error() {
+        for header in examples() {
+            let good = header.encode();
+            for bit in 0..good.len() * 8 {
+                let mut bad = good;
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(Header::decode(&bad).is_err(), "{header:?} bit {bit}");
+            }
+            assert!((0..good.len()).all(|len| Header::decode(&good[..len]).is_err()));
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let hex: String = examples()[2].encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "01000200000000000707070707070707070707070707070700604523010000000300000000800000\
+                        09000000000000000b000000000000002c000000000000000c000000000000005a00000000000000\
+                        50000000000000000000000000000000000000000000000000000000";
+        assert_eq!(hex[..200], expected.replace(' ', "")[..200]);
+    }
+
+    #[test]
+    fn fields_out_of_their_bounds_are_named() {
+        let cases: [(usize, u8, usize); 9] = [
+            (2, 3, 2),
+            (3, 1, 3),
+            (24, 1, 24),
+            (36, 1, 36),
+            (40, 0, 40),
+            (48, 7, 48),
+            (64, 7, 64),
+            (80, 91, 80),
+            (90, 1, 90),
+        ];
+        for (at, value, offset) in cases {
+            let mut bytes = examples()[2].encode();
+            bytes[at] = value;
+            let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+            put(&mut bytes, SUM_AT, sum.to_le_bytes());
+            assert_eq!(Header::decode(&bytes), Err(HeaderError::Field { offset }), "byte {at}");
+        }
+    }
+}

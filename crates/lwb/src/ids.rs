@@ -1,0 +1,89 @@
+//! Numbers that must not mix, and places.
+
+use std::fmt;
+
+/// A transaction group of the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Txg(pub u64);
+
+/// Sequence number of a record in its log, from 1. A number is given once in the life of a [`Log`](crate::Log).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+/// Sequence number of a block in its chain; the next block has the next number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockSeq(pub u64);
+
+impl BlockSeq {
+    pub(crate) fn next(self) -> BlockSeq {
+        // A chain cannot be long enough to get there; a forged header can say so.
+        BlockSeq(self.0.saturating_add(1))
+    }
+}
+
+/// Random name of one chain; every block of it carries the name, and no other block does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LogGuid([u8; 16]);
+
+impl LogGuid {
+    /// A guid from its bytes; `None` if they are all zero.
+    pub fn from_bytes(bytes: [u8; 16]) -> Option<LogGuid> {
+        (bytes != [0; 16]).then_some(LogGuid(bytes))
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// A new one from the operating system's generator.
+    ///
+    /// # Panics
+    /// If the system has no randomness: a guid that is not unique would make stale blocks look valid.
+    pub fn random() -> LogGuid {
+        loop {
+            let mut bytes = [0; 16];
+            getrandom::fill(&mut bytes).expect("the system has a source of randomness");
+            if let Some(guid) = LogGuid::from_bytes(bytes) {
+                return guid;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LogGuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for LogGuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Where a block begins. What the numbers mean is up to the [`Space`](crate::Space).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Number of a device, the unit of flushing.
+    pub device: u32,
+    /// Offset in bytes, a multiple of [`UNIT_BYTES`](crate::UNIT_BYTES).
+    pub offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {} at {:#x}", self.device, self.offset)
+    }
+}
+
+/// The bytes that a block may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// Where it begins.
+    pub place: Place,
+    /// Length in bytes: a multiple of [`UNIT_BYTES`](crate::UNIT_BYTES), at most
+    /// [`BLOCK_BYTES_MAX`](crate::BLOCK_BYTES_MAX).
+    pub len_bytes: u32,
+}

@@ -1,0 +1,148 @@
+//! Committing: see to it that the records are in blocks, and wait for the block that has the last of them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::CommitError;
+use crate::ids::{BlockSeq, Lsn};
+use crate::log::index::{Index, State};
+use crate::log::{Counters, Log};
+use crate::space::Space;
+use crate::sync_util::lock;
+
+/// What a waiter has to do.
+enum Step {
+    Done(Result<(), CommitError>),
+    /// The records went back to the queue: there is a new chain.
+    Again,
+    /// The block is open for too long.
+    Close(BlockSeq),
+}
+
+impl<S: Space> Log<S> {
+    /// Makes all records up to `upto` durable. A number behind the last one stands for the last one.
+    ///
+    /// Persistence: on success each of the records is in the log, with all that came before it, and durable; or its
+    /// txg has synced. A crash before leaves a prefix of what was appended.
+    ///
+    /// Concurrency: any number of threads; the one that finds records in the queue puts all of them into blocks.
+    ///
+    /// # Errors
+    /// [`CommitError`]: the records may become part of the log or not; wait until their txgs have synced. Also makes
+    /// the log start a chain with the next txg that allows it.
+    pub fn commit(&self, upto: Lsn) -> Result<(), CommitError> {
+        Counters::add(&self.counters.commits, 1);
+        let result = self.run_commit(upto);
+        if result.is_err() {
+            Counters::add(&self.counters.failed_commits, 1);
+            lock(&self.index).is_wanted = true;
+        }
+        result
+    }
+
+    fn run_commit(&self, mut upto: Lsn) -> Result<(), CommitError> {
+        loop {
+            if self.durable.load(Ordering::Acquire) >= upto.0 {
+                return Ok(());
+            }
+            if self.assigned.load(Ordering::Acquire) < upto.0 {
+                upto = upto.min(lock(&self.queue).last());
+                self.take_care_of(upto);
+            }
+            match self.wait(upto) {
+                Step::Done(result) => return result,
+                Step::Again => {}
+                Step::Close(seq) => self.close_late(seq, upto),
+            }
+        }
+    }
+
+    /// Puts the records of the queue into blocks, unless another thread does, and writes what was closed.
+    fn take_care_of(&self, upto: Lsn) {
+        let mut work = lock(&self.spares).work();
+        {
+            let mut issuer = lock(&self.issuer);
+            // Whoever had the lock may have taken care of ours.
+            if self.assigned.load(Ordering::Acquire) < upto.0 {
+                self.assign(&mut issuer, &mut work);
+            }
+        }
+        self.issue(work, upto);
+    }
+
+    /// Closes and writes a block whose time is over, unless another thread did.
+    fn close_late(&self, seq: BlockSeq, upto: Lsn) {
+        let mut work = lock(&self.spares).work();
+        {
+            let mut issuer = lock(&self.issuer);
+            let is_open = issuer.open.as_ref().is_some_and(|open| open.seq == seq && !open.is_empty());
+            if is_open && lock(&self.index).down.is_none() {
+                Counters::add(&self.counters.timeouts, 1);
+                self.close(&mut issuer, 0, &mut work);
+            }
+        }
+        self.issue(work, upto);
+    }
+
+    /// Waits for the block with the last record up to `upto`; flushes for all if it is our turn.
+    fn wait(&self, upto: Lsn) -> Step {
+        let mut index = lock(&self.index);
+        let mut deadline: Option<(BlockSeq, Instant)> = None;
+        loop {
+            if self.durable.load(Ordering::Acquire) >= upto.0 {
+                return Step::Done(Ok(()));
+            }
+            if self.assigned.load(Ordering::Acquire) < upto.0 {
+                let down = index.down.as_ref().map(|down| Step::Done(Err(down.error.clone())));
+                return down.unwrap_or(Step::Again);
+            }
+            let Some(block) = index.target(upto) else {
+                // In no block that is left: flushed and released, or never put into one because its txg had synced.
+                return Step::Done(Ok(()));
+            };
+            let (seq, state) = (block.seq, block.state);
+            if state == State::Flushed {
+                return Step::Done(Ok(()));
+            }
+            if let Some(down) = index.down.as_ref().filter(|down| seq >= down.from) {
+                return Step::Done(Err(down.error.clone()));
+            }
+            if index.is_to_flush(seq) {
+                index = self.lead_flush(index);
+                continue;
+            }
+            let rest = if state == State::Opened {
+                let until = match deadline {
+                    Some((of, until)) if of == seq => until,
+                    _ => Instant::now() + index.latency.timeout(self.options.timeout_percent),
+                };
+                deadline = Some((seq, until));
+                let rest = until.saturating_duration_since(Instant::now());
+                if rest.is_zero() {
+                    return Step::Close(seq);
+                }
+                Some(rest)
+            } else {
+                None
+            };
+            index = sleep(index, seq, rest);
+        }
+    }
+}
+
+/// Sleeps until somebody wakes those who wait for a block, or for at most `rest`.
+fn sleep(mut index: MutexGuard<'_, Index>, seq: BlockSeq, rest: Option<Duration>) -> MutexGuard<'_, Index> {
+    let Some(block) = index.block(seq) else { return index };
+    block.waiters += 1;
+    let wake = Arc::clone(&block.wake);
+    let mut index = match rest {
+        Some(rest) => wake.wait_timeout(index, rest).unwrap_or_else(PoisonError::into_inner).0,
+        None => wake.wait(index).unwrap_or_else(PoisonError::into_inner),
+    };
+    // It may have been released meanwhile.
+    if let Some(block) = index.block(seq) {
+        block.waiters -= 1;
+    }
+    index
+}

@@ -1,0 +1,80 @@
+//! Flushing and acknowledging, in the order of the chain.
+//!
+//! A flush serves all blocks that were written without a gap when it began. Threads whose blocks are written meanwhile
+//! begin another one, up to [`Options::flushes_max`](crate::Options::flushes_max) at a time; beyond that they wait, and
+//! when a flush ends one of them flushes for all. A block that nobody waits for is part of the next flush.
+//!
+//! Each flush is for all devices with blocks that are not acknowledged, whether another flush is under way for them or
+//! not: so its success alone acknowledges all blocks that it began with, whatever becomes of the others.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::error::CommitError;
+use crate::ids::BlockSeq;
+use crate::log::index::{Index, State};
+use crate::log::{Counters, Log};
+use crate::space::Space;
+use crate::sync_util::lock;
+
+impl<S: Space> Log<S> {
+    /// Flushes what can be flushed and acknowledges it. The lock is let go meanwhile.
+    pub(super) fn lead_flush<'a>(&'a self, mut index: MutexGuard<'a, Index>) -> MutexGuard<'a, Index> {
+        let (from, to) = (index.flushed.next(), index.flushable());
+        let mut devices = std::mem::take(&mut index.devices);
+        devices.clear();
+        for seq in from.0..=to.0 {
+            let device = index.block(BlockSeq(seq)).expect("a written block").extent.place.device;
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        index.covered = to;
+        index.flushes += 1;
+        drop(index);
+
+        // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all blocks before, had
+        // returned when it began; without it a crash could leave any of them as it was, and replay would stop there,
+        // before records whose committers were told that they are durable.
+        let result = self.space.flush(&devices);
+
+        let mut index = lock(&self.index);
+        index.flushes -= 1;
+        index.devices = devices;
+        Counters::add(&self.counters.flushes, 1);
+        match result {
+            Ok(()) => self.acknowledge(&mut index, to),
+            Err(source) => {
+                // Another flush, which the space would have failed as well, may have acknowledged some.
+                let from = from.max(index.flushed.next());
+                if index.bring_down(CommitError::Flush { seq: from, source }, from) {
+                    Counters::add(&self.counters.downs, 1);
+                }
+            }
+        }
+        // Blocks written during the flush, whose waiters could not flush.
+        index.nudge();
+        index
+    }
+
+    fn acknowledge(&self, index: &mut Index, to: BlockSeq) {
+        let now = Instant::now();
+        // Not what another flush was to make durable and failed to, nor what another one has acknowledged.
+        let to = to.min(index.flushable());
+        for seq in index.flushed.0 + 1..=to.0 {
+            let block = index.block(BlockSeq(seq)).expect("a written block");
+            block.state = State::Flushed;
+            if block.waiters > 0 {
+                block.wake.notify_all();
+            }
+            // Under the index lock, so that nobody sees a number without its block.
+            self.durable.fetch_max(block.last_whole.0, Ordering::AcqRel);
+            let took = block.issued_at.map(|issued_at| now - issued_at);
+            if let Some(took) = took {
+                index.latency.note(took);
+            }
+        }
+        index.flushed = index.flushed.max(to);
+    }
+}

@@ -1,0 +1,202 @@
+//! The blocks of the chain and their states: who waits for which, and what is acknowledged.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar};
+use std::time::Instant;
+
+use crate::error::CommitError;
+use crate::header::Chain;
+use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::log::predict::Latency;
+
+/// State of a block; the diagram is in `log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    New,
+    Opened,
+    Closed,
+    Issued,
+    Written,
+    Flushed,
+}
+
+/// A block of the chain.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) seq: BlockSeq,
+    pub(super) extent: Extent,
+    pub(super) state: State,
+    /// First record with a piece in the block; `u64::MAX` without one.
+    pub(super) first: Lsn,
+    /// Last record that ends in the block or before.
+    pub(super) last_whole: Lsn,
+    pub(super) newest_txg: Txg,
+    pub(super) issued_at: Option<Instant>,
+    /// Wakes those who wait for this block.
+    pub(super) wake: Arc<Condvar>,
+    pub(super) waiters: u32,
+}
+
+/// Why commits fail, and from which block on.
+#[derive(Debug)]
+pub(super) struct Down {
+    pub(super) error: CommitError,
+    /// This block and all behind it will not be acknowledged.
+    pub(super) from: BlockSeq,
+}
+
+/// What becomes of the log when a txg has synced.
+#[derive(Debug)]
+pub(super) struct Starting {
+    pub(super) txg: Txg,
+    /// The new chain; `None`: there will be none.
+    pub(super) chain: Option<Chain>,
+}
+
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) guid: Option<LogGuid>,
+    /// In the order of the chain, without a gap.
+    pub(super) blocks: VecDeque<Block>,
+    /// All blocks up to this one are flushed.
+    pub(super) flushed: BlockSeq,
+    /// All blocks up to this one are written.
+    pub(super) written: BlockSeq,
+    /// A flush under way, or one that has ended, serves all blocks up to this one.
+    pub(super) covered: BlockSeq,
+    /// Flushes under way.
+    pub(super) flushes: u32,
+    pub(super) flushes_max: u32,
+    /// Writes under way.
+    pub(super) in_flight: u32,
+    pub(super) down: Option<Down>,
+    /// Somebody wants a chain.
+    pub(super) is_wanted: bool,
+    pub(super) is_stopped: bool,
+    pub(super) starting: Option<Starting>,
+    /// When this txg has synced, blocks before this one may be freed.
+    pub(super) release: Option<(Txg, BlockSeq)>,
+    pub(super) latency: Latency,
+    /// Devices of a flush, for reuse.
+    pub(super) devices: Vec<u32>,
+    spare_wakes: Vec<Arc<Condvar>>,
+}
+
+impl Index {
+    pub(super) fn new(flushes_max: u32) -> Index {
+        Index {
+            guid: None,
+            blocks: VecDeque::new(),
+            flushed: BlockSeq(0),
+            written: BlockSeq(0),
+            covered: BlockSeq(0),
+            flushes: 0,
+            flushes_max,
+            in_flight: 0,
+            down: Some(Down { error: CommitError::NotStarted, from: BlockSeq(1) }),
+            is_wanted: false,
+            is_stopped: false,
+            starting: None,
+            release: None,
+            latency: Latency::default(),
+            devices: Vec::new(),
+            spare_wakes: Vec::new(),
+        }
+    }
+
+    /// Adds a block behind the last.
+    pub(super) fn push(&mut self, seq: BlockSeq, extent: Extent) {
+        self.blocks.push_back(Block {
+            seq,
+            extent,
+            state: State::New,
+            first: Lsn(u64::MAX),
+            last_whole: Lsn(0),
+            newest_txg: Txg(0),
+            issued_at: None,
+            wake: self.spare_wakes.pop().unwrap_or_default(),
+            waiters: 0,
+        });
+    }
+
+    /// Takes the first block off.
+    pub(super) fn pop(&mut self) -> Option<Extent> {
+        let block = self.blocks.pop_front()?;
+        // A waiter that has not run yet still has the old one.
+        if Arc::strong_count(&block.wake) == 1 {
+            self.spare_wakes.push(block.wake);
+        }
+        Some(block.extent)
+    }
+
+    pub(super) fn block(&mut self, seq: BlockSeq) -> Option<&mut Block> {
+        let at = seq.0.checked_sub(self.blocks.front()?.seq.0)?;
+        self.blocks.get_mut(usize::try_from(at).ok()?)
+    }
+
+    /// The block with the last piece of any record up to `upto`: it, and all before it, is what a commit waits for.
+    pub(super) fn target(&mut self, upto: Lsn) -> Option<&mut Block> {
+        let behind = self.blocks.partition_point(|block| block.first <= upto);
+        self.blocks.get_mut(behind.checked_sub(1)?)
+    }
+
+    /// Whether a block will not be acknowledged.
+    pub(super) fn is_dead(&self, seq: BlockSeq) -> bool {
+        self.down.as_ref().is_some_and(|down| seq >= down.from)
+    }
+
+    /// A block was written: whatever is written without a gap before it can be flushed.
+    pub(super) fn note_written(&mut self, seq: BlockSeq) {
+        if let Some(block) = self.block(seq) {
+            block.state = State::Written;
+        }
+        loop {
+            let next = self.written.next();
+            if self.block(next).is_none_or(|block| block.state != State::Written) {
+                return;
+            }
+            self.written = next;
+        }
+    }
+
+    /// The last block that a flush now would acknowledge.
+    pub(super) fn flushable(&self) -> BlockSeq {
+        match &self.down {
+            Some(down) => self.written.min(BlockSeq(down.from.0 - 1)),
+            None => self.written,
+        }
+    }
+
+    /// Whether a waiter of a block should flush: it is written, no flush serves it yet, and there are not too many.
+    pub(super) fn is_to_flush(&self, seq: BlockSeq) -> bool {
+        seq > self.covered && seq <= self.flushable() && self.flushes < self.flushes_max
+    }
+
+    /// Wakes somebody who will flush what can be flushed, if anybody waits for it.
+    pub(super) fn nudge(&mut self) {
+        if self.flushes >= self.flushes_max {
+            return;
+        }
+        let (from, to) = (self.covered.0 + 1, self.flushable().0);
+        // The last one with a waiter: its flush serves all before it, one that came before would leave it out.
+        let waited = (from..=to).rev().find_map(|seq| {
+            self.block(BlockSeq(seq)).filter(|block| block.waiters > 0).map(|block| Arc::clone(&block.wake))
+        });
+        if let Some(wake) = waited {
+            wake.notify_one();
+        }
+    }
+
+    /// Nothing from block `from` on will be acknowledged. The first reason counts; returns whether this is it.
+    pub(super) fn bring_down(&mut self, error: CommitError, from: BlockSeq) -> bool {
+        let is_first = self.down.is_none();
+        let down = self.down.get_or_insert(Down { error, from });
+        down.from = down.from.min(from);
+        let from = down.from;
+        for block in self.blocks.iter().filter(|block| block.seq >= from && block.waiters > 0) {
+            block.wake.notify_all();
+        }
+        self.nudge();
+        is_first
+    }
+}

@@ -1,0 +1,169 @@
+//! Filling and writing closed blocks: the parallel part of a commit, without a lock.
+
+use std::time::Instant;
+
+use fastness_blkdev::AlignedBuf;
+
+use crate::error::CommitError;
+use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, PieceHeader};
+use crate::ids::{BlockSeq, Lsn, Place};
+use crate::log::index::State;
+use crate::log::issuer::{Closed, Piece};
+use crate::log::{Counters, Log};
+use crate::space::{Space, SpaceError, UNIT_BYTES};
+use crate::sync_util::lock;
+
+/// Blocks that one thread writes at a time.
+const GROUP: usize = 16;
+/// Buffers and vectors that are kept for reuse.
+const SPARES_MAX: usize = 32;
+
+/// What is used again, so that a commit allocates nothing.
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    buffers: Vec<AlignedBuf>,
+    works: Vec<Vec<Closed>>,
+    pieces: Vec<Vec<Piece>>,
+}
+
+impl Spares {
+    pub(super) fn pieces(&mut self) -> Vec<Piece> {
+        self.pieces.pop().unwrap_or_default()
+    }
+
+    pub(super) fn work(&mut self) -> Vec<Closed> {
+        self.works.pop().unwrap_or_default()
+    }
+}
+
+fn keep<T>(spares: &mut Vec<T>, item: T) {
+    if spares.len() < SPARES_MAX {
+        spares.push(item);
+    }
+}
+
+impl<S: Space> Log<S> {
+    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait for.
+    pub(super) fn issue(&self, mut work: Vec<Closed>, upto: Lsn) {
+        let mut blocks = work.drain(..);
+        while let Some(first) = blocks.next() {
+            // Most commits close one block; only a long burst needs the vectors.
+            if blocks.len() == 0 {
+                self.issue_one(first, upto);
+            } else {
+                let group = std::iter::once(first).chain(blocks.by_ref().take(GROUP - 1)).collect();
+                self.issue_group(group, upto);
+            }
+        }
+        drop(blocks);
+        keep(&mut lock(&self.spares).works, work);
+    }
+
+    fn issue_one(&self, closed: Closed, upto: Lsn) {
+        let (seq, place) = (closed.seq, closed.extent.place);
+        let (buffer, written) = self.fill(closed);
+        if self.note_issued(seq) {
+            let result = self.space.write(place, &buffer[..written]);
+            self.note_ended([(seq, place, result)].into_iter(), written, upto);
+        }
+        keep(&mut lock(&self.spares).buffers, buffer);
+    }
+
+    fn issue_group(&self, group: Vec<Closed>, upto: Lsn) {
+        let fill = |closed: Closed| {
+            let (seq, place) = (closed.seq, closed.extent.place);
+            (seq, place, self.fill(closed))
+        };
+        let ready: Vec<_> = group.into_iter().map(fill).collect();
+        let alive: Vec<_> = ready.iter().filter(|(seq, ..)| self.note_issued(*seq)).collect();
+        let writes: Vec<_> =
+            alive.iter().map(|(_, place, (buffer, written))| (*place, &buffer[..*written])).collect();
+        let bytes = writes.iter().map(|(_, data)| data.len()).sum();
+        let results = self.space.write_batch(&writes);
+        assert_eq!(results.len(), writes.len(), "a result for each write");
+        let ended = alive.iter().zip(results).map(|((seq, place, _), result)| (*seq, *place, result));
+        self.note_ended(ended, bytes, upto);
+        let mut spares = lock(&self.spares);
+        ready.into_iter().for_each(|(_, _, (buffer, _))| keep(&mut spares.buffers, buffer));
+    }
+
+    /// Makes a block ready: its bytes, and how many of them are to be written.
+    fn fill(&self, mut closed: Closed) -> (AlignedBuf, usize) {
+        let durable_seq = lock(&self.index).flushed.min(BlockSeq(closed.seq.0 - 1));
+        let spare = lock(&self.spares).buffers.pop();
+        let mut buffer = spare.unwrap_or_else(|| {
+            AlignedBuf::zeroed(self.options.block_bytes_max as usize, UNIT_BYTES as usize)
+        });
+        let mut at = BLOCK_HEADER_BYTES;
+        for piece in &closed.pieces {
+            let entry = &piece.batch.entries[piece.entry];
+            let header = PieceHeader {
+                lsn: entry.lsn,
+                txg: entry.txg,
+                record_bytes: entry.len as u32,
+                from: piece.from as u32,
+                len_bytes: piece.len as u32,
+            };
+            let data = &piece.batch.record(entry)[piece.from..piece.from + piece.len];
+            at += header.encode(data, &mut buffer[at..]);
+        }
+        assert_eq!(at, closed.used, "a block is as long as its pieces");
+        let header = BlockHeader {
+            guid: closed.guid,
+            seq: closed.seq,
+            durable_seq,
+            newest_txg: closed.newest_txg,
+            used_bytes: at as u32,
+            next: closed.next,
+        };
+        let written = header.written_bytes() as usize;
+        header.encode(&mut buffer[..written]);
+        closed.pieces.clear();
+        keep(&mut lock(&self.spares).pieces, closed.pieces);
+        (buffer, written)
+    }
+
+    /// A write begins; `false`: it need not, the chain failed before the block, or there is another chain.
+    fn note_issued(&self, seq: BlockSeq) -> bool {
+        let mut index = lock(&self.index);
+        if index.is_dead(seq) {
+            return false;
+        }
+        let Some(block) = index.block(seq) else { return false };
+        block.state = State::Issued;
+        block.issued_at = Some(Instant::now());
+        index.in_flight += 1;
+        true
+    }
+
+    /// Writes have ended.
+    fn note_ended(
+        &self,
+        ended: impl Iterator<Item = (BlockSeq, Place, Result<(), SpaceError>)>,
+        bytes: usize,
+        upto: Lsn,
+    ) {
+        let mut index = lock(&self.index);
+        let mut count = 0;
+        for (seq, place, result) in ended {
+            index.in_flight -= 1;
+            count += 1;
+            match result {
+                Ok(()) => index.note_written(seq),
+                Err(source) => {
+                    if index.bring_down(CommitError::Write { seq, place, source }, seq) {
+                        Counters::add(&self.counters.downs, 1);
+                    }
+                }
+            }
+        }
+        Counters::add(&self.counters.blocks, count);
+        Counters::add(&self.counters.block_bytes, bytes as u64);
+        // The caller flushes itself, if the block that it waits for is among those that can be.
+        let flushable = index.flushable();
+        let is_ours = index.target(upto).is_some_and(|block| block.seq <= flushable);
+        if !is_ours {
+            index.nudge();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What txgs have to do with the log: the header to store, the blocks to free, a new chain after a failure.
+//!
+//! When the log is down, what was acknowledged stays in the old chain until it has synced; only then a new one may take
+//! its place. The new chain begins with every record that has not synced, in order, whether it was in a block of the
+//! old chain or not: so it is again a prefix of what was appended, on top of a txg that has all records that it lacks.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use crate::error::CommitError;
+use crate::header::{Chain, Header};
+use crate::ids::{BlockSeq, Lsn, Txg};
+use crate::log::index::{Down, Index, Starting, State};
+use crate::log::issuer::Issuer;
+use crate::log::predict::block_bytes;
+use crate::log::{Counters, Log};
+use crate::space::Space;
+use crate::sync_util::lock;
+
+impl<S: Space> Log<S> {
+    /// The header to store with `txg`, whose changes are complete: no record of it is appended any more.
+    ///
+    /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) when it is durable.
+    pub fn sync_header(&self, txg: Txg) -> Header {
+        let issuer = lock(&self.issuer);
+        let mut index = lock(&self.index);
+        if index.down.is_some() {
+            self.replace(&mut index, txg);
+        }
+        drop(issuer);
+        if let Some(starting) = &index.starting {
+            return starting.chain.map_or(Header::None, Header::Logging);
+        }
+        // Down or not: the chain has something that is not obsolete, or an open end.
+        let is_obsolete = |state, newest_txg| state == State::Flushed && newest_txg <= txg;
+        let first = index.blocks.iter().find(|block| !is_obsolete(block.state, block.newest_txg));
+        let first = first.expect("the end of a chain is never flushed while it is up");
+        let (first, first_seq) = (first.extent, first.seq);
+        index.release = Some((txg, first_seq));
+        let guid = index.guid.expect("a chain has a name");
+        Header::Logging(Chain { guid, first, first_seq, durable_seq: index.flushed })
+    }
+
+    /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain into use.
+    pub fn synced(&self, txg: Txg) {
+        self.synced.fetch_max(txg.0, Ordering::AcqRel);
+        let mut issuer = lock(&self.issuer);
+        let mut index = lock(&self.index);
+        let mut freed = Vec::new();
+        match index.starting.take_if(|starting| starting.txg <= txg) {
+            Some(starting) => {
+                // Numbers of blocks are not given twice: a thread may still have a closed block of the old chain.
+                let last = self.last_seq(&index);
+                (index.flushed, index.written, index.covered) = (last, last, last);
+                while let Some(extent) = index.pop() {
+                    freed.push(extent);
+                }
+                self.start_chain(&mut issuer, &mut index, starting.chain);
+            }
+            None => {
+                if let Some((_, first)) = index.release.take_if(|(at, _)| *at <= txg) {
+                    while index.blocks.front().is_some_and(|block| block.seq < first) {
+                        freed.extend(index.pop());
+                    }
+                }
+            }
+        }
+        drop(index);
+        lock(&self.queue).prune(txg);
+        drop(issuer);
+        freed.into_iter().for_each(|extent| self.space.free(extent));
+    }
+
+    /// Lets the next txg make a chain, if there is none and the log is not stopped.
+    pub fn start(&self) {
+        lock(&self.index).is_wanted = true;
+    }
+
+    /// Takes the log down, for its device to be removed or its dataset to be closed: commits fail, and the first txg
+    /// that has all that was acknowledged gets [`Header::None`]. When that has synced, nothing is allocated.
+    ///
+    /// Writes under way still end, and what they complete is acknowledged.
+    pub fn stop(&self) {
+        let _issuer = lock(&self.issuer);
+        let mut index = lock(&self.index);
+        index.is_stopped = true;
+        let waits = |state| matches!(state, State::New | State::Opened | State::Closed);
+        let first = index.blocks.iter().find(|block| waits(block.state)).map(|block| block.seq);
+        let from = first.unwrap_or_else(|| self.last_seq(&index).next());
+        if index.bring_down(CommitError::Stopped, from) {
+            Counters::add(&self.counters.downs, 1);
+        }
+    }
+
+    /// Takes [`stop`](Self::stop) back: the next txg that allows it makes a new chain.
+    pub fn resume(&self) {
+        let mut index = lock(&self.index);
+        index.is_stopped = false;
+        index.is_wanted = true;
+    }
+
+    fn last_seq(&self, index: &Index) -> BlockSeq {
+        index.blocks.back().map_or(index.flushed, |block| block.seq)
+    }
+
+    /// A log that is down gets a new chain, or none, with `txg`, if nothing of the old one is needed then.
+    fn replace(&self, index: &mut MutexGuard<'_, Index>, txg: Txg) {
+        if let Some(starting) = &mut index.starting {
+            // The txg of an earlier call did not become durable.
+            starting.txg = txg;
+            return;
+        }
+        let flushed = index.blocks.iter().filter(|block| block.state == State::Flushed);
+        let is_needed = flushed.map(|block| block.newest_txg).max().is_some_and(|newest| newest > txg);
+        // A write that is under way would hit whoever gets the space next.
+        if is_needed || index.in_flight > 0 || index.flushes > 0 {
+            return;
+        }
+        // What is not acknowledged now never is, or it would go with the old chain.
+        let from = index.flushed.next();
+        let error = index.down.as_ref().map_or(CommitError::NotStarted, |down| down.error.clone());
+        index.bring_down(error, from);
+        let is_wanted = index.is_wanted && !index.is_stopped;
+        let room = if is_wanted { self.allocate(self.first_bytes()).ok() } else { None };
+        let first_seq = self.last_seq(index).next();
+        let chain = room.map(|first| Chain {
+            guid: (self.options.guid)(),
+            first,
+            first_seq,
+            durable_seq: BlockSeq(first_seq.0 - 1),
+        });
+        index.starting = Some(Starting { txg, chain });
+    }
+
+    fn first_bytes(&self) -> u32 {
+        // Nothing is known of the bursts to come; what is not needed is not written.
+        block_bytes(32 << 10, self.options.block_bytes_max)
+    }
+
+    /// The old chain is gone; the blocks are taken off the index already.
+    fn start_chain(&self, issuer: &mut Issuer, index: &mut Index, chain: Option<Chain>) {
+        issuer.open = None;
+        issuer.guid = chain.map(|chain| chain.guid);
+        index.guid = issuer.guid;
+        index.release = None;
+        let taken = std::mem::take(&mut issuer.taken);
+        let durable = Lsn(self.durable.load(Ordering::Acquire));
+        let synced = Txg(self.synced.load(Ordering::Acquire));
+        let durable = lock(&self.queue).put_back(taken, durable, synced);
+        // Under the index lock: whoever waits sees both or none.
+        self.durable.fetch_max(durable.0, Ordering::AcqRel);
+        self.assigned.store(durable.0, Ordering::Release);
+        issuer.last_whole = durable;
+        let Some(chain) = chain else {
+            if let Some(Down { from, .. }) = &mut index.down {
+                *from = index.flushed.next();
+            }
+            return;
+        };
+        assert_eq!(
+            chain.first_seq,
+            index.flushed.next(),
+            "nobody adds a block to a chain that is to be replaced"
+        );
+        index.push(chain.first_seq, chain.first);
+        let pieces = lock(&self.spares).pieces();
+        issuer.open(chain.first_seq, chain.first, pieces);
+        index.down = index.is_stopped.then_some(Down { error: CommitError::Stopped, from: chain.first_seq });
+    }
+}

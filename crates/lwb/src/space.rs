@@ -1,0 +1,131 @@
+//! What the log needs from whatever stores its blocks.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use fastness_error::ErrorKind;
+
+use crate::ids::{Extent, Place};
+
+/// Unit of block sizes and places, in bytes.
+pub const UNIT_BYTES: u32 = 4096;
+/// Longest block, in bytes.
+pub const BLOCK_BYTES_MAX: u32 = 128 << 10;
+
+/// Room for blocks on one or more devices, and the I/O on it.
+///
+/// A pool's log vdev, its main vdevs or a plain block device ([`DeviceSpace`](crate::DeviceSpace)) can stand behind
+/// it. What is in use need not be durable: after a crash everything is free but what [`claim`](Self::claim) marks.
+///
+/// Concurrency: any number of threads; [`allocate`](Self::allocate) is called under a lock of the log, so it should
+/// not wait for I/O. The log never reads or writes one place from two threads at a time.
+pub trait Space: Send + Sync {
+    /// Room for a block of `len_bytes` (a multiple of [`UNIT_BYTES`], at most [`BLOCK_BYTES_MAX`]).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if there is none of that length.
+    fn allocate(&self, len_bytes: u32) -> Result<Place, SpaceError>;
+
+    /// Gives an extent back that was allocated or claimed as a whole.
+    fn free(&self, extent: Extent);
+
+    /// Marks an extent as in use, after a crash.
+    ///
+    /// # Errors
+    /// If a part of it is in use already, or is not in this space.
+    fn claim(&self, extent: Extent) -> Result<(), SpaceError>;
+
+    /// Whether all of the extent is in this space; says nothing about whether it is in use.
+    fn contains(&self, extent: Extent) -> bool;
+
+    /// Writes whole units; durable after a later flush of the device.
+    ///
+    /// # Errors
+    /// Those of the device: what the place holds then is unknown.
+    fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError>;
+
+    /// Several writes without an order between them; results in the order of the writes.
+    fn write_batch(&self, writes: &[(Place, &[u8])]) -> Vec<Result<(), SpaceError>> {
+        writes.iter().map(|(place, data)| self.write(*place, data)).collect()
+    }
+
+    /// Fills `buf`, whole units.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError>;
+
+    /// Makes durable what had been written to these devices when the call began. Several may be under way at a time.
+    ///
+    /// An error that one of them is told concerns all that overlap with it: none may return success for writes that
+    /// another one was told are lost (`fastness_blkdev` keeps that for its devices).
+    ///
+    /// # Errors
+    /// Those of the devices: then nothing since the last flush may be believed to be durable.
+    fn flush(&self, devices: &[u32]) -> Result<(), SpaceError>;
+}
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<S: Space + ?Sized> Space for $pointer {
+            fn allocate(&self, len_bytes: u32) -> Result<Place, SpaceError> {
+                (**self).allocate(len_bytes)
+            }
+            fn free(&self, extent: Extent) {
+                (**self).free(extent);
+            }
+            fn claim(&self, extent: Extent) -> Result<(), SpaceError> {
+                (**self).claim(extent)
+            }
+            fn contains(&self, extent: Extent) -> bool {
+                (**self).contains(extent)
+            }
+            fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError> {
+                (**self).write(place, data)
+            }
+            fn write_batch(&self, writes: &[(Place, &[u8])]) -> Vec<Result<(), SpaceError>> {
+                (**self).write_batch(writes)
+            }
+            fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
+                (**self).read(place, buf)
+            }
+            fn flush(&self, devices: &[u32]) -> Result<(), SpaceError> {
+                (**self).flush(devices)
+            }
+        }
+    )*};
+}
+
+forward!(&S, Box<S>, Arc<S>);
+
+/// An error of a space; every waiter of a failed block gets a copy.
+#[derive(Debug, Clone)]
+pub struct SpaceError {
+    kind: ErrorKind,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+impl SpaceError {
+    /// An error of `kind` with its identity.
+    pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> SpaceError {
+        SpaceError { kind, source: source.into().into() }
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for SpaceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}

@@ -1,0 +1,157 @@
+//! The bypass: volumes write records straight to the log, from within the transaction that makes the change.
+//!
+//! A disk does not order requests that are in flight together, and it promises nothing for what was not flushed. So
+//! records need no commit list: each is written as its request runs, beside others, all in one generation; replay goes
+//! by the place that each took when its writing began. What follows for requests whose ranges overlap:
+//! 1. *One returned before the other began*: its record took the earlier place, and is durable. Replay applies it
+//!    first, or without the other; never the other way round, and never the second without the first.
+//! 2. *Both in flight*: any order is right for a disk, but it must be one order: what a reader saw after both returned
+//!    is what must be there after a crash. So the caller keeps [`RangeLocks`](crate::RangeLocks) (or its equal) of the
+//!    range over all of: beginning the transaction, changing the object, `log_write`. Then place, txg and contents
+//!    have one order.
+//!
+//! A flush starts a generation. It does so for media, not for crashes: an entry of a later generation counts those of
+//! earlier ones, so that a flushed record that the medium loses is missed at claim and not passed over. A flush
+//! itself has nothing to write, every record that returned is durable. A write with FUA is as durable as any; it starts
+//! a generation if no other write is in flight, at the latest every 64th time: in a row of writes with FUA from many
+//! threads, each would otherwise wait for all others.
+//!
+//! A record that the log does not take (no room, suspended, failed) is no error of the write: it is in the txg, and
+//! the next flush waits for that. Later records are logged all the same: a crash may then leave the later without the
+//! earlier write, which a disk may do with writes that were not flushed.
+//!
+//! Performance: of a write, this adds the head to a buffer of the thread (no allocation once it has its size), a read
+//! lock of this dataset's log, and what the PRB does.
+//!
+//! Source: zil-pmem thesis, 6.3.5.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+use crate::error::{CommitError, LogCause, NotPersisted};
+use crate::ids::{ObjectId, Txg};
+use crate::kind::Kind;
+use crate::pool::Pool;
+use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, Zeroes, encode_write};
+use crate::zil::{Committed, Zil};
+
+/// Data of one record; longer writes are several records, as a disk may tear them.
+const DATA_BYTES_MAX: usize = 128 << 10;
+
+thread_local! {
+    /// Head and data of the record that this thread writes; an entry's body is one range of bytes.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<P: Pool, K: Kind> Zil<P, K> {
+    /// Logs that `data` was written to the object at `offset` in a transaction of `txg`, which is still open.
+    ///
+    /// Persistence: true: durable on return, as one or several records of up to 128 KiB, each whole or not at all
+    /// after a crash inside. False: durable with the txg; the next [`flush`](Self::flush) waits for it.
+    /// Concurrency: any number of threads; see the module for ranges that overlap.
+    #[inline]
+    pub fn log_write(&self, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+        let head = Head::new(txg, object);
+        let piece_bytes =
+            DATA_BYTES_MAX.min(self.kind.record_bytes_max().saturating_sub(WRITE_HEAD_BYTES) & !7);
+        if piece_bytes == 0 {
+            self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge });
+            return false;
+        }
+        SCRATCH.with_borrow_mut(|buffer| {
+            let mut at = offset;
+            for piece in data.chunks(piece_bytes) {
+                let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
+                if buffer.len() < needed {
+                    buffer.resize(needed, 0);
+                }
+                let len = encode_write(head, at, piece, buffer);
+                if !self.log_record(txg, &buffer[..len]) {
+                    return false;
+                }
+                at += piece.len() as u64;
+            }
+            true
+        })
+    }
+
+    /// Logs that a range was made zeroes, or discarded; otherwise as [`log_write`](Self::log_write).
+    pub fn log_zeroes(&self, txg: Txg, object: ObjectId, zeroes: Zeroes) -> bool {
+        self.log_small(txg, object, &Record::Zeroes(zeroes))
+    }
+
+    /// Logs that a range was freed, or the object cut off; otherwise as [`log_write`](Self::log_write).
+    pub fn log_truncate(&self, txg: Txg, object: ObjectId, truncate: Truncate) -> bool {
+        self.log_small(txg, object, &Record::Truncate(truncate))
+    }
+
+    fn log_small(&self, txg: Txg, object: ObjectId, record: &Record<'_>) -> bool {
+        let mut buffer = [0; WRITE_HEAD_BYTES];
+        let len = record.encode(Head::new(txg, object), &mut buffer);
+        self.log_record(txg, &buffer[..len])
+    }
+
+    #[inline]
+    fn log_record(&self, txg: Txg, record: &[u8]) -> bool {
+        match self.kind.log_alone(txg, record) {
+            Ok(()) => {
+                self.stats.bypass(record.len());
+                true
+            }
+            Err(not_persisted) => {
+                self.not_logged(not_persisted);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn not_logged(&self, not_persisted: NotPersisted) {
+        self.stats.unlogged(not_persisted.cause);
+        // Before the write returns, so that every flush that begins afterwards sees it.
+        self.unlogged_txg.fetch_max(not_persisted.txg.0, Ordering::SeqCst);
+    }
+
+    /// Says that a write was not even tried to be logged (`sync=disabled`, a resize): a flush will wait for its txg.
+    pub fn note_unlogged(&self, txg: Txg) {
+        self.unlogged_txg.fetch_max(txg.0, Ordering::SeqCst);
+    }
+
+    /// Makes durable every write that had returned before, and lets every later one depend on them.
+    ///
+    /// Persistence: on return. If all of them are in the log nothing is waited for but writes in flight.
+    ///
+    /// # Errors
+    /// [`CommitError`]; it is then unknown what is durable of the writes that were not logged.
+    pub fn flush(&self) -> Result<Committed, CommitError> {
+        self.stats.flush();
+        // A log that is not in use has nothing to order; what was written meanwhile is unlogged.
+        let ordered = self.kind.order(true);
+        self.wait_unlogged(ordered.err())
+    }
+
+    /// What a write with FUA does after its transaction ended; see the module. `logged` is what `log_write` returned.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn after_fua(&self, txg: Txg, logged: bool) -> Result<Committed, CommitError> {
+        if logged {
+            let is_forced = self.stats.fua_is_64th();
+            // A log that went out of use after the record was written has made it durable by its txg.
+            let _ = self.kind.order(is_forced);
+            return Ok(Committed::Logged);
+        }
+        self.wait_instead(NotPersisted { txg, cause: LogCause::Behind })
+    }
+
+    fn wait_unlogged(&self, cause: Option<LogCause>) -> Result<Committed, CommitError> {
+        let txg = Txg(self.unlogged_txg.load(Ordering::SeqCst));
+        if cause == Some(LogCause::NotReplayed) {
+            return self.wait_instead(NotPersisted { txg, cause: LogCause::NotReplayed });
+        }
+        if txg <= self.pool.synced_txg() {
+            return Ok(Committed::Logged);
+        }
+        self.wait_instead(NotPersisted { txg, cause: cause.unwrap_or(LogCause::Behind) })
+    }
+}

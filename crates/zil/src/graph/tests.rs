@@ -1,0 +1,87 @@
+//! What a commit needs, and what may be written side by side.
+
+use super::*;
+
+fn keys(of: &[u64]) -> Keys {
+    std::array::from_fn(|index| ObjectId(of.get(index).copied().unwrap_or(0)))
+}
+
+fn add(graph: &mut Graph, txg: u64, is_sync: bool, of: &[u64]) -> u64 {
+    let payload = Payload::Record(Box::new([0; 32]));
+    graph.add(Entry { txg: Txg(txg), object: ObjectId(of[0]), keys: keys(of), is_sync, payload });
+    graph.last_number()
+}
+
+fn needed(graph: &Graph, object: u64, horizon: u64) -> Vec<u64> {
+    graph.needed(ObjectId(object), horizon).into_iter().collect()
+}
+
+#[test]
+fn a_commit_needs_what_keeps_its_place_its_object_and_what_these_depend_on() {
+    let mut graph = Graph::default();
+    let a1 = add(&mut graph, 5, false, &[1]);
+    let b1 = add(&mut graph, 5, false, &[2]);
+    let name = add(&mut graph, 5, true, &[9, 3]);
+    let a2 = add(&mut graph, 6, false, &[1]);
+    assert_eq!(needed(&graph, 1, a2), [a1, name, a2]);
+    assert_eq!(needed(&graph, 2, a2), [b1, name]);
+    assert_eq!(needed(&graph, 4, a2), [name]);
+    assert_eq!(needed(&graph, 0, a2), [a1, b1, name, a2]);
+    // What was added after the call is not waited for.
+    assert_eq!(needed(&graph, 1, name), [a1, name]);
+    // A record that keeps its place and touches object 1 brings that object's records with it.
+    let link = add(&mut graph, 6, true, &[9, 1]);
+    assert_eq!(needed(&graph, 4, link), [a1, name, a2, link]);
+}
+
+#[test]
+fn independent_entries_are_ready_together_and_dependent_ones_in_turn() {
+    let mut graph = Graph::default();
+    let (a1, a2) = (add(&mut graph, 5, true, &[1]), add(&mut graph, 5, true, &[1]));
+    let (b1, ab) = (add(&mut graph, 5, true, &[2]), add(&mut graph, 5, true, &[1, 2]));
+    let mut all = graph.needed(ObjectId::NONE, ab);
+    let first = graph.begin(&all).unwrap();
+    let second = graph.begin(&all).unwrap();
+    assert_eq!((first.number, second.number), (a1, b1));
+    assert!(graph.begin(&all).is_none());
+    assert!(!graph.enter(&first.keys));
+    assert!(!graph.enter(&second.keys));
+    graph.finish(a1);
+    let third = graph.begin(&all).unwrap();
+    assert_eq!(third.number, a2);
+    assert!(graph.enter(&third.keys), "a1 is in the current generation");
+    assert!(graph.begin(&all).is_none(), "b1 and a2 are being written");
+    graph.finish(a2);
+    assert!(graph.begin(&all).is_none());
+    graph.finish(b1);
+    let last = graph.begin(&all).unwrap();
+    assert_eq!(last.number, ab);
+    assert!(graph.enter(&last.keys));
+    graph.finish(ab);
+    graph.trim(&mut all);
+    assert!(all.is_empty() && graph.len() == 0 && graph.last_of.is_empty() && graph.sync.is_empty());
+}
+
+#[test]
+fn what_failed_is_ready_again_and_what_has_synced_is_forgotten() {
+    let mut graph = Graph::default();
+    let old = add(&mut graph, 5, true, &[1]);
+    let new = add(&mut graph, 6, true, &[1]);
+    let all = graph.needed(ObjectId(1), new);
+    let job = graph.begin(&all).unwrap();
+    // Being written: it stays, whatever has synced.
+    graph.forget_synced(Txg(5));
+    assert_eq!(graph.newest_txg(&all), Some(Txg(6)));
+    assert!(graph.begin(&all).is_none());
+    graph.put_back(job);
+    assert_eq!(graph.begin(&all).map(|job| (job.number, graph.put_back(job)).0), Some(old));
+    graph.forget_synced(Txg(5));
+    assert_eq!(graph.begin(&all).unwrap().number, new);
+}
+
+#[test]
+fn a_generation_does_not_grow_without_bound() {
+    let mut graph = Graph::default();
+    let started = (1..=2 * TOUCHED_MAX as u64 + 2).filter(|&object| graph.enter(&keys(&[object]))).count();
+    assert_eq!(started, 2);
+}

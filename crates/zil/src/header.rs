@@ -1,0 +1,137 @@
+//! The header of a dataset's log as the pool stores it: which kind, and what that kind keeps.
+//!
+//! Shape: version 1 (2 bytes), kind (1), zero (5), then the kind's own header, which has its own checksum.
+//! Source: zil-pmem thesis, 6.1.1 (a tagged union).
+
+/// A kind of log, as the medium names it; 0 is none, so that a forgotten field shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum KindId {
+    /// HDLs on a PRB in persistent memory.
+    Pmem = 1,
+    /// A chain of log-write blocks.
+    Lwb = 2,
+}
+
+impl KindId {
+    fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Pmem),
+            2 => Some(Self::Lwb),
+            _ => None,
+        }
+    }
+}
+
+/// A header, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredHeader<'a> {
+    /// Whose it is.
+    pub kind: KindId,
+    /// What the kind keeps.
+    pub bytes: &'a [u8],
+}
+
+/// Bytes are not the header of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderFault {
+    /// Fewer bytes than any header has.
+    #[error("a log header of {len} bytes is too short")]
+    TooShort {
+        /// How many.
+        len: usize,
+    },
+    /// Another version.
+    #[error("log header of version {found}")]
+    Version {
+        /// Version found.
+        found: u16,
+    },
+    /// Not a kind that is known.
+    #[error("log of unknown kind {found}")]
+    Kind {
+        /// The kind.
+        found: u8,
+    },
+    /// Reserved bytes are not zero.
+    #[error("log header with reserved bytes in use")]
+    Reserved,
+    /// A log of another kind than asked for.
+    #[error("a log of kind {found:?}, not {wanted:?}")]
+    OtherKind {
+        /// The kind it is.
+        found: KindId,
+        /// The kind it should be.
+        wanted: KindId,
+    },
+}
+
+const VERSION: u16 = 1;
+const PREFIX_BYTES: usize = 8;
+
+impl<'a> StoredHeader<'a> {
+    /// The header as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PREFIX_BYTES + self.bytes.len());
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[self.kind as u8, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(self.bytes);
+        out
+    }
+
+    /// Takes bytes apart.
+    ///
+    /// # Errors
+    /// [`HeaderFault`].
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, HeaderFault> {
+        let Some((prefix, bytes)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
+            return Err(HeaderFault::TooShort { len: bytes.len() });
+        };
+        let found = u16::from_le_bytes([prefix[0], prefix[1]]);
+        if found != VERSION {
+            return Err(HeaderFault::Version { found });
+        }
+        if prefix[3..] != [0; 5] {
+            return Err(HeaderFault::Reserved);
+        }
+        let kind = KindId::from_byte(prefix[2]).ok_or(HeaderFault::Kind { found: prefix[2] })?;
+        Ok(Self { kind, bytes })
+    }
+
+    /// What a kind keeps, if the log is of that kind.
+    ///
+    /// # Errors
+    /// [`HeaderFault`].
+    pub fn decode_as(bytes: &'a [u8], wanted: KindId) -> Result<&'a [u8], HeaderFault> {
+        let header = Self::decode(bytes)?;
+        if header.kind == wanted {
+            Ok(header.bytes)
+        } else {
+            Err(HeaderFault::OtherKind { found: header.kind, wanted })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_come_back_and_each_fault_has_its_name() {
+        let good = StoredHeader { kind: KindId::Pmem, bytes: b"abc" }.encode();
+        assert_eq!(good, [1, 0, 1, 0, 0, 0, 0, 0, b'a', b'b', b'c']);
+        assert_eq!(StoredHeader::decode_as(&good, KindId::Pmem), Ok(&b"abc"[..]));
+        let other = HeaderFault::OtherKind { found: KindId::Pmem, wanted: KindId::Lwb };
+        assert_eq!(StoredHeader::decode_as(&good, KindId::Lwb), Err(other));
+        let changed = |at: usize, byte| {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            StoredHeader::decode(&bad).unwrap_err()
+        };
+        assert_eq!(changed(0, 2), HeaderFault::Version { found: 2 });
+        assert_eq!(changed(2, 0), HeaderFault::Kind { found: 0 });
+        assert_eq!(changed(7, 1), HeaderFault::Reserved);
+        assert_eq!(StoredHeader::decode(&good[..7]), Err(HeaderFault::TooShort { len: 7 }));
+    }
+}

@@ -1,0 +1,116 @@
+//! Intent transactions (itx): records in memory, before anybody needs them on a medium.
+
+use crate::ids::{ObjectId, Txg};
+use crate::kind::{Entry, Payload};
+use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
+
+/// Most objects that one record touches: two directories, what is moved, and what was in its place.
+pub const KEYS_MAX: usize = 4;
+/// Objects that an entry touches; unused places are [`ObjectId::NONE`].
+pub type Keys = [ObjectId; KEYS_MAX];
+/// Longest data that is copied into an itx; longer writes are read back from the object.
+pub const COPIED_BYTES_MAX: u64 = 64 << 10;
+
+/// How the data of a write reaches the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WriteClass {
+    /// Copied into the record at once: whoever commits does so soon.
+    Copied,
+    /// Read back from the object if the write is ever committed.
+    NeedCopy,
+    /// Written to the pool by the writer; the record has the address.
+    Indirect,
+}
+
+impl WriteClass {
+    /// The class for a write of a file: copied where a commit follows at once and the data is short. Indirect is
+    /// chosen by owners that can write to the pool outside of a txg.
+    /// Source: reference of intent log behaviour, section 1 (write class).
+    pub fn choose(len_bytes: u64, commits_at_once: bool) -> Self {
+        if commits_at_once && len_bytes <= COPIED_BYTES_MAX { Self::Copied } else { Self::NeedCopy }
+    }
+}
+
+/// One change, described; to be assigned to the txg of the transaction that made it.
+#[derive(Debug)]
+pub struct Itx {
+    object: ObjectId,
+    keys: Keys,
+    is_sync: bool,
+    /// An object whose records so far must come before this one.
+    pub(crate) promotes: ObjectId,
+    class: WriteClass,
+    payload: Payload,
+}
+
+impl Itx {
+    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later. `object` goes
+    /// into the head (of namespace records: the directory); `touches` names the other objects it has to do with, up
+    /// to three.
+    ///
+    /// # Panics
+    /// Caller bug only: more than three.
+    pub fn sync(object: ObjectId, record: &Record<'_>, touches: &[ObjectId]) -> Self {
+        let mut keys = [ObjectId::NONE; KEYS_MAX];
+        keys[0] = object;
+        keys[1..=touches.len()].copy_from_slice(touches);
+        let payload = Payload::Record(record.to_bytes(Head::new(Txg(0), object)));
+        let class = class_of(record);
+        Self { object, keys, is_sync: true, promotes: ObjectId::NONE, class, payload }
+    }
+
+    /// A record of one object that only commits of that object need.
+    ///
+    /// # Panics
+    /// Caller bug only: a type that may not be reordered.
+    pub fn unordered(object: ObjectId, record: &Record<'_>) -> Self {
+        assert!(record.record_type().may_be_reordered(), "{:?} keeps its place", record.record_type());
+        Self { is_sync: false, ..Self::sync(object, record, &[]) }
+    }
+
+    /// A write whose data is read back from the object if it is committed.
+    pub fn need_copy(object: ObjectId, offset: u64, len_bytes: u64, is_sync: bool) -> Self {
+        let mut keys = [ObjectId::NONE; KEYS_MAX];
+        keys[0] = object;
+        let payload = Payload::NeedCopy { offset, len_bytes };
+        Self { object, keys, is_sync, promotes: ObjectId::NONE, class: WriteClass::NeedCopy, payload }
+    }
+
+    /// The same, behind the records of `object` so far: a name before which the data must be there (rename, link).
+    #[must_use]
+    pub fn behind(self, object: ObjectId) -> Self {
+        Self { promotes: object, ..self }
+    }
+
+    /// How the data reaches the log; [`WriteClass::Copied`] for what is no write.
+    pub fn class(&self) -> WriteClass {
+        self.class
+    }
+
+    /// Bytes of data and header that it stands for.
+    pub fn len_bytes(&self) -> u64 {
+        match &self.payload {
+            Payload::Record(record) => record.len() as u64,
+            Payload::NeedCopy { len_bytes, .. } => HEAD_BYTES as u64 + len_bytes,
+        }
+    }
+
+    pub(crate) fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    pub(crate) fn into_entry(mut self, txg: Txg) -> Entry {
+        if let Payload::Record(record) = &mut self.payload {
+            Head::set_txg(record, txg);
+        }
+        let Self { object, keys, is_sync, payload, .. } = self;
+        Entry { txg, object, keys, is_sync, payload }
+    }
+}
+
+fn class_of(record: &Record<'_>) -> WriteClass {
+    match record {
+        Record::Write(Write { data: WriteData::Indirect { .. }, .. }) => WriteClass::Indirect,
+        _ => WriteClass::Copied,
+    }
+}

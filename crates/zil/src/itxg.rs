@@ -1,0 +1,98 @@
+//! What is kept of the unsynced txgs: for each an *itxg* with one list of records that keep their place, and one list
+//! for each object of those that need not.
+//!
+//! Order kept: between records of the sync list; between those of one object. A ring of four, by txg: three can be
+//! unsynced, so what is found in a place that is needed again has synced.
+//!
+//! Source: reference of intent log behaviour, section 1 (in-memory queue); zil-pmem thesis, 2.3.3.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{ObjectId, Txg};
+use crate::itx::Itx;
+use crate::kind::Entry;
+
+const RING: usize = 4;
+
+/// Records of one txg.
+#[derive(Debug, Default)]
+pub(crate) struct Itxg {
+    txg: Txg,
+    sync: Vec<Entry>,
+    unordered: BTreeMap<ObjectId, Vec<Entry>>,
+}
+
+impl Itxg {
+    /// Moves what there is of an object behind the sync list; of all objects for [`ObjectId::NONE`].
+    fn promote(&mut self, object: ObjectId) {
+        if object == ObjectId::NONE {
+            let all = std::mem::take(&mut self.unordered);
+            self.sync.extend(all.into_values().flatten());
+        } else if let Some(entries) = self.unordered.remove(&object) {
+            self.sync.extend(entries);
+        }
+    }
+}
+
+/// The unsynced txgs of one dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    ring: [Itxg; RING],
+}
+
+impl Lists {
+    /// Keeps an itx. Returns what was in its place of a txg that has synced, to be dropped outside of the lock.
+    pub(crate) fn assign(&mut self, txg: Txg, itx: Itx) -> Option<Itxg> {
+        if itx.promotes != ObjectId::NONE {
+            self.promote(itx.promotes);
+        }
+        let place = &mut self.ring[txg.0 as usize % RING];
+        let old = (place.txg != txg).then(|| std::mem::replace(place, Itxg { txg, ..Itxg::default() }));
+        debug_assert!(old.as_ref().is_none_or(|old| old.txg < txg), "a txg that was over long ago");
+        let object = itx.object();
+        let entry = itx.into_entry(txg);
+        if entry.is_sync {
+            place.sync.push(entry);
+        } else {
+            place.unordered.entry(object).or_default().push(entry);
+        }
+        old
+    }
+
+    /// Records of the object keep their place from now on, those so far in the order they came.
+    pub(crate) fn promote(&mut self, object: ObjectId) {
+        self.ring.iter_mut().for_each(|itxg| itxg.promote(object));
+    }
+
+    /// Forgets what need not keep its place of an object that is gone.
+    pub(crate) fn forget(&mut self, object: ObjectId) -> Vec<Vec<Entry>> {
+        self.ring.iter_mut().filter_map(|itxg| itxg.unordered.remove(&object)).collect()
+    }
+
+    /// Takes the commit list for an object: by txg, the sync list with the object's records behind it.
+    pub(crate) fn take(&mut self, object: ObjectId, synced: Txg) -> Vec<Entry> {
+        let mut taken = Vec::new();
+        let mut order: [usize; RING] = std::array::from_fn(|index| index);
+        order.sort_unstable_by_key(|&index| self.ring[index].txg);
+        for itxg in order {
+            let itxg = &mut self.ring[itxg];
+            if itxg.txg > synced {
+                itxg.promote(object);
+                taken.append(&mut itxg.sync);
+            }
+        }
+        taken
+    }
+
+    /// Takes out what has synced, to be dropped outside of the lock.
+    pub(crate) fn detach(&mut self, synced: Txg) -> Vec<Itxg> {
+        let has_synced = |itxg: &&mut Itxg| itxg.txg <= synced && itxg.txg > Txg(0);
+        self.ring.iter_mut().filter(has_synced).map(std::mem::take).collect()
+    }
+
+    /// Number of records that are kept.
+    pub(crate) fn len(&self) -> usize {
+        let of = |itxg: &Itxg| itxg.sync.len() + itxg.unordered.values().map(Vec::len).sum::<usize>();
+        self.ring.iter().map(of).sum()
+    }
+}

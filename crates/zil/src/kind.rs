@@ -1,0 +1,110 @@
+//! The seam between what all logs share and how records reach a medium.
+//!
+//! Shared: records, what is kept in memory until a commit, what a commit must cover, waiting for the txg instead.
+//! Of the kind: where records go, in which order, which of them at one time, and what waits for what.
+//!
+//! Source: zil-pmem thesis, 6.1.2 (the commit list is the interface).
+
+use crate::error::NotPersisted;
+use crate::header::KindId;
+use crate::ids::{ObjectId, Txg};
+use crate::itx::Keys;
+use crate::pool::PoolFailure;
+
+/// What a kind is to write for an entry.
+#[derive(Debug)]
+pub enum Payload {
+    /// An encoded record; the kind puts the number into its head.
+    Record(Box<[u8]>),
+    /// A write whose data is read back when the record is written, in as many records as it takes.
+    NeedCopy {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len_bytes: u64,
+    },
+}
+
+/// One entry of a commit list.
+#[derive(Debug)]
+pub struct Entry {
+    /// The txg that makes it durable elsewhere.
+    pub txg: Txg,
+    /// The object in the head.
+    pub object: ObjectId,
+    /// Objects that it touches: entries that share one must keep their order.
+    pub keys: Keys,
+    /// Whether every later commit needs it, of whatever object.
+    pub is_sync: bool,
+    /// What to write.
+    pub payload: Payload,
+}
+
+/// Reads data back for [`Payload::NeedCopy`].
+pub trait ReadBack {
+    /// See [`Pool::read_back`](crate::Pool::read_back).
+    ///
+    /// # Errors
+    /// As there.
+    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure>;
+}
+
+/// What a commit wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Persisted {
+    /// Records that this call wrote.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often it waited for records that another call was writing.
+    pub waits: u64,
+}
+
+/// The log of one dataset on some medium.
+///
+/// Concurrency: any number of threads.
+pub trait Kind: Send + Sync {
+    /// Which kind.
+    fn id(&self) -> KindId;
+
+    /// Longest record in bytes.
+    fn record_bytes_max(&self) -> usize;
+
+    /// Takes over entries; the order of calls, and in each of the entries, is the order of the commit list. Returns
+    /// the number of the last entry taken over so far. Writes nothing.
+    fn submit(&self, entries: Vec<Entry>) -> u64;
+
+    /// Makes durable, of the entries up to number `horizon`: those with `is_sync`, those that touch `object` (all
+    /// for [`ObjectId::NONE`]), and those that these depend on.
+    ///
+    /// Persistence: all of that is durable on return, in the log or by its txg.
+    ///
+    /// # Errors
+    /// [`NotPersisted`] names the newest txg of what is not. Nothing that depends on it is written before that txg
+    /// has synced.
+    fn persist(
+        &self,
+        object: ObjectId,
+        horizon: u64,
+        source: &dyn ReadBack,
+    ) -> Result<Persisted, NotPersisted>;
+
+    /// Writes one record that is on no commit list: records whose calls overlap in time have no order, of two others
+    /// the one whose call came first is replayed first.
+    ///
+    /// Persistence: durable on return.
+    ///
+    /// # Errors
+    /// [`NotPersisted`]; later records are written all the same.
+    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted>;
+
+    /// Makes every later record depend on every earlier one, so that a loss of these is noticed; if not `is_forced`,
+    /// only if nobody has to wait for it.
+    ///
+    /// # Errors
+    /// The log is not in use; there is nothing to order then.
+    fn order(&self, is_forced: bool) -> Result<(), crate::error::LogCause>;
+
+    /// A txg is durable: entries of it and of older ones are forgotten.
+    fn txg_synced(&self, txg: Txg);
+}

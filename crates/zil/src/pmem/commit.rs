@@ -1,0 +1,229 @@
+//! Commits of one dataset, side by side.
+//!
+//! Which entries may be written at one time, and which share a generation, is argued in
+//! `docs/adr/2026-11-22-parallel-commits.md`. In short: an entry is written when all that it depends on is durable, so
+//! a crash never leaves it without these; and it starts a generation if an entry that it depends on is in the current
+//! one, so that a later loss of that one is noticed.
+
+use std::collections::VecDeque;
+use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+use fastness_pmem::Medium;
+use fastness_prb::{Hdl, Wait, WriteError};
+
+use crate::error::{LogCause, NotPersisted};
+use crate::graph::Job;
+use crate::header::KindId;
+use crate::ids::{ObjectId, Txg};
+use crate::itx::Keys;
+use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
+use crate::pmem::log::{Commits, PmemLog};
+use crate::record::{Head, WRITE_HEAD_BYTES, encode_write};
+use crate::sync_util::{lock, read, wait, write};
+
+/// Data of one record of a need-copy write: what others may have to wait for.
+const PIECE_BYTES: usize = 64 << 10;
+
+impl<M: Medium + Sync> Kind for PmemLog<M> {
+    fn id(&self) -> KindId {
+        KindId::Pmem
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.prb.body_bytes_max()
+    }
+
+    fn submit(&self, entries: Vec<Entry>) -> u64 {
+        let mut commits = lock(&self.commits);
+        entries.into_iter().for_each(|entry| commits.graph.add(entry));
+        commits.graph.last_number()
+    }
+
+    fn persist(
+        &self,
+        object: ObjectId,
+        horizon: u64,
+        source: &dyn ReadBack,
+    ) -> Result<Persisted, NotPersisted> {
+        let mut done = Persisted::default();
+        let mut commits = lock(&self.commits);
+        let mut needed = commits.graph.needed(object, horizon);
+        loop {
+            commits.graph.trim(&mut needed);
+            let Some(txg) = commits.graph.newest_txg(&needed) else { return Ok(done) };
+            if let Some(cause) = self.refusal() {
+                return Err(NotPersisted { txg, cause });
+            }
+            let Some(mut job) = commits.graph.begin(&needed) else {
+                done.waits += 1;
+                commits = self.wait_for_others(commits);
+                continue;
+            };
+            drop(commits);
+            let written = self.write_job(&mut job, source, &mut done);
+            commits = lock(&self.commits);
+            match written {
+                Ok(()) => commits.graph.finish(job.number),
+                Err(cause) => {
+                    // It stays, and with it what depends on it stays out of the log, until its txg has synced or
+                    // somebody succeeds in writing it.
+                    let txg = commits.graph.newest_txg(&needed).unwrap_or(job.txg);
+                    commits.graph.put_back(job);
+                    self.notify(&commits);
+                    return Err(NotPersisted { txg, cause });
+                }
+            }
+            self.notify(&commits);
+        }
+    }
+
+    #[inline]
+    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted> {
+        // Before the lock: its holder may be waiting for a txg, and the caller holds one open.
+        if let Some(cause) = self.refusal() {
+            return Err(NotPersisted { txg, cause });
+        }
+        let hdl = read(&self.hdl);
+        // And behind it, see `suspend`.
+        if let Some(cause) = self.refusal() {
+            return Err(NotPersisted { txg, cause });
+        }
+        match hdl.write_entry(txg, record, Wait::Fail) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
+        }
+    }
+
+    fn order(&self, is_forced: bool) -> Result<(), LogCause> {
+        if let Some(cause) = self.refusal() {
+            return Err(cause);
+        }
+        let mut hdl = if is_forced {
+            write(&self.hdl)
+        } else {
+            match self.hdl.try_write() {
+                Ok(hdl) => hdl,
+                Err(_) => return Ok(()),
+            }
+        };
+        hdl.start_generation().map_err(|_| self.refusal().unwrap_or(LogCause::Bug))
+    }
+
+    fn txg_synced(&self, txg: Txg) {
+        let mut commits = lock(&self.commits);
+        commits.graph.forget_synced(txg);
+        self.notify(&commits);
+    }
+}
+
+impl<M: Medium + Sync> PmemLog<M> {
+    fn wait_for_others<'a>(&'a self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
+        commits.waiters += 1;
+        let mut commits = wait(&self.changed, commits);
+        commits.waiters -= 1;
+        commits
+    }
+
+    fn notify(&self, commits: &Commits) {
+        if commits.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Writes all records of an entry. Holds no lock while it reads back.
+    fn write_job(&self, job: &mut Job, source: &dyn ReadBack, done: &mut Persisted) -> Result<(), LogCause> {
+        let number = job.number;
+        match &mut job.payload {
+            Payload::Record(record) => {
+                Head::set_number(record, number);
+                let written = self.enter(&job.keys, true)?.write_entry(job.txg, record, Wait::Fail);
+                self.count(written.map(drop), record.len(), done)
+            }
+            &mut Payload::NeedCopy { offset, len_bytes } => {
+                let mut pieces = Pieces::new(self.record_bytes_max(), offset, len_bytes)?;
+                let head = Head { txg: job.txg, number, object: job.object };
+                let mut is_first = true;
+                while let Some(len) = pieces.next(head, source)? {
+                    // One write may be torn: its records do not depend on each other.
+                    let hdl = self.enter(&job.keys, is_first)?;
+                    let written = hdl.write_entry(job.txg, &pieces.buffer[..len], Wait::Fail);
+                    drop(hdl);
+                    self.count(written.map(drop), len, done)?;
+                    is_first = false;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn count(
+        &self,
+        written: Result<(), WriteError>,
+        bytes: usize,
+        done: &mut Persisted,
+    ) -> Result<(), LogCause> {
+        written.map_err(|error| self.note_error(error))?;
+        done.records += 1;
+        done.bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// The log, in the generation that the next record of these objects belongs to.
+    fn enter(&self, keys: &Keys, is_first: bool) -> Result<RwLockReadGuard<'_, Hdl<M>>, LogCause> {
+        let mut commits = lock(&self.commits);
+        let starts = if is_first {
+            commits.graph.enter(keys)
+        } else {
+            commits.graph.enter_again(keys);
+            false
+        };
+        // Still under the lock: between a generation's start in the graph and in the log, nobody may write. Who is
+        // writing now needs no lock to come to the end of its record, so this waits for one record at most.
+        let hdl = if starts {
+            let mut hdl = write(&self.hdl);
+            // In any other state the write that follows says so.
+            let _ = hdl.start_generation();
+            RwLockWriteGuard::downgrade(hdl)
+        } else {
+            read(&self.hdl)
+        };
+        // Behind the lock, see `suspend`.
+        self.refusal().map_or(Ok(hdl), Err)
+    }
+}
+
+/// A need-copy write, record by record.
+struct Pieces {
+    buffer: Vec<u8>,
+    data: Vec<u8>,
+    offset: u64,
+    left: VecDeque<usize>,
+}
+
+impl Pieces {
+    fn new(record_bytes_max: usize, offset: u64, len_bytes: u64) -> Result<Self, LogCause> {
+        let piece = PIECE_BYTES.min(record_bytes_max.saturating_sub(WRITE_HEAD_BYTES) & !7);
+        if piece == 0 {
+            return Err(LogCause::TooLarge);
+        }
+        let count = len_bytes.div_ceil(piece as u64);
+        let left = (0..count).map(|i| (len_bytes - i * piece as u64).min(piece as u64) as usize).collect();
+        let longest = piece.min(len_bytes as usize);
+        let buffer = vec![0; (WRITE_HEAD_BYTES + longest).next_multiple_of(8)];
+        Ok(Self { buffer, data: vec![0; longest], offset, left })
+    }
+
+    /// Encodes the next record; `None` behind the last, or where the object ends now.
+    fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<usize>, LogCause> {
+        let Some(len) = self.left.pop_front() else { return Ok(None) };
+        let data = &mut self.data[..len];
+        let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
+        if found == 0 {
+            // Cut off since: the record that says so comes behind.
+            return Ok(None);
+        }
+        let encoded = encode_write(head, self.offset, &data[..found.min(len)], &mut self.buffer);
+        self.offset += len as u64;
+        Ok(Some(encoded))
+    }
+}

@@ -1,0 +1,261 @@
+//! Import: every dataset's log is set up from its stored header and claimed, before the first txg.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fastness_error::ErrorKind;
+use fastness_pmem::Medium;
+use fastness_prb::{
+    ClaimError, Claimed, Config, Hdl, HdlHeader, HeaderError, Misuse, OnLoss, Prb, SetupError,
+};
+
+use crate::header::{HeaderFault, KindId, StoredHeader};
+use crate::ids::{DatasetId, Txg};
+use crate::pmem::log::{PmemLog, Status, stored};
+use crate::pmem::logs::{LogError, PmemLogs};
+use crate::pool::Pool;
+use crate::replay::Choice;
+
+/// Why a log cannot be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimCause {
+    /// The stored header is not one.
+    #[error(transparent)]
+    Prefix(#[from] HeaderFault),
+    /// The kind's own part of it is damaged.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// Two datasets have the header of one log.
+    #[error(transparent)]
+    Setup(#[from] Misuse),
+    /// Entries are missing or damaged; the error names them and their places.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+}
+
+/// A log that cannot be claimed. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log of {dataset} cannot be claimed: {cause}")]
+pub struct ClaimProblem {
+    /// Whose.
+    pub dataset: DatasetId,
+    /// Why.
+    #[source]
+    pub cause: ClaimCause,
+}
+
+impl ClaimProblem {
+    /// What can be done about it; see [`Import::resolve`].
+    pub fn choices(&self) -> &'static [Choice] {
+        &Choice::ALL
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self.cause {
+            ClaimCause::Prefix(HeaderFault::Version { .. } | HeaderFault::OtherKind { .. }) => {
+                ErrorKind::Invalid
+            }
+            _ => ErrorKind::Corrupt,
+        }
+    }
+}
+
+/// What was found of the log of one dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimSummary {
+    /// Whose.
+    pub dataset: DatasetId,
+    /// Records to replay.
+    pub records: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Places missing in the last generation: records that were being written when the crash came, or lost.
+    pub gaps: u64,
+    /// Records given up by choice.
+    pub dropped: usize,
+    /// The first reason for that.
+    pub loss: Option<ClaimError>,
+}
+
+enum Slot<M: Medium + Sync> {
+    /// There is nothing to replay.
+    Empty(Hdl<M>),
+    Unclaimed(Hdl<M>),
+    Claimed(Hdl<M>, HdlHeader, usize),
+    /// The header cannot be used; its bytes, for another try.
+    Unusable(Vec<u8>),
+    /// All of it is given up.
+    Dropped(Hdl<M>),
+}
+
+/// An import between the scan of PM and the first txg.
+///
+/// Nothing was changed in PM or in the pool before [`finish`](Self::finish); dropping it leaves everything as it was.
+pub struct Import<M: Medium + Sync> {
+    prb: Arc<Prb<M>>,
+    first_txg: Txg,
+    slots: BTreeMap<DatasetId, Slot<M>>,
+    problems: BTreeMap<DatasetId, ClaimProblem>,
+    summaries: Vec<ClaimSummary>,
+}
+
+impl<M: Medium + Sync> fmt::Debug for Import<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Import")
+            .field("first_txg", &self.first_txg)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Medium + Sync> PmemLogs<M> {
+    /// Scans PM once and claims the log of each dataset, by the header that the last synced txg has of it (`None`: it
+    /// has no log). `first_txg` is the txg after that one. The ranges are those of the last use, in the same order.
+    ///
+    /// Logs that cannot be claimed are in [`Import::problems`].
+    ///
+    /// # Errors
+    /// [`SetupError`]: this PM cannot be used at all.
+    pub fn import(
+        config: Config,
+        ranges: Vec<M>,
+        first_txg: Txg,
+        headers: impl IntoIterator<Item = (DatasetId, Option<Vec<u8>>)>,
+    ) -> Result<Import<M>, SetupError> {
+        let prb = Prb::open(config, ranges)?;
+        let (slots, problems, summaries) = Default::default();
+        let mut import = Import { prb, first_txg, slots, problems, summaries };
+        for (dataset, header) in headers {
+            let slot = header.map_or_else(|| Slot::Empty(import.nozil()), Slot::Unusable);
+            import.slots.insert(dataset, slot);
+        }
+        // All are set up before the first is claimed: the scan sorts entries by log once, for all of them.
+        let datasets: Vec<_> = import.slots.keys().copied().collect();
+        datasets.iter().for_each(|&dataset| import.try_set_up(dataset));
+        datasets.iter().for_each(|&dataset| import.try_claim(dataset, OnLoss::Fail));
+        Ok(import)
+    }
+}
+
+impl<M: Medium + Sync> Import<M> {
+    fn nozil(&self) -> Hdl<M> {
+        self.prb.setup_hdl(&HdlHeader::NoZil).expect("a log without entries can be set up at any time")
+    }
+
+    fn try_set_up(&mut self, dataset: DatasetId) {
+        let Some(Slot::Unusable(bytes)) = self.slots.get(&dataset) else { return };
+        match self.set_up(bytes) {
+            Ok(slot) => {
+                self.slots.insert(dataset, slot);
+                self.problems.remove(&dataset);
+            }
+            Err(cause) => {
+                self.problems.insert(dataset, ClaimProblem { dataset, cause });
+            }
+        }
+    }
+
+    fn set_up(&self, bytes: &[u8]) -> Result<Slot<M>, ClaimCause> {
+        let header = HdlHeader::decode(StoredHeader::decode_as(bytes, KindId::Pmem)?)?;
+        let hdl = self.prb.setup_hdl(&header)?;
+        Ok(if header == HdlHeader::NoZil { Slot::Empty(hdl) } else { Slot::Unclaimed(hdl) })
+    }
+
+    fn try_claim(&mut self, dataset: DatasetId, on_loss: OnLoss) {
+        let Some(Slot::Unclaimed(hdl)) = self.slots.get_mut(&dataset) else { return };
+        match hdl.claim(self.first_txg, on_loss) {
+            Ok(claimed) => self.claimed(dataset, claimed),
+            Err(error) => {
+                self.problems.insert(dataset, ClaimProblem { dataset, cause: error.into() });
+            }
+        }
+    }
+
+    fn claimed(&mut self, dataset: DatasetId, claimed: Claimed) {
+        let Some(Slot::Unclaimed(hdl)) = self.slots.remove(&dataset) else { unreachable!("just claimed") };
+        let Claimed { update, entries, body_bytes, gaps, dropped, loss, .. } = claimed;
+        let summary = ClaimSummary { dataset, records: entries, bytes: body_bytes, gaps, dropped, loss };
+        self.summaries.push(summary);
+        let header = update.expect("a log that was unclaimed has a new header").into_header();
+        self.slots.insert(dataset, Slot::Claimed(hdl, header, entries));
+        self.problems.remove(&dataset);
+    }
+
+    /// Logs that cannot be claimed.
+    pub fn problems(&self) -> impl Iterator<Item = &ClaimProblem> {
+        self.problems.values()
+    }
+
+    /// What was found of the others.
+    pub fn summaries(&self) -> &[ClaimSummary] {
+        &self.summaries
+    }
+
+    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`]
+    /// gives up what is missing or damaged and what depends on it, all of it if the header is unusable.
+    ///
+    /// # Errors
+    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any txg, so drop
+    /// the import.
+    pub fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
+        match choice {
+            Choice::Retry => {
+                self.try_set_up(dataset);
+                self.try_claim(dataset, OnLoss::Fail);
+            }
+            Choice::DropTail => {
+                self.try_claim(dataset, OnLoss::DropTail);
+                if self.problems.contains_key(&dataset) {
+                    let hdl = self.nozil();
+                    if let Some(Slot::Unclaimed(old)) = self.slots.insert(dataset, Slot::Dropped(hdl)) {
+                        old.teardown(Some(self.first_txg));
+                    }
+                    self.problems.remove(&dataset);
+                }
+            }
+            Choice::ReadOnly => {}
+        }
+        self.problems.get(&dataset).map_or(Ok(()), |problem| Err(*problem))
+    }
+
+    /// Ends the import: stores the new headers in `tx`, which is of the first txg, and makes logs for datasets that
+    /// have none. One transaction for all datasets.
+    ///
+    /// Persistence: with that txg; a crash before is followed by the same import again.
+    ///
+    /// # Errors
+    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin again.
+    pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<PmemLogs<M>, LogError> {
+        if let Some(first) = self.problems.keys().next() {
+            return Err(LogError::Unclaimed { count: self.problems.len(), first: *first });
+        }
+        let (claimed, found) = (self.first_txg, P::txg_of(tx));
+        if claimed != found {
+            return Err(LogError::OtherTxg { claimed, found });
+        }
+        self.prb.finish_claiming()?;
+        let mut logs = BTreeMap::new();
+        for (dataset, slot) in self.slots {
+            let log = |hdl, status| Arc::new(PmemLog::new(dataset, Arc::clone(&self.prb), hdl, status));
+            let log = match slot {
+                Slot::Empty(hdl) | Slot::Dropped(hdl) => {
+                    let log = log(hdl, Status::Starting);
+                    log.start(pool, tx)?;
+                    log
+                }
+                Slot::Claimed(hdl, header, records) => {
+                    pool.put_log_header(tx, dataset, Some(&stored(&header)));
+                    let log = log(hdl, Status::NotReplayed);
+                    log.unreplayed.store(records as u64, std::sync::atomic::Ordering::Relaxed);
+                    log
+                }
+                Slot::Unclaimed(_) | Slot::Unusable(_) => unreachable!("it would be among the problems"),
+            };
+            logs.insert(dataset, log);
+        }
+        Ok(PmemLogs::new(self.prb, logs))
+    }
+}

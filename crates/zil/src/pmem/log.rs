@@ -1,0 +1,222 @@
+//! The log of one dataset: its HDL, and what says whether it can be written.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+
+use fastness_pmem::Medium;
+use fastness_prb::{Hdl, HdlHeader, HeaderUpdate, Prb, WriteError};
+
+use crate::error::LogCause;
+use crate::graph::Graph;
+use crate::header::{KindId, StoredHeader};
+use crate::ids::{DatasetId, Txg};
+use crate::pmem::logs::LogError;
+use crate::pool::Pool;
+use crate::sync_util::{lock, write};
+
+/// Whether records can be written; what [`PmemLog::refusal`] is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Status {
+    Ready = 0,
+    Starting,
+    Suspended,
+    NotReplayed,
+    Destroyed,
+    Failed,
+}
+
+impl Status {
+    fn cause(byte: u8) -> Option<LogCause> {
+        match byte {
+            0 => None,
+            1 => Some(LogCause::Starting),
+            2 => Some(LogCause::Suspended),
+            3 => Some(LogCause::NotReplayed),
+            4 => Some(LogCause::Destroyed),
+            _ => Some(LogCause::Failed),
+        }
+    }
+}
+
+/// Commits in progress.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    pub(super) graph: Graph,
+    /// Threads that wait for others' records.
+    pub(super) waiters: usize,
+}
+
+/// The log of one dataset in persistent memory.
+///
+/// Concurrency: any number of threads. Locks: `commits`, then `hdl`; a thread that writes to PM holds `hdl` (shared)
+/// and not `commits`.
+#[derive(Debug)]
+pub struct PmemLog<M: Medium + Sync> {
+    pub(super) dataset: DatasetId,
+    pub(super) prb: Arc<Prb<M>>,
+    /// Shared by writers; alone for what orders entries and for the log's life.
+    pub(super) hdl: RwLock<Hdl<M>>,
+    pub(super) commits: Mutex<Commits>,
+    pub(super) changed: Condvar,
+    status: AtomicU8,
+    /// The txg with which the header becomes durable, in status starting.
+    header_txg: AtomicU64,
+    /// Records that claim found and that are not replayed yet.
+    pub(super) unreplayed: AtomicU64,
+    last_error: Mutex<Option<Arc<WriteError>>>,
+}
+
+impl<M: Medium + Sync> PmemLog<M> {
+    pub(super) fn new(dataset: DatasetId, prb: Arc<Prb<M>>, hdl: Hdl<M>, status: Status) -> Self {
+        Self {
+            dataset,
+            prb,
+            hdl: RwLock::new(hdl),
+            commits: Mutex::default(),
+            changed: Condvar::new(),
+            status: AtomicU8::new(status as u8),
+            header_txg: AtomicU64::new(0),
+            unreplayed: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+        }
+    }
+
+    /// Why nothing can be written now; `None` if it can.
+    #[inline]
+    pub fn refusal(&self) -> Option<LogCause> {
+        Status::cause(self.status.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_status(&self, status: Status) {
+        // A medium that has failed stays failed, whatever becomes of the log.
+        let keep = |old: u8| (old != Status::Failed as u8).then_some(status as u8);
+        let _ = self.status.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep);
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> DatasetId {
+        self.dataset
+    }
+
+    /// Records that wait for replay.
+    pub fn unreplayed_records(&self) -> u64 {
+        self.unreplayed.load(Ordering::Relaxed)
+    }
+
+    /// The last error of the PRB that a record met, if any.
+    pub fn last_error(&self) -> Option<Arc<WriteError>> {
+        lock(&self.last_error).clone()
+    }
+
+    /// Entries of commit lists that are taken over and not durable yet.
+    pub fn pending_entries(&self) -> usize {
+        lock(&self.commits).graph.len()
+    }
+
+    /// Sorts an error of the PRB; what cannot get better closes the log.
+    #[cold]
+    pub(super) fn note_error(&self, error: WriteError) -> LogCause {
+        let cause = match &error {
+            WriteError::NoFreeChunk => return LogCause::NoRoom,
+            // The log went out of use between the check of its status and the write.
+            WriteError::Misuse(_) => return self.refusal().unwrap_or(LogCause::Bug),
+            WriteError::TooLarge { .. } => LogCause::TooLarge,
+            WriteError::NoUsableChunk | WriteError::Persist(_) | WriteError::Failed => {
+                self.status.store(Status::Failed as u8, Ordering::SeqCst);
+                LogCause::Failed
+            }
+            _ => LogCause::Bug,
+        };
+        *lock(&self.last_error) = Some(Arc::new(error));
+        cause
+    }
+
+    pub(super) fn put_header<P: Pool>(&self, pool: &P, tx: &P::Tx, update: HeaderUpdate) {
+        pool.put_log_header(tx, self.dataset, Some(&stored(update.header())));
+    }
+
+    /// Makes a new log where there is none, with the transaction.
+    pub(super) fn start<P: Pool>(&self, pool: &P, tx: &P::Tx) -> Result<(), LogError> {
+        let mut hdl = write(&self.hdl);
+        self.start_locked(pool, tx, &mut hdl)
+    }
+
+    pub(super) fn start_locked<P: Pool>(
+        &self,
+        pool: &P,
+        tx: &P::Tx,
+        hdl: &mut Hdl<M>,
+    ) -> Result<(), LogError> {
+        let Some(update) = hdl.create_log()? else {
+            // It was suspended, and the pool failed before it was gone.
+            let is_durable = self.header_txg.load(Ordering::SeqCst) <= pool.synced_txg().0;
+            self.set_status(if is_durable { Status::Ready } else { Status::Starting });
+            return Ok(());
+        };
+        self.header_txg.store(P::txg_of(tx).0, Ordering::SeqCst);
+        self.set_status(Status::Starting);
+        self.put_header(pool, tx, update);
+        Ok(())
+    }
+
+    /// A txg is durable, and with it a header that was stored in it.
+    pub(super) fn headers_synced(&self, txg: Txg) {
+        let is_starting = self.refusal() == Some(LogCause::Starting);
+        if is_starting && self.header_txg.load(Ordering::SeqCst) <= txg.0 {
+            let mut hdl = write(&self.hdl);
+            if hdl.header_synced().is_ok() && self.refusal() == Some(LogCause::Starting) {
+                self.set_status(Status::Ready);
+            }
+        }
+    }
+
+    /// Stops the use of the log and waits until the pool needs none of its entries, as before the medium is removed.
+    /// Meanwhile commits wait for their txgs.
+    ///
+    /// Persistence: on return no header names the log.
+    ///
+    /// # Errors
+    /// [`LogError::Busy`] for a log that was not replayed; the pool's own, and then the log stays suspended.
+    pub fn suspend<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
+        match self.refusal() {
+            Some(LogCause::NotReplayed) => return Err(LogError::Busy { dataset: self.dataset }),
+            Some(LogCause::Destroyed) => return Err(LogError::Destroyed { dataset: self.dataset }),
+            _ => self.set_status(Status::Suspended),
+        }
+        // Behind this nobody is writing a record or will: writers look at the status again under the lock. So the txg
+        // of a transaction that begins now is at least as new as that of every record. It must not begin under the
+        // lock: the pool may make it wait for a txg, which a writer that waits for the lock may hold open.
+        drop(write(&self.hdl));
+        let tx = pool.begin_tx()?;
+        let txg = P::txg_of(&tx);
+        let update = write(&self.hdl).destroy_log(txg)?;
+        self.put_header(pool, &tx, update);
+        drop(tx);
+        self.wake();
+        pool.wait_synced(txg)?;
+        Ok(())
+    }
+
+    /// Takes a suspended log into use again, as a new one; records are written as soon as its header is durable.
+    ///
+    /// # Errors
+    /// Those of the pool; the log stays suspended.
+    pub fn resume<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
+        if self.refusal() != Some(LogCause::Suspended) {
+            return Ok(());
+        }
+        let tx = pool.begin_tx()?;
+        self.start(pool, &tx)
+    }
+
+    pub(super) fn wake(&self) {
+        // Under the lock, so that no waiter is between its check and its sleep.
+        drop(lock(&self.commits));
+        self.changed.notify_all();
+    }
+}
+
+pub(super) fn stored(header: &HdlHeader) -> Vec<u8> {
+    StoredHeader { kind: KindId::Pmem, bytes: &header.encode() }.encode()
+}

@@ -1,0 +1,168 @@
+//! The logs of all datasets of a pool, on one PRB.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use fastness_error::ErrorKind;
+use fastness_pmem::Medium;
+use fastness_prb::{CollectError, Collected, Config, HdlHeader, Misuse, Prb, SetupError};
+
+use crate::ids::{DatasetId, Txg};
+use crate::kind::Kind;
+use crate::pmem::log::{PmemLog, Status};
+use crate::pool::{Pool, PoolFailure};
+use crate::sync_util::{read, write};
+
+/// A log cannot be made, suspended or destroyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// It was not replayed.
+    #[error("the log of {dataset} was not replayed")]
+    Busy {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// It is gone with its dataset.
+    #[error("the log of {dataset} was destroyed")]
+    Destroyed {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// The dataset has one.
+    #[error("{dataset} has a log already")]
+    Exists {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// The header updates of an import belong into its first txg.
+    #[error("the logs were claimed for {claimed}, the transaction is of {found}")]
+    OtherTxg {
+        /// The first txg.
+        claimed: Txg,
+        /// That of the transaction.
+        found: Txg,
+    },
+    /// Logs that are not claimed: their entries could be overwritten.
+    #[error("{count} logs cannot be claimed, {first} first; choose what to do about each")]
+    Unclaimed {
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: DatasetId,
+    },
+    /// The pool takes no changes.
+    #[error(transparent)]
+    Pool(#[from] PoolFailure),
+    /// The log is in no state for it.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl LogError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy { .. } | Self::Exists { .. } | Self::Unclaimed { .. } => ErrorKind::Invalid,
+            Self::Destroyed { .. } => ErrorKind::Closed,
+            Self::Pool(failure) => failure.kind,
+            Self::OtherTxg { .. } | Self::Misuse(_) => ErrorKind::Bug,
+        }
+    }
+}
+
+/// All logs of a pool.
+///
+/// Concurrency: any number of threads; the map is read for each opening of a dataset, not for each record.
+#[derive(Debug)]
+pub struct PmemLogs<M: Medium + Sync> {
+    prb: Arc<Prb<M>>,
+    logs: RwLock<BTreeMap<DatasetId, Arc<PmemLog<M>>>>,
+}
+
+impl<M: Medium + Sync> PmemLogs<M> {
+    pub(super) fn new(prb: Arc<Prb<M>>, logs: BTreeMap<DatasetId, Arc<PmemLog<M>>>) -> Self {
+        Self { prb, logs: RwLock::new(logs) }
+    }
+
+    /// Makes PM durably empty, and logs on it of no dataset yet: a new pool, or PM that is added to one. What was in
+    /// PM is lost.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub fn format(config: Config, ranges: Vec<M>) -> Result<Self, SetupError> {
+        Ok(Self::new(Prb::format(config, ranges)?, BTreeMap::new()))
+    }
+
+    /// Makes the log of a new dataset, in the transaction that makes the dataset.
+    ///
+    /// Persistence: with that txg; until then commits wait for their txgs.
+    ///
+    /// # Errors
+    /// [`LogError::Exists`].
+    pub fn create<P: Pool>(
+        &self,
+        pool: &P,
+        tx: &P::Tx,
+        dataset: DatasetId,
+    ) -> Result<Arc<PmemLog<M>>, LogError> {
+        let mut logs = write(&self.logs);
+        if logs.contains_key(&dataset) {
+            return Err(LogError::Exists { dataset });
+        }
+        let hdl = self.prb.setup_hdl(&HdlHeader::NoZil)?;
+        let log = Arc::new(PmemLog::new(dataset, Arc::clone(&self.prb), hdl, Status::Starting));
+        log.start(pool, tx)?;
+        logs.insert(dataset, Arc::clone(&log));
+        Ok(log)
+    }
+
+    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not replayed
+    /// are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being replayed.
+    ///
+    /// Persistence: with that txg; a crash before finds dataset and log as they were.
+    ///
+    /// # Errors
+    /// Those of the log's state.
+    pub fn destroy<P: Pool>(&self, pool: &P, tx: &P::Tx, dataset: DatasetId) -> Result<(), LogError> {
+        let Some(log) = write(&self.logs).remove(&dataset) else { return Ok(()) };
+        log.set_status(Status::Destroyed);
+        // Entries stay in PM until their txgs have synced; until this one has, the old header finds them.
+        let _nozil = write(&log.hdl).destroy_log(P::txg_of(tx))?;
+        pool.put_log_header(tx, dataset, None);
+        log.wake();
+        Ok(())
+    }
+
+    /// The log of a dataset.
+    pub fn get(&self, dataset: DatasetId) -> Option<Arc<PmemLog<M>>> {
+        read(&self.logs).get(&dataset).cloned()
+    }
+
+    /// The datasets that have a log.
+    pub fn datasets(&self) -> Vec<DatasetId> {
+        read(&self.logs).keys().copied().collect()
+    }
+
+    /// A txg is durable, with every header that was stored in it: logs whose header that is can be written, and PM
+    /// that only older entries are in is emptied. Call it after each txg, in order.
+    ///
+    /// # Errors
+    /// PM failed; from then on commits wait for their txgs.
+    pub fn txg_synced(&self, txg: Txg) -> Result<Collected, CollectError> {
+        let logs: Vec<_> = read(&self.logs).values().cloned().collect();
+        for log in &logs {
+            log.headers_synced(txg);
+        }
+        let collected = self.prb.collect(txg);
+        for log in &logs {
+            log.txg_synced(txg);
+        }
+        collected
+    }
+
+    /// The PRB below.
+    pub fn prb(&self) -> &Arc<Prb<M>> {
+        &self.prb
+    }
+}

@@ -1,0 +1,116 @@
+//! Replay of one dataset's log.
+//!
+//! Crash cases: a record's effect and the place after it are in one transaction, so after a crash both are there or
+//! neither; the old log goes in the transaction that makes the new one, and its entries stay in PM until that txg has
+//! synced.
+
+use std::sync::atomic::Ordering;
+
+use fastness_pmem::Medium;
+use fastness_prb::{BodyError, Entry, HeaderUpdate, ReplayError};
+
+use crate::error::LogCause;
+use crate::pmem::log::PmemLog;
+use crate::pmem::logs::LogError;
+use crate::pool::Pool;
+use crate::record::Record;
+use crate::replay::{ReplayCause, ReplayFailure, ReplayHandler, Replayed};
+use crate::sync_util::write;
+
+impl<M: Medium + Sync> PmemLog<M> {
+    /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was replayed
+    /// is left alone.
+    ///
+    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can be
+    /// changed on return.
+    ///
+    /// # Errors
+    /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
+    /// [`drop_tail`](Self::drop_tail), or neither and keep the dataset read-only.
+    ///
+    /// [`Choice::Retry`]: crate::Choice::Retry
+    pub fn replay<P: Pool>(
+        &self,
+        pool: &P,
+        handler: &mut dyn ReplayHandler<P>,
+    ) -> Result<Replayed, ReplayFailure> {
+        if self.refusal() != Some(LogCause::NotReplayed) {
+            return Ok(Replayed::default());
+        }
+        let mut hdl = write(&self.hdl);
+        let (mut number, mut place) = (0, None);
+        let mut buffer = Vec::new();
+        let replayed = hdl.replay(|entry, update| {
+            number += 1;
+            place = Some((entry.id(), entry.region_offset()));
+            self.replay_one(pool, handler, &entry, update, &mut buffer)
+        });
+        let failure = |cause| ReplayFailure { dataset: self.dataset, number, entry: place, cause };
+        let nowhere = |cause| ReplayFailure { entry: None, ..failure(cause) };
+        let replayed = match replayed {
+            Ok(replayed) => replayed,
+            Err(ReplayError::Callback { source, .. }) => return Err(failure(source)),
+            Err(ReplayError::Log(error)) => return Err(nowhere(ReplayCause::Log(error))),
+            Err(ReplayError::Misuse(error)) => return Err(nowhere(ReplayCause::Misuse(error))),
+            Err(_) => unreachable!("replay has no other errors"),
+        };
+        let tx = pool.begin_tx().map_err(|error| nowhere(ReplayCause::Pool(error)))?;
+        let misuse = |error| nowhere(ReplayCause::Misuse(error));
+        // The header without a log is never stored: that of the new log, in the same transaction, takes its place.
+        let _nozil = hdl.replay_done(P::txg_of(&tx)).map_err(misuse)?;
+        self.unreplayed.store(0, Ordering::Relaxed);
+        match self.start_locked(pool, &tx, &mut hdl) {
+            Ok(()) => {}
+            Err(LogError::Misuse(error)) => return Err(misuse(error)),
+            Err(other) => unreachable!("{other}: making a log asks the pool for nothing"),
+        }
+        Ok(Replayed { records: number, reappeared: replayed.reappeared as u64 })
+    }
+
+    fn replay_one<P: Pool>(
+        &self,
+        pool: &P,
+        handler: &mut dyn ReplayHandler<P>,
+        entry: &Entry<'_, M>,
+        update: HeaderUpdate,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ReplayCause> {
+        let len = entry.body_len_bytes();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        match entry.read_body(buffer) {
+            // Damaged padding: the record itself is whole.
+            Ok(()) | Err(BodyError::Padding { .. }) => {}
+            Err(error) => return Err(ReplayCause::Body(error)),
+        }
+        let (head, record) = Record::decode(&buffer[..len]).map_err(ReplayCause::Record)?;
+        if head.txg != entry.txg() {
+            return Err(ReplayCause::OtherTxg { record: head.txg, entry: entry.txg() });
+        }
+        let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
+        handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;
+        self.put_header(pool, &tx, update);
+        self.unreplayed.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how many.
+    ///
+    /// Persistence: with the txg of a transaction of its own.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    ///
+    /// [`Choice::DropTail`]: crate::Choice::DropTail
+    pub fn drop_tail<P: Pool>(&self, pool: &P) -> Result<u64, LogError> {
+        if self.refusal() != Some(LogCause::NotReplayed) {
+            return Ok(0);
+        }
+        let mut hdl = write(&self.hdl);
+        let tx = pool.begin_tx()?;
+        let _nozil = hdl.destroy_log(P::txg_of(&tx))?;
+        self.start_locked(pool, &tx, &mut hdl)?;
+        Ok(self.unreplayed.swap(0, Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,78 @@
+//! What is wrong with a record, and where.
+
+use fastness_error::ErrorKind;
+
+/// Bytes are not a record that can be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("record, byte {offset}: {fault}")]
+pub struct RecordError {
+    /// Where in the record, in bytes.
+    pub offset: usize,
+    /// What is wrong there.
+    pub fault: RecordFault,
+}
+
+/// What is wrong with a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordFault {
+    /// The bytes end before the record does.
+    #[error("it ends {missing} bytes too early")]
+    TooShort {
+        /// How many bytes are missing, at least.
+        missing: u64,
+    },
+    /// Bytes behind the last field.
+    #[error("{extra} bytes too many")]
+    TooLong {
+        /// How many.
+        extra: u64,
+    },
+    /// Another version.
+    #[error("version {found}, this program reads {known}")]
+    Version {
+        /// Version found.
+        found: u16,
+        /// Version known.
+        known: u16,
+    },
+    /// A type that this version does not know. Nothing else is known to be wrong with the record.
+    #[error("unknown type {found}")]
+    UnknownType {
+        /// The type.
+        found: u16,
+    },
+    /// A length that no record has, or not a multiple of 8.
+    #[error("length {found}")]
+    Length {
+        /// The length in bytes.
+        found: u64,
+    },
+    /// A field has a value that it cannot have.
+    #[error("{field} cannot be {found:#x}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+    },
+    /// Padding or a reserved field is not zero.
+    #[error("reserved bytes are not zero")]
+    Reserved,
+}
+
+impl RecordError {
+    pub(crate) fn new(offset: usize, fault: RecordFault) -> Self {
+        Self { offset, fault }
+    }
+
+    /// Whether only the type is unknown: a newer version may know it.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.fault, RecordFault::UnknownType { .. } | RecordFault::Version { .. })
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        if self.is_unknown() { ErrorKind::Invalid } else { ErrorKind::Corrupt }
+    }
+}

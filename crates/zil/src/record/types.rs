@@ -1,0 +1,264 @@
+//! The records as values.
+
+use super::head::RecordType;
+use crate::ids::ObjectId;
+
+/// Seconds and nanoseconds since 1970; the nanoseconds are below 10^9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds behind them.
+    pub nanoseconds: u32,
+}
+
+/// Which of its fields a [`SetAttr`] sets.
+pub mod attribute {
+    /// Permissions and type.
+    pub const MODE: u32 = 1;
+    /// Owner.
+    pub const UID: u32 = 1 << 1;
+    /// Group.
+    pub const GID: u32 = 1 << 2;
+    /// Size in bytes.
+    pub const SIZE: u32 = 1 << 3;
+    /// Time of last access.
+    pub const ATIME: u32 = 1 << 4;
+    /// Time of last change of the contents.
+    pub const MTIME: u32 = 1 << 5;
+    /// Project and flags, in `extra`.
+    pub const EXTRA: u32 = 1 << 6;
+    /// All of them.
+    pub const ALL: u32 = (1 << 7) - 1;
+}
+
+/// Owner and permissions of an object that is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attributes {
+    /// Permissions and type.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Tells objects apart that had one number at different times.
+    pub generation: u64,
+    /// When it was made.
+    pub crtime: Time,
+    /// Device number of a device node, otherwise 0.
+    pub rdev: u64,
+}
+
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CreateKind {
+    File,
+    Directory,
+    XattrDirectory,
+    Symlink,
+}
+
+/// An object was made, in the directory that the head names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Create<'a> {
+    /// What.
+    pub kind: CreateKind,
+    /// Its number.
+    pub object: ObjectId,
+    /// Owner and permissions.
+    pub attributes: Attributes,
+    /// Its name, of 1 to 65535 bytes.
+    pub name: &'a [u8],
+    /// What a symbolic link points to; of others empty.
+    pub target: &'a [u8],
+    /// Access control list, opaque; empty if none was given.
+    pub acl: &'a [u8],
+}
+
+/// A name was removed from the directory that the head names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remove<'a> {
+    /// Whether the name was a directory's.
+    pub is_directory: bool,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+/// An object got a name in the directory that the head names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link<'a> {
+    /// The object.
+    pub object: ObjectId,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+/// What a rename left at the old name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameKind {
+    /// Nothing.
+    Plain,
+    /// The object that had the new name.
+    Exchange,
+    /// A whiteout: this object with these attributes.
+    Whiteout(ObjectId, Attributes),
+}
+
+/// A name in the directory that the head names was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rename<'a> {
+    /// What became of the old name.
+    pub kind: RenameKind,
+    /// Directory of the new name.
+    pub target_directory: ObjectId,
+    /// The old name.
+    pub source_name: &'a [u8],
+    /// The new name.
+    pub target_name: &'a [u8],
+}
+
+/// Where the bytes of a write are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteData<'a> {
+    /// In the record.
+    Inline(&'a [u8]),
+    /// In the pool already: `len_bytes` of them, at addresses that only the pool understands.
+    Indirect {
+        /// Length of the write.
+        len_bytes: u64,
+        /// Addresses and checksums of the blocks.
+        address: &'a [u8],
+    },
+}
+
+/// Bytes were written to the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// First byte.
+    pub offset: u64,
+    /// The bytes.
+    pub data: WriteData<'a>,
+}
+
+/// A range of the object was cut off or freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncate {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes; `u64::MAX`: the object ends at `offset`.
+    pub len_bytes: u64,
+}
+
+/// A range reads as zeroes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zeroes {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len_bytes: u64,
+    /// Whether the contents were given up (discard) and not written.
+    pub is_discard: bool,
+}
+
+/// Attributes were set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttr<'a> {
+    /// Which; bits of [`attribute`].
+    pub mask: u32,
+    /// Permissions and type.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Time of last access.
+    pub atime: Time,
+    /// Time of last change of the contents.
+    pub mtime: Time,
+    /// Project, flags and what else there is, opaque.
+    pub extra: &'a [u8],
+}
+
+/// An access control list was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetAcl<'a> {
+    /// The list, opaque.
+    pub acl: &'a [u8],
+}
+
+/// An extended attribute was set, or removed if the value is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetXattr<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+}
+
+/// Blocks were put in by reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloneRange<'a> {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Addresses of the blocks, opaque.
+    pub addresses: &'a [u8],
+}
+
+/// One change. What the head has (txg, object) is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Record<'a> {
+    Create(Create<'a>),
+    Remove(Remove<'a>),
+    Link(Link<'a>),
+    Rename(Rename<'a>),
+    Write(Write<'a>),
+    /// The object was made longer by a write to `offset`, `len_bytes` long, whose bytes other records have.
+    Extend {
+        offset: u64,
+        len_bytes: u64,
+    },
+    Truncate(Truncate),
+    Zeroes(Zeroes),
+    SetAttr(SetAttr<'a>),
+    SetAcl(SetAcl<'a>),
+    SetXattr(SetXattr<'a>),
+    CloneRange(CloneRange<'a>),
+}
+
+impl Record<'_> {
+    /// Its type.
+    pub fn record_type(&self) -> RecordType {
+        match self {
+            Self::Create(create) => match create.kind {
+                CreateKind::File => RecordType::Create,
+                CreateKind::Directory => RecordType::Mkdir,
+                CreateKind::XattrDirectory => RecordType::Mkxattr,
+                CreateKind::Symlink => RecordType::Symlink,
+            },
+            Self::Remove(Remove { is_directory: false, .. }) => RecordType::Remove,
+            Self::Remove(_) => RecordType::Rmdir,
+            Self::Link(_) => RecordType::Link,
+            Self::Rename(rename) => match rename.kind {
+                RenameKind::Plain => RecordType::Rename,
+                RenameKind::Exchange => RecordType::RenameExchange,
+                RenameKind::Whiteout(..) => RecordType::RenameWhiteout,
+            },
+            Self::Write(_) => RecordType::Write,
+            Self::Extend { .. } => RecordType::Extend,
+            Self::Truncate(_) => RecordType::Truncate,
+            Self::Zeroes(_) => RecordType::Zeroes,
+            Self::SetAttr(_) => RecordType::SetAttr,
+            Self::SetAcl(_) => RecordType::SetAcl,
+            Self::SetXattr(_) => RecordType::SetXattr,
+            Self::CloneRange(_) => RecordType::CloneRange,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The write record on the hot path: its head and fields without the data.
+
+use super::head::{HEAD_BYTES, Head, RECORD_BYTES_MAX, RecordType};
+
+/// Bytes of an inline write record before its data: one cache line.
+pub const WRITE_HEAD_BYTES: usize = 64;
+
+/// Encodes a write of `data` into the front of `buffer`, as [`Record::encode`](super::Record::encode) does;
+/// returns the length. Writes each byte once, and allocates nothing.
+///
+/// # Panics
+/// Caller bug only: the buffer is shorter than head, data and padding to 8 bytes, or data is too long.
+#[inline]
+pub fn encode_write(head: Head, offset: u64, data: &[u8], buffer: &mut [u8]) -> usize {
+    let end = WRITE_HEAD_BYTES + data.len();
+    let len = end.next_multiple_of(8);
+    assert!(len <= RECORD_BYTES_MAX && len <= buffer.len(), "a record of {len} bytes does not fit");
+    buffer[..HEAD_BYTES].copy_from_slice(&head.to_bytes(RecordType::Write, len as u32));
+    buffer[32..40].copy_from_slice(&offset.to_le_bytes());
+    buffer[40..48].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    buffer[48..WRITE_HEAD_BYTES].fill(0);
+    buffer[WRITE_HEAD_BYTES..end].copy_from_slice(data);
+    buffer[end..len].fill(0);
+    len
+}

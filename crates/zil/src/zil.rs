@@ -1,0 +1,154 @@
+//! The intent log of one dataset.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use crate::error::{CommitError, LogCause, NotPersisted};
+use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::itx::Itx;
+use crate::itxg::Lists;
+use crate::kind::{Kind, ReadBack};
+use crate::pool::{Pool, PoolFailure};
+use crate::stats::Stats;
+use crate::sync_util::lock;
+
+/// How a commit or a flush made things durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// In the log, or there was nothing to do.
+    Logged,
+    /// By waiting for this txg.
+    Synced(Txg),
+}
+
+/// The intent log of one dataset.
+///
+/// The caller decides whether to commit at all (`sync` = standard, always, disabled). A dataset is changed either by
+/// [`assign`](Self::assign) and [`commit`](Self::commit), or past the commit list (`log_write`, `flush`).
+/// Concurrency: any number of threads.
+#[derive(Debug)]
+pub struct Zil<P, K> {
+    pub(crate) dataset: DatasetId,
+    pub(crate) pool: Arc<P>,
+    pub(crate) kind: Arc<K>,
+    lists: Mutex<Lists>,
+    pub(crate) stats: Stats,
+    /// Newest txg of a change that is not in the log although nobody was told to wait for it yet.
+    pub(crate) unlogged_txg: AtomicU64,
+}
+
+/// Reads back from one dataset.
+struct Source<'a, P> {
+    pool: &'a P,
+    dataset: DatasetId,
+}
+
+impl<P: Pool> ReadBack for Source<'_, P> {
+    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure> {
+        self.pool.read_back(self.dataset, object, offset, buffer)
+    }
+}
+
+impl<P: Pool, K: Kind> Zil<P, K> {
+    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is open.
+    pub fn new(dataset: DatasetId, pool: Arc<P>, kind: Arc<K>) -> Self {
+        let (lists, stats) = (Mutex::new(Lists::default()), Stats::default());
+        Self { dataset, pool, kind, lists, stats, unlogged_txg: AtomicU64::new(0) }
+    }
+
+    /// Keeps the description of a change that a transaction of `txg` has made. Call it before the transaction ends,
+    /// under the lock that orders changes of what it touches.
+    pub fn assign(&self, txg: Txg, itx: Itx) {
+        self.stats.assigned(itx.class(), itx.len_bytes());
+        let synced = lock(&self.lists).assign(txg, itx);
+        drop(synced); // Not under the lock: it may be much.
+    }
+
+    /// The records of the object keep their place from now on: the first opening with `O_SYNC`.
+    pub fn promote(&self, object: ObjectId) {
+        lock(&self.lists).promote(object);
+    }
+
+    /// The object is gone with its last link: its records that need not keep their place need not be written.
+    pub fn forget(&self, object: ObjectId) {
+        let forgotten = lock(&self.lists).forget(object);
+        drop(forgotten);
+    }
+
+    /// Makes durable what was assigned before the call: all records that keep their place, and those of `object`
+    /// (of all objects for [`ObjectId::NONE`]).
+    ///
+    /// Persistence: durable on return, in the log; if the log does not take a record, by its txg, which costs a wait
+    /// and is counted.
+    /// Concurrency: commits run side by side. A commit returns only when what an earlier one has taken over and it
+    /// needs as well is durable; it does not wait for the rest of what the earlier one writes.
+    ///
+    /// # Errors
+    /// [`CommitError`]; nothing is known to be durable.
+    pub fn commit(&self, object: ObjectId) -> Result<Committed, CommitError> {
+        self.stats.commit();
+        let synced = self.pool.synced_txg();
+        let horizon = {
+            // Entries reach the kind in the order in which they are taken: it is the order of replay.
+            let mut lists = lock(&self.lists);
+            self.kind.submit(lists.take(object, synced))
+        };
+        let source = Source { pool: &*self.pool, dataset: self.dataset };
+        match self.kind.persist(object, horizon, &source) {
+            Ok(persisted) => {
+                self.stats.persisted(persisted);
+                Ok(Committed::Logged)
+            }
+            Err(not_persisted) => self.wait_instead(not_persisted),
+        }
+    }
+
+    /// Waits for the txg of what is not in the log.
+    pub(crate) fn wait_instead(&self, not_persisted: NotPersisted) -> Result<Committed, CommitError> {
+        self.stats.fallback(not_persisted.cause);
+        if not_persisted.cause == LogCause::NotReplayed {
+            self.stats.error();
+            return Err(CommitError::NotReplayed);
+        }
+        let waited = if self.pool.is_suspended() && self.pool.synced_txg() < not_persisted.txg {
+            // It would wait until somebody repairs the pool; whether to is the caller's choice.
+            Err(PoolFailure::new(fastness_error::ErrorKind::Closed, "the pool is suspended"))
+        } else {
+            self.pool.wait_synced(not_persisted.txg)
+        };
+        match waited {
+            Ok(()) => Ok(Committed::Synced(not_persisted.txg)),
+            Err(source) => {
+                self.stats.error();
+                Err(CommitError::Pool { not_persisted, source })
+            }
+        }
+    }
+
+    /// Forgets what is durable now. The pool's owner calls it after each txg.
+    pub fn txg_synced(&self, txg: Txg) {
+        let detached = lock(&self.lists).detach(txg);
+        drop(detached);
+        self.kind.txg_synced(txg);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> DatasetId {
+        self.dataset
+    }
+
+    /// Its log.
+    pub fn kind(&self) -> &Arc<K> {
+        &self.kind
+    }
+
+    /// Number of records in memory that no commit has taken.
+    pub fn pending_records(&self) -> usize {
+        lock(&self.lists).len()
+    }
+}
