@@ -85,7 +85,7 @@ pub use export::{
     BlockSizes, Export, ExportEntry, Exports, Extent, ExtentKind, Features, SingleExport, ZeroOptions,
 };
 pub use limits::{FLOOR_BYTES, Limits};
-pub use listen::Endpoint;
+pub use listen::{Endpoint, Listener};
 pub use memory::MemoryExport;
 pub use server::Server;
 pub use service::{Service, ShutdownReport, Stats};

@@ -23,13 +23,20 @@ pub enum Endpoint {
     Tcp(SocketAddr),
 }
 
-pub(crate) enum Listener {
+/// A listening socket, for any protocol. A Unix socket's file is removed when it is dropped.
+pub struct Listener(Socket);
+
+enum Socket {
     Unix { listener: UnixListener, path: PathBuf, identity: (u64, u64), _lock: File },
     Tcp(TcpListener),
 }
 
 impl Listener {
-    pub(crate) fn bind(endpoint: &Endpoint) -> Result<Self, BindError> {
+    /// Binds and listens; [`accept`](Self::accept) does not wait. The socket of an owner that is dead is replaced.
+    ///
+    /// # Errors
+    /// See [`BindError`]; nothing of another owner was touched.
+    pub fn bind(endpoint: &Endpoint) -> Result<Self, BindError> {
         match endpoint {
             Endpoint::Unix(path) => bind_unix(path),
             Endpoint::Tcp(address) if !address.ip().is_loopback() => {
@@ -38,38 +45,42 @@ impl Listener {
             Endpoint::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(BindError::system("bind the address"))?;
                 listener.set_nonblocking(true).map_err(BindError::system("set up the listener"))?;
-                Ok(Listener::Tcp(listener))
+                Ok(Listener(Socket::Tcp(listener)))
             }
         }
     }
 
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
-        match self {
-            Listener::Unix { path, .. } => Ok(Endpoint::Unix(path.clone())),
-            Listener::Tcp(listener) => listener.local_addr().map(Endpoint::Tcp),
+        match &self.0 {
+            Socket::Unix { path, .. } => Ok(Endpoint::Unix(path.clone())),
+            Socket::Tcp(listener) => listener.local_addr().map(Endpoint::Tcp),
         }
     }
 
-    /// The next connection; `WouldBlock` if there is none.
-    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
-        match self {
-            Listener::Unix { listener, .. } => listener.accept().map(|(stream, _)| stream.into()),
-            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
+    /// The next connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none.
+    pub fn accept(&self) -> io::Result<OwnedFd> {
+        match &self.0 {
+            Socket::Unix { listener, .. } => listener.accept().map(|(stream, _)| stream.into()),
+            Socket::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
         }
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Unix { listener, .. } => listener.as_fd(),
-            Listener::Tcp(listener) => listener.as_fd(),
+    /// To wait on.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Socket::Unix { listener, .. } => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix { path, identity, .. } = self
-            && fs::symlink_metadata(&*path).is_ok_and(|found| (found.dev(), found.ino()) == *identity)
+        if let Socket::Unix { path, identity, .. } = &self.0
+            && fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == *identity)
         {
             let _ = fs::remove_file(path);
         }
@@ -102,7 +113,7 @@ fn bind_unix(path: &Path) -> Result<Listener, BindError> {
     listener.set_nonblocking(true).map_err(BindError::system("set up the listener"))?;
     let file = fs::symlink_metadata(path).map_err(BindError::system("look at the socket"))?;
     let identity = (file.dev(), file.ino());
-    Ok(Listener::Unix { listener, path: path.to_owned(), identity, _lock: lock })
+    Ok(Listener(Socket::Unix { listener, path: path.to_owned(), identity, _lock: lock }))
 }
 
 /// Removes the socket of a server that is dead; leaves everything else alone.

@@ -1,7 +1,7 @@
 //! Which units are free.
 //!
 //! Design: each vdev is divided into regions of 4096 units (16 MiB) with two bitmaps. *data* is what the tables will
-//! say when the syncing txg is durable; it is stored, one row a region, in the txg that changed it. *busy* is what
+//! say when the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed it. *busy* is what
 //! may not be handed out: data, pages of metadata (known from the page map, never stored twice), and what the
 //! syncing txg has freed. A unit that a txg frees is still referred to by the txg before, which is what a crash
 //! leaves until the uberblock is flushed; [`Allocator::release`] clears it only then.
@@ -9,10 +9,14 @@
 //! Data goes next-fit from a cursor, so that blocks written together lie together; after 1 MiB the next vdev has its
 //! turn, the emptiest first. Metadata has a cursor of its own, so that its pages lie together too.
 //!
-//! Cost: a region without allocations has no bitmaps; a full one has 1 KiB, 0.006 % of its size.
+//! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something of it is
+//! freed; any other has 1 KiB, 0.006 % of its size.
+
+mod row;
 
 use std::collections::BTreeMap;
 
+use crate::alloc::row::{ROW_REGIONS, Stored};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 
@@ -24,7 +28,7 @@ const WORDS: usize = BITMAP_BYTES / 8;
 /// Units after which the next vdev has its turn.
 const TURN_UNITS: u64 = 256;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Bits([u64; WORDS]);
 
 impl Bits {
@@ -32,10 +36,16 @@ impl Bits {
         self.0[(at / 64) as usize] >> (at % 64) & 1 == 1
     }
 
-    fn set(&mut self, at: u64, value: bool) {
-        let mask = 1 << (at % 64);
-        let word = &mut self.0[(at / 64) as usize];
-        *word = if value { *word | mask } else { *word & !mask };
+    /// Sets `len` bits from `at` on, a word at a time.
+    fn set(&mut self, at: u64, len: u64, value: bool) {
+        let (mut at, end) = (at, at + len);
+        while at < end {
+            let count = (64 - at % 64).min(end - at);
+            let mask = u64::MAX >> (64 - count) << (at % 64);
+            let word = &mut self.0[(at / 64) as usize];
+            *word = if value { *word | mask } else { *word & !mask };
+            at += count;
+        }
     }
 
     /// First run of `len` zeroes from `from` on, ending before `end`.
@@ -67,18 +77,27 @@ struct Region {
     is_dirty: bool,
 }
 
+/// A region, with bitmaps only where there is something to say.
+#[derive(Debug, Clone)]
+enum Slot {
+    Empty,
+    /// All data, as stored.
+    Full,
+    Mixed(Box<Region>),
+}
+
 #[derive(Debug)]
 struct Space {
     units: u64,
     free: u64,
-    regions: Vec<Option<Box<Region>>>,
+    regions: Vec<Slot>,
     data_cursor: u64,
     meta_cursor: u64,
 }
 
 impl Space {
     fn new(units: u64) -> Space {
-        let regions = vec![None; units.div_ceil(REGION_UNITS) as usize];
+        let regions = vec![Slot::Empty; units.div_ceil(REGION_UNITS) as usize];
         // Far from the data, so that each stays in sequence.
         let meta_cursor = units / 8 * 7;
         Space { units, free: units, regions, data_cursor: 0, meta_cursor }
@@ -89,11 +108,21 @@ impl Space {
     }
 
     fn region(&mut self, index: usize) -> &mut Region {
-        let free = self.region_units(index);
-        self.regions[index].get_or_insert_with(|| {
-            let empty = Bits([0; WORDS]);
-            Box::new(Region { data: empty.clone(), busy: empty, free, is_dirty: false })
-        })
+        let units = self.region_units(index);
+        let slot = &mut self.regions[index];
+        let (word, free) = match slot {
+            Slot::Empty => (0, units),
+            Slot::Full => (u64::MAX, 0),
+            Slot::Mixed(_) => (0, 0),
+        };
+        if !matches!(slot, Slot::Mixed(_)) {
+            let bits = Bits([word; WORDS]);
+            *slot = Slot::Mixed(Box::new(Region { data: bits.clone(), busy: bits, free, is_dirty: false }));
+        }
+        match slot {
+            Slot::Mixed(region) => region,
+            _ => unreachable!("it has just become one"),
+        }
     }
 
     /// A run of free units, near the cursor.
@@ -106,9 +135,10 @@ impl Space {
             let from = if step == 0 { cursor % REGION_UNITS } else { 0 };
             let end = self.region_units(index);
             let found = match &self.regions[index] {
-                None => (from + units <= end).then_some(from),
-                Some(region) if region.free < units => None,
-                Some(region) => region.busy.find_run(from, units, end),
+                Slot::Empty => (from + units <= end).then_some(from),
+                Slot::Full => None,
+                Slot::Mixed(region) if region.free < units => None,
+                Slot::Mixed(region) => region.busy.find_run(from, units, end),
             };
             if let Some(at) = found {
                 return Some(index as u64 * REGION_UNITS + at);
@@ -117,16 +147,60 @@ impl Space {
         None
     }
 
+    /// Takes over what is stored of a region; `None` if that cannot be.
+    fn load(&mut self, index: usize, stored: Stored) -> Option<()> {
+        let units = self.region_units(index);
+        let data = match stored {
+            Stored::Empty => return Some(()),
+            Stored::Full if units == REGION_UNITS && matches!(self.regions[index], Slot::Empty) => {
+                self.regions[index] = Slot::Full;
+                self.free -= units;
+                return Some(());
+            }
+            Stored::Full => Box::new(Bits([u64::MAX; WORDS])),
+            Stored::Mixed(bits) => bits,
+        };
+        let used: u64 = data.0.iter().map(|word| u64::from(word.count_ones())).sum();
+        let is_behind = (units..REGION_UNITS).any(|at| data.get(at));
+        let region = self.region(index);
+        if is_behind || region.busy.0.iter().zip(&data.0).any(|(busy, data)| busy & data != 0) {
+            return None;
+        }
+        for (busy, data) in region.busy.0.iter_mut().zip(&data.0) {
+            *busy |= data;
+        }
+        region.data = *data;
+        region.free -= used;
+        self.free -= used;
+        Some(())
+    }
+
+    /// What is to be stored of the regions of a row, if any of them changed.
+    fn take_dirty(&mut self, row: usize) -> Option<Vec<Stored>> {
+        let end = self.regions.len().min((row + 1) * ROW_REGIONS);
+        let regions = &mut self.regions[row * ROW_REGIONS..end];
+        let mut is_dirty = false;
+        for slot in regions.iter_mut() {
+            if let Slot::Mixed(region) = slot {
+                is_dirty |= std::mem::take(&mut region.is_dirty);
+            }
+        }
+        let stored = |slot: &Slot| match slot {
+            Slot::Empty => Stored::Empty,
+            Slot::Full => Stored::Full,
+            Slot::Mixed(region) => Stored::Mixed(Box::new(region.data.clone())),
+        };
+        is_dirty.then(|| regions.iter().map(stored).collect())
+    }
+
     fn mark(&mut self, unit: u64, units: u64, is_data: bool) {
         self.free -= units;
         let region = self.region((unit / REGION_UNITS) as usize);
         region.free -= units;
-        for at in unit % REGION_UNITS..unit % REGION_UNITS + units {
-            region.busy.set(at, true);
-            if is_data {
-                region.data.set(at, true);
-                region.is_dirty = true;
-            }
+        region.busy.set(unit % REGION_UNITS, units, true);
+        if is_data {
+            region.data.set(unit % REGION_UNITS, units, true);
+            region.is_dirty = true;
         }
     }
 }
@@ -160,33 +234,17 @@ impl Allocator {
     }
 
     /// Takes over a stored row; no unit of it may be busy yet.
-    pub(crate) fn load(&mut self, vdev: u16, index: u32, bytes: &[u8]) -> Result<()> {
-        let strange = || PoolError::bad_value("space", format!("vdev {vdev} region {index}"));
+    pub(crate) fn load(&mut self, vdev: u16, row: u32, bytes: &[u8]) -> Result<()> {
+        let strange = || PoolError::bad_value("space", format!("vdev {vdev} row {row}"));
         let space = self.spaces.get_mut(&vdev).ok_or_else(strange)?;
-        let is_inside = (index as usize) < space.regions.len() && bytes.len() == BITMAP_BYTES;
-        if !is_inside {
+        let first = row as usize * ROW_REGIONS;
+        let stored = row::decode(bytes).ok_or_else(strange)?;
+        if first + stored.len() > space.regions.len() {
             return Err(strange());
         }
-        let mut words = [0; WORDS];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        for (index, stored) in (first..).zip(stored) {
+            space.load(index, stored).ok_or_else(strange)?;
         }
-        let data = Bits(words);
-        let units = space.region_units(index as usize);
-        if (units..REGION_UNITS).any(|at| data.get(at)) {
-            return Err(strange());
-        }
-        let used: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        let region = space.region(index as usize);
-        if region.busy.0.iter().zip(&data.0).any(|(busy, data)| busy & data != 0) {
-            return Err(strange());
-        }
-        for (busy, data) in region.busy.0.iter_mut().zip(&data.0) {
-            *busy |= data;
-        }
-        region.data = data;
-        region.free -= used;
-        space.free -= used;
         Ok(())
     }
 
@@ -261,7 +319,7 @@ impl Allocator {
         if (at..at + units).any(|at| !region.data.get(at)) {
             return Err(twice());
         }
-        (at..at + units).for_each(|at| region.data.set(at, false));
+        region.data.set(at, units, false);
         region.is_dirty = true;
         self.freed.push(Freed { place, units });
         Ok(())
@@ -279,22 +337,18 @@ impl Allocator {
             space.free += units;
             let region = space.region((place.unit / REGION_UNITS) as usize);
             region.free += units;
-            for at in place.unit % REGION_UNITS..place.unit % REGION_UNITS + units {
-                assert!(region.busy.get(at), "{place} is freed twice");
-                region.busy.set(at, false);
-            }
+            let at = place.unit % REGION_UNITS;
+            assert!((at..at + units).all(|at| region.busy.get(at)), "{place} is freed twice");
+            region.busy.set(at, units, false);
         }
     }
 
-    /// Rows that the syncing txg must store: vdev, region, bitmap.
+    /// Rows that the syncing txg must store: vdev, number, value.
     pub(crate) fn take_dirty(&mut self) -> Vec<(u16, u32, Vec<u8>)> {
         let mut rows = Vec::new();
         for (id, space) in &mut self.spaces {
-            for (index, region) in space.regions.iter_mut().enumerate() {
-                let Some(region) = region.as_mut().filter(|region| region.is_dirty) else { continue };
-                region.is_dirty = false;
-                let bytes = region.data.0.iter().flat_map(|word| word.to_le_bytes()).collect();
-                rows.push((*id, index as u32, bytes));
+            for row in 0..space.regions.len().div_ceil(ROW_REGIONS) {
+                rows.extend(space.take_dirty(row).map(|stored| (*id, row as u32, row::encode(&stored))));
             }
         }
         rows
@@ -304,7 +358,11 @@ impl Allocator {
     pub(crate) fn data_units(&self) -> impl Iterator<Item = Place> + '_ {
         self.spaces.iter().flat_map(|(id, space)| {
             space.regions.iter().enumerate().flat_map(move |(index, region)| {
-                let set = move |at: &u64| region.as_ref().is_some_and(|region| region.data.get(*at));
+                let set = move |at: &u64| match region {
+                    Slot::Empty => false,
+                    Slot::Full => true,
+                    Slot::Mixed(region) => region.data.get(*at),
+                };
                 (0..REGION_UNITS)
                     .filter(set)
                     .map(move |at| Place { vdev: *id, unit: index as u64 * REGION_UNITS + at })

@@ -9,6 +9,7 @@ use crate::import::VdevSpec;
 use crate::label::{self, data_units};
 use crate::pool::Pool;
 use crate::scrub::ScrubReport;
+use crate::state::Shared;
 use crate::sync_util::lock;
 use crate::vdev::{Device, Side, Vdev};
 
@@ -29,7 +30,8 @@ impl Pool {
             label::erase(&*device.device)?;
         }
         shared.vdevs.add(vdev.clone());
-        if let Err(error) = shared.write_labels(|_| ()) {
+        let labelled = vdev.sides().iter().try_for_each(|side| shared.label_first(side));
+        if let Err(error) = labelled.and_then(|()| shared.write_labels(|_| ())) {
             shared.vdevs.remove(id);
             return Err(error);
         }
@@ -61,6 +63,24 @@ impl Pool {
         Ok(())
     }
 
+    /// Closes the pool and erases its labels: no import finds it again. Nothing is synced.
+    ///
+    /// # Errors
+    /// Those of the devices; labels that could not be erased are still there.
+    pub fn destroy(&self) -> Result<()> {
+        self.check_changeable()?;
+        self.stop();
+        let _syncing = lock(&self.shared.syncing);
+        let mut result = Ok(());
+        for side in self.shared.vdevs.all().iter().flat_map(|vdev| vdev.sides()) {
+            if let Some(device) = side.writable() {
+                let erased = label::erase(&**device).and_then(|()| Ok(device.flush()?));
+                result = result.and(erased);
+            }
+        }
+        result
+    }
+
     /// Adds a side to the vdev that has the device `to`, and copies everything onto it. When `progress` returns
     /// `false`, the side stays stale; [`resilver`](Self::resilver) goes on.
     ///
@@ -80,15 +100,15 @@ impl Pool {
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
             if data_units(len_bytes) < vdev.units {
-                let least_bytes = label::DATA_START_BYTES + (vdev.units + 1) * 4096 + label::LABEL_BYTES;
-                return Err(PoolError::TooSmall { path: device.path, len_bytes, least_bytes });
+                return Err(PoolError::too_small(device.path, len_bytes, vdev.units));
             }
             label::erase(&*device.device)?;
             let state = DeviceState::Stale;
             let before = sides.clone();
-            sides.push(Arc::new(Side::new(guid, device.path, Some(device.device), state)));
+            let side = Arc::new(Side::new(guid, device.path, Some(device.device), state));
+            sides.push(side.clone());
             vdev.set_sides(sides);
-            if let Err(error) = shared.write_labels(|_| ()) {
+            if let Err(error) = shared.label_first(&side).and_then(|()| shared.write_labels(|_| ())) {
                 vdev.set_sides(before);
                 return Err(error);
             }
@@ -153,14 +173,14 @@ impl Pool {
         Ok(report)
     }
 
-    fn check_changeable(&self) -> Result<()> {
+    pub(crate) fn check_changeable(&self) -> Result<()> {
         if self.shared.options.is_read_only {
             return Err(PoolError::ReadOnly(self.name()));
         }
         self.shared.check_alive()
     }
 
-    fn find_side(&self, guid: Guid) -> Result<(Arc<Vdev>, Vec<Arc<Side>>, usize)> {
+    pub(crate) fn find_side(&self, guid: Guid) -> Result<(Arc<Vdev>, Vec<Arc<Side>>, usize)> {
         for vdev in self.shared.vdevs.all() {
             let sides = vdev.sides();
             if let Some(at) = sides.iter().position(|side| side.guid == guid) {
@@ -168,5 +188,18 @@ impl Pool {
             }
         }
         Err(PoolError::invalid("device", guid))
+    }
+}
+
+impl Shared {
+    /// Gives a new device its label before any other device names it: a crash in between must not leave a pool that
+    /// asks for a device without a label.
+    fn label_first(&self, side: &Side) -> Result<()> {
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        let mut config = lock(&self.config).clone();
+        config.generation += 1;
+        config.txg = self.pipeline.open_txg();
+        config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+        label::write_config(&**device, side.guid, &config)
     }
 }

@@ -1,14 +1,15 @@
-//! The full check: what is allocated is what is referred to.
+//! The full check: what is allocated is what is referred to, and what is referred to belongs to something.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+
+use redb::{ReadableDatabase, ReadableTable};
 
 use crate::error::Result;
-use crate::ids::Place;
+use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
 use crate::state::Shared;
 use crate::sync::decode_row;
 use crate::sync_util::lock;
-use crate::tables::Snapshot;
+use crate::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
 
 /// What a full check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,41 +27,131 @@ pub struct CheckReport {
     pub missing: Vec<Place>,
     /// Units that two extents, or an extent and the page map, refer to.
     pub shared: Vec<Place>,
+    /// Objects, or extents of objects, that no dataset has and that do not wait to be freed.
+    pub orphans: Vec<(DatasetId, ObjectId)>,
+    /// Rows of pieces that no extent refers to: place of the first piece.
+    pub unused_pieces: Vec<Place>,
+    /// Datasets whose used bytes are not those of their extents: stored, counted.
+    pub wrong_usage: Vec<(DatasetId, u64, u64)>,
+    /// Datasets whose parent does not exist, or that share their name with another, or rows of usage or of an owner
+    /// without a dataset.
+    pub lost_datasets: Vec<DatasetId>,
 }
 
 impl CheckReport {
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
-        self.leaked.is_empty() && self.missing.is_empty() && self.shared.is_empty()
+        self.leaked.is_empty()
+            && self.missing.is_empty()
+            && self.shared.is_empty()
+            && self.orphans.is_empty()
+            && self.unused_pieces.is_empty()
+            && self.wrong_usage.is_empty()
+            && self.lost_datasets.is_empty()
     }
 }
 
-pub(crate) fn check(shared: &Shared, snapshot: Arc<Snapshot>) -> Result<CheckReport> {
+/// Checks the last synced txg; no txg may sync meanwhile.
+pub(crate) fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let mut seen = BTreeSet::new();
+    let mut walk = Walk::default();
     for row in snapshot.extents.range::<(u64, u64, u64)>(..)? {
-        let (_, group) = decode_row(row)?;
+        let (key, group) = decode_row(row)?;
         report.rows += 1;
+        walk.objects.insert((key.0, key.1));
         for extent in group.iter().flatten() {
+            *walk.used.entry(key.0).or_default() += extent.units() * UNIT_BYTES;
+            if extent.is_in_pieces() {
+                walk.pieces.insert(extent.place.pack());
+            }
             for piece in snapshot.pieces(extent)? {
                 for unit in piece.place.unit..piece.place.unit + piece.units() {
                     let place = Place { vdev: piece.place.vdev, unit };
-                    if !seen.insert(place) {
+                    if !walk.units.insert(place) {
                         report.shared.push(place);
                     }
                 }
             }
         }
     }
-    report.referenced_units = seen.len() as u64;
+    report.referenced_units = walk.units.len() as u64;
     let allocated: BTreeSet<Place> = lock(&shared.allocator).data_units().collect();
-    report.leaked = allocated.difference(&seen).copied().collect();
-    report.missing = seen.difference(&allocated).copied().collect();
+    report.leaked = allocated.difference(&walk.units).copied().collect();
+    report.missing = walk.units.difference(&allocated).copied().collect();
     for entry in shared.meta.entries() {
         report.metadata_units += 1;
-        if !seen.insert(entry.place) {
+        if !walk.units.insert(entry.place) {
             report.shared.push(entry.place);
         }
     }
+    check_owners(shared, snapshot, &walk, &mut report)?;
     Ok(report)
+}
+
+/// What the extents refer to.
+#[derive(Default)]
+struct Walk {
+    units: BTreeSet<Place>,
+    objects: BTreeSet<(u64, u64)>,
+    pieces: BTreeSet<u64>,
+    used: BTreeMap<u64, u64>,
+}
+
+/// Every object has a dataset, every dataset a parent and a name of its own.
+fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut CheckReport) -> Result<()> {
+    let transaction = shared.database.begin_read()?;
+    let mut datasets = BTreeMap::new();
+    for row in transaction.open_table(DATASETS)?.iter()? {
+        let (id, row) = row?;
+        datasets.insert(id.value(), DatasetRow::decode(row.value())?);
+    }
+    let mut names = BTreeSet::new();
+    for (id, row) in &datasets {
+        let has_parent = row.parent == 0 || datasets.contains_key(&row.parent);
+        if !has_parent || !names.insert((row.parent, &row.name)) {
+            report.lost_datasets.push(DatasetId(*id));
+        }
+    }
+    let usage = transaction.open_table(USAGE)?;
+    for row in usage.iter()? {
+        let id = row?.0.value();
+        if !datasets.contains_key(&id) {
+            report.lost_datasets.push(DatasetId(id));
+        }
+    }
+    for row in snapshot.aux.range::<(u64, &[u8])>(..)? {
+        let id = row?.0.value().0;
+        if !datasets.contains_key(&id) {
+            report.lost_datasets.push(DatasetId(id));
+        }
+    }
+    for id in datasets.keys() {
+        let stored = usage.get(id)?.map_or(0, |usage| usage.value().1);
+        let counted = walk.used.get(id).copied().unwrap_or(0);
+        if stored != counted {
+            report.wrong_usage.push((DatasetId(*id), stored, counted));
+        }
+    }
+    let doomed = transaction.open_table(DOOMED)?;
+    let doomed = doomed.iter()?.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
+    let is_doomed = |(dataset, object): (u64, u64)| {
+        doomed.iter().any(|(of, first, last)| *of == dataset && (*first..=*last).contains(&object))
+    };
+    let mut objects = BTreeSet::new();
+    for row in snapshot.objects.range::<(u64, u64)>(..)? {
+        objects.insert(row?.0.value());
+    }
+    for key in objects.union(&walk.objects) {
+        let is_owned = datasets.contains_key(&key.0) && objects.contains(key);
+        if !is_owned && !is_doomed(*key) {
+            report.orphans.push((DatasetId(key.0), ObjectId(key.1)));
+        }
+    }
+    for row in transaction.open_table(PIECES)?.iter()? {
+        let first = row?.0.value();
+        if !walk.pieces.contains(&first) {
+            report.unused_pieces.push(Place::unpack(first));
+        }
+    }
+    Ok(())
 }

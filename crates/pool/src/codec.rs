@@ -97,6 +97,10 @@ impl<'a> Reader<'a> {
     }
 
     /// `Some` if everything was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn end(self) -> Option<()> {
         self.rest.is_empty().then_some(())
     }

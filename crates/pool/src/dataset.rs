@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::error::{PoolError, Result};
-use crate::handle::Object;
-use crate::ids::{DatasetId, ObjectId};
-use crate::object::ObjectCore;
+use crate::ids::{DatasetId, Txg};
 use crate::pool::{Pool, Tx};
 use crate::props::{Compression, LogBias, Property, SyncMode, Values};
 use crate::state::{DatasetCore, Namespace, Shared};
@@ -16,8 +14,8 @@ use crate::tables::{DatasetKind, DatasetRow};
 /// A dataset of an imported pool.
 #[derive(Clone)]
 pub struct Dataset {
-    shared: Arc<Shared>,
-    core: Arc<DatasetCore>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) core: Arc<DatasetCore>,
 }
 
 /// What a list shows of a dataset.
@@ -50,9 +48,10 @@ pub(crate) fn check_component(name: &str) -> Result<()> {
 }
 
 impl DatasetCore {
-    pub(crate) fn new(id: u64, row: DatasetRow, next_object: u64, used_bytes: u64) -> DatasetCore {
+    pub(crate) fn new(id: u64, born: Txg, row: DatasetRow, next_object: u64, used_bytes: u64) -> DatasetCore {
         DatasetCore {
             id: DatasetId(id),
+            born,
             row: RwLock::new(row),
             effective: RwLock::new(Values::default()),
             next_object: AtomicU64::new(next_object),
@@ -82,6 +81,25 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
+    /// The dataset with that number.
+    ///
+    /// # Errors
+    /// [`PoolError::NoDataset`].
+    pub fn dataset_by_id(&self, id: DatasetId) -> Result<Dataset> {
+        let core = read(&self.shared.namespace).by_id.get(&id.0).cloned();
+        let core = core.ok_or_else(|| PoolError::NoDataset(id.to_string()))?;
+        Ok(Dataset { shared: self.shared.clone(), core })
+    }
+
+    /// Stores `value` beside a dataset under `key`, in the transaction's txg; `None` removes it. Of several in one txg the
+    /// last counts.
+    pub fn put_aux(&self, tx: &Tx, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
+        let born = self.shared.dataset(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
+        let change = (dataset.0, key.to_vec(), value.map(<[u8]>::to_vec));
+        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
+        self.shared.changes(tx.txg().max(born)).aux.push(change);
+    }
+
     /// All datasets, parents before children, by name.
     pub fn datasets(&self) -> Vec<DatasetInfo> {
         let namespace = read(&self.shared.namespace);
@@ -94,7 +112,8 @@ impl Pool {
     /// Creates a dataset below one that exists, with values of its own for some properties.
     ///
     /// # Errors
-    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`].
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`];
+    /// [`PoolError::Overtaken`], as all changes of datasets: try again in another transaction.
     pub fn create_dataset(
         &self,
         tx: &Tx,
@@ -109,6 +128,7 @@ impl Pool {
             values.set(*property, Some(*value));
         }
         let mut namespace = write(&self.shared.namespace);
+        namespace.check_order(tx.txg())?;
         let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
         let key = (parent.id.0, last.to_owned());
         if namespace.children.contains_key(&key) {
@@ -117,21 +137,24 @@ impl Pool {
         let id = namespace.next_id;
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind, name: last.to_owned(), values };
-        self.shared.note_dataset(tx, id, Some(&row));
-        let core = Arc::new(DatasetCore::new(id, row, 1, 0));
+        self.shared.note_dataset(&mut namespace, tx, id, Some(&row));
+        let core = Arc::new(DatasetCore::new(id, tx.txg(), row, 1, 0));
         namespace.by_id.insert(id, core.clone());
         namespace.children.insert(key, id);
         namespace.refresh(id);
-        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        if read(&core.row).has_limit() {
+            self.shared.limits.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
     /// Destroys a dataset with its objects; the space is freed in the following txgs, in bounded steps.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root.
+    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root; [`PoolError::Overtaken`].
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
         let mut namespace = write(&self.shared.namespace);
+        namespace.check_order(tx.txg())?;
         let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         let busy = |why| Err(PoolError::Busy { name: name.to_owned(), why });
         let (parent, last) = match split(name) {
@@ -142,25 +165,34 @@ impl Pool {
             return busy("it has datasets below it");
         }
         let objects = lock(&core.objects);
-        let open = objects.values().filter_map(std::sync::Weak::upgrade);
-        if open.into_iter().any(|object| object.handles.load(Ordering::SeqCst) > 0) {
+        let alive: Vec<_> = objects.values().filter_map(std::sync::Weak::upgrade).collect();
+        if alive.iter().any(|object| object.handles.load(Ordering::SeqCst) > 0) {
             return busy("objects are open");
         }
+        for object in &alive {
+            // Nothing of this txg or a newer one may be stored for what is gone.
+            write(&object.contents).destroy_from(tx.txg());
+        }
         core.is_destroyed.store(true, Ordering::SeqCst);
-        self.shared.note_dataset(tx, core.id.0, None);
+        self.shared.note_dataset(&mut namespace, tx, core.id.0, None);
+        namespace.going.insert(core.id.0, (tx.txg(), core.clone()));
         self.shared.changes(tx.txg()).doomed.push((core.id.0, 0, u64::MAX));
         namespace.by_id.remove(&core.id.0);
         namespace.children.remove(&(parent, last.to_owned()));
-        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        if read(&core.row).has_limit() {
+            self.shared.limits.fetch_sub(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
     /// Gives a dataset another full name; the parent of the new name must exist.
     ///
     /// # Errors
-    /// [`PoolError::Exists`], [`PoolError::NoDataset`], [`PoolError::Invalid`] for a place below itself.
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`], [`PoolError::Invalid`] for a place below itself,
+    /// [`PoolError::Overtaken`].
     pub fn rename_dataset(&self, tx: &Tx, from: &str, to: &str) -> Result<()> {
         let mut namespace = write(&self.shared.namespace);
+        namespace.check_order(tx.txg())?;
         let core = namespace.find(from).ok_or_else(|| PoolError::NoDataset(from.to_owned()))?;
         let (_, old) = split(from)?;
         let (parent, new) = split(to)?;
@@ -176,7 +208,7 @@ impl Pool {
             let mut row = write(&core.row);
             new.clone_into(&mut row.name);
             let old_parent = std::mem::replace(&mut row.parent, parent.id.0);
-            self.shared.note_dataset(tx, core.id.0, Some(&row));
+            self.shared.note_dataset(&mut namespace, tx, core.id.0, Some(&row));
             old_parent
         };
         namespace.children.remove(&(old_parent, old.to_owned()));
@@ -194,16 +226,10 @@ impl Namespace {
 }
 
 impl Shared {
-    /// Records a row for the transaction's txg, and in newer ones that have it already. The caller holds the
-    /// namespace alone.
-    fn note_dataset(&self, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
-        let encoded = row.map(DatasetRow::encode);
-        let newer = tx.txg().next();
-        if let Some(late) = self.changes(newer).datasets.get_mut(&id) {
-            // This transaction is of an older txg than one that came before it; what came last counts.
-            late.clone_from(&encoded);
-        }
-        self.changes(tx.txg()).datasets.insert(id, encoded);
+    /// Records a row for the transaction's txg. The caller holds the namespace alone and has checked the order.
+    fn note_dataset(&self, namespace: &mut Namespace, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
+        namespace.newest = Some(tx.txg());
+        self.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
     }
 }
 
@@ -233,7 +259,7 @@ impl Dataset {
     /// record size is that of new objects.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`].
+    /// [`PoolError::Invalid`], [`PoolError::Overtaken`].
     pub fn set(&self, tx: &Tx, property: Property, value: Option<u64>) -> Result<()> {
         if let Some(value) = value {
             property.check(value)?;
@@ -241,14 +267,15 @@ impl Dataset {
         if property == Property::VolBlockSize {
             return Err(PoolError::invalid("property to change", property.name()));
         }
-        let namespace = write(&self.shared.namespace);
+        let mut namespace = write(&self.shared.namespace);
+        namespace.check_order(tx.txg())?;
         if self.core.is_destroyed.load(Ordering::SeqCst) {
             return Err(PoolError::NoDataset(self.core.id.to_string()));
         }
         {
             let mut row = write(&self.core.row);
             row.values.set(property, value);
-            self.shared.note_dataset(tx, self.core.id.0, Some(&row));
+            self.shared.note_dataset(&mut namespace, tx, self.core.id.0, Some(&row));
         }
         namespace.refresh(self.core.id.0);
         self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
@@ -280,95 +307,12 @@ impl Dataset {
         self.core.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset the
-    /// first one is [`ObjectId`] 1, and numbers count up.
-    ///
-    /// # Errors
-    /// [`PoolError::ReadOnly`], [`PoolError::NoDataset`] after it was destroyed.
-    pub fn create_object(&self, tx: &Tx) -> Result<Object> {
-        let property = match self.kind() {
-            DatasetKind::Filesystem => Property::RecordSize,
-            DatasetKind::Volume => Property::VolBlockSize,
-        };
-        let block_bytes = self.get(property).0 as u32;
-        if self.is_read_only() {
-            return Err(PoolError::ReadOnly(self.name()));
-        }
-        let mut objects = lock(&self.core.objects);
-        if self.core.is_destroyed.load(Ordering::SeqCst) {
-            return Err(PoolError::NoDataset(self.core.id.to_string()));
-        }
-        let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
-        let core = Arc::new(ObjectCore::new(self.core.id, id, block_bytes, 0));
-        objects.insert(id, Arc::downgrade(&core));
-        let object = Object::new(self.shared.clone(), self.core.clone(), core);
-        object.layer(&mut write(&object.core.contents), tx);
-        Ok(object)
-    }
-
-    /// Opens an object.
-    ///
-    /// # Errors
-    /// [`PoolError::NoObject`].
-    pub fn object(&self, id: ObjectId) -> Result<Object> {
-        let none = || PoolError::NoObject { dataset: self.core.id, object: id };
-        let mut objects = lock(&self.core.objects);
-        if self.core.is_destroyed.load(Ordering::SeqCst) {
-            return Err(PoolError::NoDataset(self.core.id.to_string()));
-        }
-        let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
-            Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
-            Some(core) => core,
-            None => {
-                // Under the lock, so that no two of the same object come into being.
-                let row = self.shared.current().objects.get((self.core.id.0, id.0))?.ok_or_else(none)?;
-                let (size_bytes, block_bytes) = row.value();
-                let core = Arc::new(ObjectCore::new(self.core.id, id, block_bytes, size_bytes));
-                if objects.len() > 1000 {
-                    objects.retain(|_, core| core.strong_count() > 0);
-                }
-                objects.insert(id, Arc::downgrade(&core));
-                core
-            }
-        };
-        Ok(Object::new(self.shared.clone(), self.core.clone(), core))
-    }
-
-    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
-    ///
-    /// # Errors
-    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`].
-    pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
-        let object = self.object(id)?;
-        if self.is_read_only() {
-            return Err(PoolError::ReadOnly(self.name()));
-        }
-        let mut contents = write(&object.core.contents);
-        if object.core.is_destroyed.swap(true, Ordering::SeqCst) {
-            return Err(PoolError::NoObject { dataset: self.core.id, object: id });
-        }
-        let index = object.layer(&mut contents, tx);
-        for later in index..contents.layers.len() {
-            contents.layer_mut(later).is_destroyed = true;
-        }
-        self.shared.changes(tx.txg()).doomed.push((self.core.id.0, id.0, id.0));
-        Ok(())
-    }
-
-    /// Objects of the last synced txg.
-    ///
-    /// # Errors
-    /// Those of reading the tables.
-    pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
-        let snapshot = self.shared.current();
-        let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX))?;
-        range.map(|row| Ok(ObjectId(row?.0.value().1))).collect()
-    }
-
-    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it.
+    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it. A dataset that the
+    /// txg does not have takes nothing.
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
         let change = (self.core.id.0, key.to_vec(), value.map(<[u8]>::to_vec));
-        self.shared.changes(tx.txg()).aux.push(change);
+        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
+        self.shared.changes(tx.txg().max(self.core.born)).aux.push(change);
     }
 
     /// What is stored under `key` as of the last synced txg.
@@ -376,7 +320,7 @@ impl Dataset {
     /// # Errors
     /// Those of reading the tables.
     pub fn synced_aux(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let row = self.shared.current().aux.get((self.core.id.0, key))?;
-        Ok(row.map(|row| row.value().to_vec()))
+        let row = self.shared.current().aux.get((self.core.id.0, key)).map_err(PoolError::from);
+        Ok(self.shared.explained(row)?.map(|row| row.value().to_vec()))
     }
 }

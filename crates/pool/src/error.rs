@@ -67,8 +67,8 @@ pub enum PoolError {
         /// Its name.
         expected_name: String,
     },
-    /// The device was part of the pool once and is not any more.
-    #[error("{path} ({guid}) was removed from pool {pool}")]
+    /// The device is not part of the pool any more; or not yet, because the power failed while it was added.
+    #[error("{path} ({guid}) is no part of pool {pool}: it was removed, or never quite added")]
     Removed {
         /// The device.
         path: String,
@@ -88,6 +88,31 @@ pub enum PoolError {
         guid: Guid,
         /// Where it was last.
         path: String,
+    },
+    /// A side of a mirror is missing that the labels found call current: it may know of newer txgs.
+    #[error(
+        "pool {pool}: {path} ({guid}) of vdev {vdev} is missing and may be newer than what is there; \
+         import with it, or allow a degraded import"
+    )]
+    MissingSide {
+        /// The pool.
+        pool: String,
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// GUID of the missing device.
+        guid: Guid,
+        /// Where it was last.
+        path: String,
+    },
+    /// Two sides of a mirror went on without each other. Leave out the one whose changes are to be lost.
+    #[error("pool {pool}: {path} and {other_path} were each used without the other; leave one of them out")]
+    Split {
+        /// The pool.
+        pool: String,
+        /// A device.
+        path: String,
+        /// Another.
+        other_path: String,
     },
     /// Another host has the pool, or had it when it died.
     #[error(
@@ -171,6 +196,15 @@ pub enum PoolError {
         /// The object.
         object: ObjectId,
     },
+    /// The transaction is too old: a newer txg has changed datasets already, whose order is that of txgs, or creates
+    /// what is to be changed. Begin another and try again.
+    #[error("the transaction belongs to {txg}, and {newest} has gone ahead of it; begin another")]
+    Overtaken {
+        /// The transaction's txg.
+        txg: Txg,
+        /// The txg that went ahead.
+        newest: Txg,
+    },
     /// A dataset of that name exists.
     #[error("dataset {0} exists already")]
     Exists(String),
@@ -206,20 +240,29 @@ impl PoolError {
             | PoolError::Engine(_) => ErrorKind::Corrupt,
             PoolError::NoSpace { .. } => ErrorKind::NoSpace,
             PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
-            PoolError::MissingDevice { .. } => ErrorKind::MediaFailed,
-            PoolError::Busy { .. } | PoolError::InUseByHost { .. } => ErrorKind::Retry,
+            PoolError::MissingDevice { .. } | PoolError::MissingSide { .. } => ErrorKind::MediaFailed,
+            PoolError::Busy { .. } | PoolError::Overtaken { .. } | PoolError::InUseByHost { .. } => {
+                ErrorKind::Retry
+            }
             PoolError::BadConfig(_)
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }
             | PoolError::NewerVersion { .. }
             | PoolError::ForeignPool { .. }
             | PoolError::Removed { .. }
+            | PoolError::Split { .. }
             | PoolError::ReadOnly(_)
             | PoolError::NoDataset(_)
             | PoolError::NoObject { .. }
             | PoolError::Exists(_)
             | PoolError::Invalid { .. } => ErrorKind::Invalid,
         }
+    }
+
+    /// A device that has less room than a vdev with so many units needs.
+    pub(crate) fn too_small(path: String, len_bytes: u64, units: u64) -> PoolError {
+        let least_bytes = crate::label::DATA_START_BYTES + (units + 1) * 4096 + crate::label::LABEL_BYTES;
+        PoolError::TooSmall { path, len_bytes, least_bytes }
     }
 
     pub(crate) fn invalid(what: &'static str, value: impl ToString) -> PoolError {

@@ -113,6 +113,11 @@ fn significant(block: &[u8]) -> &[u8] {
 /// Logical bytes of a block, codec, and what to store instead of them.
 pub(crate) type Packed<'a> = (&'a [u8], u8, Option<Vec<u8>>);
 
+/// The bytes that are stored.
+pub(crate) fn stored<'p>(packed: &'p Packed<'_>) -> &'p [u8] {
+    packed.2.as_deref().unwrap_or(packed.0)
+}
+
 /// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`: as it is).
 pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>> {
     let bytes = significant(block);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::buffers::{Block, own};
 use crate::error::{PoolError, Result};
 use crate::extent::{Extent, GROUP_BLOCKS, unpack};
-use crate::ids::{DatasetId, ObjectId};
+use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::object::{Contents, Found, ObjectCore};
 use crate::pool::Tx;
 use crate::state::{DatasetCore, Shared};
@@ -68,6 +69,12 @@ impl Object {
         read(&self.core.contents).size_bytes
     }
 
+    /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that return
+    /// while this is called may be missed.
+    pub fn unsynced_txg(&self) -> Option<Txg> {
+        read(&self.core.contents).layers.last().map(|layer| layer.txg)
+    }
+
     /// Fills `buf` from `offset` on and returns how many bytes there were: fewer at the end of the object. Holes read
     /// as zeroes.
     ///
@@ -98,7 +105,8 @@ impl Object {
     /// Writes `data` from `offset` on; the object grows if it must.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], and those of reading where a block is written in part; blocks before
+    /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] for a transaction that began before the
+    /// object was created, in an older txg; and those of reading where a block is written in part; blocks before
     /// the one that failed are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
         if data.is_empty() {
@@ -134,7 +142,7 @@ impl Object {
         let mut contents = write(&self.core.contents);
         self.check_there()?;
         let index = self.layer(&mut contents, tx);
-        let old = contents.size_bytes;
+        let old = contents.size_max(index);
         if size_bytes < old {
             self.zero(&mut contents, index, size_bytes, old)?;
         }
@@ -153,11 +161,12 @@ impl Object {
         self.check_writable(tx)?;
         let mut contents = write(&self.core.contents);
         self.check_there()?;
-        let end = self.check_range(offset, len_bytes)?.min(contents.size_bytes);
+        let end = self.check_range(offset, len_bytes)?;
+        let index = self.layer(&mut contents, tx);
+        let end = end.min(contents.size_max(index));
         if offset >= end {
             return Ok(());
         }
-        let index = self.layer(&mut contents, tx);
         self.zero(&mut contents, index, offset, end)
     }
 
@@ -175,7 +184,8 @@ impl Object {
     }
 
     fn check_writable(&self, tx: &Tx) -> Result<()> {
-        assert!(Arc::ptr_eq(&self.shared, &tx.shared), "a transaction of this pool");
+        assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
+        self.core.check_born(tx.txg())?;
         if read(&self.dataset.effective).is_read_only() {
             return Err(PoolError::ReadOnly(read(&self.shared.namespace).path(self.core.dataset.0)));
         }
@@ -210,13 +220,13 @@ impl Object {
         let block_bytes = self.core.block_bytes as usize;
         let needs_rest = part.len() < block_bytes && !contents.layers[index].blocks.contains_key(&block);
         let before = if needs_rest {
-            let mut bytes = vec![0; block_bytes].into_boxed_slice();
-            self.read_block(contents, index + 1, block, 0, &mut bytes)?;
+            let mut bytes = Block::from(vec![0; block_bytes]);
+            self.read_block(contents, index + 1, block, 0, own(&mut bytes))?;
             Some(bytes)
         } else {
             None
         };
-        let new_bytes = contents.put(index, block, within, part, before, block_bytes);
+        let new_bytes = contents.put(index, block, within, part, before, block_bytes, &self.shared.buffers);
         self.note_dirty(new_bytes);
         Ok(())
     }
@@ -225,7 +235,7 @@ impl Object {
     fn zero(&self, contents: &mut Contents, index: usize, start: u64, end: u64) -> Result<()> {
         let block_bytes = u64::from(self.core.block_bytes);
         // Behind the size everything is zero already, so the last block may be cleared whole.
-        let end = if end >= contents.size_bytes { end.next_multiple_of(block_bytes) } else { end };
+        let end = if end >= contents.size_max(index) { end.next_multiple_of(block_bytes) } else { end };
         let (first, last) = (start.div_ceil(block_bytes), end / block_bytes);
         let zeroes = vec![0; block_bytes as usize];
         let mut fill = |from: u64, to: u64| {
@@ -273,7 +283,7 @@ impl Object {
                     out.copy_from_slice(&bytes[within..within + out.len()]);
                     return Ok(());
                 }
-                match self.shared.read_synced(key, self.core.block_bytes)? {
+                match self.shared.explained(self.shared.read_synced(key, self.core.block_bytes))? {
                     Some(bytes) => {
                         out.copy_from_slice(&bytes[within..within + out.len()]);
                         self.shared.cache.insert(key, bytes.into());

@@ -1,21 +1,22 @@
 //! Creating and importing pools.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::alloc::Allocator;
+use crate::buffers::Buffers;
 use crate::codec::Reader;
 use crate::config::{DeviceState, PoolConfig, PoolState, VdevClass};
 use crate::error::{PoolError, Result};
+use crate::find::{Found, find};
 use crate::ids::{Guid, Txg};
-use crate::label::{self, DEVICE_BYTES_MIN, Labels, data_units, read_labels};
+use crate::label::{self, DEVICE_BYTES_MIN, data_units};
 use crate::meta::MetaFile;
 use crate::pool::{Pool, check_name};
 use crate::props::Values;
-use crate::state::{ByBytes, Cache, DatasetCore, Namespace, PoolOptions, Shared};
+use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
 use crate::tables::{self, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE};
 use crate::txg::Pipeline;
@@ -102,13 +103,16 @@ pub struct ImportOptions {
     pub host: Host,
     /// Take a pool that another host has not exported. If that host is alive, both will destroy it.
     pub is_forced: bool,
+    /// Take a pool although a side of a mirror is missing that was current as far as the others know. It may have
+    /// gone on alone, and what it knows is lost then. A side that is known to be stale is not missed.
+    pub allows_degraded: bool,
     /// Only a pool of this name.
     pub name: Option<String>,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { host: Host::current(), is_forced: false, name: None }
+        ImportOptions { host: Host::current(), is_forced: false, allows_degraded: false, name: None }
     }
 }
 
@@ -158,20 +162,35 @@ impl Pool {
         shared.sync_txg()?;
         // Last: without labels there is no pool.
         shared.write_labels(|_| ())?;
-        Pool::start(Arc::new(shared))
+        let pool = Pool::paused(Arc::new(shared));
+        pool.start_txgs()?;
+        Ok(pool)
     }
 
     /// Imports the pool that the devices belong to, as of its last synced txg.
     ///
-    /// All devices must belong to one pool. A missing or stale side of a mirror makes it degraded, no more. Labels
-    /// then say that this host has the pool.
+    /// All devices must belong to one pool. A missing side that is known to be stale makes it degraded, no more. Where a
+    /// missing side was current as far as the devices know, they may themselves be the ones left behind, and nothing
+    /// on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. Labels then say that this host
+    /// has the pool, and which sides are stale.
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
     /// [`PoolError::NewerVersion`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
-    /// [`PoolError::InUseByHost`], [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process
+    /// [`PoolError::MissingSide`], [`PoolError::Split`], [`PoolError::InUseByHost`], [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process
     /// is found when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
+        let pool = Pool::import_paused(devices, import, options)?;
+        pool.start_txgs()?;
+        Ok(pool)
+    }
+
+    /// The same, but no txg ends before [`start_txgs`](Self::start_txgs): what an owner has to store in the first txg of
+    /// an import (the claim of its log) is sure to get there. Waiting for a txg meanwhile is a deadlock.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_paused(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let found = find(devices, import)?;
         let Found { mut config, vdevs, uberblock } = found;
         if config.state == PoolState::Active && config.host_id != import.host.id && !import.is_forced {
@@ -185,87 +204,8 @@ impl Pool {
         if !shared.options.is_read_only {
             shared.write_labels(|_| ())?;
         }
-        Pool::start(Arc::new(shared))
+        Ok(Pool::paused(Arc::new(shared)))
     }
-}
-
-struct Found {
-    config: PoolConfig,
-    vdevs: Arc<Vdevs>,
-    uberblock: (Txg, Vec<u8>),
-}
-
-fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> {
-    let mut labelled: Vec<(&Device, Labels)> = Vec::new();
-    for device in devices {
-        labelled.push((device, read_labels(&device.path, &device.device)?));
-    }
-    let newest = labelled.iter().max_by_key(|(_, labels)| labels.config.generation);
-    let config = match newest {
-        Some((_, labels)) => labels.config.clone(),
-        None => return Err(PoolError::BadConfig("no device was given".to_owned())),
-    };
-    for (device, labels) in &labelled {
-        if labels.config.guid != config.guid {
-            return Err(PoolError::ForeignPool {
-                path: device.path.clone(),
-                found: labels.config.guid,
-                found_name: labels.config.name.clone(),
-                expected: config.guid,
-                expected_name: config.name,
-            });
-        }
-        if config.find(labels.device).is_none() {
-            return Err(PoolError::Removed {
-                path: device.path.clone(),
-                guid: labels.device,
-                pool: config.name,
-            });
-        }
-    }
-    if import.name.as_ref().is_some_and(|name| *name != config.name) {
-        return Err(PoolError::BadConfig(format!("the devices belong to pool {}", config.name)));
-    }
-    let by_guid: BTreeMap<Guid, (&Device, &Labels)> =
-        labelled.iter().map(|(device, labels)| (labels.device, (*device, labels))).collect();
-    let mut uberblock = None::<(Txg, Vec<u8>)>;
-    let mut vdevs = Vec::new();
-    for vdev in &config.vdevs {
-        let mut sides = Vec::new();
-        for known in &vdev.devices {
-            let here = by_guid.get(&known.guid);
-            let path = here.map_or(&known.path, |(device, _)| &device.path).clone();
-            let side =
-                Side::new(known.guid, path, here.map(|(device, _)| device.device.clone()), known.state);
-            if let Some((device, labels)) = here {
-                if data_units(device.device.len_bytes()) < vdev.units {
-                    // It has shrunk: what is gone may hold data.
-                    side.set_stale(true);
-                }
-                let newer =
-                    |(txg, _): &&(Txg, Vec<u8>)| uberblock.as_ref().is_none_or(|(newest, _)| txg > newest);
-                if !side.is_stale()
-                    && let Some(newer) = labels.uberblock.as_ref().filter(newer)
-                {
-                    uberblock = Some(newer.clone());
-                }
-            }
-            sides.push(Arc::new(side));
-        }
-        if vdev.class == VdevClass::Normal && sides.iter().all(|side| side.is_stale()) {
-            let missing = vdev.devices.iter().find(|device| device.state == DeviceState::Online);
-            let missing = missing.unwrap_or(&vdev.devices[0]);
-            return Err(PoolError::MissingDevice {
-                pool: config.name,
-                vdev: vdev.id,
-                guid: missing.guid,
-                path: missing.path.clone(),
-            });
-        }
-        vdevs.push(Arc::new(Vdev::new(vdev.id, vdev.class, vdev.units, sides)));
-    }
-    let uberblock = uberblock.ok_or_else(|| PoolError::NoUberblock { pool: config.name.clone() })?;
-    Ok(Found { config, vdevs: Arc::new(Vdevs::new(vdevs)), uberblock })
 }
 
 /// Puts all parts together; `uberblock` is `None` for a new pool.
@@ -280,7 +220,7 @@ fn open_shared(
         allocator.add_vdev(vdev.id, vdev.units);
     }
     let allocator = Arc::new(Mutex::new(allocator));
-    let meta = MetaFile::new(vdevs.clone(), allocator.clone());
+    let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);
     let synced = match &uberblock {
         Some((txg, payload)) => {
             let mut input = Reader::new(payload);
@@ -308,10 +248,17 @@ fn open_shared(
         doomed.first()?.is_some()
     };
     let snapshot = Snapshot::take(&database)?;
-    let cache =
-        Cache::with_weighter((options.cache_bytes / 4096).max(16) as usize, options.cache_bytes, ByBytes);
+    let cache = Cache::with(
+        (options.cache_bytes / 4096).max(16) as usize,
+        options.cache_bytes,
+        ByBytes,
+        Default::default(),
+        Evicted,
+    );
     let shared = Shared {
         pipeline: Pipeline::new(synced, options.dirty_max_bytes),
+        packers: if options.has_txg_thread { packers() } else { 1 },
+        buffers: Buffers::new(options.dirty_max_bytes / 4),
         options,
         config: Mutex::new(config),
         vdevs,
@@ -336,9 +283,13 @@ fn open_shared(
     Ok(shared)
 }
 
+fn packers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+}
+
 fn add_dataset(namespace: &mut Namespace, id: u64, row: DatasetRow, (next_object, used): (u64, u64)) {
     namespace.children.insert((row.parent, row.name.clone()), id);
-    namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, row, next_object, used)));
+    namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, Txg(0), row, next_object, used)));
 }
 
 /// Reads what is kept in memory: datasets and free space.

@@ -5,8 +5,8 @@
 //! and says where it is, so that a misdirected one is not believed.
 //!
 //! Crash cases. A write tears at sectors, so the slot that it hits may be lost; nothing else.
-//! 1. During a change of the configuration: the slot of the generation before is whole in each label, and the next
-//!    change begins only after a flush.
+//! 1. During a change of the configuration: the slot of the generation before is whole in each label, or, on a device
+//!    that missed generations, in one of them; each label is flushed before the next is written.
 //! 2. During an uberblock: that of the txg before is in another slot, and was flushed.
 //!
 //! In both cases a reader finds either the new one or the one before, as it must.
@@ -163,7 +163,9 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     }
 }
 
-/// Writes a configuration into its slot of both labels; durable after the next flush.
+/// Writes a configuration into its slot of both labels, durably, one label after the other: a device that was not
+/// there for the last generations has the newest one in the slot that is overwritten, and needs the other label's
+/// copy of it until the first is whole.
 pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolConfig) -> Result<()> {
     let payload = config.encode();
     if payload.len() > SLOT_BYTES - HEAD_BYTES {
@@ -176,6 +178,7 @@ pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolCo
     for start in label_starts(device.len_bytes()) {
         let place = start + SLOT_START + config.generation % 2 * SLOT_BYTES as u64;
         device.write_at(place, &seal(MAGIC_CONFIG, place, guid, config.guid, &payload, SLOT_BYTES))?;
+        device.flush()?;
     }
     Ok(())
 }
@@ -203,3 +206,22 @@ pub(crate) fn erase(device: &dyn BlockDevice) -> Result<()> {
     }
     Ok(())
 }
+
+/// A whole slot with this payload, and its offset on the smallest device.
+#[cfg(fuzzing)]
+pub(crate) fn slot_for_fuzzing(number: u8, device: u64, pool: u64, payload: &[u8]) -> (u64, AlignedBuf) {
+    let start = label_starts(DEVICE_BYTES_MIN)[usize::from(number % 2)];
+    let (device, pool, number) = (Guid(device), Guid(pool), u64::from(number / 2));
+    if number < 8 {
+        let place = start + SLOT_START + number % 2 * SLOT_BYTES as u64;
+        let payload = &payload[..payload.len().min(SLOT_BYTES - HEAD_BYTES)];
+        (place, seal(MAGIC_CONFIG, place, device, pool, payload, SLOT_BYTES))
+    } else {
+        let place = start + RING_START + number % RING_SLOTS * UBERBLOCK_BYTES as u64;
+        let payload = &payload[..payload.len().min(UBERBLOCK_BYTES - HEAD_BYTES)];
+        (place, seal(MAGIC_UBERBLOCK, place, device, pool, payload, UBERBLOCK_BYTES))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@
 //! Shutdown: [`Pool::export`]. Anything else is a crash.
 
 mod alloc;
+mod buffers;
 mod change;
 mod check;
 mod codec;
@@ -19,19 +20,30 @@ mod config;
 mod dataset;
 mod error;
 mod extent;
+mod find;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod handle;
 mod ids;
 mod import;
 mod label;
 mod meta;
 mod object;
+mod objects;
+mod online;
 mod output;
 mod pool;
+mod probe;
 mod props;
 mod publish;
 mod ranges;
+mod run;
 mod scrub;
+mod segments;
 mod state;
+mod status;
 mod sync;
 mod sync_util;
 mod tables;
@@ -48,9 +60,12 @@ pub use handle::Object;
 pub use ids::{DatasetId, Guid, ObjectId, Place, Txg, UNIT_BYTES};
 pub use import::{Host, ImportOptions, VdevSpec};
 pub use label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
-pub use pool::{DeviceStatus, Pool, PoolStatus, Tx};
+pub use pool::{Pool, Tx};
+pub use probe::Probe;
 pub use props::{Compression, LogBias, Property, SyncMode};
 pub use scrub::ScrubReport;
+pub use segments::Segment;
 pub use state::{HookChanges, PoolOptions, TxgHook};
+pub use status::{DeviceStatus, PoolStatus};
 pub use tables::DatasetKind;
 pub use vdev::{Device, DeviceErrors};

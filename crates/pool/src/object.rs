@@ -15,6 +15,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, RwLock};
 
+use crate::buffers::{Block, Buffers, own};
+use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::ranges::Ranges;
 
@@ -36,7 +38,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-pub(crate) type Blocks = HashMap<u64, Box<[u8]>, BuildHasherDefault<NumberHasher>>;
+pub(crate) type Blocks = HashMap<u64, Block, BuildHasherDefault<NumberHasher>>;
 
 /// Changes of one txg.
 #[derive(Debug)]
@@ -62,15 +64,21 @@ pub(crate) enum Found<'a> {
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) size_bytes: u64,
+    /// Size below all layers: a layer that comes into being behind a newer one begins with it.
+    pub(crate) synced_size_bytes: u64,
     /// Oldest first.
     pub(crate) layers: Vec<Arc<Layer>>,
 }
 
-/// An object that is open or has unsynced changes.
+/// An object that is open or has unsynced changes. In cache lines of its own: threads that work on neighbours in
+/// memory do not meet.
+#[repr(align(128))]
 pub(crate) struct ObjectCore {
     pub(crate) dataset: DatasetId,
     pub(crate) id: ObjectId,
     pub(crate) block_bytes: u32,
+    /// The txg that creates it; no older one may change it.
+    pub(crate) born: Txg,
     pub(crate) contents: RwLock<Contents>,
     pub(crate) is_destroyed: AtomicBool,
     /// Handles in the hands of users.
@@ -78,15 +86,29 @@ pub(crate) struct ObjectCore {
 }
 
 impl ObjectCore {
-    pub(crate) fn new(dataset: DatasetId, id: ObjectId, block_bytes: u32, size_bytes: u64) -> ObjectCore {
+    pub(crate) fn new(
+        dataset: DatasetId,
+        id: ObjectId,
+        born: Txg,
+        block_bytes: u32,
+        size_bytes: u64,
+    ) -> ObjectCore {
         ObjectCore {
             dataset,
             id,
             block_bytes,
-            contents: RwLock::new(Contents { size_bytes, layers: Vec::new() }),
+            born,
+            contents: RwLock::new(Contents { size_bytes, synced_size_bytes: size_bytes, layers: Vec::new() }),
             is_destroyed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
         }
+    }
+}
+
+impl ObjectCore {
+    /// Refuses a change in a txg that does not have the object yet: a crash between the two would leave half of it.
+    pub(crate) fn check_born(&self, txg: Txg) -> Result<()> {
+        if txg < self.born { Err(PoolError::Overtaken { txg, newest: self.born }) } else { Ok(()) }
     }
 }
 
@@ -111,7 +133,7 @@ impl Contents {
         if is_new {
             let size_bytes = match at.checked_sub(1) {
                 Some(before) => self.layers[before].size_bytes,
-                None => self.size_bytes,
+                None => self.synced_size_bytes,
             };
             let layer = Layer {
                 txg,
@@ -125,6 +147,18 @@ impl Contents {
         (at, is_new)
     }
 
+    /// The object's dataset is destroyed in `txg`: that and newer ones store nothing of it.
+    pub(crate) fn destroy_from(&mut self, txg: Txg) {
+        for index in self.layers.partition_point(|layer| layer.txg < txg)..self.layers.len() {
+            self.layer_mut(index).is_destroyed = true;
+        }
+    }
+
+    /// Greatest size in layer `index` and the newer ones: from there on all of them read as zeroes.
+    pub(crate) fn size_max(&self, index: usize) -> u64 {
+        self.layers[index..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes, u64::max)
+    }
+
     /// The layer, to change it.
     pub(crate) fn layer_mut(&mut self, index: usize) -> &mut Layer {
         Arc::get_mut(&mut self.layers[index])
@@ -133,26 +167,28 @@ impl Contents {
 
     /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents until
     /// now, if `data` is only a part of it and the layer does not have it. Returns how many bytes of buffers came into being.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn put(
         &mut self,
         index: usize,
         block: u64,
         within: usize,
         data: &[u8],
-        before: Option<Box<[u8]>>,
+        before: Option<Block>,
         block_bytes: usize,
+        buffers: &Buffers,
     ) -> u64 {
         let mut before = before;
         let mut new_bytes = 0;
         for later in index..self.layers.len() {
             let layer = self.layer_mut(later);
             if let Some(bytes) = layer.blocks.get_mut(&block) {
-                bytes[within..within + data.len()].copy_from_slice(data);
+                own(bytes)[within..within + data.len()].copy_from_slice(data);
             } else if later == index {
                 let bytes = match before.take() {
-                    None => data.into(),
+                    None => buffers.copy_of(data),
                     Some(mut bytes) => {
-                        bytes[within..within + data.len()].copy_from_slice(data);
+                        own(&mut bytes)[within..within + data.len()].copy_from_slice(data);
                         bytes
                     }
                 };
@@ -160,8 +196,8 @@ impl Contents {
                 new_bytes += bytes.len() as u64;
                 layer.blocks.insert(block, bytes);
             } else if layer.cleared.contains(block) {
-                let mut bytes = vec![0; block_bytes].into_boxed_slice();
-                bytes[within..within + data.len()].copy_from_slice(data);
+                let mut bytes = Block::from(vec![0; block_bytes]);
+                own(&mut bytes)[within..within + data.len()].copy_from_slice(data);
                 new_bytes += bytes.len() as u64;
                 layer.blocks.insert(block, bytes);
             }

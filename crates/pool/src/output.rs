@@ -1,5 +1,9 @@
 //! The first step of a sync: blocks to new places.
 //!
+//! Blocks are packed and summed some at a time, by several threads if they are compressed, and get their places from
+//! one thread in order: what is written where does not depend on how many threads there are. Without compression one
+//! thread is faster, because it copies what its checksum has just brought into the CPU's cache.
+//!
 //! A block that finds no run of free units that is long enough is written in pieces, each half as long as the one that
 //! did not fit, down to single units: a pool whose free space is in small holes still takes every block that it has
 //! room for.
@@ -8,13 +12,20 @@ use std::sync::atomic::Ordering;
 
 use crate::codec::{Writer, checksum};
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, IN_PIECES, pack};
+use crate::extent::{Extent, IN_PIECES, Packed, pack, stored};
 use crate::ids::{Place, Txg, UNIT_BYTES};
-use crate::meta::Run;
 use crate::props::Compression;
+use crate::run::{Run, write_all};
 use crate::state::Shared;
 use crate::sync::Dirty;
 use crate::sync_util::{lock, read};
+
+/// Bytes that are packed together; then writers hear of progress. Not more than a CPU's own cache holds.
+const PART_BYTES: usize = 256 << 10;
+/// The same where several threads share the work.
+const COMPRESSED_PART_BYTES: usize = 4 << 20;
+/// Least bytes for one thread more.
+const THREAD_BYTES_MIN: usize = 512 << 10;
 
 /// Where everything went.
 pub(crate) struct Written {
@@ -24,45 +35,89 @@ pub(crate) struct Written {
     pub(crate) pieces: Vec<(u64, Vec<u8>)>,
 }
 
+/// What to store of each block, with its checksum; `None` for one that is all zeroes.
+fn pack_all<'b>(
+    blocks: &[(u64, &'b [u8])],
+    compression: Compression,
+    threads: usize,
+) -> Vec<Option<(Packed<'b>, u64)>> {
+    let pack_some = |blocks: &[(u64, &'b [u8])]| -> Vec<_> {
+        let with_sum = |packed: Packed<'b>| {
+            let sum = checksum(stored(&packed));
+            (packed, sum)
+        };
+        blocks.iter().map(|(_, data)| pack(data, compression).map(with_sum)).collect()
+    };
+    let bytes: usize = blocks.iter().map(|(_, data)| data.len()).sum();
+    let threads = (bytes / THREAD_BYTES_MIN).clamp(1, threads);
+    let mut parts = blocks.chunks(blocks.len().div_ceil(threads));
+    let first = parts.next().unwrap_or_default();
+    if threads == 1 {
+        return pack_some(first);
+    }
+    std::thread::scope(|scope| {
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || pack_some(part))).collect();
+        let mut all = pack_some(first);
+        for other in others {
+            all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    })
+}
+
 impl Shared {
     /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
     pub(crate) fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Written> {
-        let mut run = Run::new(&self.vdevs);
+        let bytes = dirty.iter().map(|dirty| dirty.bytes).sum();
+        write_all(&self.vdevs, self.options.has_txg_thread, bytes, |run| self.write_blocks(txg, dirty, run))
+    }
+
+    fn write_blocks(&self, txg: Txg, dirty: &[Dirty], run: &mut Run<'_>) -> Result<Written> {
         let (mut all, mut pieces) = (Vec::with_capacity(dirty.len()), Vec::new());
-        for Dirty { core, layer } in dirty {
+        for Dirty { core, layer, bytes } in dirty {
             let mut extents = Vec::with_capacity(layer.blocks.len());
-            let dataset = self.dataset(core.dataset);
+            let dataset = self.dataset(core.dataset, txg);
             let compression =
                 dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
-            let mut blocks: Vec<_> = layer.blocks.iter().collect();
-            blocks.sort_unstable_by_key(|(block, _)| **block);
-            let mut bytes = 0;
-            for (block, data) in blocks {
-                bytes += data.len() as u64;
-                if !layer.is_destroyed {
-                    extents.push((*block, self.write_block(txg, data, compression, &mut run, &mut pieces)?));
+            // Numbers beside each other: a sort that looks at the map for each would wait for memory.
+            let mut blocks: Vec<(u64, &[u8])> =
+                layer.blocks.iter().map(|(block, data)| (*block, &**data)).collect();
+            blocks.sort_unstable_by_key(|(block, _)| *block);
+            if layer.is_destroyed {
+                self.pipeline.note_written(*bytes);
+                blocks.clear();
+            }
+            let (part_bytes, threads) = match compression {
+                Compression::Off => (PART_BYTES, 1),
+                _ => (COMPRESSED_PART_BYTES, self.packers),
+            };
+            for part in blocks.chunks((part_bytes / core.block_bytes as usize).max(1)) {
+                for ((block, _), packed) in part.iter().zip(pack_all(part, compression, threads)) {
+                    let extent = match packed {
+                        Some(packed) => Some(self.write_block(txg, &packed, run, &mut pieces)?),
+                        None => None,
+                    };
+                    extents.push((*block, extent));
                 }
-                self.pipeline.sub_dirty(data.len() as u64);
+                self.pipeline.note_written(part.iter().map(|(_, data)| data.len() as u64).sum());
             }
             if let Some(dataset) = dataset {
-                dataset.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                dataset.dirty_bytes.fetch_sub(*bytes, Ordering::Relaxed);
             }
             all.push(extents);
         }
-        run.end()?;
         Ok(Written { extents: all, pieces })
     }
 
     fn write_block(
         &self,
         txg: Txg,
-        data: &[u8],
-        compression: Compression,
+        (packed, sum): &(Packed<'_>, u64),
         run: &mut Run<'_>,
         pieces: &mut Vec<(u64, Vec<u8>)>,
-    ) -> Result<Option<Extent>> {
-        let Some((logical, codec, packed)) = pack(data, compression) else { return Ok(None) };
-        let stored = packed.as_deref().unwrap_or(logical);
+    ) -> Result<Extent> {
+        let (logical, codec) = (packed.0, packed.1);
+        let stored = stored(packed);
         let units = (stored.len() as u64).div_ceil(UNIT_BYTES);
         let place = lock(&self.allocator).allocate_data(units);
         let (place, codec) = match place {
@@ -76,14 +131,14 @@ impl Shared {
                 (place, codec | IN_PIECES)
             }
         };
-        Ok(Some(Extent {
+        Ok(Extent {
             place,
-            sum: checksum(stored),
+            sum: *sum,
             birth: txg,
             stored_bytes: stored.len() as u32,
             logical_bytes: logical.len() as u32,
             codec,
-        }))
+        })
     }
 
     /// Writes `stored` in as many pieces as it takes; the place of the first, and the row that describes all.

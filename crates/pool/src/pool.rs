@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::config::{PoolConfig, PoolState};
+use crate::config::{DeviceState, PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Txg};
+use crate::ids::Txg;
 use crate::state::{Shared, TxgHook};
 use crate::sync_util::{lock, read};
-use crate::txg::Hold;
-use crate::vdev::DeviceErrors;
+use crate::txg::{DELAY_MAX, Hold, SHARDS};
 
 /// An imported pool.
 ///
@@ -21,6 +20,7 @@ use crate::vdev::DeviceErrors;
 /// Concurrency: any number of threads.
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
+    homes: Vec<Arc<Home>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -35,8 +35,14 @@ impl std::fmt::Debug for Pool {
 /// A transaction must be short: its txg, and those behind it, cannot sync before it ends. Waiting for a sync inside
 /// of one is a deadlock.
 pub struct Tx {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) home: Arc<Home>,
     hold: Hold,
+}
+
+/// What transactions of some threads refer to the pool with: if all cloned one `Arc`, all would write to its counter.
+#[repr(align(128))]
+pub(crate) struct Home {
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl std::fmt::Debug for Tx {
@@ -59,62 +65,36 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        self.shared.pipeline.release(self.hold);
+        self.home.shared.pipeline.release(self.hold);
     }
 }
 
-/// State of one device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceStatus {
-    /// Its own name.
-    pub guid: Guid,
-    /// Where it is, or was last.
-    pub path: String,
-    /// Whether it was found.
-    pub is_present: bool,
-    /// Whether it missed writes and is not read.
-    pub is_stale: bool,
-    /// What went wrong since the import.
-    pub errors: DeviceErrors,
-}
-
-/// State of a pool at one time.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct PoolStatus {
-    /// Name.
-    pub name: String,
-    /// GUID.
-    pub guid: Guid,
-    /// Newest durable txg.
-    pub synced: Txg,
-    /// The txg that new transactions join.
-    pub open: Txg,
-    /// Unsynced bytes in memory.
-    pub dirty_bytes: u64,
-    /// Space of all normal vdevs.
-    pub total_bytes: u64,
-    /// What of it is in use, metadata and what waits to be free included.
-    pub used_bytes: u64,
-    /// What of it data may use.
-    pub free_bytes: u64,
-    /// Why the pool takes no changes any more.
-    pub suspended: Option<PoolError>,
-    /// Vdevs: number, class, sides.
-    pub vdevs: Vec<(u16, crate::config::VdevClass, Vec<DeviceStatus>)>,
-}
-
 impl Pool {
-    pub(crate) fn start(shared: Arc<Shared>) -> Result<Pool> {
-        let has_thread = shared.options.has_txg_thread && !shared.options.is_read_only;
-        let thread = has_thread.then(|| {
-            let shared = shared.clone();
-            std::thread::Builder::new().name("txg".to_owned()).spawn(move || run(&shared))
-        });
-        let thread =
-            thread.transpose().map_err(|error| PoolError::BadConfig(format!("no thread: {error}")))?;
-        Ok(Pool { shared, thread: Mutex::new(thread) })
+    /// A pool whose txgs do not end yet.
+    pub(crate) fn paused(shared: Arc<Shared>) -> Pool {
+        let homes = (0..SHARDS).map(|_| Arc::new(Home { shared: shared.clone() })).collect();
+        Pool { shared, homes, thread: Mutex::new(None) }
+    }
+
+    /// Lets txgs end, after [`import_paused`](Self::import_paused); nothing happens the second time.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start_txgs(&self) -> Result<()> {
+        let mut thread = lock(&self.thread);
+        let has_thread = self.shared.options.has_txg_thread && !self.shared.options.is_read_only;
+        if !has_thread || thread.is_some() {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let started = std::thread::Builder::new().name("txg".to_owned()).spawn(move || run(&shared));
+        *thread = Some(started.map_err(|error| PoolError::BadConfig(format!("no thread: {error}")))?);
+        Ok(())
+    }
+
+    /// Whether an error has ended all syncing.
+    pub fn is_suspended(&self) -> bool {
+        lock(&self.shared.pipeline.progress).failed.is_some()
     }
 
     /// Name.
@@ -142,15 +122,31 @@ impl Pool {
         let delay = shared.pipeline.delay();
         if !delay.is_zero() && self.is_syncing_alone() {
             std::thread::sleep(delay);
-            while shared.pipeline.dirty_bytes.load(Ordering::Relaxed) >= shared.pipeline.dirty_max_bytes {
+            while shared.pipeline.is_full() {
                 shared.check_alive()?;
                 if !self.is_syncing_alone() {
                     break;
                 }
-                std::thread::sleep(shared.pipeline.delay());
+                std::thread::sleep(DELAY_MAX / 10);
             }
         }
-        Ok(Tx { shared: shared.clone(), hold: shared.pipeline.hold() })
+        let hold = shared.pipeline.hold();
+        Ok(Tx { home: self.homes[hold.shard].clone(), hold })
+    }
+
+    /// Runs `change` in a transaction of its own, and again in a newer one as long as it is overtaken. Returns what it
+    /// returned, and the txg to wait for.
+    ///
+    /// # Errors
+    /// Those of [`begin_tx`](Self::begin_tx) and of `change`, which may have changed something then.
+    pub fn transact<T>(&self, mut change: impl FnMut(&Tx) -> Result<T>) -> Result<(T, Txg)> {
+        loop {
+            let tx = self.begin_tx()?;
+            match change(&tx) {
+                Err(PoolError::Overtaken { .. }) => {}
+                result => return result.map(|value| (value, tx.commit())),
+            }
+        }
     }
 
     /// Whether dirty bytes become fewer without the caller's help.
@@ -226,41 +222,6 @@ impl Pool {
         lock(&self.shared.hooks).push(hook);
     }
 
-    /// How the pool is.
-    pub fn status(&self) -> PoolStatus {
-        let shared = &self.shared;
-        let (total, free) = {
-            let allocator = lock(&shared.allocator);
-            (allocator.total_bytes(), allocator.free_bytes())
-        };
-        let device = |side: &Arc<crate::vdev::Side>| DeviceStatus {
-            guid: side.guid,
-            path: side.path.clone(),
-            is_present: side.device.is_some(),
-            is_stale: side.is_stale(),
-            errors: side.errors(),
-        };
-        let vdevs = shared.vdevs.all();
-        let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, vdev.sides().iter().map(device).collect()));
-        let (name, guid) = {
-            let config = lock(&shared.config);
-            (config.name.clone(), config.guid)
-        };
-        let progress = lock(&shared.pipeline.progress);
-        PoolStatus {
-            name,
-            guid,
-            synced: progress.synced,
-            open: shared.pipeline.open_txg(),
-            dirty_bytes: shared.pipeline.dirty_bytes.load(Ordering::Relaxed),
-            total_bytes: total,
-            used_bytes: total - free,
-            free_bytes: shared.free_bytes.load(Ordering::Relaxed),
-            suspended: progress.failed.clone(),
-            vdevs: vdevs.collect(),
-        }
-    }
-
     /// Syncs everything, gives the pool back and closes it; every later call fails with [`PoolError::Closed`].
     /// Devices stay locked until all handles (objects, datasets, transactions) are dropped too.
     ///
@@ -273,7 +234,7 @@ impl Pool {
     }
 
     fn last_sync(&self) -> Result<()> {
-        // Twice: a txg may have been open for others meanwhile, and what was destroyed may need more.
+        // What is committed by others from here on, until the pool is closed, is lost: they were to stop first.
         self.sync()?;
         let _syncing = lock(&self.shared.syncing);
         self.shared.is_closed.store(true, Ordering::SeqCst);
@@ -281,7 +242,7 @@ impl Pool {
         self.shared.write_labels(|config| config.state = PoolState::Exported)
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.must_check.store(true, Ordering::SeqCst);
         {
@@ -306,11 +267,24 @@ impl Shared {
     /// Changes the configuration and writes it onto all devices, durably.
     pub(crate) fn write_labels(&self, change: impl FnOnce(&mut PoolConfig)) -> Result<()> {
         let mut config = lock(&self.config);
-        config.generation += 1;
-        config.txg = self.pipeline.open_txg();
         change(&mut config);
-        config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
-        self.vdevs.write_config(&config)
+        loop {
+            config.generation += 1;
+            config.txg = self.pipeline.open_txg();
+            config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+            self.vdevs.write_config(&config)?;
+            if !self.labels_lag(&config) {
+                return Ok(());
+            }
+            // A device that failed just now is stale, and the others must say so. Each round costs one.
+        }
+    }
+
+    /// Whether a device has become stale, or current, that labels say otherwise of.
+    pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
+        let known = config.vdevs.iter().flat_map(|vdev| &vdev.devices);
+        let known = known.filter(|device| device.state == DeviceState::Stale).map(|device| device.guid);
+        !known.eq(self.vdevs.stale())
     }
 
     fn has_changes(&self) -> bool {
@@ -332,7 +306,7 @@ fn run(shared: &Shared) {
                 }
                 let elapsed = last.elapsed();
                 let is_due = progress.wanted > progress.synced
-                    || pipeline.dirty_bytes.load(Ordering::Relaxed) >= pipeline.dirty_max_bytes / 4
+                    || pipeline.must_end()
                     || shared.has_doomed.load(Ordering::SeqCst)
                     || elapsed >= shared.options.txg_timeout;
                 if is_due && !progress.is_frozen {
@@ -355,6 +329,8 @@ fn run(shared: &Shared) {
         if is_wanted || shared.has_changes() {
             // The error is in `failed`, for all who wait.
             let _ = shared.sync_txg();
+        } else {
+            shared.buffers.clear();
         }
     }
 }
@@ -371,6 +347,6 @@ impl Pool {
     /// Those of reading the tables.
     pub fn check(&self) -> Result<crate::CheckReport> {
         let _syncing = lock(&self.shared.syncing);
-        crate::check::check(&self.shared, read(&self.shared.snapshot).clone())
+        self.shared.explained(crate::check::check(&self.shared, &read(&self.shared.snapshot).clone()))
     }
 }

@@ -44,7 +44,7 @@ impl Pool {
     /// Those of reading the tables. Damage is no error but in the report.
     pub fn scrub(&self, mut progress: impl FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
         let visit = |vdev: &Vdev, unit, bytes, sum| vdev.scrub(unit, bytes, sum);
-        self.shared.walk(&visit, &mut progress)
+        self.shared.explained(self.shared.walk(&visit, &mut progress))
     }
 }
 
@@ -133,7 +133,7 @@ impl Shared {
         let _syncing = lock(&self.syncing);
         self.check_alive()?;
         // Pages that were written since the walk went to this side too; all of them are there once it has flushed.
-        let device = side.writable().ok_or(PoolError::Closed)?;
+        let device = side.writable().ok_or_else(|| side.unusable())?;
         device.flush()?;
         if side.errors().write != errors_before {
             return Err(PoolError::Busy { name: side.path.clone(), why: "it missed writes again meanwhile" });

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use redb::Database;
 
 use crate::alloc::Allocator;
+use crate::buffers::{Block, Buffers};
 use crate::config::PoolConfig;
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
@@ -23,7 +24,8 @@ use crate::vdev::Vdevs;
 pub struct PoolOptions {
     /// A txg with changes ends after this time.
     pub txg_timeout: std::time::Duration,
-    /// Unsynced data in memory. Writers are slowed down from 60 % on; a txg ends early at 25 %.
+    /// Unsynced data in memory, at most. A txg ends early at a quarter of it; writers are slowed down from 30 % on,
+    /// because what a txg has written stays in memory until it is durable.
     pub dirty_max_bytes: u64,
     /// Bound of the cache of blocks.
     pub cache_bytes: u64,
@@ -57,7 +59,7 @@ pub trait TxgHook: Send + Sync {
     /// Any error suspends the pool.
     fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<()>;
 
-    /// The txg is durable.
+    /// The txg is durable; nobody who waits for it was told yet.
     fn synced(&self, _txg: Txg) {}
 }
 
@@ -92,6 +94,8 @@ impl TxgChanges {
 /// A dataset in memory.
 pub(crate) struct DatasetCore {
     pub(crate) id: DatasetId,
+    /// The txg that creates it; no older one may store anything for it.
+    pub(crate) born: Txg,
     pub(crate) row: RwLock<DatasetRow>,
     /// Values with what is inherited.
     pub(crate) effective: RwLock<Values>,
@@ -111,6 +115,11 @@ pub(crate) struct Namespace {
     /// Parent and name → dataset.
     pub(crate) children: BTreeMap<(u64, String), u64>,
     pub(crate) next_id: u64,
+    /// Newest txg with a change of a row. Changes come in the order of txgs, so that what a txg stores is what the
+    /// namespace was at one time: no name twice, no dataset without its parent.
+    pub(crate) newest: Option<Txg>,
+    /// Destroyed, in a txg that has not synced: an older one still counts what they use.
+    pub(crate) going: BTreeMap<u64, (Txg, Arc<DatasetCore>)>,
 }
 
 /// Key of a cached block.
@@ -119,13 +128,26 @@ pub(crate) type CacheKey = (u64, u64, u64);
 #[derive(Debug, Clone)]
 pub(crate) struct ByBytes;
 
-impl quick_cache::Weighter<CacheKey, Arc<[u8]>> for ByBytes {
-    fn weight(&self, _: &CacheKey, block: &Arc<[u8]>) -> u64 {
+impl quick_cache::Weighter<CacheKey, Block> for ByBytes {
+    fn weight(&self, _: &CacheKey, block: &Block) -> u64 {
         block.len() as u64 + 64
     }
 }
 
-pub(crate) type Cache = quick_cache::sync::Cache<CacheKey, Arc<[u8]>, ByBytes>;
+/// Collects what leaves the cache, so that its memory is used again.
+#[derive(Debug, Clone)]
+pub(crate) struct Evicted;
+
+impl quick_cache::Lifecycle<CacheKey, Block> for Evicted {
+    type RequestState = Vec<Block>;
+
+    fn on_evict(&self, evicted: &mut Vec<Block>, _: CacheKey, block: Block) {
+        evicted.push(block);
+    }
+}
+
+pub(crate) type Cache =
+    quick_cache::sync::Cache<CacheKey, Block, ByBytes, quick_cache::DefaultHashBuilder, Evicted>;
 
 pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
@@ -139,6 +161,9 @@ pub(crate) struct Shared {
     pub(crate) changes: [Mutex<TxgChanges>; RING],
     pub(crate) namespace: RwLock<Namespace>,
     pub(crate) cache: Cache,
+    pub(crate) buffers: Buffers,
+    /// Threads that pack blocks in a sync.
+    pub(crate) packers: usize,
     pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
     /// Held while a txg syncs, and by whoever must not see one sync.
     pub(crate) syncing: Mutex<()>,
@@ -167,6 +192,11 @@ impl Shared {
         }
     }
 
+    /// An error of the tables with the reason that the engine forgets; see [`MetaFile::explain`].
+    pub(crate) fn explained<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.meta.explain(error))
+    }
+
     pub(crate) fn changes(&self, txg: Txg) -> std::sync::MutexGuard<'_, TxgChanges> {
         lock(&self.changes[txg.0 as usize % RING])
     }
@@ -175,8 +205,11 @@ impl Shared {
         read(&self.snapshot).clone()
     }
 
-    pub(crate) fn dataset(&self, id: DatasetId) -> Option<Arc<DatasetCore>> {
-        read(&self.namespace).by_id.get(&id.0).cloned()
+    /// The dataset as `txg` has it: also one that only a newer txg destroys.
+    pub(crate) fn dataset(&self, id: DatasetId, txg: Txg) -> Option<Arc<DatasetCore>> {
+        let namespace = read(&self.namespace);
+        let going = || namespace.going.get(&id.0).filter(|(at, _)| *at > txg).map(|(_, core)| core);
+        namespace.by_id.get(&id.0).or_else(going).cloned()
     }
 
     /// Bytes kept back so that a txg can always be written: metadata, and frees, which need room first.
@@ -188,8 +221,11 @@ impl Shared {
     /// Refuses a write for which there may be no room: in the pool, or in the quota of the dataset or one above.
     pub(crate) fn check_space(&self, dataset: &DatasetCore, wanted_bytes: u64) -> Result<()> {
         let refuse = |free_bytes| Err(PoolError::NoSpace { wanted_bytes, free_bytes });
-        let dirty = self.pipeline.dirty_bytes.load(Ordering::Relaxed);
-        let free = self.free_bytes.load(Ordering::Relaxed).saturating_sub(dirty);
+        let all = self.free_bytes.load(Ordering::Relaxed);
+        if all.saturating_sub(self.pipeline.dirty_bytes_at_most()) >= wanted_bytes && !self.has_limits() {
+            return Ok(());
+        }
+        let free = all.saturating_sub(self.pipeline.dirty_bytes());
         if free < wanted_bytes {
             return refuse(free);
         }
@@ -222,6 +258,14 @@ impl Shared {
 }
 
 impl Namespace {
+    /// Refuses a change in an older txg than the last one was in.
+    pub(crate) fn check_order(&self, txg: Txg) -> Result<()> {
+        match self.newest {
+            Some(newest) if newest > txg => Err(PoolError::Overtaken { txg, newest }),
+            _ => Ok(()),
+        }
+    }
+
     /// The dataset and all below it.
     pub(crate) fn tree(&self, id: u64) -> Vec<u64> {
         let mut all = vec![id];
@@ -262,11 +306,7 @@ impl Namespace {
     }
 
     pub(crate) fn count_limits(&self) -> u64 {
-        let has = |core: &&Arc<DatasetCore>| {
-            let row = read(&core.row);
-            [Property::Quota, Property::Reservation].iter().any(|p| row.values.get(*p).unwrap_or(0) > 0)
-        };
-        self.by_id.values().filter(has).count() as u64
+        self.by_id.values().filter(|core| read(&core.row).has_limit()).count() as u64
     }
 
     /// The full name.

@@ -34,6 +34,8 @@ const DOOMED_ROWS: usize = 4096;
 pub(crate) struct Dirty {
     pub(crate) core: Arc<ObjectCore>,
     pub(crate) layer: Arc<Layer>,
+    /// Bytes of its blocks.
+    pub(crate) bytes: u64,
 }
 
 impl Shared {
@@ -43,7 +45,12 @@ impl Shared {
         self.check_alive()?;
         let txg = self.pipeline.quiesce();
         let changes = std::mem::take(&mut *self.changes(txg));
-        let result = self.commit(txg, &changes);
+        let result = self.explained(self.commit(txg, &changes));
+        if result.is_ok() {
+            // Before those who wait for the txg: they may rely on what the hooks do.
+            let hooks = lock(&self.hooks).clone();
+            hooks.iter().for_each(|hook| hook.synced(txg));
+        }
         let mut progress = lock(&self.pipeline.progress);
         match result {
             Ok(()) => progress.synced = txg,
@@ -54,16 +61,11 @@ impl Shared {
         }
         self.pipeline.changed.notify_all();
         drop(progress);
-        result.map(|()| {
-            let hooks = lock(&self.hooks).clone();
-            hooks.iter().for_each(|hook| hook.synced(txg));
-            txg
-        })
+        result.map(|()| txg)
     }
 
     fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
         let dirty = self.dirty_objects(txg, changes);
-        let stale = self.vdevs.stale();
         let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
         let mut transaction = self.database.begin_write()?;
@@ -72,13 +74,13 @@ impl Shared {
         self.store_objects(&transaction, &dirty, written, &mut usage)?;
         self.store_changes(txg, &transaction, changes)?;
         self.free_doomed(&transaction, &mut usage)?;
-        self.store_usage(&transaction, &usage)?;
+        self.store_usage(txg, &transaction, &usage)?;
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
         let root = self.meta.write_out()?;
         self.vdevs.crash_point("sync_after_metadata");
         self.vdevs.flush()?;
-        if self.vdevs.stale() != stale {
+        if self.labels_lag(&lock(&self.config).clone()) {
             // Before the uberblock: nobody may find it on the others and take the stale device for current.
             self.write_labels(|_| ())?;
         }
@@ -88,17 +90,19 @@ impl Shared {
         self.vdevs.write_uberblock(lock(&self.config).guid, txg, &uberblock.bytes)?;
         self.vdevs.crash_point("sync_after_uberblock");
         self.vdevs.flush()?;
-        if self.vdevs.stale() != stale {
+        if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;
         }
-        self.publish(txg, &dirty)
+        self.publish(txg, dirty)
     }
 
     fn dirty_objects(&self, txg: Txg, changes: &TxgChanges) -> Vec<Dirty> {
         let of = |core: &Arc<ObjectCore>| {
             let contents = read(&core.contents);
             let layer = contents.layers.iter().find(|layer| layer.txg == txg);
-            Dirty { core: core.clone(), layer: layer.expect("an object on the list has a layer").clone() }
+            let layer = layer.expect("an object on the list has a layer").clone();
+            let bytes = layer.blocks.values().map(|block| block.len() as u64).sum();
+            Dirty { core: core.clone(), layer, bytes }
         };
         let mut dirty: Vec<_> = changes.objects.iter().map(of).collect();
         dirty.sort_by_key(|dirty| (dirty.core.dataset, dirty.core.id));
@@ -117,7 +121,7 @@ impl Shared {
         }
         let mut objects = transaction.open_table(OBJECTS)?;
         let mut table = transaction.open_table(EXTENTS)?;
-        for (Dirty { core, layer }, extents) in dirty.iter().zip(written.extents) {
+        for (Dirty { core, layer, .. }, extents) in dirty.iter().zip(written.extents) {
             let key = (core.dataset.0, core.id.0);
             let used = usage.entry(core.dataset.0).or_default();
             if layer.is_destroyed {
@@ -220,6 +224,7 @@ impl Shared {
         let mut aux = transaction.open_table(AUX)?;
         for (dataset, key, value) in changes.aux.iter().chain(&hooked.aux) {
             match value {
+                Some(_) if datasets.get(dataset)?.is_none() => {}
                 Some(value) => drop(aux.insert((*dataset, key.as_slice()), value.as_slice())?),
                 None => drop(aux.remove((*dataset, key.as_slice()))?),
             }
@@ -276,11 +281,16 @@ impl Shared {
         Ok(())
     }
 
-    fn store_usage(&self, transaction: &WriteTransaction, usage: &BTreeMap<u64, i64>) -> Result<()> {
+    fn store_usage(
+        &self,
+        txg: Txg,
+        transaction: &WriteTransaction,
+        usage: &BTreeMap<u64, i64>,
+    ) -> Result<()> {
         let mut table = transaction.open_table(USAGE)?;
         for (id, change) in usage {
             // A destroyed dataset has no usage any more.
-            let Some(dataset) = self.dataset(crate::ids::DatasetId(*id)) else { continue };
+            let Some(dataset) = self.dataset(crate::ids::DatasetId(*id), txg) else { continue };
             let used = dataset.used_bytes.load(Ordering::Relaxed).saturating_add_signed(*change);
             dataset.used_bytes.store(used, Ordering::Relaxed);
             table.insert(id, (dataset.next_object.load(Ordering::SeqCst), used))?;
@@ -290,7 +300,9 @@ impl Shared {
 
     fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
         let mut space = transaction.open_table(SPACE)?;
-        for (vdev, region, bitmap) in lock(&self.allocator).take_dirty() {
+        // Not in the head of the loop, which would keep the lock: an insertion may make the metadata's file grow.
+        let dirty = lock(&self.allocator).take_dirty();
+        for (vdev, region, bitmap) in dirty {
             space.insert((vdev, region), bitmap.as_slice())?;
         }
         let mut numbers = transaction.open_table(NUMBERS)?;

@@ -109,6 +109,11 @@ pub(crate) struct DatasetRow {
 }
 
 impl DatasetRow {
+    /// Whether it has a quota or a reservation.
+    pub(crate) fn has_limit(&self) -> bool {
+        [Property::Quota, Property::Reservation].iter().any(|p| self.values.get(*p).unwrap_or(0) > 0)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(self.parent).text(&self.name).u8(match self.kind {

@@ -10,10 +10,16 @@
 //! next and then waits for the sum to be 0. Both use sequentially consistent operations, so either the transaction
 //! sees the new txg, or the thread sees the hold.
 //!
-//! Back-pressure: from 60 % of the dirty limit on, a transaction sleeps before it begins, longer the more is dirty:
-//! `500 us * (dirty - min) / (max - dirty)`, 50 ms at most. At the limit it sleeps the longest, again and again.
+//! Back-pressure: *dirty* bytes are in memory until their txg is durable; those that the syncing txg has written
+//! already are dirty and no longer *pending*. Pending bytes fall smoothly while a txg is written, dirty bytes fall in
+//! steps, so pending ones decide how long a transaction sleeps before it begins. Their limit is half of the limit
+//! for dirty bytes: the open txg and the syncing one were each below it, so that both together fit into memory.
+//! From 60 % of the pending limit on the sleep is `500 us * (pending - min) / (max - pending)`, 50 ms at most; at the
+//! limit a transaction sleeps until it has passed.
+//!
+//! Counting: writers add to a counter of their shard, and to the common one only what has come together there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -21,15 +27,30 @@ use crate::error::PoolError;
 use crate::ids::Txg;
 use crate::sync_util::lock;
 
-const SHARDS: usize = 16;
+/// Groups of threads that share counters and caches with each other only.
+pub(crate) const SHARDS: usize = 16;
 /// Txgs that can have holds at one time, and one.
 pub(crate) const RING: usize = 4;
 const DELAY_UNIT: Duration = Duration::from_micros(500);
-const DELAY_MAX: Duration = Duration::from_millis(50);
+pub(crate) const DELAY_MAX: Duration = Duration::from_millis(50);
 
 #[repr(align(128))]
 #[derive(Debug, Default)]
-struct Shard([AtomicU64; RING]);
+struct Shard {
+    holds: [AtomicU64; RING],
+    /// Dirty bytes that the common counter does not have yet.
+    dirty_bytes: AtomicU64,
+}
+
+/// What all writers look at, and few change.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Dirty {
+    /// Bytes of layers; less those in the shards, for which it may be below 0 for a moment.
+    dirty_bytes: AtomicI64,
+    /// Of them, those that the syncing txg has written.
+    written_bytes: AtomicI64,
+}
 
 /// What the txg thread and those who wait for it share.
 #[derive(Debug)]
@@ -51,11 +72,13 @@ pub(crate) struct Pipeline {
     shards: [Shard; SHARDS],
     pub(crate) progress: Mutex<Progress>,
     pub(crate) changed: Condvar,
-    pub(crate) dirty_bytes: AtomicU64,
-    pub(crate) dirty_max_bytes: u64,
+    dirty: Dirty,
+    dirty_max_bytes: u64,
+    /// What comes together in a shard.
+    grain_bytes: u64,
 }
 
-fn shard_of_thread() -> usize {
+pub(crate) fn shard_of_thread() -> usize {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static SHARD: usize = (NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS as u64) as usize;
@@ -67,7 +90,7 @@ fn shard_of_thread() -> usize {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
     pub(crate) txg: Txg,
-    shard: usize,
+    pub(crate) shard: usize,
 }
 
 impl Pipeline {
@@ -83,8 +106,9 @@ impl Pipeline {
                 is_frozen: false,
             }),
             changed: Condvar::new(),
-            dirty_bytes: AtomicU64::new(0),
+            dirty: Dirty::default(),
             dirty_max_bytes,
+            grain_bytes: (dirty_max_bytes / 1024).min(64 << 10),
         }
     }
 
@@ -96,7 +120,7 @@ impl Pipeline {
         let shard = shard_of_thread();
         loop {
             let txg = self.open.load(Ordering::SeqCst);
-            let holds = &self.shards[shard].0[txg as usize % RING];
+            let holds = &self.shards[shard].holds[txg as usize % RING];
             holds.fetch_add(1, Ordering::SeqCst);
             if self.open.load(Ordering::SeqCst) == txg {
                 return Hold { txg: Txg(txg), shard };
@@ -107,7 +131,7 @@ impl Pipeline {
     }
 
     pub(crate) fn release(&self, hold: Hold) {
-        self.shards[hold.shard].0[hold.txg.0 as usize % RING].fetch_sub(1, Ordering::SeqCst);
+        self.shards[hold.shard].holds[hold.txg.0 as usize % RING].fetch_sub(1, Ordering::SeqCst);
         if self.open.load(Ordering::SeqCst) != hold.txg.0 {
             // The thread may be waiting for this one. Under its lock, so that it cannot miss the call.
             let _progress = lock(&self.progress);
@@ -119,7 +143,7 @@ impl Pipeline {
     pub(crate) fn quiesce(&self) -> Txg {
         let txg = self.open.fetch_add(1, Ordering::SeqCst);
         let is_held =
-            || self.shards.iter().any(|shard| shard.0[txg as usize % RING].load(Ordering::SeqCst) != 0);
+            || self.shards.iter().any(|shard| shard.holds[txg as usize % RING].load(Ordering::SeqCst) != 0);
         let mut progress = lock(&self.progress);
         while is_held() {
             progress = self.changed.wait(progress).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -127,23 +151,67 @@ impl Pipeline {
         Txg(txg)
     }
 
+    /// Pending bytes; short of what is in the shards.
+    fn pending_bytes(&self) -> u64 {
+        let dirty = self.dirty.dirty_bytes.load(Ordering::Relaxed);
+        u64::try_from(dirty - self.dirty.written_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
     /// How long a transaction has to wait now.
     pub(crate) fn delay(&self) -> Duration {
-        let (dirty, max) = (self.dirty_bytes.load(Ordering::Relaxed), self.dirty_max_bytes);
-        delay(dirty, max)
+        delay(self.pending_bytes(), self.dirty_max_bytes / 2)
+    }
+
+    /// Whether a transaction has to wait until this has passed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending_bytes() >= self.dirty_max_bytes / 2
+    }
+
+    /// Whether so much is pending that the open txg ends early.
+    pub(crate) fn must_end(&self) -> bool {
+        self.pending_bytes() >= self.dirty_max_bytes / 4
+    }
+
+    /// All dirty bytes or a little more, without a look at what other threads write to.
+    pub(crate) fn dirty_bytes_at_most(&self) -> u64 {
+        let in_shards = self.grain_bytes * SHARDS as u64;
+        u64::try_from(self.dirty.dirty_bytes.load(Ordering::Relaxed)).unwrap_or(0) + in_shards
+    }
+
+    /// All dirty bytes.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        let in_shards: u64 = self.shards.iter().map(|shard| shard.dirty_bytes.load(Ordering::Relaxed)).sum();
+        u64::try_from(self.dirty.dirty_bytes.load(Ordering::Relaxed) + in_shards as i64).unwrap_or(0)
     }
 
     pub(crate) fn add_dirty(&self, bytes: u64) {
-        let before = self.dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let limit = self.dirty_max_bytes / 4;
-        if before < limit && before + bytes >= limit {
+        let shard = &self.shards[shard_of_thread()].dirty_bytes;
+        if shard.fetch_add(bytes, Ordering::Relaxed) + bytes < self.grain_bytes {
+            return;
+        }
+        let grain = shard.swap(0, Ordering::Relaxed) as i64;
+        let before = self.dirty.dirty_bytes.fetch_add(grain, Ordering::Relaxed);
+        let limit = (self.dirty_max_bytes / 4) as i64;
+        if before < limit && before + grain >= limit {
             let _progress = lock(&self.progress);
             self.changed.notify_all();
         }
     }
 
+    /// Dirty bytes went away without having been written.
     pub(crate) fn sub_dirty(&self, bytes: u64) {
-        self.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.dirty.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// The syncing txg has written so many dirty bytes.
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.dirty.written_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Written bytes of a durable txg are in memory no more.
+    pub(crate) fn dropped(&self, bytes: u64) {
+        self.dirty.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.dirty.written_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 use fastness_blkdev::{BlockDevice, MemImage};
 use fastness_pool::{ErrorKind, Pool, PoolError, VdevSpec};
 use std::sync::Arc;
-use support::{Rig, Rng, Shape, compare_synced, host, manual, new_model, step};
+use support::{Rig, Rng, Shape, compare_synced, degraded, host, manual, new_model, step};
 
 const LEN_BYTES: u64 = 24 << 20;
 
@@ -65,7 +65,7 @@ fn a_mirror_heals_a_flipped_bit_in_every_used_sector_of_one_side() {
     drop(pool);
     // Now the other side alone is enough.
     let only = rig.device(1);
-    let pool = Pool::import(&[only], &host(), manual()).unwrap();
+    let pool = Pool::import(&[only], &degraded(), manual()).unwrap();
     compare_synced(&pool, &model);
 }
 
@@ -189,7 +189,7 @@ fn a_side_that_vanishes_is_stale_until_it_is_resilvered() {
     pool.export().unwrap();
     drop(pool);
     for only in [1, 2] {
-        let pool = Pool::import(&[rig.device(only)], &host(), manual()).unwrap();
+        let pool = Pool::import(&[rig.device(only)], &degraded(), manual()).unwrap();
         compare_synced(&pool, &model_now);
         pool.export().unwrap();
     }
@@ -209,4 +209,49 @@ fn a_failed_flush_suspends_a_pool_without_a_mirror() {
     assert!(matches!(pool.begin_tx().unwrap_err(), PoolError::Suspended { .. }));
     assert!(pool.sync().is_err() && pool.export().is_err());
     assert!(rig.device(0).device.is_poisoned());
+}
+
+#[test]
+fn a_page_of_metadata_that_cannot_be_read_is_named_until_the_next_import() {
+    use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
+    let rig = Rig::fresh(1, LEN_BYTES, 0);
+    let options = fastness_pool::PoolOptions { meta_cache_bytes: 0, ..manual() };
+    let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), options.clone()).unwrap();
+    let root = pool.dataset("tank").unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let ids: Vec<_> = (0..500).map(|_| root.create_object(&tx).unwrap().id()).collect();
+    let cached = root.object(ids[0]).unwrap();
+    cached.write(&tx, 0, b"cached").unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    let mut found = [0; 6];
+    cached.read(0, &mut found).unwrap();
+    let plan = FaultPlan::new(0).rule(On::Only(Operation::Read), When::From(1), Fault::Errno(5));
+    rig.devices[0].set_plan(plan);
+    let mut first = None;
+    for id in &ids[1..] {
+        if let Err(error) = root.object(*id) {
+            assert!(matches!(error, PoolError::Device(_)), "the place, every time: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::MediaFailed);
+            first.get_or_insert(error.to_string());
+        }
+    }
+    assert!(first.is_some(), "a page was read");
+    // The medium is well again, the engine has closed itself. What is in memory can still be read.
+    rig.devices[0].set_plan(FaultPlan::new(0));
+    cached.read(0, &mut found).unwrap();
+    assert_eq!(&found, b"cached");
+    let error = root.synced_objects().unwrap_err();
+    assert!(matches!(error, PoolError::Device(_)), "{error:?}");
+    assert!(matches!(pool.check().unwrap_err(), PoolError::Device(_)));
+    let tx = pool.begin_tx().unwrap();
+    cached.write(&tx, 0, b"unsafe").unwrap();
+    drop(tx);
+    assert!(matches!(pool.sync().unwrap_err(), PoolError::Device(_)));
+    assert!(matches!(pool.begin_tx().unwrap_err(), PoolError::Suspended { .. }));
+    drop((cached, root, pool));
+    let pool = Pool::import(&rig.all(), &host(), options).unwrap();
+    assert_eq!(pool.dataset("tank").unwrap().synced_objects().unwrap(), ids);
+    pool.dataset("tank").unwrap().object(ids[0]).unwrap().read(0, &mut found).unwrap();
+    assert_eq!(&found, b"cached");
 }

@@ -9,11 +9,13 @@ use crate::alloc::Allocator;
 use crate::codec::{Reader, Writer, checksum};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
-use crate::meta::Run;
+use crate::run::{Run, write_all};
 use crate::sync_util::lock;
 use crate::vdev::Vdevs;
 
 const FAN: usize = 256;
+/// Neighbours that are read at once.
+const NEIGHBOURS_MAX: usize = 256;
 /// Entries of the root; 62.5 GiB of metadata.
 const ROOT_MAX: usize = 250;
 
@@ -51,12 +53,43 @@ impl Node {
     fn load(stored: Option<Entry>, vdevs: &Vdevs) -> Result<Node> {
         let Some(entry) = stored else { return Ok(Node { is_dirty: false, ..Node::default() }) };
         let (bytes, _) = vdevs.read_verified(entry.place, UNIT_BYTES as usize, entry.sum, "page map")?;
-        let mut input = Reader::new(&bytes);
-        let mut node = Node { stored, is_dirty: false, ..Node::default() };
+        Node::decode(entry, &bytes)
+    }
+
+    fn decode(entry: Entry, bytes: &[u8]) -> Result<Node> {
+        let mut input = Reader::new(bytes);
+        let mut node = Node { stored: Some(entry), is_dirty: false, ..Node::default() };
         for entry in node.entries.iter_mut() {
             *entry = decode(&mut input).ok_or_else(|| PoolError::bad_value("page map", "too short"))?;
         }
         Ok(node)
+    }
+}
+
+impl Node {
+    /// Loads many: a map is written in sequence, so neighbours are read at once, and an import of a large pool takes
+    /// few reads. What is not right then is read again by itself, and healed.
+    fn load_all(stored: &[Option<Entry>], vdevs: &Vdevs) -> Result<Vec<Node>> {
+        let mut nodes = Vec::with_capacity(stored.len());
+        nodes.resize_with(stored.len(), || Node { is_dirty: false, ..Node::default() });
+        let mut used: Vec<_> =
+            stored.iter().enumerate().filter_map(|(at, entry)| Some((at, (*entry)?))).collect();
+        used.sort_unstable_by_key(|(_, entry)| entry.place);
+        let follows = |(_, a): &(usize, Entry), (_, b): &(usize, Entry)| {
+            (a.place.vdev, a.place.unit + 1) == (b.place.vdev, b.place.unit)
+        };
+        for run in used.chunk_by(follows).flat_map(|run| run.chunks(NEIGHBOURS_MAX)) {
+            let bytes = if run.len() > 1 { vdevs.read_unverified(run[0].1.place, run.len()) } else { None };
+            let pages = bytes.as_ref().map(|bytes| bytes.chunks_exact(UNIT_BYTES as usize));
+            let mut pages = pages.into_iter().flatten();
+            for (at, entry) in run {
+                nodes[*at] = match pages.next().filter(|page| checksum(page) == entry.sum) {
+                    Some(page) => Node::decode(*entry, page)?,
+                    None => Node::load(Some(*entry), vdevs)?,
+                };
+            }
+        }
+        Ok(nodes)
     }
 }
 
@@ -121,17 +154,18 @@ impl PageMap {
     ) -> Result<Vec<u8>> {
         let mut allocator = lock(allocator);
         self.upper.resize_with(self.leaves.len().div_ceil(FAN).max(self.upper.len()), Node::default);
-        let mut run = Run::new(vdevs);
-        for (index, leaf) in self.leaves.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_dirty) {
-            let stored = store(leaf, &mut allocator, &mut run)?;
-            let upper = &mut self.upper[index / FAN];
-            upper.entries[index % FAN] = stored;
-            upper.is_dirty = true;
-        }
-        for node in self.upper.iter_mut().filter(|node| node.is_dirty) {
-            store(node, &mut allocator, &mut run)?;
-        }
-        run.end()?;
+        write_all(vdevs, false, 0, |run| {
+            for (index, leaf) in self.leaves.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_dirty) {
+                let stored = store(leaf, &mut allocator, run)?;
+                let upper = &mut self.upper[index / FAN];
+                upper.entries[index % FAN] = stored;
+                upper.is_dirty = true;
+            }
+            for node in self.upper.iter_mut().filter(|node| node.is_dirty) {
+                store(node, &mut allocator, run)?;
+            }
+            Ok(())
+        })?;
         if self.upper.len() > ROOT_MAX {
             return Err(PoolError::BadConfig("the metadata has grown beyond 62 GiB".to_owned()));
         }
@@ -150,9 +184,7 @@ impl PageMap {
         for _ in 0..count {
             let stored = decode(&mut input).ok_or_else(strange)?;
             let node = Node::load(stored, vdevs)?;
-            for entry in node.entries.iter() {
-                map.leaves.push(Node::load(*entry, vdevs)?);
-            }
+            map.leaves.extend(Node::load_all(&node.entries[..], vdevs)?);
             map.upper.push(node);
         }
         input.end().ok_or_else(strange)?;
@@ -177,3 +209,6 @@ fn store(node: &mut Node, allocator: &mut Allocator, run: &mut Run<'_>) -> Resul
     node.stored = Some(Entry { place, sum: checksum(&bytes) });
     Ok(node.stored)
 }
+
+#[cfg(test)]
+mod tests;

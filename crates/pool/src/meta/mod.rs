@@ -10,6 +10,11 @@
 //! are busy in the allocator until `release`. So a crash leaves the whole file of the last synced txg, and the engine never
 //! sees a torn or reordered write: its syncs do nothing.
 //!
+//! A page that cannot be read on any side: the engine refuses everything that it does not have in memory from then
+//! on, until the pool is imported again. Every such refusal is the error of that page, with its place; what is in
+//! memory (blocks in the cache, what is not synced yet, pages that the engine has) can still be read, and the next
+//! sync suspends the pool.
+//!
 //! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import, 0.4 % of the
 //! metadata, which is itself about 1 % of the data with 4 KiB blocks.
 
@@ -25,6 +30,7 @@ use crate::alloc::Allocator;
 use crate::codec::checksum;
 use crate::error::{PoolError, Result};
 use crate::ids::UNIT_BYTES;
+use crate::run::write_all;
 use crate::sync_util::lock;
 use crate::vdev::Vdevs;
 use map::{Entry, PageMap};
@@ -41,6 +47,8 @@ struct State {
     len_bytes: u64,
     /// Newest contents of pages that are not written yet.
     unwritten: BTreeMap<u64, Page>,
+    /// The first page that could not be read.
+    failed: Option<PoolError>,
 }
 
 /// The virtual file, shared by the engine and the pool.
@@ -49,6 +57,8 @@ pub(crate) struct MetaFile {
     vdevs: Arc<Vdevs>,
     allocator: Arc<Mutex<Allocator>>,
     state: Arc<Mutex<State>>,
+    /// Whether many pages may be written by several threads.
+    has_threads: bool,
 }
 
 impl std::fmt::Debug for MetaFile {
@@ -59,8 +69,8 @@ impl std::fmt::Debug for MetaFile {
 
 impl MetaFile {
     /// An empty file.
-    pub(crate) fn new(vdevs: Arc<Vdevs>, allocator: Arc<Mutex<Allocator>>) -> MetaFile {
-        MetaFile { vdevs, allocator, state: Arc::default() }
+    pub(crate) fn new(vdevs: Arc<Vdevs>, allocator: Arc<Mutex<Allocator>>, has_threads: bool) -> MetaFile {
+        MetaFile { vdevs, allocator, state: Arc::default(), has_threads }
     }
 
     /// The file that [`write_out`](Self::write_out) described as `root`; claims its pages in the allocator.
@@ -70,7 +80,7 @@ impl MetaFile {
         for place in map.places() {
             allocator.claim_meta(place)?;
         }
-        *lock(&self.state) = State { map, len_bytes, unwritten: BTreeMap::new() };
+        *lock(&self.state) = State { map, len_bytes, ..State::default() };
         Ok(())
     }
 
@@ -88,19 +98,33 @@ impl MetaFile {
         lock(&self.state).map.entries()
     }
 
+    /// The error behind one of the engine's: after a page that could not be read it refuses everything that it does
+    /// not have in memory, and forgets why.
+    pub(crate) fn explain(&self, error: PoolError) -> PoolError {
+        match &error {
+            PoolError::Engine(engine) if matches!(**engine, redb::Error::PreviousIo) => {
+                lock(&self.state).failed.clone().unwrap_or(error)
+            }
+            _ => error,
+        }
+    }
+
     fn write_pages(&self, state: &mut State) -> Result<()> {
         let mut allocator = lock(&self.allocator);
-        let mut run = Run::new(&self.vdevs);
-        for (number, page) in std::mem::take(&mut state.unwritten) {
-            let place = allocator
-                .allocate_meta()
-                .ok_or(PoolError::NoSpace { wanted_bytes: UNIT_BYTES, free_bytes: allocator.free_bytes() })?;
-            run.push(place, &page)?;
-            if let Some(old) = state.map.set(number, Some(Entry { place, sum: checksum(&page) })) {
-                allocator.free_meta(old.place);
+        let pages = std::mem::take(&mut state.unwritten);
+        write_all(&self.vdevs, self.has_threads, (pages.len() * PAGE) as u64, |run| {
+            for (number, page) in pages {
+                let place = allocator.allocate_meta().ok_or(PoolError::NoSpace {
+                    wanted_bytes: UNIT_BYTES,
+                    free_bytes: allocator.free_bytes(),
+                })?;
+                run.push(place, &page)?;
+                if let Some(old) = state.map.set(number, Some(Entry { place, sum: checksum(&page) })) {
+                    allocator.free_meta(old.place);
+                }
             }
-        }
-        run.end()
+            Ok(())
+        })
     }
 
     fn page(&self, number: u64) -> Result<Page> {
@@ -144,47 +168,6 @@ impl MetaFile {
     }
 }
 
-/// Collects what lies in sequence into one write.
-pub(crate) struct Run<'a> {
-    vdevs: &'a Vdevs,
-    start: Option<crate::ids::Place>,
-    bytes: Vec<u8>,
-}
-
-const RUN_BYTES_MAX: usize = 1 << 20;
-
-impl<'a> Run<'a> {
-    pub(crate) fn new(vdevs: &'a Vdevs) -> Run<'a> {
-        Run { vdevs, start: None, bytes: Vec::with_capacity(RUN_BYTES_MAX) }
-    }
-
-    /// Adds `data`, filled up with zeroes to whole units.
-    pub(crate) fn push(&mut self, place: crate::ids::Place, data: &[u8]) -> Result<()> {
-        let follows = self.start.is_some_and(|start| {
-            start.vdev == place.vdev && start.unit + self.bytes.len() as u64 / UNIT_BYTES == place.unit
-        });
-        if !follows || self.bytes.len() + data.len() > RUN_BYTES_MAX {
-            self.write()?;
-            self.start = Some(place);
-        }
-        self.bytes.extend_from_slice(data);
-        self.bytes.resize(self.bytes.len().next_multiple_of(PAGE), 0);
-        Ok(())
-    }
-
-    pub(crate) fn end(mut self) -> Result<()> {
-        self.write()
-    }
-
-    fn write(&mut self) -> Result<()> {
-        if let Some(start) = self.start.take() {
-            self.vdevs.write(start, &self.bytes)?;
-        }
-        self.bytes.clear();
-        Ok(())
-    }
-}
-
 impl StorageBackend for MetaFile {
     fn len(&self) -> io::Result<u64> {
         Ok(lock(&self.state).len_bytes)
@@ -198,7 +181,10 @@ impl StorageBackend for MetaFile {
         while done < out.len() {
             let at = offset + done as u64;
             let (number, within) = (at / UNIT_BYTES, (at % UNIT_BYTES) as usize);
-            let page = self.page(number).map_err(io::Error::other)?;
+            let page = self.page(number).map_err(|error| {
+                lock(&self.state).failed.get_or_insert_with(|| error.clone());
+                io::Error::other(error)
+            })?;
             let len = (PAGE - within).min(out.len() - done);
             out[done..done + len].copy_from_slice(&page[within..within + len]);
             done += len;

@@ -50,7 +50,18 @@ impl Device {
         Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
     }
 
-    /// Creates a file of `len_bytes` and opens it exclusively.
+    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. A pool on it is
+    /// suspended when the file system has no space left; what had synced is safe.
+    ///
+    /// # Errors
+    /// [`PoolError::Open`]; no file is left.
+    pub fn create_sparse(path: impl AsRef<std::path::Path>, len_bytes: u64) -> Result<Device> {
+        let options = fastness_blkdev::OpenOptions::new().sparse(true);
+        let device = options.create(path.as_ref(), len_bytes)?;
+        Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
+    }
+
+    /// Creates a file of `len_bytes` with its space and opens it exclusively.
     ///
     /// # Errors
     /// [`PoolError::Open`]; no file is left.
@@ -114,6 +125,19 @@ impl Side {
         self.counters.write.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Goes on counting where another left off.
+    pub(crate) fn take_counters(&self, other: &Side) {
+        let pairs = [
+            (&self.counters.read, &other.counters.read),
+            (&self.counters.write, &other.counters.write),
+            (&self.counters.checksum, &other.counters.checksum),
+            (&self.counters.healed, &other.counters.healed),
+        ];
+        for (own, other) in pairs {
+            own.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn errors(&self) -> DeviceErrors {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DeviceErrors {
@@ -122,6 +146,15 @@ impl Side {
             checksum: get(&self.counters.checksum),
             healed: get(&self.counters.healed),
         }
+    }
+
+    /// Why nothing can be written to it.
+    pub(crate) fn unusable(&self) -> PoolError {
+        let why = match self.device {
+            Some(_) => "it failed a flush; take it offline, and online again",
+            None => "it is missing",
+        };
+        PoolError::Busy { name: self.path.clone(), why }
     }
 
     /// The device, if it is there and has not lost a flush.
@@ -236,7 +269,7 @@ impl Vdev {
         let sides = read(&self.sides);
         let first = if sides.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) as usize } else { 0 };
         let mut wrong: Vec<&Side> = Vec::new();
-        let mut failed = None;
+        let (mut failed, mut is_damaged) = (None, false);
         for step in 0..sides.len() {
             let side = &sides[(first + step) % sides.len()];
             let Some(device) = side.device.as_ref().filter(|_| !side.is_stale()) else { continue };
@@ -251,6 +284,7 @@ impl Vdev {
                 }
                 Ok(()) => {
                     side.counters.checksum.fetch_add(1, Ordering::Relaxed);
+                    is_damaged = true;
                 }
                 Err(error) => {
                     side.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -260,9 +294,18 @@ impl Vdev {
             wrong.push(side);
         }
         match failed {
-            Some(error) if wrong.len() == 1 => Err(error.into()),
+            Some(error) if !is_damaged => Err(error.into()),
             _ => Err(PoolError::Damaged { what, place: Place { vdev: self.id, unit } }),
         }
+    }
+
+    /// Reads from the first side that is current; nothing is counted, as nothing is judged.
+    pub(crate) fn read_unverified(&self, unit: u64, units: usize) -> Option<AlignedBuf> {
+        let sides = read(&self.sides);
+        let device = sides.iter().filter(|side| !side.is_stale()).find_map(|side| side.device.as_ref())?;
+        let align = device.info().memory_align_bytes.max(512);
+        let mut buf = AlignedBuf::zeroed(units * UNIT_BYTES as usize, align);
+        device.read_at(self.offset(unit), &mut buf).ok().map(|()| buf)
     }
 
     fn heal(&self, side: &Side, unit: u64, data: &[u8]) {
@@ -307,7 +350,7 @@ impl Vdev {
 
     /// Copies a verified block onto one side; for resilvering.
     pub(crate) fn write_side(&self, side: &Side, unit: u64, data: &[u8]) -> Result<()> {
-        let device = side.writable().ok_or(PoolError::Closed)?;
+        let device = side.writable().ok_or_else(|| side.unusable())?;
         device.write_at(self.offset(unit), data)?;
         Ok(())
     }

@@ -61,6 +61,12 @@ impl Vdevs {
         vdev.read_verified(place.unit, sum_bytes, sum, what)
     }
 
+    /// Units in sequence as one side has them, right or wrong; `None` if that side cannot read them.
+    pub(crate) fn read_unverified(&self, place: Place, units: usize) -> Option<AlignedBuf> {
+        let vdev = self.at(place, units as u64).ok()?;
+        vdev.read_unverified(place.unit, units)
+    }
+
     /// Flushes all devices; fails if a vdev has no side left that took everything.
     pub(crate) fn flush(&self) -> Result<()> {
         self.each(|vdev| vdev.flush())
@@ -80,21 +86,21 @@ impl Vdevs {
     pub(crate) fn write_config(&self, config: &PoolConfig) -> Result<()> {
         for vdev in self.all() {
             let mut is_there = false;
-            let mut last = None;
+            let (mut failed_sides, mut last) = (Vec::new(), None);
             for side in vdev.sides() {
                 let Some(device) = side.writable() else { continue };
-                let written = label::write_config(&**device, side.guid, config)
-                    .and_then(|()| device.flush().map_err(PoolError::from));
-                match written {
+                match label::write_config(&**device, side.guid, config) {
                     Ok(()) => is_there |= !side.is_stale(),
                     Err(error) => {
                         side.note_write_error();
-                        side.set_stale(true);
+                        failed_sides.push(side);
                         last = Some(error);
                     }
                 }
             }
-            if !is_there && vdev.class == VdevClass::Normal {
+            if is_there {
+                failed_sides.iter().for_each(|side| side.set_stale(true));
+            } else if vdev.class == VdevClass::Normal {
                 return Err(last.unwrap_or_else(|| failed(None)));
             }
         }

@@ -1,0 +1,146 @@
+//! The decoders of what is stored, for fuzzing: what a medium says is never trusted, so none of them panics, takes
+//! memory without bound, or accepts what would not be written again as the same bytes.
+
+use std::sync::{Arc, Mutex};
+
+use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
+
+use crate::alloc::{Allocator, BITMAP_BYTES};
+use crate::codec::{Writer, checksum};
+use crate::config::{DeviceState, PoolConfig, VdevClass};
+use crate::extent::{decode_group, decode_pieces, encode_group, unpack};
+use crate::ids::{Guid, UNIT_BYTES};
+use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
+use crate::meta::MetaFile;
+use crate::tables::DatasetRow;
+use crate::vdev::{Side, Vdev, Vdevs};
+
+fn device(image: MemImage) -> Arc<dyn BlockDevice> {
+    Arc::new(MemDevice::from_image("fuzzed", image, 512))
+}
+
+/// What lies in a slot of a label.
+#[derive(Debug)]
+pub struct FuzzedSlot<'a> {
+    /// Which of both labels' configurations and uberblocks.
+    pub number: u8,
+    /// Whether head and checksum are right, so that the payload is looked at; otherwise it is the whole slot.
+    pub is_sealed: bool,
+    /// GUIDs of device and pool in the head.
+    pub guids: (u64, u64),
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// Reads labels made of slots.
+pub fn labels(slots: &[FuzzedSlot<'_>]) {
+    let mut image = MemImage::zeroed(DEVICE_BYTES_MIN);
+    for slot in slots {
+        let FuzzedSlot { number, is_sealed, guids, payload } = slot;
+        let (offset, bytes) = label::slot_for_fuzzing(*number, guids.0, guids.1, payload);
+        if *is_sealed {
+            image.write(offset, &bytes);
+        } else {
+            image.write(offset, &payload[..payload.len().min(bytes.len())]);
+        }
+    }
+    if let Ok(labels) = read_labels("fuzzed", &device(image)) {
+        config(&labels.config.encode());
+        assert!(labels.uberblock.is_none_or(|(txg, payload)| payload[..8] == txg.0.to_le_bytes()));
+    }
+}
+
+/// A configuration goes there and back.
+pub fn config(bytes: &[u8]) {
+    if let Some(config) = PoolConfig::decode(bytes) {
+        assert_eq!(PoolConfig::decode(&config.encode()), Some(config));
+    }
+}
+
+/// A row of datasets goes there and back.
+pub fn dataset(bytes: &[u8]) {
+    if let Ok(row) = DatasetRow::decode(bytes) {
+        assert_eq!(DatasetRow::decode(&row.encode()).expect("our own row"), row);
+    }
+}
+
+/// A row of extents goes there and back; its extents say how `stored` and `pieces` are read.
+pub fn extents(row: &[u8], pieces: &[u8], stored: &[u8]) {
+    let Ok(group) = decode_group(row) else { return };
+    assert_eq!(decode_group(&encode_group(&group)).expect("our own row"), group);
+    for extent in group.iter().flatten().take(2) {
+        if let Ok(pieces) = decode_pieces(extent, Some(pieces)) {
+            let total: u64 = pieces.iter().map(|piece| u64::from(piece.stored_bytes)).sum();
+            assert_eq!(total, u64::from(extent.stored_bytes));
+        }
+        let mut block = vec![0; 16 << 10];
+        let _ = unpack(&stored[..stored.len().min(extent.stored_bytes as usize)], extent, &mut block);
+    }
+}
+
+/// Bitmaps of regions of two vdevs, in any order; what is taken over is not given out again.
+pub fn space(rows: &[(u8, u8, Vec<u8>)]) {
+    let mut allocator = Allocator::default();
+    allocator.add_vdev(0, 5000);
+    allocator.add_vdev(1, 4096);
+    let total = allocator.total_bytes();
+    let mut used = 0;
+    for (vdev, region, bytes) in rows.iter().take(6) {
+        let mut bitmap = vec![bytes.first().copied().unwrap_or(0); BITMAP_BYTES];
+        bitmap.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        if allocator.load((*vdev).into(), (*region).into(), &bitmap).is_ok() {
+            used += bitmap.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        }
+    }
+    assert_eq!(allocator.free_bytes() + used * 4096, total);
+    let before: std::collections::BTreeSet<_> = allocator.data_units().collect();
+    while let Some(place) = allocator.allocate_data(64) {
+        assert!(!before.contains(&place), "a unit in use was given out");
+    }
+}
+
+/// Loads a page map whose checksums are right and whose places are not to be trusted. `nodes` are units with
+/// entries (index, place); `root` are places; `tail` is appended to the root.
+pub fn page_map(len_bytes: u64, nodes: &[(u16, Vec<(u8, u64)>)], root: &[u64], tail: &[u8]) {
+    let units = data_units(DEVICE_BYTES_MIN);
+    let mut image = MemImage::zeroed(DEVICE_BYTES_MIN);
+    let offset = |unit: u64| label::DATA_START_BYTES + unit * UNIT_BYTES;
+    let sum = |image: &MemImage, packed: u64| {
+        let unit = packed.wrapping_sub(1);
+        let mut bytes = [0; UNIT_BYTES as usize];
+        if unit < units {
+            image.read(offset(unit), &mut bytes);
+        }
+        checksum(&bytes)
+    };
+    for (unit, entries) in nodes.iter().take(20) {
+        let mut bytes = vec![0; UNIT_BYTES as usize];
+        for (index, packed) in entries {
+            let at = usize::from(*index) * 16;
+            bytes[at..at + 8].copy_from_slice(&packed.to_le_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&sum(&image, *packed).to_le_bytes());
+        }
+        image.write(offset(u64::from(*unit) % units), &bytes);
+    }
+    let mut bytes = Writer::default();
+    // More than a few only repeats what few can do.
+    let root = &root[..root.len().min(4)];
+    bytes.u64(len_bytes).u32(root.len() as u32);
+    for packed in root {
+        bytes.u64(*packed).u64(sum(&image, *packed));
+    }
+    bytes.bytes.extend(tail);
+    let side = Side::new(Guid(7), "fuzzed".to_owned(), Some(device(image)), DeviceState::Online);
+    let vdev = Vdev::new(0, VdevClass::Normal, units, vec![Arc::new(side)]);
+    let mut allocator = Allocator::default();
+    allocator.add_vdev(0, units);
+    let file = MetaFile::new(Arc::new(Vdevs::new([Arc::new(vdev)])), Arc::new(Mutex::new(allocator)), false);
+    if file.load(&bytes.bytes).is_ok() {
+        let mut places: Vec<_> = file.entries().iter().map(|entry| entry.place).collect();
+        assert!(places.iter().all(|place| place.vdev == 0 && place.unit < units));
+        let all = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), all, "no unit twice");
+    }
+}

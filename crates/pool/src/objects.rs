@@ -1,0 +1,109 @@
+//! Objects of a dataset: made, opened, destroyed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::dataset::Dataset;
+use crate::error::{PoolError, Result};
+use crate::handle::Object;
+use crate::ids::{ObjectId, Txg};
+use crate::object::ObjectCore;
+use crate::pool::Tx;
+use crate::props::Property;
+use crate::sync_util::{lock, write};
+use crate::tables::DatasetKind;
+
+impl Dataset {
+    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset the
+    /// first one is [`ObjectId`] 1, and numbers count up.
+    ///
+    /// # Errors
+    /// [`PoolError::ReadOnly`], [`PoolError::NoDataset`] after it was destroyed; [`PoolError::Overtaken`] if a newer txg
+    /// creates the dataset.
+    pub fn create_object(&self, tx: &Tx) -> Result<Object> {
+        let property = match self.kind() {
+            DatasetKind::Filesystem => Property::RecordSize,
+            DatasetKind::Volume => Property::VolBlockSize,
+        };
+        let block_bytes = self.get(property).0 as u32;
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        if tx.txg() < self.core.born {
+            return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
+        }
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
+        let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
+        objects.insert(id, Arc::downgrade(&core));
+        let object = Object::new(self.shared.clone(), self.core.clone(), core);
+        object.layer(&mut write(&object.core.contents), tx);
+        Ok(object)
+    }
+
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`].
+    pub fn object(&self, id: ObjectId) -> Result<Object> {
+        let none = || PoolError::NoObject { dataset: self.core.id, object: id };
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
+            Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
+            Some(core) => core,
+            None => {
+                // Under the lock, so that no two of the same object come into being.
+                let snapshot = self.shared.current();
+                let row = snapshot.objects.get((self.core.id.0, id.0)).map_err(PoolError::from);
+                let row = self.shared.explained(row)?.ok_or_else(none)?;
+                let (size_bytes, block_bytes) = row.value();
+                let core = Arc::new(ObjectCore::new(self.core.id, id, Txg(0), block_bytes, size_bytes));
+                if objects.len() > 1000 {
+                    objects.retain(|_, core| core.strong_count() > 0);
+                }
+                objects.insert(id, Arc::downgrade(&core));
+                core
+            }
+        };
+        Ok(Object::new(self.shared.clone(), self.core.clone(), core))
+    }
+
+    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write.
+    pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        let object = self.object(id)?;
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        object.core.check_born(tx.txg())?;
+        let mut contents = write(&object.core.contents);
+        if object.core.is_destroyed.swap(true, Ordering::SeqCst) {
+            return Err(PoolError::NoObject { dataset: self.core.id, object: id });
+        }
+        let index = object.layer(&mut contents, tx);
+        for later in index..contents.layers.len() {
+            contents.layer_mut(later).is_destroyed = true;
+        }
+        self.shared.changes(tx.txg()).doomed.push((self.core.id.0, id.0, id.0));
+        Ok(())
+    }
+
+    /// Objects of the last synced txg.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
+        let snapshot = self.shared.current();
+        let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX));
+        let range = self.shared.explained(range.map_err(PoolError::from))?;
+        self.shared.explained(range.map(|row| Ok(ObjectId(row?.0.value().1))).collect())
+    }
+}

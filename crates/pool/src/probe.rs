@@ -1,0 +1,31 @@
+//! Looking at a device without importing its pool.
+
+use crate::config::PoolConfig;
+use crate::error::Result;
+use crate::ids::{Guid, Txg};
+use crate::label::read_labels;
+use crate::vdev::Device;
+
+/// What the labels of a device say.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Probe {
+    /// The device's own name.
+    pub guid: Guid,
+    /// The pool, as this device knows it; another device of the pool may know better (a higher generation).
+    pub config: PoolConfig,
+    /// The newest txg that the device has.
+    pub txg: Option<Txg>,
+}
+
+impl Device {
+    /// Reads the labels; changes nothing.
+    ///
+    /// # Errors
+    /// [`NoLabel`](crate::PoolError::NoLabel), [`DamagedLabels`](crate::PoolError::DamagedLabels),
+    /// [`NewerVersion`](crate::PoolError::NewerVersion).
+    pub fn probe(&self) -> Result<Probe> {
+        let labels = read_labels(&self.path, &self.device)?;
+        Ok(Probe { guid: labels.device, config: labels.config, txg: labels.uberblock.map(|(txg, _)| txg) })
+    }
+}

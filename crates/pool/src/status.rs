@@ -1,0 +1,98 @@
+//! What a pool tells of itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::PoolError;
+use crate::ids::{Guid, Txg};
+use crate::pool::Pool;
+use crate::sync_util::lock;
+use crate::vdev::DeviceErrors;
+
+/// State of one device.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeviceStatus {
+    /// Its own name.
+    pub guid: Guid,
+    /// Where it is, or was last.
+    pub path: String,
+    /// Whether it was found.
+    pub is_present: bool,
+    /// Whether it missed writes and is not read.
+    pub is_stale: bool,
+    /// Whether it failed a flush, so that nothing can be written to it until it was offline and online again.
+    pub is_poisoned: bool,
+    /// What went wrong since the import.
+    pub errors: DeviceErrors,
+    /// What it is; `None` if it is missing.
+    pub info: Option<fastness_blkdev::DeviceInfo>,
+    /// Operations since it was opened.
+    pub io: fastness_blkdev::StatsSnapshot,
+}
+
+/// State of a pool at one time.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// Name.
+    pub name: String,
+    /// GUID.
+    pub guid: Guid,
+    /// Newest durable txg.
+    pub synced: Txg,
+    /// The txg that new transactions join.
+    pub open: Txg,
+    /// Unsynced bytes in memory.
+    pub dirty_bytes: u64,
+    /// Space of all normal vdevs.
+    pub total_bytes: u64,
+    /// What of it is in use, metadata and what waits to be free included.
+    pub used_bytes: u64,
+    /// What of it data may use.
+    pub free_bytes: u64,
+    /// Why the pool takes no changes any more.
+    pub suspended: Option<PoolError>,
+    /// Vdevs: number, class, sides.
+    pub vdevs: Vec<(u16, crate::config::VdevClass, Vec<DeviceStatus>)>,
+}
+
+impl Pool {
+    /// How the pool is.
+    pub fn status(&self) -> PoolStatus {
+        let shared = &self.shared;
+        let (total, free) = {
+            let allocator = lock(&shared.allocator);
+            (allocator.total_bytes(), allocator.free_bytes())
+        };
+        let device = |side: &Arc<crate::vdev::Side>| DeviceStatus {
+            guid: side.guid,
+            path: side.path.clone(),
+            is_present: side.device.is_some(),
+            is_stale: side.is_stale(),
+            is_poisoned: side.device.as_ref().is_some_and(|device| device.is_poisoned()),
+            errors: side.errors(),
+            info: side.device.as_ref().map(|device| device.info().clone()),
+            io: side.device.as_ref().map(|device| device.stats()).unwrap_or_default(),
+        };
+        let vdevs = shared.vdevs.all();
+        let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, vdev.sides().iter().map(device).collect()));
+        let (name, guid) = {
+            let config = lock(&shared.config);
+            (config.name.clone(), config.guid)
+        };
+        let progress = lock(&shared.pipeline.progress);
+        PoolStatus {
+            name,
+            guid,
+            synced: progress.synced,
+            open: shared.pipeline.open_txg(),
+            dirty_bytes: shared.pipeline.dirty_bytes(),
+            total_bytes: total,
+            used_bytes: total - free,
+            free_bytes: shared.free_bytes.load(Ordering::Relaxed),
+            suspended: progress.failed.clone(),
+            vdevs: vdevs.collect(),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Every value of a pool's tables.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use fastness_pool::fuzzing;
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Debug, Arbitrary)]
+enum Input {
+    Dataset(Vec<u8>),
+    Bytes { row: Vec<u8>, pieces: Vec<u8>, stored: Vec<u8> },
+    Fields { extents: Vec<Fields>, pieces: Vec<(u32, u64, u16)>, stored: Vec<u8> },
+    Space(Vec<(u8, u8, Vec<u8>)>),
+}
+
+/// An extent as it is stored, of numbers that are likely to be accepted.
+#[derive(Debug, Arbitrary)]
+struct Fields {
+    index: u8,
+    place: u32,
+    stored_bytes: u16,
+    more_bytes: u16,
+    codec: u8,
+}
+
+fuzz_target!(|input: Input| match input {
+    Input::Dataset(bytes) => fuzzing::dataset(&bytes),
+    Input::Bytes { row, pieces, stored } => fuzzing::extents(&row, &pieces, &stored),
+    Input::Fields { extents, pieces, stored } => {
+        let mut row = Vec::new();
+        for Fields { index, place, stored_bytes, more_bytes, codec } in extents {
+            let stored_bytes = u32::from(stored_bytes);
+            row.push(index % 32);
+            row.extend(u64::from(place).to_le_bytes());
+            row.extend([7; 16]);
+            row.extend(stored_bytes.to_le_bytes());
+            row.extend((u32::from(codec) << 24 | (stored_bytes + u32::from(more_bytes))).to_le_bytes());
+        }
+        let mut listed = Vec::new();
+        for (place, sum, bytes) in pieces {
+            listed.extend(u64::from(place).to_le_bytes());
+            listed.extend(sum.to_le_bytes());
+            listed.extend(u32::from(bytes).to_le_bytes());
+        }
+        fuzzing::extents(&row, &listed, &stored);
+    }
+    Input::Space(rows) => fuzzing::space(&rows),
+});
