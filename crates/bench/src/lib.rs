@@ -4,12 +4,16 @@
 //! result is a ratio with its interval. Every job has a floor: the same bytes moved by the plainest loop.
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
+mod lwb;
 mod measure;
 mod medium;
+mod nbd;
 mod pmemlog;
+mod pool;
 mod prb;
 mod report;
 mod svg;
+mod sync_write;
 
 pub use report::{Row, render_json, render_table};
 pub use svg::draw_ratios;
@@ -21,7 +25,13 @@ pub use svg::draw_ratios;
 pub type Benchmark = fn(Options) -> anyhow::Result<Vec<Row>>;
 
 /// The benchmarks, by the name that the command line knows.
-pub const BENCHMARKS: &[(&str, Benchmark)] = &[("prb", prb::run)];
+pub const BENCHMARKS: &[(&str, Benchmark)] = &[
+    ("prb", prb::run),
+    ("pool", pool::run),
+    ("nbd", nbd::run),
+    ("lwb", lwb::run),
+    ("sync-write", sync_write::run),
+];
 
 /// What to run, from the command line.
 #[derive(Debug, Clone, Copy, Default)]

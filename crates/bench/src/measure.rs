@@ -1,5 +1,6 @@
 //! Timing by turns.
 
+use std::sync::Barrier;
 use std::time::Instant;
 
 /// Times of two jobs that took turns, in ns for one operation.
@@ -66,7 +67,38 @@ impl Spread {
 }
 
 /// CPU time that the calling process has used so far, in ns.
-pub(crate) fn process_cpu_ns() -> f64 {
+fn process_cpu_ns() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Wall and CPU time of one turn, in ns.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
+}
+
+/// Runs `work` for each item on a thread of its own, from a common start to the end of the last.
+pub(crate) fn in_parallel<T: Send>(
+    items: impl ExactSizeIterator<Item = T>,
+    work: impl Fn(T) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Cost> {
+    let start = Barrier::new(items.len() + 1);
+    std::thread::scope(|scope| {
+        let spawn = |item| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                start.wait();
+                work(item)
+            })
+        };
+        let threads: Vec<_> = items.map(spawn).collect();
+        let (wall, cpu) = (Instant::now(), process_cpu_ns());
+        start.wait();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+        }
+        Ok(Cost { wall: wall.elapsed().as_nanos() as f64, cpu: process_cpu_ns() - cpu })
+    })
 }

@@ -33,7 +33,7 @@ pub struct Row {
     /// Whether the goal is met.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-    /// What stood in for PM, or what PM it was.
+    /// The medium, and what stood in for it.
     pub medium: String,
     /// Threads.
     pub threads: usize,

@@ -10,11 +10,12 @@ use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table
 use crate::exit::{Outcome, refuse};
 
 const EXAMPLES: &str = "\
-Benchmarks: prb (the PM log).
+Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write.
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json
   fastness bench prb --svg prb.svg
+  FASTNESS_BENCH_DIR=/srv fastness bench pool
 Two things are compared by turns in one run; figures from different runs are not comparable.
 Exit code 1 if a goal is missed.";
 

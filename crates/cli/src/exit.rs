@@ -4,8 +4,12 @@ use std::io;
 use std::process::ExitCode;
 
 use fastness_crashcheck::litmus::LitmusError;
-use fastness_pmem::{ErrorKind, RegionError};
+use fastness_daemon::{ClientError, Failure, StartError};
+use fastness_error::ErrorKind;
+use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
+use fastness_pool::PoolError;
+use fastness_zvol::VolumeError;
 
 use crate::output::note;
 
@@ -53,11 +57,22 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         }
         said = text;
     }
+    if let Some(failure) = error.chain().find_map(failure_of) {
+        failure.causes.iter().for_each(|cause| note(format_args!("  because: {cause}")));
+    }
     let kind = kind_of(&error);
     if let Some(advice) = kind.and_then(|kind| advice(&error, kind)) {
         note(format_args!("  {advice}"));
     }
-    ExitCode::from(kind.map_or(10, number))
+    ExitCode::from(kind.map_or(10, ErrorKind::exit_code))
+}
+
+/// An error of the process that has the pool; its causes crossed the socket as text.
+fn failure_of<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Failure> {
+    match cause.downcast_ref::<ClientError>() {
+        Some(ClientError::Failed(failure)) => Some(failure),
+        _ => cause.downcast_ref::<Failure>(),
+    }
 }
 
 /// Whoever read the output has seen enough.
@@ -67,7 +82,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
+pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
     error.chain().find_map(|cause| {
         let kind = cause.downcast_ref::<Refusal>().map(|error| error.kind);
         kind.or_else(|| cause.downcast_ref::<RegionError>().map(RegionError::kind))
@@ -75,6 +90,11 @@ fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<OpenError>().map(OpenError::kind))
             .or_else(|| cause.downcast_ref::<AppendError>().map(AppendError::kind))
             .or_else(|| cause.downcast_ref::<TrimError>().map(TrimError::kind))
+            .or_else(|| cause.downcast_ref::<ClientError>().map(ClientError::kind))
+            .or_else(|| cause.downcast_ref::<Failure>().map(Failure::kind))
+            .or_else(|| cause.downcast_ref::<StartError>().map(StartError::kind))
+            .or_else(|| cause.downcast_ref::<PoolError>().map(PoolError::kind))
+            .or_else(|| cause.downcast_ref::<VolumeError>().map(VolumeError::kind))
             .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
             .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
             .or_else(|| {
@@ -91,20 +111,16 @@ fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
     }
 }
 
-fn number(kind: ErrorKind) -> u8 {
-    match kind {
-        ErrorKind::Invalid => 3,
-        ErrorKind::Retry => 4,
-        ErrorKind::NoSpace => 5,
-        ErrorKind::Corrupt => 6,
-        ErrorKind::MediaFailed => 7,
-        ErrorKind::Closed => 8,
-        _ => 9,
-    }
-}
-
 /// What the user can do, where the error does not say so itself.
 fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
+    let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
+    if let Some(ClientError::NotRunning { .. }) = client {
+        return Some("start it with `fastness pool import NAME`, or `fastness up DIR`");
+    }
+    if client.is_some() || error.chain().any(|cause| cause.is::<PoolError>() || cause.is::<StartError>()) {
+        // These say themselves what to do, where there is something to do.
+        return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
+    }
     let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());
     Some(match (open, kind) {
         (Some(OpenError::NotALog), _) => "make one with `fastness log create`",

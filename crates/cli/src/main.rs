@@ -7,12 +7,22 @@
 
 mod bench;
 mod completions;
+mod connect;
 mod content;
 mod crashcheck;
+mod dataset;
 mod exit;
+mod iostat;
 mod log;
+mod man;
 mod output;
+mod pool;
 mod size;
+mod start;
+mod status;
+mod table;
+mod up;
+mod volume;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,14 +34,15 @@ use crate::exit::Outcome;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, nothing found
-  1  damage, a difference or a failed goal was found (log recover, log verify, crashcheck, bench)
+  1  damage, a difference or a failed goal was found (log recover, log verify, pool scrub,
+     pool check, status, crashcheck, bench)
   2  wrong usage
   3  the request or the configuration is wrong; change it
   4  busy (for example, open elsewhere); try again later
-  5  no space: trim or recover the log, enlarge the region or the file system
+  5  no space: trim or recover the log, add a device, enlarge the region or the file system
   6  bytes on the medium contradict themselves
   7  the medium failed; use a copy, replace it
-  8  closed after an earlier failure; open it again
+  8  closed after an earlier failure, or not running; open or import it
   9  a defect of this program
  10  input or output of the program itself failed";
 
@@ -48,6 +59,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a pool in a folder, and serve a volume from it: the quickest way to a disk
+    Up(up::UpArgs),
+    /// Show everything that runs
+    Status(status::StatusArgs),
+    /// Show what volumes and devices do
+    Iostat(iostat::IostatArgs),
+    /// Create, import, change and check pools
+    #[command(subcommand)]
+    Pool(pool::PoolCommand),
+    /// Create, list and set datasets
+    #[command(subcommand)]
+    Dataset(dataset::DatasetCommand),
+    /// Create, resize and serve volumes
+    #[command(subcommand)]
+    Volume(volume::VolumeCommand),
     /// Create, write, recover and examine a durable record log
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -58,14 +84,23 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
+    /// Print or write manual pages
+    Man(man::ManArgs),
 }
 
 fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match cli.command {
+        Command::Up(args) => up::run(&args, out),
+        Command::Status(args) => status::run(&args, out),
+        Command::Iostat(args) => iostat::run(&args, out),
+        Command::Pool(command) => pool::run(command, out),
+        Command::Dataset(command) => dataset::run(command, out),
+        Command::Volume(command) => volume::run(command, out),
         Command::Log(command) => log::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
+        Command::Man(args) => man::run(&args, out),
     }
 }
 

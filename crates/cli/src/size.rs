@@ -19,6 +19,14 @@ pub(crate) fn show(bytes: u64) -> String {
     unit.map_or_else(|| format!("{bytes} bytes"), |&(unit, shift)| format!("{} {unit}iB", bytes >> shift))
 }
 
+/// A number of bytes in three digits or so.
+pub(crate) fn short(bytes: u64) -> String {
+    let unit = UNITS.iter().rev().find(|&&(_, shift)| bytes >= 1 << shift);
+    let Some(&(unit, shift)) = unit else { return format!("{bytes}B") };
+    let value = bytes as f64 / (1u64 << shift) as f64;
+    if value < 10.0 { format!("{value:.2}{unit}") } else { format!("{value:.1}{unit}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +45,6 @@ mod tests {
             (show(64 << 20), show(1000), show(0)),
             ("64 MiB".into(), "1000 bytes".into(), "0 bytes".into())
         );
+        assert_eq!([short(0), short(1023), short(1536), short(20 << 30)], ["0B", "1023B", "1.50K", "20.0G"]);
     }
 }

@@ -1,26 +1,18 @@
 //! Several threads, a log each: how writers scale, and what waiting for a slot costs.
 
-use std::sync::{Arc, Barrier};
-use std::time::Instant;
+use std::sync::Arc;
 
 use fastness_pmem::{PmRange, WriteMethod};
 use fastness_prb::{Alignment, Config, Hdl, Prb, Txg, Wait};
 
 use super::work::{CHUNKS, Floor, REGION_BYTES, config, new_log};
-use crate::measure::{Pair, Spread, by_turns, process_cpu_ns};
+use crate::measure::{Cost, Pair, Spread, by_turns, in_parallel};
 use crate::medium::{emulated_pm, two_sides};
 use crate::{Options, Row};
 
 const BODY: [u8; 4096] = [0xa5; 4096];
 /// Long turns, so that starting and joining the threads does not show.
 const ENTRIES_PER_TURN: usize = 16_000;
-
-/// Wall and CPU time of one turn, in ns.
-#[derive(Clone, Copy)]
-struct Cost {
-    wall: f64,
-    cpu: f64,
-}
 
 /// A PRB and a log for each thread.
 struct Writers {
@@ -49,30 +41,6 @@ impl Writers {
         self.prb.collect(txg)?;
         Ok(cost)
     }
-}
-
-/// Runs `work` for each item on a thread of its own, from a common start to the end of the last.
-fn in_parallel<T: Send>(
-    items: impl ExactSizeIterator<Item = T>,
-    work: impl Fn(T) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<Cost> {
-    let start = Barrier::new(items.len() + 1);
-    std::thread::scope(|scope| {
-        let spawn = |item| {
-            let (start, work) = (&start, &work);
-            scope.spawn(move || {
-                start.wait();
-                work(item)
-            })
-        };
-        let threads: Vec<_> = items.map(spawn).collect();
-        let (wall, cpu) = (Instant::now(), process_cpu_ns());
-        start.wait();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
-        }
-        Ok(Cost { wall: wall.elapsed().as_nanos() as f64, cpu: process_cpu_ns() - cpu })
-    })
 }
 
 /// Throughput of two threads on two logs against one; and what the floor makes of two threads.

@@ -1,0 +1,173 @@
+//! `fastness bench nbd`: a volume over NBD beside `nbdkit memory`, through the same client, turn by turn.
+//!
+//! Both servers are processes of their own behind a Unix socket: `fastness up` with a pool in a file, and nbdkit as it
+//! comes, with its bytes in memory. Without nbdkit there is nothing to compare with; the rows say so.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use fastness_nbd::wire::command;
+use fastness_nbd::{Client, Endpoint, Request};
+
+use crate::measure::{by_turns, time_ns};
+use crate::{Options, Row};
+
+const SPAN_BYTES: u64 = 32 << 20;
+const BLOCK_BYTES: u64 = 4096;
+/// Requests of a turn.
+const REQUESTS: u64 = 1000;
+const START: Duration = Duration::from_secs(10);
+
+/// A server that ends with its handle.
+struct Server {
+    child: Child,
+    client: Client,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing that anybody wants to keep.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(command: &mut Command, socket: PathBuf, export: &str) -> anyhow::Result<Server> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut child = Some(child);
+        let since = Instant::now();
+        let endpoint = Endpoint::Unix(socket);
+        let mut client = loop {
+            match Client::connect(&endpoint, export) {
+                Ok(client) => break client,
+                Err(error) if since.elapsed() > START => {
+                    child.take().map(|mut child| child.kill());
+                    return Err(error).context("the server did not start");
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        for offset in (0..SPAN_BYTES).step_by(1 << 20) {
+            // No holes on either side.
+            client.write(offset, &vec![0xa5; 1 << 20], false)?;
+        }
+        Ok(Server { child: child.take().expect("a child that was not killed"), client })
+    }
+
+    /// `REQUESTS` requests with `depth` of them in flight.
+    fn turn(&mut self, kind: u16, depth: u64) -> anyhow::Result<()> {
+        let payload = vec![7; if kind == command::WRITE { BLOCK_BYTES as usize } else { 0 }];
+        for index in 0..REQUESTS + depth {
+            if index >= depth {
+                self.answer()?;
+            }
+            if index < REQUESTS {
+                // Visits all blocks in an order that no cache knows.
+                let offset = (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
+                let request = Request { kind, flags: 0, offset, length: BLOCK_BYTES, payload: &payload };
+                self.client.send(&request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self) -> anyhow::Result<()> {
+        loop {
+            let chunk = self.client.receive_chunk(|_| BLOCK_BYTES)?;
+            if chunk.error != 0 {
+                bail!("a request failed with error {}", chunk.error);
+            }
+            if chunk.is_done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn ours(folder: &Path) -> anyhow::Result<Server> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command
+        .args(["up", "--size", "64M"])
+        .arg(folder.join("bench"))
+        .env("FASTNESS_RUN_DIR", folder.join("run"));
+    Server::start(&mut command, folder.join("bench/volume.sock"), "bench/volume").context("`fastness up`")
+}
+
+fn theirs(folder: &Path) -> anyhow::Result<Server> {
+    let socket = folder.join("nbdkit.sock");
+    let mut command = Command::new("nbdkit");
+    command.arg("--foreground").arg("--unix").arg(&socket).args(["memory", "64M"]);
+    Server::start(&mut command, socket, "")
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If our server does not start, or a request fails.
+pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+    let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = parent.join(format!("fastness-bench-nbd-{}", std::process::id()));
+    std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let rows = rows(&folder, options);
+    // What is left then is for the user to see.
+    let _ = std::fs::remove_dir_all(&folder);
+    rows
+}
+
+fn rows(folder: &Path, options: Options) -> anyhow::Result<Vec<Row>> {
+    let mut ours = ours(folder)?;
+    let mut theirs = theirs(folder).ok();
+    let turns = if options.quick { 41 } else { 201 };
+    let mut rows = Vec::new();
+    for (name, kind) in [("write", command::WRITE), ("read", command::READ)] {
+        for depth in [1, 32] {
+            rows.push(row(&mut ours, theirs.as_mut(), (name, kind), depth, turns)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn row(
+    ours: &mut Server,
+    theirs: Option<&mut Server>,
+    (name, kind): (&str, u16),
+    depth: u64,
+    turns: usize,
+) -> anyhow::Result<Row> {
+    let name = format!("NBD {name} 4 KiB, queue depth {depth}, volume");
+    let medium = "a volume with its pool in a file; nbdkit: memory".to_owned();
+    let Some(theirs) = theirs else {
+        let name = format!("{name} (nbdkit is not installed: nothing to compare with)");
+        return Ok(Row { name, medium, threads: 1, ..Row::default() });
+    };
+    let pair = by_turns(
+        turns,
+        REQUESTS as usize,
+        || time_ns(|| ours.turn(kind, depth)),
+        || time_ns(|| theirs.turn(kind, depth)),
+    )?;
+    let median = |values: &[f64]| crate::measure::Spread::of(values.to_vec()).median;
+    let (our_ns, their_ns) = (median(&pair.a), median(&pair.b));
+    // At depth 1 latencies are compared, at depth 32 requests a second.
+    let (ratio, goal) = if depth == 1 {
+        (pair.ratio(), (1.1, "at most"))
+    } else {
+        (crate::measure::Pair { a: pair.b.clone(), b: pair.a.clone() }.ratio(), (1.0, "at least"))
+    };
+    let (value, unit, theirs) = match depth {
+        1 => (our_ns / 1e3, "us", format!("nbdkit memory, {:.1} us", their_ns / 1e3)),
+        _ => (1e9 / our_ns, "requests/s", format!("nbdkit memory, {:.0}", 1e9 / their_ns)),
+    };
+    Ok(Row {
+        name,
+        value: Some(value),
+        unit,
+        baseline: Some(theirs),
+        medium,
+        ..Row::ratio(ratio, Some(goal))
+    })
+}

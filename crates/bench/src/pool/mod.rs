@@ -1,0 +1,34 @@
+//! `fastness bench pool`: what writes, syncs, reads and imports of a pool cost beside the plainest way to do the
+//! same.
+//!
+//! The medium is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in the folder for temporary
+//! files. The floor uses another file there, opened the same way; both are written once before anything is
+//! measured, so that neither pays for the file system's first allocation.
+
+mod datasets;
+mod forget;
+mod import;
+mod overload;
+mod place;
+mod read;
+mod sync;
+mod write;
+
+use crate::{Options, Row};
+
+pub(crate) use place::{Place, noise};
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If the folder has no room, or the pool reports an error.
+pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+    let place = Place::new()?;
+    let mut rows = write::rows(&place, options)?;
+    rows.extend(sync::rows(&place, options)?);
+    rows.extend(read::rows(&place, options)?);
+    rows.extend(overload::rows(&place, options)?);
+    rows.push(import::row(&place, options)?);
+    rows.extend(datasets::rows(&place)?);
+    Ok(rows)
+}

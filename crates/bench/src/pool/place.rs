@@ -1,0 +1,132 @@
+//! The folder, the files in it, and pools on them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice, OpenOptions};
+use fastness_pool::{DatasetKind, Device, Object, Pool, PoolOptions, Property, VdevSpec};
+
+/// Bytes of one request of the floor.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+
+/// A folder of its own, gone in the end.
+pub(crate) struct Place {
+    folder: PathBuf,
+    medium: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let folder = parent.join(format!("fastness-bench-{}", std::process::id()));
+        std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let mut place = Self { folder, medium: String::new() };
+        let probe = place.written_file("probe", CHUNK_BYTES as u64)?;
+        let direct = if probe.info().is_direct { "O_DIRECT" } else { "no O_DIRECT" };
+        place.medium = format!("file on {}, {direct}, written before", place.file_system());
+        Ok(place)
+    }
+
+    /// For the rows.
+    pub(crate) fn medium(&self) -> String {
+        self.medium.clone()
+    }
+
+    /// Type of the file system: that of the longest mount point above the folder.
+    fn file_system(&self) -> String {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
+        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let above = fields.filter(|fields| fields.len() > 2 && folder.starts_with(fields[1]));
+        let longest = above.max_by_key(|fields| fields[1].len());
+        longest.map_or("an unknown file system".to_owned(), |fields| fields[2].to_owned())
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A new file whose every byte was written once.
+    pub(crate) fn written_file(&self, name: &str, len_bytes: u64) -> anyhow::Result<FileDevice> {
+        let device = OpenOptions::new().create(self.path(name), len_bytes)?;
+        write_through(&device, len_bytes)?;
+        Ok(device)
+    }
+
+    /// A pool of one written file.
+    pub(super) fn pool(&self, name: &str, len_bytes: u64, options: PoolOptions) -> anyhow::Result<Pool> {
+        drop(self.written_file(name, len_bytes)?);
+        let vdev = VdevSpec::single(Device::open(self.path(name))?);
+        Ok(Pool::create("bench", &[vdev], options)?)
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
+        Ok(std::fs::remove_file(self.path(name))?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What is left then is for the user to see.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The floor of a sync: all bytes one after the other, then durable.
+pub(super) fn write_through(device: &FileDevice, len_bytes: u64) -> anyhow::Result<()> {
+    let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES, 4096);
+    chunk.copy_from_slice(&noise(CHUNK_BYTES, 1));
+    for offset in (0..len_bytes).step_by(CHUNK_BYTES) {
+        device.write_at(offset, &chunk)?;
+    }
+    device.flush()?;
+    Ok(())
+}
+
+/// Options of a pool that syncs only when it is told to.
+pub(super) fn told_to(dirty_max_bytes: u64) -> PoolOptions {
+    PoolOptions { txg_timeout: Duration::from_secs(3600), dirty_max_bytes, ..PoolOptions::default() }
+}
+
+/// The first object of a new volume, uncompressed.
+pub(super) fn volume(pool: &Pool, name: &str, block_bytes: u64) -> anyhow::Result<Object> {
+    let tx = pool.begin_tx()?;
+    let block = [(Property::VolBlockSize, block_bytes)];
+    let dataset = pool.create_dataset(&tx, &format!("bench/{name}"), DatasetKind::Volume, &block)?;
+    Ok(dataset.create_object(&tx)?)
+}
+
+/// One transaction with one write.
+pub(super) fn write_one(pool: &Pool, object: &Object, offset: u64, data: &[u8]) -> anyhow::Result<()> {
+    let tx = pool.begin_tx()?;
+    object.write(&tx, offset, data)?;
+    tx.commit();
+    Ok(())
+}
+
+/// Bytes that are neither zero nor equal.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    (0..len / 8).flat_map(|_| numbers.next().to_le_bytes()).collect()
+}
+
+/// The numbers below `count`, a power of two, each once, in an order that no disk likes.
+pub(super) fn scattered(count: u64) -> impl Iterator<Item = u64> {
+    assert!(count.is_power_of_two());
+    (0..count).map(move |at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count)
+}
+
+/// Pseudo-random numbers, the same every time.
+pub(super) struct Numbers(pub(super) u64);
+
+impl Numbers {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 ^ self.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 16) % end
+    }
+}

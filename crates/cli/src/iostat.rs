@@ -1,0 +1,172 @@
+//! `fastness iostat`: what volumes and devices do.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use fastness_daemon::{IoCounters, IoReport, IoRow, Request};
+
+use crate::connect::ask_all;
+use crate::exit::Outcome;
+use crate::size::short;
+use crate::table::table;
+
+const EXAMPLES: &str = "\
+Examples:
+  fastness iostat              averages since the import
+  fastness iostat 1            then every second, until Ctrl-C
+  fastness iostat tank 5 12    pool tank, every 5 s, 12 times
+Flush time is what programs wait for durability; write time is until the bytes are in memory (volumes) or with the
+kernel or disk (devices). With --json: one line a sample, counters since the import.";
+
+/// Arguments of `fastness iostat`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct IostatArgs {
+    /// `[POOL] [SECONDS [COUNT]]`
+    #[arg(value_name = "POOL] [SECONDS [COUNT", num_args = 0..=3)]
+    args: Vec<String>,
+    /// For programs: an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Pool, interval, count.
+fn parse(args: &[String]) -> anyhow::Result<(Option<&str>, Option<u64>, Option<u64>)> {
+    let (pool, numbers) = match args.split_first() {
+        Some((first, rest)) if first.parse::<u64>().is_err() => (Some(first.as_str()), rest),
+        _ => (None, args),
+    };
+    let number = |index: usize| -> anyhow::Result<Option<u64>> {
+        let Some(text) = numbers.get(index) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) if number > 0 => Ok(Some(number)),
+            _ => Err(crate::exit::refuse(format!("{text} is no number of seconds, or count"))),
+        }
+    };
+    Ok((pool, number(0)?, number(1)?))
+}
+
+pub(crate) fn run(args: &IostatArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let (pool, interval_s, count) = parse(&args.args)?;
+    let mut before: Vec<IoReport> = Vec::new();
+    for sample in 0.. {
+        let now: Vec<IoReport> = ask_all(pool, &Request::Io)?;
+        if args.json {
+            for report in &now {
+                writeln!(out, "{}", serde_json::to_string(report)?)?;
+            }
+        } else {
+            for report in &now {
+                show(out, report, before.iter().find(|old| old.pool == report.pool))?;
+            }
+        }
+        out.flush()?;
+        before = now;
+        let Some(interval_s) = interval_s else { break };
+        if count.is_some_and(|count| sample + 1 >= count) {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(interval_s));
+    }
+    Ok(Outcome::Clean)
+}
+
+fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyhow::Result<()> {
+    let elapsed_ns = now.at_ns - before.map_or(0, |before| before.at_ns.min(now.at_ns));
+    let seconds = (elapsed_ns as f64 / 1e9).max(1e-3);
+    writeln!(out, "pool {}: txg {} durable, {} unsynced", now.pool, now.synced_txg, short(now.dirty_bytes))?;
+    let columns = [
+        ("", false),
+        ("READ/s", true),
+        ("WRITE/s", true),
+        ("FLUSH/s", true),
+        ("READ B/s", true),
+        ("WRITE B/s", true),
+        ("READ", true),
+        ("WRITE", true),
+        ("FLUSH", true),
+        ("ERRORS", true),
+    ];
+    let none = IoRow::default();
+    let mut rows = Vec::new();
+    for (kind, rows_now, rows_before) in [
+        ("volume", &now.volumes, before.map(|before| &before.volumes)),
+        ("device", &now.devices, before.map(|before| &before.devices)),
+    ] {
+        for row in rows_now {
+            let old =
+                rows_before.and_then(|rows| rows.iter().find(|old| old.name == row.name)).unwrap_or(&none);
+            rows.push(line(kind, row, old, seconds));
+        }
+    }
+    table(out, &columns, rows)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn line(kind: &str, now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
+    let pairs = [(now.read, before.read), (now.write, before.write), (now.flush, before.flush)];
+    let change = pairs.map(|(now, before)| since(now, before));
+    let errors: u64 = change.iter().map(|change| change.errors).sum();
+    let mut cells = vec![format!("{kind} {}", now.name)];
+    cells.extend(change.iter().map(|change| rate(change.ops, seconds)));
+    cells.extend(change[..2].iter().map(|change| short((change.bytes as f64 / seconds) as u64)));
+    cells.extend(change.iter().map(|change| latency(*change)));
+    cells.push(errors.to_string());
+    cells
+}
+
+/// What happened between two samples; a volume that was closed meanwhile begins at 0.
+fn since(now: IoCounters, before: IoCounters) -> IoCounters {
+    IoCounters {
+        ops: now.ops.saturating_sub(before.ops),
+        bytes: now.bytes.saturating_sub(before.bytes),
+        errors: now.errors.saturating_sub(before.errors),
+        timed_ops: now.timed_ops.saturating_sub(before.timed_ops),
+        latency_ns_sum: now.latency_ns_sum.saturating_sub(before.latency_ns_sum),
+    }
+}
+
+fn rate(ops: u64, seconds: f64) -> String {
+    let rate = ops as f64 / seconds;
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+fn latency(counters: IoCounters) -> String {
+    if counters.timed_ops == 0 {
+        return "-".to_owned();
+    }
+    match counters.latency_ns_sum / counters.timed_ops {
+        ns @ 0..10_000 => format!("{ns} ns"),
+        ns @ 10_000..10_000_000 => format!("{} us", ns / 1000),
+        ns => format!("{} ms", ns / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_a_pool_an_interval_and_a_count() {
+        let args = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let parsed =
+            |texts: &[&str]| parse(&args(texts)).ok().map(|(pool, a, b)| (pool.map(str::to_owned), a, b));
+        assert_eq!(parsed(&[]), Some((None, None, None)));
+        assert_eq!(parsed(&["5"]), Some((None, Some(5), None)));
+        assert_eq!(parsed(&["tank", "5", "2"]), Some((Some("tank".to_owned()), Some(5), Some(2))));
+        assert_eq!(parsed(&["5", "tank"]), None);
+        assert_eq!(parsed(&["0"]), None);
+    }
+
+    #[test]
+    fn rates_are_differences() {
+        let now = IoCounters { ops: 30, bytes: 3000, errors: 1, timed_ops: 2, latency_ns_sum: 3000 };
+        let before = IoCounters { ops: 10, ..IoCounters::default() };
+        let change = since(now, before);
+        assert_eq!((change.ops, rate(change.ops, 4.0).as_str()), (20, "5.0"));
+        assert_eq!(latency(change), "1500 ns");
+        assert_eq!(latency(IoCounters::default()), "-");
+    }
+}

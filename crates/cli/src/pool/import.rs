@@ -1,0 +1,98 @@
+//! `fastness pool import`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use fastness_daemon::{Found, scan};
+
+use crate::exit::Outcome;
+use crate::output::note;
+use crate::pool::list;
+use crate::start::{BoundArgs, Import};
+use crate::table::table;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fastness pool import                      what can be imported from /dev
+  fastness pool import -d /srv/disks        or from a folder
+  fastness pool import tank                 from where it was last, or from /dev
+  fastness pool import tank -d /srv/disks
+  fastness pool import tank --foreground    for a service manager
+A process in the background then has the pool; `fastness pool export tank` ends it. What volumes were served is served
+again.";
+
+/// Arguments of `fastness pool import`.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Name or GUID
+    pool: Option<String>,
+    /// A device, or a folder of devices; may be repeated
+    #[arg(short, long = "device", value_name = "PATH")]
+    devices: Vec<PathBuf>,
+    /// Import although another host seems to have the pool. If it has, both destroy it
+    #[arg(short, long)]
+    force: bool,
+    /// Change nothing, not even labels
+    #[arg(long)]
+    read_only: bool,
+    /// Import although a side of a mirror is missing that may be newer than what is there; what it alone knows is lost
+    #[arg(long)]
+    degraded: bool,
+    /// Have the pool in this process, until Ctrl-C
+    #[arg(long)]
+    foreground: bool,
+    /// Say one line to the process that waits for it
+    #[arg(long, hide = true)]
+    announce: bool,
+    #[command(flatten)]
+    bounds: BoundArgs,
+}
+
+pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let Some(name) = args.pool else {
+        return candidates(args.devices, out);
+    };
+    let places = args.devices.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
+    let import = Import {
+        name,
+        places,
+        is_forced: args.force,
+        is_read_only: args.read_only,
+        is_degraded: args.degraded,
+        bounds: args.bounds,
+    };
+    if args.foreground {
+        return import.foreground(args.announce, out);
+    }
+    list::show(out, &import.background()?)?;
+    Ok(Outcome::Clean)
+}
+
+/// Shows what can be imported.
+fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let is_everything = places.is_empty();
+    if is_everything {
+        places.push(PathBuf::from("/dev"));
+    }
+    let (found, unreadable) = scan(&places);
+    for (path, why) in unreadable.iter().filter(|_| !is_everything) {
+        note(format_args!("{path}: {why}"));
+    }
+    let row = |pool: &Found| {
+        let state = match (pool.missing.is_empty(), pool.was_left_open()) {
+            (false, _) => format!("{} devices missing", pool.missing.len()),
+            (true, true) => format!("not exported by {}", pool.config.host_name),
+            (true, false) => "exported".to_owned(),
+        };
+        let paths: Vec<_> = pool.devices.iter().map(|device| device.path.as_str()).collect();
+        vec![pool.config.name.clone(), pool.config.guid.to_string(), state, paths.join(" ")]
+    };
+    if found.is_empty() {
+        note("no pool was found that could be imported");
+    } else {
+        let columns = [("POOL", false), ("GUID", false), ("STATE", false), ("DEVICES", false)];
+        table(out, &columns, found.iter().map(row).collect())?;
+    }
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,266 @@
+//! `fastness pool`: pools and their devices.
+
+mod create;
+mod import;
+mod list;
+mod vdevs;
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use fastness_daemon::{CheckReport, JobReport, Request};
+
+use crate::connect::{ask, connect, follow, only_pool, print_json};
+use crate::exit::{Outcome, refuse};
+use crate::output::{fields, note};
+use crate::size::short;
+use crate::status::job;
+
+const SCRUB: &str = "\
+Examples:
+  fastness pool scrub tank            starts it
+  fastness pool scrub tank --wait     and shows how far it is
+  fastness pool scrub tank --stop
+Exit code 1 if a copy was wrong.";
+
+/// Commands on pools.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Make a pool of files or block devices, and start a process that has it
+    #[command(after_help = create::EXAMPLES)]
+    Create(create::CreateArgs),
+    /// Start a process that has a pool; without a name, show what can be imported
+    #[command(after_help = import::EXAMPLES)]
+    Import(import::ImportArgs),
+    /// Make everything durable, give the pool back, end its process
+    Export {
+        /// The pool
+        pool: String,
+    },
+    /// Show devices, errors, and the scrub or resilver of pools
+    Status(list::StatusArgs),
+    /// List running pools
+    List(list::ListArgs),
+    /// Add vdevs: DEVICE..., mirror DEVICE..., log ...
+    Add {
+        /// The pool
+        pool: String,
+        /// Vdevs, as for `pool create`
+        #[arg(required = true)]
+        vdevs: Vec<String>,
+        /// Lose what is on the devices
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Remove a log device
+    Remove {
+        /// The pool
+        pool: String,
+        /// Path or GUID
+        device: String,
+    },
+    /// Make a mirror of a device, or a larger one, and copy everything onto the new side
+    Attach(AttachArgs),
+    /// Take a side off a mirror
+    Detach {
+        /// The pool
+        pool: String,
+        /// Path or GUID
+        device: String,
+    },
+    /// Put a new device in the place of one
+    Replace(ReplaceArgs),
+    /// Let go of a side of a mirror
+    Offline {
+        /// The pool
+        pool: String,
+        /// Path or GUID
+        device: String,
+    },
+    /// Use a side again that was missing, failed or missed writes, and copy onto it what it missed
+    Online(OnlineArgs),
+    /// Read every copy of everything, and rewrite those that are wrong
+    #[command(after_help = SCRUB)]
+    Scrub(ScrubArgs),
+    /// Compare what is allocated with what is referred to; exit code 1 if they differ
+    Check(CheckArgs),
+    /// Make everything durable
+    Sync {
+        /// The pool; not needed if only one runs
+        pool: Option<String>,
+    },
+    /// Destroy a pool and everything in it
+    Destroy {
+        /// The pool
+        pool: String,
+    },
+}
+
+/// Arguments of `fastness pool attach`.
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The pool
+    pool: String,
+    /// A device that the pool has
+    device: String,
+    /// The new one
+    new: String,
+    /// Lose what is on it
+    #[arg(short, long)]
+    force: bool,
+    /// Wait for the end, and show how far it is
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Arguments of `fastness pool replace`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplaceArgs {
+    /// The pool
+    pool: String,
+    /// Path or GUID of the device to go
+    old: String,
+    /// The new one
+    new: String,
+    /// Lose what is on it
+    #[arg(short, long)]
+    force: bool,
+    /// Wait for the end, and show how far it is
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Arguments of `fastness pool online`.
+#[derive(Debug, Args)]
+pub(crate) struct OnlineArgs {
+    /// The pool
+    pool: String,
+    /// Path or GUID, as `pool status` shows it
+    device: String,
+    /// Where it is now, if it is somewhere else
+    #[arg(long)]
+    path: Option<String>,
+    /// Wait for the end, and show how far it is
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Arguments of `fastness pool scrub`.
+#[derive(Debug, Args)]
+pub(crate) struct ScrubArgs {
+    /// The pool
+    pool: String,
+    /// End the scrub or resilver that is under way
+    #[arg(short, long, conflicts_with = "wait")]
+    stop: bool,
+    /// Wait for the end, and show how far it is
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Arguments of `fastness pool check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The pool; not needed if only one runs
+    pool: Option<String>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match command {
+        PoolCommand::Create(args) => create::run(&args, out),
+        PoolCommand::Import(args) => import::run(args, out),
+        PoolCommand::Export { pool } => end(&pool, &Request::Export),
+        PoolCommand::Destroy { pool } => end(&pool, &Request::Destroy),
+        PoolCommand::Status(args) => list::status(&args, out),
+        PoolCommand::List(args) => list::list(&args, out),
+        PoolCommand::Add { pool, vdevs, force } => {
+            done(&pool, &Request::Add { vdevs: vdevs::parse(&vdevs)?, is_forced: force })
+        }
+        PoolCommand::Remove { pool, device } => done(&pool, &Request::Remove { device }),
+        PoolCommand::Detach { pool, device } => done(&pool, &Request::Detach { device }),
+        PoolCommand::Attach(AttachArgs { pool, device, new, force, wait }) => {
+            let request =
+                Request::Attach { to: device, device: vdevs::absolute(&new)?, is_forced: force, wait };
+            long(&pool, &request, wait, out)
+        }
+        PoolCommand::Replace(ReplaceArgs { pool, old, new, force, wait }) => {
+            let request = Request::Replace { old, new: vdevs::absolute(&new)?, is_forced: force, wait };
+            long(&pool, &request, wait, out)
+        }
+        PoolCommand::Offline { pool, device } => done(&pool, &Request::Offline { device }),
+        PoolCommand::Online(OnlineArgs { pool, device, path, wait }) => {
+            let path = path.map(|path| vdevs::absolute(&path)).transpose()?;
+            long(&pool, &Request::Online { device, path, wait }, wait, out)
+        }
+        PoolCommand::Scrub(ScrubArgs { pool, stop: true, .. }) => {
+            let report: Option<JobReport> = ask(&pool, &Request::StopJob)?;
+            let text = report.map_or_else(|| "nothing was under way".to_owned(), |report| job(&report));
+            writeln!(out, "{text}")?;
+            Ok(Outcome::Clean)
+        }
+        PoolCommand::Scrub(ScrubArgs { pool, wait, .. }) => long(&pool, &Request::Scrub { wait }, wait, out),
+        PoolCommand::Check(args) => check(args, out),
+        PoolCommand::Sync { pool } => {
+            let txg: u64 = ask(&only_pool(pool)?, &Request::Sync)?;
+            writeln!(out, "txg {txg} is durable")?;
+            Ok(Outcome::Clean)
+        }
+    }
+}
+
+fn done(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
+    let () = ask(pool, request)?;
+    Ok(Outcome::Clean)
+}
+
+/// Ends the process that has a pool, and waits for its end.
+fn end(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
+    let mut client = connect(pool)?;
+    let () = client.call(request)?;
+    client.wait_end();
+    Ok(Outcome::Clean)
+}
+
+/// Starts long work, or waits for it.
+fn long(pool: &str, request: &Request, wait: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let report = if wait { follow(pool, request)? } else { ask(pool, request)? };
+    writeln!(out, "{}", job(&report))?;
+    if !wait {
+        note(format_args!("`fastness pool status {pool}` shows how far it is"));
+    }
+    let is_clean = report.wrong_copies == 0 && report.lost.is_empty();
+    Ok(if is_clean { Outcome::Clean } else { Outcome::Found })
+}
+
+fn check(args: CheckArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let report: CheckReport = ask(&only_pool(args.pool)?, &Request::Check)?;
+    if args.json {
+        print_json(out, &report)?;
+    } else {
+        let places =
+            |places: &[String]| if places.is_empty() { "none".to_owned() } else { places.join(", ") };
+        fields(
+            out,
+            &[
+                ("data", short(report.data_bytes)),
+                ("metadata", short(report.metadata_bytes)),
+                ("leaked", places(&report.leaked)),
+                ("referred to, and free", places(&report.missing)),
+                ("referred to twice", places(&report.shared)),
+            ],
+        )?;
+    }
+    Ok(if report.is_clean { Outcome::Clean } else { Outcome::Found })
+}
+
+/// Words `name=value`.
+pub(crate) fn assignments(words: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+    let split = |word: &String| match word.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(refuse(format!("{word} sets nothing: write PROPERTY=VALUE"))),
+    };
+    words.iter().map(split).collect()
+}

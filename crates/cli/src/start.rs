@@ -1,0 +1,211 @@
+//! Becoming the process that has a pool, in the foreground or in the background.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use fastness_daemon::{
+    Control, Ending, Failure, Node, NodeOptions, PoolReport, Request, StartError, control_socket,
+    known_devices, run_dir, scan,
+};
+use fastness_error::ErrorKind;
+use fastness_pool::{Device, ImportOptions, PoolOptions};
+
+use crate::connect::ask;
+use crate::exit::{Outcome, refuse};
+use crate::output::note;
+use crate::size;
+
+/// Bounds of the process that has a pool.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Bounds")]
+pub(crate) struct BoundArgs {
+    /// Cache of blocks
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    cache: u64,
+    /// Cache of metadata
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128M")]
+    meta_cache: u64,
+    /// Unsynced data in memory; writers are slowed down as it fills
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
+    dirty_max: u64,
+    /// Seconds after which changes become durable at the latest, if nobody asks for it
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    txg_timeout: u64,
+}
+
+impl BoundArgs {
+    pub(crate) fn options(&self) -> PoolOptions {
+        PoolOptions {
+            cache_bytes: self.cache,
+            meta_cache_bytes: self.meta_cache as usize,
+            dirty_max_bytes: self.dirty_max.max(16 << 20),
+            txg_timeout: std::time::Duration::from_secs(self.txg_timeout),
+            ..PoolOptions::default()
+        }
+    }
+
+    /// The same as arguments.
+    fn arguments(&self) -> Vec<String> {
+        let pairs = [
+            ("--cache", self.cache),
+            ("--meta-cache", self.meta_cache),
+            ("--dirty-max", self.dirty_max),
+            ("--txg-timeout", self.txg_timeout),
+        ];
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
+    }
+}
+
+/// What to import, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Import {
+    pub(crate) name: String,
+    /// Devices, or folders of them; empty for where they were last.
+    pub(crate) places: Vec<PathBuf>,
+    pub(crate) is_forced: bool,
+    pub(crate) is_read_only: bool,
+    pub(crate) is_degraded: bool,
+    pub(crate) bounds: BoundArgs,
+}
+
+impl Import {
+    /// The devices of the pool.
+    fn find(&self) -> anyhow::Result<Vec<Device>> {
+        let mut places = self.places.clone();
+        if places.is_empty() {
+            places = known_devices(&self.name).into_iter().map(PathBuf::from).collect();
+        }
+        if places.is_empty() {
+            places.push(PathBuf::from("/dev"));
+        }
+        let (found, unreadable) = scan(&places);
+        let is_it = |guid: &str| guid == self.name;
+        let mut pools: Vec<_> = found
+            .into_iter()
+            .filter(|pool| pool.config.name == self.name || is_it(&pool.config.guid.to_string()))
+            .collect();
+        if pools.len() > 1 {
+            let guids = pools.iter().map(|pool| pool.config.guid.to_string()).collect();
+            return Err(StartError::Ambiguous { pool: self.name.clone(), guids }.into());
+        }
+        let Some(pool) = pools.pop() else {
+            for (path, why) in
+                unreadable.iter().filter(|_| !self.places.is_empty() || places[0] != Path::new("/dev"))
+            {
+                note(format_args!("{path}: {why}"));
+            }
+            let places = places.iter().map(|place| place.display().to_string()).collect();
+            return Err(StartError::NotFound { pool: self.name.clone(), places }.into());
+        };
+        for path in &pool.missing {
+            note(format_args!("device {path} of pool {} was not found", self.name));
+        }
+        pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
+    }
+
+    fn node(&self) -> anyhow::Result<Arc<Node>> {
+        let import = ImportOptions {
+            is_forced: self.is_forced,
+            allows_degraded: self.is_degraded,
+            ..ImportOptions::default()
+        };
+        let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
+        let options = NodeOptions { pool, remembers: true, ..NodeOptions::default() };
+        Ok(Node::import(&self.find()?, &import, options)?)
+    }
+
+    /// Has the pool until somebody ends that. `announce`: a parent waits for one line on standard output.
+    pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+        if announce {
+            // A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
+            let _ = rustix::process::setsid();
+        }
+        let started = self.node().and_then(|node| {
+            let control = listen(&node)?;
+            node.end_on_signals()?;
+            Ok((node, control))
+        });
+        let (node, control) = match started {
+            Ok(started) => started,
+            Err(error) if announce => {
+                let kind = crate::exit::kind_of(&error).unwrap_or(ErrorKind::Bug);
+                let causes = error.chain().skip(1).map(ToString::to_string).collect();
+                let failure = Failure { kind: kind.name().to_owned(), message: error.to_string(), causes };
+                writeln!(out, "{}", serde_json::to_string(&failure)?)?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        if announce {
+            writeln!(out, "ready")?;
+        } else {
+            writeln!(out, "pool {} is imported; Ctrl-C exports it", node.name())?;
+        }
+        out.flush()?;
+        until_end(&node, control)?;
+        Ok(Outcome::Clean)
+    }
+
+    /// Starts a process that has the pool, and returns when it does.
+    pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
+        let log_path = run_dir()?.join(format!("{}.log", self.name));
+        let log = OpenOptions::new().create(true).append(true).open(&log_path);
+        let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.args(["pool", "import", &self.name, "--foreground", "--announce"]);
+        command.args(self.bounds.arguments());
+        for place in &self.places {
+            command.arg("-d").arg(place);
+        }
+        if self.is_forced {
+            command.arg("--force");
+        }
+        if self.is_read_only {
+            command.arg("--read-only");
+        }
+        if self.is_degraded {
+            command.arg("--degraded");
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = child.context("cannot start a process for the pool")?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe that was asked for");
+        BufReader::new(stdout).read_line(&mut line)?;
+        if line.trim() == "ready" {
+            return ask(&self.name, &Request::Status);
+        }
+        match serde_json::from_str::<Failure>(&line) {
+            Ok(failure) => Err(failure.into()),
+            Err(_) => {
+                Err(refuse(format!("the process for the pool died; {} may say why", log_path.display())))
+            }
+        }
+    }
+}
+
+/// The control socket of a node.
+pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
+    let path = control_socket(&run_dir()?, &node.name());
+    let control = Control::start(node, &path);
+    control.with_context(|| {
+        format!("pool {} cannot be controlled; is another one with this name running?", node.name())
+    })
+}
+
+/// Waits for the end of a node, and says how it ended.
+pub(crate) fn until_end(node: &Node, control: Control) -> anyhow::Result<Ending> {
+    let ending = node
+        .run()
+        .context("the pool was not exported cleanly; the next import finds its last synced state")?;
+    drop(control);
+    match ending {
+        Ending::Destroyed => note(format_args!("fastness: pool {} is destroyed", node.name())),
+        _ => note(format_args!("fastness: pool {} is exported", node.name())),
+    }
+    Ok(ending)
+}

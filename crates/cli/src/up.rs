@@ -1,0 +1,182 @@
+//! `fastness up`: a pool in a folder, with one volume.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use fastness_daemon::{Address, LogPlace, Node, NodeOptions, PoolReport};
+use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
+use fastness_zvol::{Volume, VolumeOptions};
+
+use crate::exit::{Outcome, refuse};
+use crate::output::fields;
+use crate::size;
+use crate::start::{BoundArgs, listen, until_end};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  fastness up                      a pool and a volume in ./fastness-data
+  fastness up /srv/disk --size 100G
+  fastness up /dev/shm/try         in memory: fast, and gone with the power
+Meanwhile, in another terminal:
+  fastness status
+  fastness iostat 1
+  nbdinfo 'nbd+unix:///fastness-data/volume?socket=fastness-data/volume.sock'";
+
+/// Arguments of `fastness up`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct UpArgs {
+    /// Folder of the pool's file and the volume's socket; made if it is not there. Its name is the pool's
+    #[arg(default_value = "fastness-data")]
+    dir: PathBuf,
+    /// Size of the volume, when it is made; it takes the space of what is written only
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
+    size: u64,
+    /// Size of the pool's file, when it is made (sparse) [default: twice the volume]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pool_size: Option<u64>,
+    /// Block size of the volume, when it is made
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4K")]
+    block_size: u64,
+    /// Serve at a loopback address as well, such as 127.0.0.1:10809
+    #[arg(long, value_name = "ADDRESS")]
+    tcp: Option<String>,
+    /// Log synchronous writes in a mapped file that stands in for persistent memory: they take microseconds, and survive
+    /// the process but not the power. The pool keeps the log from then on
+    #[arg(long)]
+    emulate_pm: bool,
+    /// Size of that file, when it is made
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    pm_size: u64,
+    /// Go on without a log that is missing or damaged: acknowledged writes of the last seconds are lost
+    #[arg(long)]
+    drop_log: bool,
+    /// Import although another host seems to have the pool
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    bounds: BoundArgs,
+}
+
+/// How the pool was found.
+enum Before {
+    New,
+    Exported,
+    Crashed,
+}
+
+pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
+    let (device, before) = open(args, &dir)?;
+    let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
+    let path = dir.join("pm.log");
+    let create_bytes = args.emulate_pm.then_some(args.pm_size);
+    let log = LogPlace { path, emulates: true, create_bytes };
+    let options = NodeOptions {
+        pool: args.bounds.options(),
+        remembers: false,
+        log: Some(log),
+        drops_log: args.drop_log,
+    };
+    let node = Node::import(&[device], &import, options)?;
+    let control = listen(&node)?;
+    node.end_on_signals()?;
+    let volume = format!("{}/volume", node.name());
+    if node.pool().dataset(&volume).is_err() {
+        let options = VolumeOptions { properties: vec![(Property::VolBlockSize, args.block_size)] };
+        Volume::create(node.pool(), node.log(), &volume, args.size, &options)?;
+    }
+    let socket = dir.join("volume.sock");
+    node.serve(&volume, &Address::Unix(socket.display().to_string()), false, false)?;
+    if let Some(address) = &args.tcp {
+        node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
+    }
+    say(out, &node.status(), &before, &volume, &socket)?;
+    out.flush()?;
+    until_end(&node, control)?;
+    Ok(Outcome::Clean)
+}
+
+/// Opens the pool's file, or makes the pool.
+fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
+    let path = dir.join("pool.img");
+    if path.exists() {
+        let device = Device::open(&path)?;
+        let state = device.probe()?.config.state;
+        return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
+    }
+    // A crash before the end leaves this file, which the next call makes anew.
+    let new = dir.join("pool.img.new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", new.display()));
+        }
+        _ => {}
+    }
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness").to_owned();
+    let len_bytes = args.pool_size.unwrap_or_else(|| args.size.saturating_mul(2).max(64 << 20));
+    let device = Device::create_sparse(&new, len_bytes.next_multiple_of(4096))?;
+    let pool = Pool::create(&name, &[VdevSpec::single(device)], args.bounds.options());
+    let pool = pool.with_context(|| format!("cannot make a pool called {name}, as the folder is"))?;
+    pool.export()?;
+    drop(pool);
+    fs::rename(&new, &path)
+        .and_then(|()| fs::File::open(dir)?.sync_all())
+        .context("cannot name the pool's file")?;
+    Ok((Device::open(&path)?, Before::New))
+}
+
+fn say(
+    out: &mut dyn Write,
+    pool: &PoolReport,
+    before: &Before,
+    volume: &str,
+    socket: &Path,
+) -> anyhow::Result<()> {
+    let how = match before {
+        Before::New => "made just now",
+        Before::Exported => "imported; it was exported cleanly",
+        Before::Crashed => "imported after a crash: every flushed write is there",
+    };
+    let served = pool.served.iter().find(|served| served.volume == volume);
+    let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
+    let device = &pool.vdevs[0].devices[0];
+    let log = match &pool.log {
+        Some(log) => format!("{} (synchronous writes are logged there)", log.medium),
+        None => "none: a synchronous write waits for a transaction group; see --emulate-pm".to_owned(),
+    };
+    fields(
+        out,
+        &[
+            ("pool", format!("{} ({how}, txg {})", pool.name, pool.synced_txg)),
+            (
+                "device",
+                format!(
+                    "{} ({}, {})",
+                    device.path,
+                    device.medium,
+                    size::show(pool.total_bytes.next_multiple_of(1 << 20))
+                ),
+            ),
+            ("volume", format!("{volume} ({}, sparse)", size::show(served.size_bytes))),
+            ("socket", format!("{} (NBD)", socket.display())),
+            ("address", served.uri.clone()),
+            ("log", log),
+            ("after a process crash", pool.after_process_crash.clone()),
+            ("after a power cut", pool.after_power_cut.clone()),
+            ("not flushed", "at most the last seconds are lost, in whole transaction groups".to_owned()),
+        ],
+    )?;
+    let uri = &served.uri;
+    writeln!(out, "\nUse it, from another terminal:")?;
+    writeln!(out, "  nbdinfo '{uri}'")?;
+    writeln!(out, "  nbdcopy image.raw '{uri}'")?;
+    writeln!(out, "  qemu-system-x86_64 -drive file='{uri}',format=raw,if=virtio ...")?;
+    writeln!(out, "  fastness status; fastness iostat 1")?;
+    writeln!(out, "\nCtrl-C exports the pool.")?;
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! `fastness volume`: disks in a pool.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use fastness_daemon::{Address, PoolReport, Request, ServedReport, run_dir, volume_socket};
+
+use crate::connect::{ask, ask_all, print_json};
+use crate::dataset::datasets;
+use crate::exit::Outcome;
+use crate::pool::assignments;
+use crate::size::{self, short};
+use crate::table::table;
+
+const CREATE: &str = "\
+Examples:
+  fastness volume create tank/disk 20G
+  fastness volume create tank/db 100G -b 8K -o compression=lz4
+`fastness dataset destroy` and `rename` take volumes too.";
+const SERVE: &str = "\
+Examples:
+  fastness volume serve tank/disk                           a Unix socket in the folder of sockets
+  fastness volume serve tank/disk --socket /run/disk.sock
+  fastness volume serve tank/disk --tcp 127.0.0.1:10809
+It is served again after each import, until `fastness volume unserve tank/disk`.";
+
+/// Commands on volumes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a sparse volume of zeroes
+    #[command(after_help = CREATE)]
+    Create(CreateArgs),
+    /// Change the size; what is cut off is lost
+    Resize {
+        /// Full name
+        volume: String,
+        /// New size
+        #[arg(value_parser = size::parse)]
+        size: u64,
+        /// Lose what is behind a smaller size
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Serve a volume over NBD
+    #[command(after_help = SERVE)]
+    Serve(ServeArgs),
+    /// End all servers of a volume
+    Unserve {
+        /// Full name
+        volume: String,
+    },
+    /// List volumes and where they are served
+    List {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `fastness volume create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// Full name, such as tank/disk
+    volume: String,
+    /// Size
+    #[arg(value_parser = size::parse)]
+    size: u64,
+    /// Block size; the same as -o volblocksize=SIZE
+    #[arg(short, long, value_name = "SIZE")]
+    block_size: Option<String>,
+    /// A property of its own
+    #[arg(short, value_name = "PROPERTY=VALUE")]
+    options: Vec<String>,
+    /// Make the datasets above it too
+    #[arg(short, long)]
+    parents: bool,
+}
+
+/// Arguments of `fastness volume serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Full name
+    volume: String,
+    /// Path of a Unix socket
+    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
+    socket: Option<String>,
+    /// Loopback address and port
+    #[arg(long, value_name = "ADDRESS")]
+    tcp: Option<String>,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Until the pool is exported only
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match command {
+        VolumeCommand::Create(CreateArgs { volume, size, block_size, options, parents }) => {
+            let mut properties = assignments(&options)?;
+            properties.extend(block_size.map(|size| ("volblocksize".to_owned(), size)));
+            let request = Request::CreateVolume {
+                name: volume.clone(),
+                size_bytes: size,
+                properties,
+                with_parents: parents,
+            };
+            let () = ask(&volume, &request)?;
+        }
+        VolumeCommand::Resize { volume, size, shrink } => {
+            let now = datasets(Some(&volume))?.remove(0).size_bytes;
+            if now.is_some_and(|now| size < now) && !shrink {
+                let text = format!(
+                    "{volume} would lose what is behind {}; say --shrink if it may",
+                    size::show(size)
+                );
+                return Err(crate::exit::refuse(text));
+            }
+            let () = ask(&volume, &Request::ResizeVolume { name: volume.clone(), size_bytes: size })?;
+        }
+        VolumeCommand::Serve(args) => {
+            let served = serve(args)?;
+            writeln!(out, "{}", served.uri)?;
+        }
+        VolumeCommand::Unserve { volume } => {
+            let () = ask(&volume, &Request::Unserve { name: volume.clone() })?;
+        }
+        VolumeCommand::List { json } => return list(json, out),
+    }
+    Ok(Outcome::Clean)
+}
+
+fn serve(args: ServeArgs) -> anyhow::Result<ServedReport> {
+    let address = match (args.socket, args.tcp) {
+        (_, Some(address)) => Address::Tcp(address),
+        (Some(path), None) => Address::Unix(std::path::absolute(path)?.display().to_string()),
+        (None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume).display().to_string()),
+    };
+    let request = Request::Serve {
+        name: args.volume.clone(),
+        address,
+        is_read_only: args.read_only,
+        is_kept: !args.once,
+    };
+    ask(&args.volume, &request)
+}
+
+fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let mut volumes = datasets(None)?;
+    volumes.retain(|dataset| dataset.kind == "volume");
+    if json {
+        print_json(out, &volumes)?;
+        return Ok(Outcome::Clean);
+    }
+    let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
+    let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
+    let row = |volume: &fastness_daemon::DatasetReport| {
+        let addresses: Vec<_> = served
+            .iter()
+            .filter(|served| served.volume == volume.name)
+            .map(|served| served.uri.as_str())
+            .collect();
+        let addresses = if addresses.is_empty() { "-".to_owned() } else { addresses.join(" ") };
+        let size = volume.size_bytes.map_or_else(|| "-".to_owned(), short);
+        vec![volume.name.clone(), size, short(volume.used_bytes), addresses]
+    };
+    let columns = [("VOLUME", false), ("SIZE", true), ("USED", true), ("ADDRESS", false)];
+    table(out, &columns, volumes.iter().map(row).collect())?;
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,131 @@
+//! The program with folders of its own, so that tests neither see nor disturb pools of others.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use fastness_nbd::{Client, Endpoint};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub struct Bench {
+    pub dir: TempDir,
+}
+
+impl Bench {
+    /// In memory where there is some: what survives a kill is the same, and no test waits for a disk.
+    pub fn new() -> Bench {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Bench { dir: dir.unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// `line` is split at blanks.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fastness"));
+        command
+            .args(line.split_whitespace())
+            .current_dir(self.dir.path())
+            .env("FASTNESS_RUN_DIR", self.path("run"))
+            .env("FASTNESS_STATE_DIR", self.path("state"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Runs a command that succeeds; what it printed.
+    pub fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that fails with this exit code; what it said.
+    pub fn fails(&self, line: &str, code: i32) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
+    }
+
+    /// `fastness up` in the folder `name`, when it serves.
+    pub fn up(&self, arguments: &str) -> Up {
+        let mut child = self
+            .command(&format!("up {arguments}"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        while !said.contains("Ctrl-C exports") {
+            if stdout.read_line(&mut said).unwrap() == 0 {
+                panic!("up ended: {said} {:?}", child.wait_with_output());
+            }
+        }
+        Up { child, said }
+    }
+
+    /// A client of a volume at a socket in the folder.
+    pub fn client(&self, socket: &str, volume: &str) -> Client {
+        connect(&self.path(socket), volume)
+    }
+}
+
+impl Drop for Bench {
+    /// Ends what a failed test left running.
+    fn drop(&mut self) {
+        let Ok(output) = self.command("pool list --json").output() else { return };
+        let pools: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        for pool in pools.as_array().into_iter().flatten() {
+            if let Some(name) = pool["name"].as_str() {
+                self.run(&format!("pool export {name}"));
+            }
+        }
+    }
+}
+
+pub fn connect(socket: &Path, volume: &str) -> Client {
+    Client::connect(&Endpoint::Unix(socket.to_owned()), volume).unwrap()
+}
+
+/// A running `fastness up`.
+pub struct Up {
+    pub child: Child,
+    pub said: String,
+}
+
+impl Up {
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ctrl-C; the exit code.
+    pub fn interrupt(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,129 @@
+//! `fastness up`, as a newcomer uses it.
+
+mod support;
+
+use support::Bench;
+
+const UP: &str = "demo --size 64M";
+
+#[test]
+fn a_volume_is_served_and_what_was_flushed_survives_a_kill() {
+    let bench = Bench::new();
+    let up = bench.up(UP);
+    assert!(up.said.contains("made just now"), "{}", up.said);
+    assert!(up.said.contains("after a power cut      nothing") || !up.said.contains("tmpfs"), "{}", up.said);
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    assert_eq!(client.hello().size_bytes, 64 << 20);
+    client.write(4096, b"flushed", false).unwrap();
+    client.flush().unwrap();
+    up.kill();
+    let up = bench.up(UP);
+    assert!(up.said.contains("after a crash"), "{}", up.said);
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    assert_eq!(client.read(4096, 7).unwrap(), b"flushed");
+    drop(client);
+    assert_eq!(up.interrupt(), Some(0));
+    let up = bench.up(UP);
+    assert!(up.said.contains("exported cleanly"), "{}", up.said);
+}
+
+#[test]
+fn status_and_iostat_say_what_happens() {
+    let bench = Bench::new();
+    let up = bench.up(UP);
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    client.write(0, &[7; 4096], false).unwrap();
+    client.flush().unwrap();
+    let status = &bench.json("status")[0];
+    assert_eq!((status["name"].as_str(), status["state"].as_str()), (Some("demo"), Some("online")));
+    assert_eq!(status["pid"].as_u64(), Some(u64::from(up.child.id())));
+    assert_eq!(status["served"][0]["clients"].as_u64(), Some(1));
+    let text = bench.ok("status");
+    assert!(text.contains("demo/volume") && text.contains("after a power cut"), "{text}");
+    let io: serde_json::Value = serde_json::from_str(&bench.ok("iostat --json")).unwrap();
+    let volume = &io["volumes"][0];
+    assert_eq!((volume["write"]["ops"].as_u64(), volume["write"]["bytes"].as_u64()), (Some(1), Some(4096)));
+    assert_eq!(volume["flush"]["ops"].as_u64(), Some(1));
+    assert!(io["devices"][0]["flush"]["ops"].as_u64() > Some(0));
+    assert!(bench.ok("iostat 1 2").matches("volume demo/volume").count() == 2);
+    let listed = bench.json("dataset list");
+    assert_eq!(listed[1]["size_bytes"].as_u64(), Some(64 << 20));
+}
+
+#[test]
+fn a_second_up_in_the_same_folder_is_refused() {
+    let bench = Bench::new();
+    let _up = bench.up(UP);
+    let said = bench.fails(&format!("up {UP}"), 4);
+    assert!(said.contains("pool.img"), "{said}");
+}
+
+#[test]
+fn half_a_pool_file_is_made_anew() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("demo")).unwrap();
+    std::fs::write(bench.path("demo/pool.img.new"), b"half").unwrap();
+    let _up = bench.up(UP);
+    assert!(!bench.path("demo/pool.img.new").exists());
+}
+
+#[test]
+fn a_file_that_is_no_pool_is_not_touched() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("demo")).unwrap();
+    let other = vec![7; 16 << 20];
+    std::fs::write(bench.path("demo/pool.img"), &other).unwrap();
+    let said = bench.fails(&format!("up {UP}"), 6);
+    assert!(said.contains("damaged") || said.contains("label"), "{said}");
+    assert!(std::fs::read(bench.path("demo/pool.img")).unwrap() == other);
+}
+
+#[test]
+fn a_name_that_no_pool_can_have_leaves_nothing() {
+    let bench = Bench::new();
+    let said =
+        String::from_utf8(bench.command("up --size 64M").arg("with blank").output().unwrap().stderr).unwrap();
+    assert!(said.contains("with blank"), "{said}");
+    assert!(!bench.path("with blank/pool.img").exists());
+}
+
+#[test]
+fn a_logged_flush_waits_for_no_txg_and_survives_a_kill() {
+    let bench = Bench::new();
+    let up = bench.up(&format!("{UP} --emulate-pm --pm-size 16M --txg-timeout 600"));
+    assert!(up.said.contains("synchronous writes are logged"), "{}", up.said);
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    let before = bench.json("status")[0]["synced_txg"].as_u64();
+    client.write(4096, b"flushed", false).unwrap();
+    client.flush().unwrap();
+    client.write(9000, b"with FUA", true).unwrap();
+    let status = &bench.json("status")[0];
+    assert_eq!(status["synced_txg"].as_u64(), before);
+    assert_eq!((status["log"]["records"].as_u64(), status["log"]["fallbacks"].as_u64()), (Some(2), Some(0)));
+    up.kill();
+    // The pool has the log from now on, whether it is asked for or not.
+    let up = bench.up(UP);
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    assert_eq!(client.read(4096, 7).unwrap(), b"flushed");
+    assert_eq!(client.read(9000, 8).unwrap(), b"with FUA");
+    let events = bench.ok("status");
+    assert!(events.contains("2 logged writes"), "{events}");
+    assert_eq!(up.interrupt(), Some(0));
+}
+
+#[test]
+fn a_pool_without_its_log_is_refused_unless_told() {
+    let bench = Bench::new();
+    let up = bench.up(&format!("{UP} --emulate-pm --pm-size 16M"));
+    up.kill();
+    std::fs::rename(bench.path("demo/pm.log"), bench.path("elsewhere")).unwrap();
+    let said = bench.fails(&format!("up {UP}"), 7);
+    assert!(said.contains("log device") && said.contains("acknowledged"), "{said}");
+    std::fs::write(bench.path("demo/pm.log"), vec![0; 16 << 20]).unwrap();
+    assert!(bench.fails(&format!("up {UP}"), 6).contains("no log"), "a log of zeroes");
+    std::fs::remove_file(bench.path("demo/pm.log")).unwrap();
+    let up = bench.up(&format!("{UP} --drop-log"));
+    assert!(up.said.contains("waits for a transaction group"), "{}", up.said);
+    up.kill();
+    bench.up(UP);
+}

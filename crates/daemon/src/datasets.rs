@@ -1,0 +1,154 @@
+//! Requests about datasets and their properties.
+
+use fastness_error::ErrorKind;
+use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
+
+use crate::node::Node;
+use crate::protocol::Failure;
+use crate::report::{DatasetReport, PropertyReport};
+
+/// Values from words.
+pub(crate) fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
+    let parse = |(name, value): &(String, String)| {
+        let property: Property = name.parse()?;
+        Ok((property, property.parse(value)?))
+    };
+    words.iter().map(parse).collect()
+}
+
+impl Node {
+    pub(crate) fn datasets(&self) -> Vec<DatasetReport> {
+        self.pool.datasets().iter().filter_map(|info| self.dataset_report(info)).collect()
+    }
+
+    /// `None` if it was destroyed meanwhile.
+    fn dataset_report(&self, info: &DatasetInfo) -> Option<DatasetReport> {
+        let dataset = self.pool.dataset(&info.name).ok()?;
+        let is_volume = info.kind == DatasetKind::Volume;
+        let size_bytes = match is_volume {
+            true => dataset.object(ObjectId(1)).ok().map(|data| data.size_bytes()),
+            false => None,
+        };
+        let applies = |property: &Property| match property {
+            Property::RecordSize => !is_volume,
+            Property::VolBlockSize => is_volume,
+            _ => true,
+        };
+        let properties = Property::ALL.into_iter().filter(applies);
+        let properties =
+            properties.map(|property| property_report(&self.pool, &dataset, &info.name, property));
+        Some(DatasetReport {
+            name: info.name.clone(),
+            kind: if is_volume { "volume" } else { "filesystem" }.to_owned(),
+            used_bytes: info.used_bytes,
+            size_bytes,
+            properties: properties.collect(),
+        })
+    }
+
+    pub(crate) fn create_dataset(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+        with_parents: bool,
+    ) -> Result<(), Failure> {
+        let properties = parse_properties(properties)?;
+        if with_parents {
+            self.create_parents(name)?;
+        }
+        self.change(|tx| self.pool.create_dataset(tx, name, DatasetKind::Filesystem, &properties).map(drop))
+    }
+
+    /// Makes the datasets above one that do not exist.
+    pub(crate) fn create_parents(&self, name: &str) -> Result<(), Failure> {
+        for (end, _) in name.match_indices('/').skip(1) {
+            let parent = &name[..end];
+            if self.pool.dataset(parent).is_err() {
+                let create =
+                    |tx: &Tx| self.pool.create_dataset(tx, parent, DatasetKind::Filesystem, &[]).map(drop);
+                self.pool.transact(create)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn destroy_dataset(&self, name: &str, is_recursive: bool) -> Result<(), Failure> {
+        let below = format!("{name}/");
+        let mut names: Vec<_> = self.pool.datasets().into_iter().map(|info| info.name).collect();
+        names.retain(|other| other == name || other.starts_with(&below));
+        if names.len() > 1 && !is_recursive {
+            let text = format!(
+                "{name} has datasets below it; say --recursive to destroy them all: {}",
+                names[1..].join(", ")
+            );
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        }
+        if let Some(served) = self.served().into_iter().find(|served| names.contains(&served.volume)) {
+            let text =
+                format!("{0} is being served; end that with `fastness volume unserve {0}`", served.volume);
+            return Err(Failure::refuse(ErrorKind::Retry, text));
+        }
+        if names.is_empty() {
+            return Err(PoolError::NoDataset(name.to_owned()).into());
+        }
+        // Children come after their parents in the list. One that is overtaken half-way goes on where it was.
+        self.change(|tx| {
+            while let Some(name) = names.last() {
+                let id = self.pool.dataset(name)?.id();
+                self.pool.destroy_dataset(tx, name)?;
+                if let Some(log) = self.log()
+                    && let Err(error) = log.destroy_log(tx, id)
+                {
+                    // Its records are found to be of no dataset, and collected with their txgs.
+                    self.journal.note(format!("the log of {name}: {error}"));
+                }
+                names.pop();
+            }
+            Ok(())
+        })?;
+        self.journal.note(format!("{name} destroyed"));
+        Ok(())
+    }
+
+    /// One change, durable on return.
+    fn change(&self, change: impl FnMut(&Tx) -> Result<(), PoolError>) -> Result<(), Failure> {
+        let ((), txg) = self.pool.transact(change)?;
+        Ok(self.pool.wait_synced(txg)?)
+    }
+
+    pub(crate) fn rename_dataset(&self, from: &str, to: &str) -> Result<(), Failure> {
+        self.change(|tx| self.pool.rename_dataset(tx, from, to))
+    }
+
+    pub(crate) fn set_property(
+        &self,
+        name: &str,
+        property: &str,
+        value: Option<&str>,
+    ) -> Result<(), Failure> {
+        let dataset = self.pool.dataset(name)?;
+        let property: Property = property.parse()?;
+        let value = value.map(|value| property.parse(value)).transpose()?;
+        self.change(|tx| dataset.set(tx, property, value))
+    }
+}
+
+fn property_report(pool: &Pool, dataset: &Dataset, name: &str, property: Property) -> PropertyReport {
+    let (value, is_own) = dataset.get(property);
+    let source = if is_own { "local".to_owned() } else { inherited_from(pool, name, property) };
+    PropertyReport { name: property.name().to_owned(), value: property.format(value), source }
+}
+
+/// Whose value a dataset without its own has.
+fn inherited_from(pool: &Pool, name: &str, property: Property) -> String {
+    let mut above = name;
+    while property.is_inherited()
+        && let Some((parent, _)) = above.rsplit_once('/')
+    {
+        above = parent;
+        if pool.dataset(above).is_ok_and(|dataset| dataset.get(property).1) {
+            return format!("inherited from {above}");
+        }
+    }
+    "default".to_owned()
+}

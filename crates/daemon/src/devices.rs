@@ -1,0 +1,157 @@
+//! Devices on command lines: opened for a new pool, or searched for the parts of an old one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use fastness_blkdev::{AlignedBuf, BlockDevice};
+use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, VdevClass, VdevSpec};
+
+use crate::error::StartError;
+use crate::protocol::VdevRequest;
+
+/// What other owners write at the beginning of a device: offset, bytes, name.
+const SIGNATURES: [(usize, &[u8], &str); 6] = [
+    (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
+    (512, b"EFI PART", "a partition table"),
+    (0x218, b"LVM2", "an LVM physical volume"),
+    (0xff6, b"SWAPSPACE2", "swap space"),
+];
+const SIGNATURE_BYTES: usize = 128 << 10;
+
+/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if that is given.
+///
+/// # Errors
+/// [`StartError::InUse`] for a device that has something on it, unless `is_forced`; those of opening.
+pub fn open_vdevs(
+    requests: &[VdevRequest],
+    create_bytes: Option<u64>,
+    is_forced: bool,
+) -> Result<Vec<VdevSpec>, StartError> {
+    let spec = |request: &VdevRequest| {
+        let class = if request.is_log { VdevClass::Log } else { VdevClass::Normal };
+        let devices = request.devices.iter().map(|path| open_new(path, create_bytes, is_forced));
+        Ok(VdevSpec { class, devices: devices.collect::<Result<_, StartError>>()? })
+    };
+    requests.iter().map(spec).collect()
+}
+
+/// Opens a device that is to become part of a pool.
+pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
+    if path.starts_with("/dev/dax") || path.starts_with("/dev/pmem") {
+        return Err(StartError::Invalid(format!(
+            "{path}: persistent memory as a log device is not supported yet"
+        )));
+    }
+    let absolute =
+        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    if let (Some(len_bytes), false) = (create_bytes, absolute.exists()) {
+        return Ok(Device::create_sparse(&absolute, len_bytes)?);
+    }
+    let device = Device::open(&absolute)?;
+    if !is_forced && let Some(what) = contents(&device) {
+        return Err(StartError::InUse { path: path.to_owned(), what });
+    }
+    Ok(device)
+}
+
+/// What is on a device that somebody may want to keep.
+fn contents(device: &Device) -> Option<String> {
+    match device.probe() {
+        Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
+        Err(PoolError::NewerVersion { .. }) => return Some("a pool of a newer version on it".to_owned()),
+        Err(_) => {}
+    }
+    let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);
+    let mut bytes = AlignedBuf::zeroed(len, device.device.info().memory_align_bytes.max(4096));
+    // What cannot be read is found out by whoever uses it.
+    device.device.read_at(0, &mut bytes).ok()?;
+    let is_there = |(at, magic, _): &&(usize, &[u8], &str)| bytes.get(*at..at + magic.len()) == Some(*magic);
+    SIGNATURES.iter().find(is_there).map(|(_, _, name)| format!("{name} on it"))
+}
+
+/// A device with a label.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Where.
+    pub path: String,
+    /// Its own name.
+    pub guid: Guid,
+    /// What it says of its pool.
+    pub config: PoolConfig,
+}
+
+/// A pool that was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The newest description of it.
+    pub config: PoolConfig,
+    /// Its devices.
+    pub devices: Vec<Candidate>,
+    /// Devices that were not found: paths where they were last.
+    pub missing: Vec<String>,
+}
+
+impl Found {
+    /// Whether another process ended without giving it back.
+    pub fn was_left_open(&self) -> bool {
+        self.config.state == PoolState::Active
+    }
+}
+
+/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be looked at, with
+/// the reason.
+pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<(String, String)>) {
+    let (mut by_pool, mut unreadable) = (BTreeMap::<Guid, Vec<Candidate>>::new(), Vec::new());
+    for path in places.iter().flat_map(|place| expand(place)) {
+        let name = path.display().to_string();
+        let probe = Device::open(&path).and_then(|device| device.probe());
+        match probe {
+            Ok(probe) => {
+                let candidate = Candidate { path: name, guid: probe.guid, config: probe.config };
+                by_pool.entry(candidate.config.guid).or_default().push(candidate);
+            }
+            Err(PoolError::NoLabel { .. }) => {}
+            Err(error) => unreadable.push((name, crate::journal::chain(&error))),
+        }
+    }
+    (by_pool.into_values().map(together).collect(), unreadable)
+}
+
+/// One pool's devices: those that the newest label names.
+fn together(mut devices: Vec<Candidate>) -> Found {
+    devices.sort_by_key(|device| std::cmp::Reverse(device.config.generation));
+    let config = devices[0].config.clone();
+    let known: Vec<_> = config.vdevs.iter().flat_map(|vdev| &vdev.devices).collect();
+    // What was removed from the pool since, or is there twice under two names.
+    let mut seen = Vec::new();
+    devices.retain(|device| {
+        let is_new = known.iter().any(|known| known.guid == device.guid) && !seen.contains(&device.guid);
+        seen.push(device.guid);
+        is_new
+    });
+    let is_missing = |guid: Guid| devices.iter().all(|device| device.guid != guid);
+    let missing =
+        known.iter().filter(|known| is_missing(known.guid)).map(|known| known.path.clone()).collect();
+    Found { config, devices, missing }
+}
+
+/// The files and block devices of a place.
+fn expand(place: &Path) -> Vec<PathBuf> {
+    if !place.is_dir() {
+        return vec![place.to_owned()];
+    }
+    let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_possible = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|found| {
+            found.file_type().is_block_device()
+                || found.is_file() && found.len() >= fastness_pool::DEVICE_BYTES_MIN
+        })
+    };
+    let mut paths: Vec<_> = entries.filter(is_possible).collect();
+    paths.sort();
+    paths
+}

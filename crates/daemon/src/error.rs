@@ -1,0 +1,90 @@
+//! Errors of starting to run a pool.
+
+use std::io;
+use std::path::PathBuf;
+
+use fastness_error::ErrorKind;
+use fastness_pool::PoolError;
+
+/// Why a pool does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The pool cannot be created or imported.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The pool's log cannot be used.
+    #[error(transparent)]
+    Log(#[from] fastness_intent::IntentError),
+    /// The folder of sockets cannot be used.
+    #[error("cannot use {} for sockets", path.display())]
+    RunDir {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The control socket cannot be made; another process may have the pool.
+    #[error("cannot listen at {}", path.display())]
+    Control {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: fastness_nbd::BindError,
+    },
+    /// A thread, a signal handler.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A device that has something on it.
+    #[error("{path} has {what}; say --force to lose it")]
+    InUse {
+        /// The device.
+        path: String,
+        /// What is on it.
+        what: String,
+    },
+    /// No device of the pool was found.
+    #[error("no pool {pool} was found in: {}", places.join(", "))]
+    NotFound {
+        /// The pool.
+        pool: String,
+        /// Where it was looked for.
+        places: Vec<String>,
+    },
+    /// Several pools have the name.
+    #[error("several pools are called {pool}: {}; name one by its GUID", guids.join(", "))]
+    Ambiguous {
+        /// The name.
+        pool: String,
+        /// Their GUIDs.
+        guids: Vec<String>,
+    },
+    /// Arguments that make no sense.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl StartError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            StartError::Pool(error) => error.kind(),
+            StartError::Log(error) => error.kind(),
+            StartError::Control { .. } => ErrorKind::Retry,
+            StartError::RunDir { .. }
+            | StartError::InUse { .. }
+            | StartError::NotFound { .. }
+            | StartError::Ambiguous { .. }
+            | StartError::Invalid(_) => ErrorKind::Invalid,
+            StartError::System { .. } => ErrorKind::Bug,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Long work in the background, one at a time: scrub, resilver.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastness_error::ErrorKind;
+use fastness_pool::{PoolError, ScrubReport};
+
+use crate::journal::{Journal, chain};
+use crate::lock;
+use crate::protocol::Failure;
+use crate::report::JobReport;
+
+/// Places that a report names; the rest is a number.
+const LOST_MAX: usize = 100;
+/// How often those who wait are told.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+struct State {
+    report: ScrubReport,
+    /// Whether it has come as far as its first report: what is wrong with the request is found before.
+    is_begun: bool,
+    /// `None` while it runs.
+    outcome: Option<Result<(), PoolError>>,
+    elapsed: Duration,
+}
+
+/// A job that runs or has ended.
+#[derive(Debug)]
+pub(crate) struct Job {
+    what: String,
+    started: Instant,
+    is_stopped: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What a job does; it calls its argument with its progress, and stops when that returns `false`.
+pub(crate) type Work =
+    Box<dyn FnOnce(&mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport, PoolError> + Send>;
+
+/// The job that runs, or the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs(Mutex<Option<Arc<Job>>>);
+
+impl Jobs {
+    /// Starts a job, if none runs.
+    pub(crate) fn start(
+        &self,
+        what: String,
+        journal: &Arc<Journal>,
+        work: Work,
+    ) -> Result<Arc<Job>, Failure> {
+        let mut current = lock(&self.0);
+        if let Some(job) = current.as_ref().filter(|job| job.is_running()) {
+            let text = format!(
+                "{} is under way; wait for it, or end it with `fastness pool scrub --stop`",
+                job.what
+            );
+            return Err(Failure::refuse(ErrorKind::Retry, text));
+        }
+        let job = Arc::new(Job {
+            what,
+            started: Instant::now(),
+            is_stopped: AtomicBool::new(false),
+            state: Mutex::new(State {
+                report: ScrubReport::default(),
+                is_begun: false,
+                outcome: None,
+                elapsed: Duration::ZERO,
+            }),
+            changed: Condvar::new(),
+        });
+        let (own, journal) = (job.clone(), journal.clone());
+        let thread =
+            std::thread::Builder::new().name("job".to_owned()).spawn(move || own.run(&journal, work));
+        thread.map_err(|error| Failure::new(ErrorKind::Retry, &error))?;
+        *current = Some(job.clone());
+        Ok(job)
+    }
+
+    /// Ends the job that runs, and waits for its end.
+    pub(crate) fn stop(&self) {
+        let job = lock(&self.0).clone();
+        if let Some(job) = job {
+            job.is_stopped.store(true, Ordering::SeqCst);
+            job.wait(&mut |_| true);
+        }
+    }
+
+    pub(crate) fn report(&self) -> Option<JobReport> {
+        lock(&self.0).as_ref().map(|job| job.report())
+    }
+}
+
+impl Job {
+    fn run(&self, journal: &Journal, work: Work) {
+        let result = work(&mut |report| {
+            let mut state = lock(&self.state);
+            state.report.clone_from(report);
+            if !state.is_begun {
+                state.is_begun = true;
+                self.changed.notify_all();
+            }
+            !self.is_stopped.load(Ordering::SeqCst)
+        });
+        let mut state = lock(&self.state);
+        state.elapsed = self.started.elapsed();
+        let outcome = result.map(|report| state.report = report);
+        journal.note(match &outcome {
+            Ok(()) if self.is_stopped.load(Ordering::SeqCst) => format!("{} stopped", self.what),
+            Ok(()) => format!(
+                "{} done: {} wrong copies, {} places without a right one",
+                self.what,
+                state.report.wrong_copies,
+                state.report.lost.len()
+            ),
+            Err(error) => format!("{} failed: {}", self.what, chain(error)),
+        });
+        state.outcome = Some(outcome);
+        self.changed.notify_all();
+    }
+
+    fn is_running(&self) -> bool {
+        lock(&self.state).outcome.is_none()
+    }
+
+    /// Waits for the end, and calls `tell` now and then until it returns `false`.
+    pub(crate) fn wait(&self, tell: &mut dyn FnMut(JobReport) -> bool) {
+        loop {
+            {
+                let state = lock(&self.state);
+                let waited =
+                    self.changed.wait_timeout_while(state, PROGRESS, |state| state.outcome.is_none());
+                if waited.unwrap_or_else(PoisonError::into_inner).0.outcome.is_some() {
+                    return;
+                }
+            }
+            if !tell(self.report()) {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it is under way, or has failed to begin.
+    pub(crate) fn wait_begun(&self) {
+        let state = lock(&self.state);
+        let waits = |state: &mut State| !state.is_begun && state.outcome.is_none();
+        drop(self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match &lock(&self.state).outcome {
+            Some(Err(error)) => Some(error.clone().into()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn report(&self) -> JobReport {
+        let state = lock(&self.state);
+        let is_stopped = self.is_stopped.load(Ordering::SeqCst);
+        let (name, error) = match &state.outcome {
+            None => ("running", None),
+            Some(Ok(())) if is_stopped => ("stopped", None),
+            Some(Ok(())) => ("done", None),
+            Some(Err(error)) => ("failed", Some(chain(error))),
+        };
+        let elapsed = if state.outcome.is_some() { state.elapsed } else { self.started.elapsed() };
+        let mut lost: Vec<_> = state.report.lost.iter().take(LOST_MAX).map(ToString::to_string).collect();
+        if state.report.lost.len() > LOST_MAX {
+            lost.push(format!("and {} more", state.report.lost.len() - LOST_MAX));
+        }
+        JobReport {
+            what: self.what.clone(),
+            state: name.to_owned(),
+            done_bytes: state.report.done_bytes,
+            total_bytes: state.report.total_bytes,
+            wrong_copies: state.report.wrong_copies,
+            lost,
+            elapsed_s: elapsed.as_secs(),
+            error,
+        }
+    }
+}

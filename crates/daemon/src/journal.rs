@@ -1,0 +1,72 @@
+//! What happened lately: for `status`, and for standard error.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::lock;
+use crate::report::EventReport;
+
+const EVENTS_MAX: usize = 100;
+
+/// The latest events; the same one again and again is one with a count.
+#[derive(Debug, Default)]
+pub(crate) struct Journal(Mutex<VecDeque<EventReport>>);
+
+impl Journal {
+    pub(crate) fn note(&self, text: impl Into<String>) {
+        let text = text.into();
+        let at_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut events = lock(&self.0);
+        if let Some(last) = events.back_mut()
+            && last.text == text
+        {
+            last.times += 1;
+            last.at_unix_s = at_unix_s;
+            return;
+        }
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(std::io::stderr(), "fastness: {text}");
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(EventReport { at_unix_s, text, times: 1 });
+    }
+
+    pub(crate) fn events(&self) -> Vec<EventReport> {
+        lock(&self.0).iter().cloned().collect()
+    }
+}
+
+/// An error with its sources, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_few_and_repetition_is_counted() {
+        let journal = Journal::default();
+        for round in 0..300 {
+            journal.note(format!("event {}", round / 2));
+        }
+        let events = journal.events();
+        assert_eq!(events.len(), EVENTS_MAX);
+        assert!(events.iter().all(|event| event.times == 2));
+        assert_eq!(events.last().unwrap().text, "event 149");
+    }
+}

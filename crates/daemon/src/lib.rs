@@ -1,0 +1,49 @@
+//! A running pool.
+//!
+//! Motivation: a pool belongs to one process at a time. That process serves its volumes, runs its scrubs and answers
+//! everybody else's commands; the command line is one of its clients.
+//!
+//! Design: [`Node`] holds an imported pool and does what a [`Request`] asks for; [`Control`] listens on a Unix socket
+//! (mode 0600, in a folder of the user's own) and hands it lines; [`Client`] is the other end. Threads, one for each
+//! client of the control socket; the number is bounded, and so are lines and idle time.
+//!
+//! Shutdown: [`Node::run`] ends on a request or a signal, stops serving, and exports the pool. Killed at any other
+//! moment, the next import finds the last synced txg.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod control;
+mod datasets;
+mod devices;
+mod error;
+mod export;
+mod jobs;
+mod journal;
+mod medium;
+mod node;
+mod paths;
+mod protocol;
+mod report;
+mod serving;
+mod status;
+mod topology;
+mod volumes;
+
+pub use client::{Client, ClientError};
+pub use control::Control;
+pub use devices::{Candidate, Found, open_vdevs, scan};
+pub use error::StartError;
+pub use medium::{Survival, describe};
+pub use node::{Ending, LogPlace, Node, NodeOptions};
+pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
+pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
+pub use report::{
+    CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport, LogReport,
+    PoolReport, PropertyReport, ServedReport, VdevReport,
+};
+
+/// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave it whole.
+fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,308 @@
+//! A pool in the hands of this process.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use fastness_error::ErrorKind;
+use fastness_intent::{Missing, PoolLog};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
+use serde::Serialize;
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::error::StartError;
+use crate::jobs::Jobs;
+use crate::journal::Journal;
+use crate::lock;
+use crate::paths::remember_devices;
+use crate::protocol::{Failure, Request};
+use crate::serving::Serving;
+use crate::topology::Tell;
+
+/// Settings of a run; none of them is stored.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    /// Those of the pool.
+    pub pool: PoolOptions,
+    /// Whether the devices are remembered for the next import by name.
+    pub remembers: bool,
+    /// Where the pool's log device is.
+    pub log: Option<LogPlace>,
+    /// Go on without a log device, or a part of it, that is missing or damaged: acknowledged writes are lost.
+    pub drops_log: bool,
+}
+
+/// The log device of a pool.
+#[derive(Debug, Clone)]
+pub struct LogPlace {
+    /// File or device.
+    pub path: PathBuf,
+    /// Whether an ordinary file is used as if it were persistent memory: fast, and gone with the power.
+    pub emulates: bool,
+    /// Make a file of this length, if the pool has no log device yet.
+    pub create_bytes: Option<u64>,
+}
+
+/// Why a node is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// A request exported the pool.
+    Request,
+    /// SIGINT or SIGTERM.
+    Signal,
+    /// The pool was destroyed.
+    Destroyed,
+}
+
+/// An imported pool, what it serves and what it does in the background.
+///
+/// Concurrency: any number of threads hand it requests.
+pub struct Node {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) log: Option<Arc<PoolLog>>,
+    pub(crate) options: NodeOptions,
+    pub(crate) servings: Mutex<Vec<Serving>>,
+    pub(crate) jobs: Jobs,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) started: Instant,
+    endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
+    is_ending: AtomicBool,
+    /// What a request has ended it with, until its answer is on its way.
+    ending: Mutex<Option<Ending>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.pool.name())
+    }
+}
+
+impl Node {
+    /// Imports a pool, and serves what it served before.
+    ///
+    /// # Errors
+    /// Those of [`Pool::import`].
+    pub fn import(
+        devices: &[Device],
+        import: &ImportOptions,
+        options: NodeOptions,
+    ) -> Result<Arc<Node>, StartError> {
+        let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
+        let journal: Arc<Journal> = Arc::default();
+        let log = use_log(&pool, &options, &journal)?;
+        let (sender, receiver) = channel();
+        let node = Arc::new(Node {
+            pool,
+            log,
+            options,
+            servings: Mutex::default(),
+            jobs: Jobs::default(),
+            journal,
+            started: Instant::now(),
+            endings: (sender, Mutex::new(receiver)),
+            is_ending: AtomicBool::new(false),
+            ending: Mutex::default(),
+        });
+        node.remember();
+        node.serve_kept();
+        Ok(node)
+    }
+
+    /// Name of the pool.
+    pub fn name(&self) -> String {
+        self.pool.name()
+    }
+
+    /// Its log device, if it has one.
+    pub fn log(&self) -> Option<&PoolLog> {
+        self.log.as_deref()
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Notes where the devices are.
+    pub(crate) fn remember(&self) {
+        if !self.options.remembers {
+            return;
+        }
+        let status = self.pool.status();
+        let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
+        let paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
+        if let Err(error) = remember_devices(&status.name, &paths) {
+            self.journal.note(format!("the devices are not remembered: {error}"));
+        }
+    }
+
+    /// Ends the node on SIGINT and SIGTERM. A second signal ends the process at once, as a crash would.
+    ///
+    /// # Errors
+    /// The handlers cannot be installed.
+    pub fn end_on_signals(&self) -> Result<(), StartError> {
+        let system = |source| StartError::System { what: "handle signals", source };
+        let is_second = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, is_second.clone())
+                .map_err(system)?;
+            signal_hook::flag::register(signal, is_second.clone()).map_err(system)?;
+        }
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(system)?;
+        let sender = self.endings.0.clone();
+        let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            if signals.forever().next().is_some() {
+                // Whoever waits has gone: the process ends anyhow.
+                let _ = sender.send(Ending::Signal);
+            }
+        });
+        thread.map_err(system)?;
+        Ok(())
+    }
+
+    /// Waits until the node is to end. Then the pool is exported, or destroyed: on a signal here, otherwise by the request.
+    ///
+    /// # Errors
+    /// Those of the export that a signal caused; the pool is closed all the same, and the next import finds the last synced txg.
+    pub fn run(&self) -> Result<Ending, PoolError> {
+        let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
+        if ending == Ending::Signal {
+            self.quiet();
+            self.pool.export()?;
+        }
+        Ok(ending)
+    }
+
+    /// Ends everything that uses the pool.
+    fn quiet(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+        self.unserve_all();
+        self.jobs.stop();
+    }
+
+    /// Does what a request asks for; `tell` is called with the progress of long work.
+    ///
+    /// # Errors
+    /// What went wrong, with its kind.
+    pub fn handle(&self, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+        if self.is_ending.load(Ordering::SeqCst) {
+            return Err(Failure::refuse(
+                ErrorKind::Closed,
+                format!("pool {} is being exported", self.name()),
+            ));
+        }
+        match request {
+            Request::Status => answer(self.status()),
+            Request::Io => answer(self.io()),
+            Request::Sync => answer(self.pool.sync()?.0),
+            Request::Export => answer(self.export()?),
+            Request::Destroy => answer(self.destroy()?),
+            Request::Check => answer(self.check()?),
+            Request::Scrub { wait } => answer(self.scrub(wait, tell)?),
+            Request::StopJob => {
+                self.jobs.stop();
+                answer(self.jobs.report())
+            }
+            Request::Add { vdevs, is_forced } => answer(self.add(&vdevs, is_forced)?),
+            Request::Remove { device } => answer(self.remove(&device)?),
+            Request::Attach { to, device, is_forced, wait } => {
+                answer(self.attach(&to, &device, is_forced, wait, tell)?)
+            }
+            Request::Detach { device } => answer(self.detach(&device)?),
+            Request::Replace { old, new, is_forced, wait } => {
+                answer(self.replace(&old, &new, is_forced, wait, tell)?)
+            }
+            Request::Offline { device } => answer(self.offline(&device)?),
+            Request::Online { device, path, wait } => {
+                answer(self.online(&device, path.as_deref(), wait, tell)?)
+            }
+            Request::Datasets => answer(self.datasets()),
+            Request::CreateDataset { name, properties, with_parents } => {
+                answer(self.create_dataset(&name, &properties, with_parents)?)
+            }
+            Request::DestroyDataset { name, is_recursive } => {
+                answer(self.destroy_dataset(&name, is_recursive)?)
+            }
+            Request::RenameDataset { from, to } => answer(self.rename_dataset(&from, &to)?),
+            Request::SetProperty { name, property, value } => {
+                answer(self.set_property(&name, &property, value.as_deref())?)
+            }
+            Request::CreateVolume { name, size_bytes, properties, with_parents } => {
+                answer(self.create_volume(&name, size_bytes, &properties, with_parents)?)
+            }
+            Request::ResizeVolume { name, size_bytes } => answer(self.resize_volume(&name, size_bytes)?),
+            Request::Serve { name, address, is_read_only, is_kept } => {
+                answer(self.serve(&name, &address, is_read_only, is_kept)?)
+            }
+            Request::Unserve { name } => answer(self.unserve(&name)?),
+        }
+    }
+
+    fn export(&self) -> Result<(), Failure> {
+        self.quiet();
+        let result = self.pool.export();
+        *lock(&self.ending) = Some(Ending::Request);
+        Ok(result?)
+    }
+
+    fn destroy(&self) -> Result<(), Failure> {
+        self.quiet();
+        let result = self.pool.destroy();
+        if self.options.remembers {
+            // A hint only.
+            let _ = remember_devices(&self.name(), &[]);
+        }
+        *lock(&self.ending) = Some(Ending::Destroyed);
+        Ok(result?)
+    }
+
+    /// Lets [`run`](Self::run) return, if a request has ended the node; called when its answer is on its way.
+    pub(crate) fn end_if_asked(&self) {
+        if let Some(ending) = lock(&self.ending).take() {
+            // The receiver lives as long as the node.
+            let _ = self.endings.0.send(ending);
+        }
+    }
+}
+
+/// Takes the pool's log into use, or makes it; lets txgs run.
+fn use_log(
+    pool: &Arc<Pool>,
+    options: &NodeOptions,
+    journal: &Journal,
+) -> Result<Option<Arc<PoolLog>>, StartError> {
+    let missing = if options.drops_log { Missing::Drop } else { Missing::Refuse };
+    let has_log = PoolLog::of_pool(pool)?.is_some();
+    if options.pool.is_read_only {
+        return Ok(None);
+    }
+    let region = match &options.log {
+        Some(place) if has_log && place.path.exists() => {
+            Some(PoolLog::open_region(&place.path, place.emulates)?)
+        }
+        _ => None,
+    };
+    let (log, replayed) = PoolLog::import(pool, region, missing)?;
+    if replayed.records + replayed.gaps > 0 {
+        journal.note(format!(
+            "{} logged writes of {} volumes were replayed; {} that nobody was told of, or that were given up, are not",
+            replayed.records, replayed.volumes, replayed.gaps
+        ));
+    }
+    match (&log, &options.log) {
+        (None, Some(LogPlace { path, emulates, create_bytes: Some(len_bytes) })) => {
+            // What is left of a log that the pool does not know is no log.
+            let _ = std::fs::remove_file(path);
+            let region = PoolLog::create_region(path, *len_bytes, *emulates)?;
+            Ok(Some(PoolLog::create(pool, region)?))
+        }
+        _ => Ok(log),
+    }
+}
+
+fn answer(value: impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(|error| Failure::new(ErrorKind::Bug, &error))
+}

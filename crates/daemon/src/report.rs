@@ -1,0 +1,238 @@
+//! What a running pool tells about itself: the same types for `--json` and for the tables that people read.
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::Address;
+
+/// State of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// GUID, hexadecimal.
+    pub guid: String,
+    /// `online`, `degraded` or `suspended`.
+    pub state: String,
+    /// Why it is not online, and what to do.
+    pub advice: Option<String>,
+    /// The process that has it.
+    pub pid: u32,
+    /// Since the import.
+    pub uptime_s: u64,
+    /// Newest durable txg.
+    pub synced_txg: u64,
+    /// The txg that changes join now.
+    pub open_txg: u64,
+    /// Unsynced bytes in memory.
+    pub dirty_bytes: u64,
+    /// Bound of `dirty_bytes`.
+    pub dirty_bytes_max: u64,
+    /// Space of the vdevs.
+    pub total_bytes: u64,
+    /// What of it is in use.
+    pub used_bytes: u64,
+    /// What of it data may still use.
+    pub free_bytes: u64,
+    /// What a crash of the process leaves of what was flushed.
+    pub after_process_crash: String,
+    /// What a power cut leaves of what was flushed.
+    pub after_power_cut: String,
+    /// Top-level vdevs.
+    pub vdevs: Vec<VdevReport>,
+    /// The log device, if the pool has one.
+    pub log: Option<LogReport>,
+    /// Volumes that are served, once for each address.
+    pub served: Vec<ServedReport>,
+    /// The scrub or resilver that runs, or the last one.
+    pub job: Option<JobReport>,
+    /// The latest events, oldest first.
+    pub events: Vec<EventReport>,
+}
+
+/// A top-level vdev.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// Number.
+    pub id: u16,
+    /// For logs only.
+    pub is_log: bool,
+    /// Its sides; one if it is no mirror.
+    pub devices: Vec<DeviceReport>,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// Path, or where it was last.
+    pub path: String,
+    /// GUID, hexadecimal.
+    pub guid: String,
+    /// `online`, `stale`, `failed` (a flush) or `missing`.
+    pub state: String,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes and flushes that failed.
+    pub write_errors: u64,
+    /// Reads that returned something else than was written.
+    pub checksum_errors: u64,
+    /// Blocks that were rewritten from another side.
+    pub healed: u64,
+    /// What it is, in words.
+    pub medium: String,
+}
+
+/// The log device of a pool, and what the logs of open volumes did since they were opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogReport {
+    /// Its number, hexadecimal.
+    pub id: String,
+    /// What it is, in words.
+    pub medium: String,
+    /// Records written.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Flushes and writes with FUA that waited for a txg instead.
+    pub fallbacks: u64,
+    /// Times that the log had no room.
+    pub stalls: u64,
+}
+
+/// A volume at an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedReport {
+    /// The volume.
+    pub volume: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Where.
+    pub address: Address,
+    /// As an NBD URI.
+    pub uri: String,
+    /// Whether writes are refused.
+    pub is_read_only: bool,
+    /// Clients that are connected.
+    pub clients: u64,
+}
+
+/// A scrub or resilver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// `scrub` or `resilver of PATH`.
+    pub what: String,
+    /// `running`, `done`, `stopped` or `failed`.
+    pub state: String,
+    /// Bytes that were looked at.
+    pub done_bytes: u64,
+    /// About what there is to do.
+    pub total_bytes: u64,
+    /// Copies that were wrong, and were rewritten where there was a right one.
+    pub wrong_copies: u64,
+    /// Places with no right copy.
+    pub lost: Vec<String>,
+    /// How long it took so far.
+    pub elapsed_s: u64,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// Seconds since 1970.
+    pub at_unix_s: u64,
+    /// What.
+    pub text: String,
+    /// How often in a row.
+    pub times: u64,
+}
+
+/// A dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetReport {
+    /// Full name.
+    pub name: String,
+    /// `filesystem` or `volume`.
+    pub kind: String,
+    /// Bytes on the vdevs, with the datasets below.
+    pub used_bytes: u64,
+    /// Size of a volume.
+    pub size_bytes: Option<u64>,
+    /// Properties in force.
+    pub properties: Vec<PropertyReport>,
+}
+
+/// A property of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PropertyReport {
+    /// Name.
+    pub name: String,
+    /// Value as words.
+    pub value: String,
+    /// `local`, `default` or `inherited from NAME`.
+    pub source: String,
+}
+
+/// What a full check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// Whether what is allocated is what is referred to.
+    pub is_clean: bool,
+    /// Bytes of data that extents refer to.
+    pub data_bytes: u64,
+    /// Bytes of metadata.
+    pub metadata_bytes: u64,
+    /// Allocated, and nothing refers to it.
+    pub leaked: Vec<String>,
+    /// Referred to, and free.
+    pub missing: Vec<String>,
+    /// Referred to twice.
+    pub shared: Vec<String>,
+}
+
+/// Counters since the import; two of them make a rate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoReport {
+    /// Pool.
+    pub pool: String,
+    /// Nanoseconds since the import.
+    pub at_ns: u64,
+    /// Newest durable txg.
+    pub synced_txg: u64,
+    /// Unsynced bytes in memory.
+    pub dirty_bytes: u64,
+    /// Volumes that are served, by name.
+    pub volumes: Vec<IoRow>,
+    /// Devices, by path.
+    pub devices: Vec<IoRow>,
+}
+
+/// Counters of one volume or device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoRow {
+    /// Name or path.
+    pub name: String,
+    /// Reads.
+    pub read: IoCounters,
+    /// Writes, also of zeroes.
+    pub write: IoCounters,
+    /// Flushes.
+    pub flush: IoCounters,
+    /// Discards.
+    pub discard: IoCounters,
+}
+
+/// Counters of one operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCounters {
+    /// Operations.
+    pub ops: u64,
+    /// Bytes of those that succeeded.
+    pub bytes: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Operations that were timed.
+    pub timed_ops: u64,
+    /// Sum of their latencies.
+    pub latency_ns_sum: u64,
+}

@@ -1,0 +1,212 @@
+//! What a node tells about itself.
+
+use std::path::Path;
+
+use fastness_blkdev::{Operation, StatsSnapshot};
+use fastness_intent::PoolLog;
+use fastness_pmem::Durability;
+use fastness_pool::{DeviceStatus, PoolStatus, VdevClass};
+use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
+
+use crate::lock;
+use crate::medium::{Survival, describe};
+use crate::node::Node;
+use crate::protocol::Failure;
+use crate::report::{
+    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LogReport, PoolReport, VdevReport,
+};
+
+/// Places that a report names.
+const PLACES_MAX: usize = 100;
+
+impl Node {
+    /// State of the pool.
+    pub fn status(&self) -> PoolReport {
+        let status = self.pool.status();
+        let (state, advice) = judge(&status);
+        let vdev = |(id, class, sides): &(u16, VdevClass, Vec<DeviceStatus>)| VdevReport {
+            id: *id,
+            is_log: *class == VdevClass::Log,
+            devices: sides.iter().map(device).collect(),
+        };
+        PoolReport {
+            state: state.to_owned(),
+            advice,
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            synced_txg: status.synced.0,
+            open_txg: status.open.0,
+            dirty_bytes: status.dirty_bytes,
+            dirty_bytes_max: self.options.pool.dirty_max_bytes,
+            total_bytes: status.total_bytes,
+            used_bytes: status.used_bytes,
+            free_bytes: status.free_bytes,
+            after_process_crash: Survival::Everything.text().to_owned(),
+            after_power_cut: self.after_power_cut(&status),
+            log: self.log_report(),
+            vdevs: status.vdevs.iter().map(vdev).collect(),
+            served: self.served(),
+            job: self.jobs.report(),
+            events: self.journal.events(),
+            guid: status.guid.to_string(),
+            name: status.name,
+        }
+    }
+
+    /// What a power cut leaves: as much as the vdevs do, if the log does.
+    fn after_power_cut(&self, status: &PoolStatus) -> String {
+        let vdevs = survival(status);
+        let is_lost = |log: &PoolLog| log.region_info().durability != Durability::PowerFail;
+        if vdevs != Survival::Nothing && self.log().is_some_and(is_lost) {
+            return "the last synced txg; flushed writes of the last seconds are lost: the log only stands in for \
+                    persistent memory"
+                .to_owned();
+        }
+        vdevs.text().to_owned()
+    }
+
+    fn log_report(&self) -> Option<LogReport> {
+        let log = self.log()?;
+        let mut report = LogReport {
+            id: log.id().to_string(),
+            medium: log.region_info().kind.to_string(),
+            records: 0,
+            bytes: 0,
+            fallbacks: 0,
+            stalls: 0,
+        };
+        for stats in log.stats() {
+            report.records += stats.records + stats.bypass_records;
+            report.bytes += stats.bytes + stats.bypass_bytes;
+            report.fallbacks += stats.fallbacks_total();
+            report.stalls += stats.stalls();
+        }
+        Some(report)
+    }
+
+    pub(crate) fn io(&self) -> IoReport {
+        let status = self.pool.status();
+        let mut volumes: Vec<IoRow> = Vec::new();
+        for serving in lock(&self.servings).iter() {
+            let row = volume_row(&serving.volume);
+            if volumes.iter().all(|known| known.name != row.name) {
+                volumes.push(row);
+            }
+        }
+        let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
+        IoReport {
+            at_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            synced_txg: status.synced.0,
+            dirty_bytes: status.dirty_bytes,
+            volumes,
+            devices: sides.map(|side| device_row(&side.path, &side.io)).collect(),
+            pool: status.name,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<CheckReport, Failure> {
+        let report = self.pool.check()?;
+        let names = |places: &[fastness_pool::Place]| {
+            places.iter().take(PLACES_MAX).map(ToString::to_string).collect::<Vec<_>>()
+        };
+        Ok(CheckReport {
+            is_clean: report.is_clean(),
+            data_bytes: report.referenced_units * fastness_pool::UNIT_BYTES,
+            metadata_bytes: report.metadata_units * fastness_pool::UNIT_BYTES,
+            leaked: names(&report.leaked),
+            missing: names(&report.missing),
+            shared: names(&report.shared),
+        })
+    }
+}
+
+/// One word for a pool, and what to do about it.
+fn judge(status: &PoolStatus) -> (&'static str, Option<String>) {
+    if let Some(error) = &status.suspended {
+        let text =
+            format!("{error}; nothing is written any more. Export it, see to its devices, import it again");
+        return ("suspended", Some(text));
+    }
+    let sides = || status.vdevs.iter().flat_map(|(.., sides)| sides);
+    if let Some(side) = sides().find(|side| !side.is_present || side.is_stale) {
+        let text = match side.is_present {
+            true => format!(
+                "{0} missed writes: bring it up to date with `fastness pool online {1} {0}`",
+                side.path, status.name
+            ),
+            false => format!(
+                "{0} is missing: import the pool with it, or put another in its place with `fastness pool replace {1} {2} NEW`",
+                side.path, status.name, side.guid
+            ),
+        };
+        return ("degraded", Some(text));
+    }
+    let has_errors = |side: &&DeviceStatus| side.errors.read + side.errors.write + side.errors.checksum > 0;
+    let advice = sides().find(has_errors).map(|side| {
+        format!("{} made errors; `fastness pool scrub {}` looks at everything", side.path, status.name)
+    });
+    ("online", advice)
+}
+
+/// What a power cut leaves: as much as on the least device.
+fn survival(status: &PoolStatus) -> Survival {
+    let present = status.vdevs.iter().flat_map(|(.., sides)| sides);
+    let each = present.filter_map(|side| Some(describe(Path::new(&side.path), side.info.as_ref()?).1));
+    each.min().unwrap_or(Survival::Nothing)
+}
+
+fn device(side: &DeviceStatus) -> DeviceReport {
+    let state = match side {
+        DeviceStatus { is_present: false, .. } => "missing",
+        DeviceStatus { is_poisoned: true, .. } => "failed",
+        DeviceStatus { is_stale: true, .. } => "stale",
+        _ => "online",
+    };
+    let medium = side.info.as_ref().map(|info| describe(Path::new(&side.path), info).0);
+    DeviceReport {
+        path: side.path.clone(),
+        guid: side.guid.to_string(),
+        state: state.to_owned(),
+        read_errors: side.errors.read,
+        write_errors: side.errors.write,
+        checksum_errors: side.errors.checksum,
+        healed: side.errors.healed,
+        medium: medium.unwrap_or_default(),
+    }
+}
+
+fn volume_row(volume: &Volume) -> IoRow {
+    let of = |operation| {
+        let VolumeStats { ops, bytes, errors, timed_ops, latency_ns_sum } = volume.stats(operation);
+        IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum }
+    };
+    IoRow {
+        name: volume.name(),
+        read: of(VolumeOperation::Read),
+        write: of(VolumeOperation::Write),
+        flush: of(VolumeOperation::Flush),
+        discard: of(VolumeOperation::Discard),
+    }
+}
+
+fn device_row(path: &str, stats: &StatsSnapshot) -> IoRow {
+    let of = |operations: &[Operation]| {
+        let mut sum = IoCounters::default();
+        for operation in operations {
+            let one = stats.of(*operation);
+            sum.ops += one.ops;
+            sum.bytes += one.bytes;
+            sum.errors += one.errors;
+            sum.timed_ops += one.ops;
+            sum.latency_ns_sum += one.latency_ns_sum;
+        }
+        sum
+    };
+    IoRow {
+        name: path.to_owned(),
+        read: of(&[Operation::Read]),
+        write: of(&[Operation::Write, Operation::WriteFua, Operation::WriteZeroes]),
+        flush: of(&[Operation::Flush]),
+        discard: of(&[Operation::Discard]),
+    }
+}

@@ -1,0 +1,151 @@
+//! Requests that change what a pool is made of.
+
+use std::path::Path;
+
+use fastness_error::ErrorKind;
+use fastness_pool::{Device, DeviceStatus, VdevClass};
+
+use crate::devices::{open_new, open_vdevs};
+use crate::error::StartError;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::protocol::{Failure, VdevRequest};
+use crate::report::JobReport;
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        Failure::new(error.kind(), &error)
+    }
+}
+
+/// Tells a client how far a job is; `false` ends the telling, not the job.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(JobReport) -> bool;
+
+impl Node {
+    /// The device of that path or GUID.
+    fn find(&self, device: &str) -> Result<DeviceStatus, Failure> {
+        Ok(self.find_with_vdev(device)?.2)
+    }
+
+    fn find_with_vdev(&self, device: &str) -> Result<(u16, VdevClass, DeviceStatus), Failure> {
+        let same = |path: &str| {
+            let real = |path: &str| Path::new(path).canonicalize().ok();
+            path == device || real(path).is_some_and(|path| Some(path) == real(device))
+        };
+        for (id, class, sides) in self.pool.status().vdevs {
+            for side in sides {
+                if same(&side.path) || side.guid.to_string() == device {
+                    return Ok((id, class, side));
+                }
+            }
+        }
+        let text = format!(
+            "{device} is no device of pool {}: give its path or GUID as `pool status` shows it",
+            self.pool.name()
+        );
+        Err(Failure::refuse(ErrorKind::Invalid, text))
+    }
+
+    pub(crate) fn add(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
+        for spec in open_vdevs(vdevs, None, is_forced)? {
+            self.pool.add(&spec)?;
+        }
+        self.journal.note(format!("{} vdevs added", vdevs.len()));
+        self.remember();
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, device: &str) -> Result<(), Failure> {
+        let (id, class, _) = self.find_with_vdev(device)?;
+        if class != VdevClass::Log {
+            let text = format!("{device} holds data; only log devices can be removed");
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        }
+        self.pool.remove(id)?;
+        self.journal.note(format!("{device} removed"));
+        self.remember();
+        Ok(())
+    }
+
+    pub(crate) fn detach(&self, device: &str) -> Result<(), Failure> {
+        self.pool.detach(self.find(device)?.guid)?;
+        self.journal.note(format!("{device} detached"));
+        self.remember();
+        Ok(())
+    }
+
+    pub(crate) fn attach(
+        &self,
+        to: &str,
+        device: &str,
+        is_forced: bool,
+        wait: bool,
+        tell: Tell<'_>,
+    ) -> Result<JobReport, Failure> {
+        let to = self.find(to)?.guid;
+        let new = open_new(device, None, is_forced)?;
+        let pool = self.pool.clone();
+        let work: Work = Box::new(move |progress| pool.attach(to, new, progress));
+        self.job(format!("resilver of {device}"), work, wait, tell)
+    }
+
+    pub(crate) fn replace(
+        &self,
+        old: &str,
+        new: &str,
+        is_forced: bool,
+        wait: bool,
+        tell: Tell<'_>,
+    ) -> Result<JobReport, Failure> {
+        let old_guid = self.find(old)?.guid;
+        let device = open_new(new, None, is_forced)?;
+        let pool = self.pool.clone();
+        let work: Work = Box::new(move |progress| pool.replace(old_guid, device, progress));
+        self.job(format!("resilver of {new}"), work, wait, tell)
+    }
+
+    pub(crate) fn offline(&self, device: &str) -> Result<(), Failure> {
+        self.pool.offline(self.find(device)?.guid)?;
+        self.journal.note(format!("{device} is offline"));
+        Ok(())
+    }
+
+    /// Opens a side that is missing or has failed, and copies onto it what it missed.
+    pub(crate) fn online(
+        &self,
+        device: &str,
+        path: Option<&str>,
+        wait: bool,
+        tell: Tell<'_>,
+    ) -> Result<JobReport, Failure> {
+        let side = self.find(device)?;
+        if side.is_poisoned {
+            self.pool.offline(side.guid)?;
+        }
+        if side.is_poisoned || !side.is_present {
+            let path = path.unwrap_or(&side.path);
+            self.pool.online(side.guid, Device::open(path)?)?;
+        }
+        let pool = self.pool.clone();
+        let work: Work = Box::new(move |progress| pool.resilver(side.guid, progress));
+        self.job(format!("resilver of {device}"), work, wait, tell)
+    }
+
+    pub(crate) fn scrub(&self, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {
+        let pool = self.pool.clone();
+        self.job("scrub".to_owned(), Box::new(move |progress| pool.scrub(progress)), wait, tell)
+    }
+
+    fn job(&self, what: String, work: Work, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {
+        let job = self.jobs.start(what, &self.journal, work)?;
+        job.wait_begun();
+        if wait {
+            job.wait(tell);
+        }
+        self.remember();
+        match job.failure() {
+            Some(failure) => Err(failure),
+            None => Ok(job.report()),
+        }
+    }
+}

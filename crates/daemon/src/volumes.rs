@@ -1,0 +1,134 @@
+//! Requests about volumes, and which of them are served.
+
+use std::sync::Arc;
+
+use fastness_pool::DatasetKind;
+use fastness_zvol::{Volume, VolumeOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::datasets::parse_properties;
+use crate::journal::chain;
+use crate::lock;
+use crate::node::Node;
+use crate::protocol::{Address, Failure};
+use crate::report::ServedReport;
+use crate::serving::Serving;
+
+/// Key beside a volume's dataset: where an import serves it.
+const KEPT: &[u8] = b"serve";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    address: Address,
+    is_read_only: bool,
+}
+
+impl Node {
+    pub(crate) fn create_volume(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        properties: &[(String, String)],
+        with_parents: bool,
+    ) -> Result<(), Failure> {
+        let options = VolumeOptions { properties: parse_properties(properties)? };
+        if with_parents {
+            self.create_parents(name)?;
+        }
+        Volume::create(&self.pool, self.log(), name, size_bytes, &options)?;
+        Ok(())
+    }
+
+    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<(), Failure> {
+        let volume = self.volume(name)?;
+        if volume.is_read_only() {
+            return Err(fastness_pool::PoolError::ReadOnly(name.to_owned()).into());
+        }
+        volume.resize(size_bytes)?;
+        self.journal
+            .note(format!("{name} resized to {size_bytes} bytes; clients see it when they connect again"));
+        Ok(())
+    }
+
+    /// The volume, in the hands of those who serve it already if there are any.
+    fn volume(&self, name: &str) -> Result<Arc<Volume>, Failure> {
+        let opened = Volume::open(&self.pool, self.log(), name)?;
+        let servings = lock(&self.servings);
+        let same = servings.iter().find(|serving| serving.volume.dataset().id() == opened.dataset().id());
+        Ok(same.map_or_else(|| Arc::new(opened), |serving| serving.volume.clone()))
+    }
+
+    /// Serves a volume; with `is_kept`, after each import.
+    ///
+    /// # Errors
+    /// The address is in use or makes no sense; those of opening a volume.
+    pub fn serve(
+        &self,
+        name: &str,
+        address: &Address,
+        is_read_only: bool,
+        is_kept: bool,
+    ) -> Result<ServedReport, Failure> {
+        let volume = self.volume(name)?;
+        let serving = Serving::start(volume.clone(), address, is_read_only, &self.journal)?;
+        let report = serving.report();
+        lock(&self.servings).push(serving);
+        if is_kept {
+            let mut kept = self.kept(&volume);
+            let new = Kept { address: report.address.clone(), is_read_only };
+            kept.retain(|kept| kept.address != new.address);
+            kept.push(new);
+            self.keep(&volume, &kept)?;
+        }
+        Ok(report)
+    }
+
+    pub(crate) fn unserve(&self, name: &str) -> Result<(), Failure> {
+        let volume = self.volume(name)?;
+        let id = volume.dataset().id();
+        let ended: Vec<_> = {
+            let mut servings = lock(&self.servings);
+            servings.extract_if(.., |serving| serving.volume.dataset().id() == id).collect()
+        };
+        ended.into_iter().for_each(Serving::stop);
+        self.keep(&volume, &[])
+    }
+
+    pub(crate) fn served(&self) -> Vec<ServedReport> {
+        lock(&self.servings).iter().map(Serving::report).collect()
+    }
+
+    /// Ends all servers.
+    pub(crate) fn unserve_all(&self) {
+        let ended = std::mem::take(&mut *lock(&self.servings));
+        ended.into_iter().for_each(Serving::stop);
+    }
+
+    /// Serves what was served before the pool was given back; what cannot be served is noted.
+    pub(crate) fn serve_kept(&self) {
+        let volumes = self.pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
+        for info in volumes {
+            let Ok(volume) = self.volume(&info.name) else { continue };
+            for Kept { address, is_read_only } in self.kept(&volume) {
+                if let Err(error) = self.serve(&info.name, &address, is_read_only, false) {
+                    self.journal.note(format!("{} is not served: {}", info.name, chain(&error)));
+                }
+            }
+        }
+    }
+
+    fn kept(&self, volume: &Volume) -> Vec<Kept> {
+        let stored = volume.dataset().synced_aux(KEPT).ok().flatten();
+        stored.and_then(|stored| serde_json::from_slice(&stored).ok()).unwrap_or_default()
+    }
+
+    fn keep(&self, volume: &Volume, kept: &[Kept]) -> Result<(), Failure> {
+        if self.kept(volume) == kept {
+            return Ok(());
+        }
+        let value = serde_json::to_vec(kept).expect("text and flags");
+        let tx = self.pool.begin_tx()?;
+        volume.dataset().put_aux(&tx, KEPT, (!kept.is_empty()).then_some(&value[..]));
+        Ok(self.pool.wait_synced(tx.commit())?)
+    }
+}

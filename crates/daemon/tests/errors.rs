@@ -1,0 +1,258 @@
+//! What clients are told when something fails below them, and what `status` says then.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fastness_blkdev::{Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
+use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
+use fastness_nbd::{Client, ClientError, Endpoint};
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const EIO: u32 = 5;
+const ENOSPC: u32 = 28;
+const EPERM: u32 = 1;
+
+struct Bench {
+    disks: Vec<Arc<Faulty<MemDevice>>>,
+    node: Arc<Node>,
+    dir: TempDir,
+}
+
+fn quiet(_: JobReport) -> bool {
+    true
+}
+
+impl Bench {
+    /// A pool with one vdev of so many sides, and a volume.
+    fn new(sides: usize, len_bytes: u64) -> Bench {
+        let disk = |index| {
+            Arc::new(Faulty::new(MemDevice::new(&format!("disk{index}"), len_bytes), FaultPlan::new(0)))
+        };
+        let disks: Vec<_> = (0..sides).map(disk).collect();
+        let devices: Vec<_> = disks
+            .iter()
+            .enumerate()
+            .map(|(index, disk)| Device::new(format!("disk{index}"), disk.clone()))
+            .collect();
+        let pool =
+            Pool::create("tank", &[VdevSpec::mirror(devices.clone())], PoolOptions::default()).unwrap();
+        pool.export().unwrap();
+        drop(pool);
+        // No cache: reads reach the disks.
+        let pool = PoolOptions { cache_bytes: 0, ..PoolOptions::default() };
+        let options = NodeOptions { pool, ..NodeOptions::default() };
+        let node = Node::import(&devices, &ImportOptions::default(), options).unwrap();
+        let bench = Bench { disks, node, dir: tempfile::tempdir().unwrap() };
+        bench.ask(&Request::CreateVolume {
+            name: "tank/v".to_owned(),
+            size_bytes: 1 << 40,
+            properties: vec![("volblocksize".to_owned(), "4K".to_owned())],
+            with_parents: false,
+        });
+        bench
+            .node
+            .serve("tank/v", &Address::Unix(bench.socket().display().to_string()), false, false)
+            .unwrap();
+        bench
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("v.sock")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&Endpoint::Unix(self.socket()), "tank/v").unwrap()
+    }
+
+    fn ask(&self, request: &Request) -> Value {
+        self.node.handle(request.clone(), &mut quiet).unwrap()
+    }
+
+    fn refused(&self, request: &Request) -> Failure {
+        self.node.handle(request.clone(), &mut quiet).unwrap_err()
+    }
+
+    fn status(&self) -> PoolReport {
+        serde_json::from_value(self.ask(&Request::Status)).unwrap()
+    }
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, ClientError>) -> u32 {
+    match result {
+        Err(ClientError::Failed(code)) => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    (0..1 << 17)
+        .flat_map(|at: u64| (at ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
+}
+
+#[test]
+fn a_full_pool_is_enospc_and_discarding_makes_room() {
+    let bench = Bench::new(1, 64 << 20);
+    let mut client = bench.client();
+    let mut at = 0;
+    let full = loop {
+        match client.write(at, &noise(at), false) {
+            Ok(()) => at += 1 << 20,
+            error => break code(error),
+        }
+    };
+    assert_eq!(full, ENOSPC);
+    client.flush().unwrap();
+    let events = bench.status().events;
+    assert!(events.iter().any(|event| event.text.contains("no space")), "{events:?}");
+    let trim = fastness_nbd::Request {
+        kind: fastness_nbd::wire::command::TRIM,
+        flags: 0,
+        offset: 0,
+        length: at,
+        payload: &[],
+    };
+    client.call(&trim).unwrap();
+    client.flush().unwrap();
+    client.write(0, &noise(1), true).unwrap();
+    assert_eq!(bench.status().state, "online");
+}
+
+#[test]
+fn a_failed_flush_is_eio_and_no_later_flush_claims_what_it_lost() {
+    let bench = Bench::new(1, 64 << 20);
+    let mut client = bench.client();
+    client.write(0, &noise(1), true).unwrap();
+    bench.disks[0].set_plan(FaultPlan::new(0).rule(
+        On::Only(Operation::Flush),
+        When::Nth(1),
+        Fault::Errno(5),
+    ));
+    client.write(0, &noise(2), false).unwrap();
+    assert_eq!(code(client.flush()), EIO);
+    bench.disks[0].set_plan(FaultPlan::new(0));
+    assert_eq!(code(client.flush()), EIO);
+    assert_eq!(code(bench.client().flush()), EIO);
+    assert_eq!(code(client.write(0, &noise(3), false)), EIO);
+    let status = bench.status();
+    assert_eq!(status.state, "suspended");
+    assert!(status.advice.unwrap().contains("import it again"));
+}
+
+#[test]
+fn a_mirror_goes_on_with_one_side_and_says_so() {
+    let bench = Bench::new(2, 64 << 20);
+    let mut client = bench.client();
+    bench.disks[1].vanish();
+    client.write(0, &noise(1), true).unwrap();
+    assert_eq!(client.read(0, 1 << 20).unwrap(), noise(1));
+    let status = bench.status();
+    assert_eq!(status.state, "degraded");
+    assert_eq!(status.vdevs[0].devices[1].state, "failed");
+    assert!(status.vdevs[0].devices[1].write_errors > 0);
+    assert!(status.advice.unwrap().contains("pool online tank disk1"));
+    bench.disks[1].come_back();
+    bench.disks[1].reopen(0).unwrap();
+    bench.ask(&Request::Online { device: "disk1".to_owned(), path: None, wait: true });
+    assert_eq!(bench.status().state, "online");
+    bench.disks[0].vanish();
+    assert_eq!(client.read(0, 1 << 20).unwrap(), noise(1));
+}
+
+#[test]
+fn an_unreadable_block_is_eio_with_its_place_in_the_events() {
+    let bench = Bench::new(1, 64 << 20);
+    let mut client = bench.client();
+    client.write(0, &noise(1), true).unwrap();
+    bench.disks[0].set_plan(FaultPlan::new(0).rule(
+        On::Only(Operation::Read),
+        When::From(1),
+        Fault::Errno(5),
+    ));
+    assert_eq!(code(client.read(8192, 4096)), EIO);
+    bench.disks[0].set_plan(FaultPlan::new(0));
+    assert_eq!(client.read(8192, 4096).unwrap(), noise(1)[8192..12288]);
+    let events = bench.status().events;
+    assert!(
+        events.iter().any(|event| event.text.contains("tank/v") && event.text.contains("disk0")),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_read_only_server_is_eperm() {
+    let bench = Bench::new(1, 64 << 20);
+    let path = bench.dir.path().join("ro.sock");
+    bench.node.serve("tank/v", &Address::Unix(path.display().to_string()), true, false).unwrap();
+    let mut client = Client::connect(&Endpoint::Unix(path), "tank/v").unwrap();
+    assert_eq!(code(client.write(0, &[1; 4096], false)), EPERM);
+    bench.client().write(0, &[1; 4096], false).unwrap();
+    assert_eq!(client.read(0, 1).unwrap(), [1]);
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused_and_change_nothing() {
+    let bench = Bench::new(1, 64 << 20);
+    let name = || "tank/v".to_owned();
+    let serve = |address| Request::Serve { name: name(), address, is_read_only: false, is_kept: false };
+    for (request, kind) in [
+        (serve(Address::Tcp("nowhere".to_owned())), "invalid"),
+        (serve(Address::Tcp("192.0.2.1:10809".to_owned())), "invalid"),
+        (serve(Address::Unix(bench.socket().display().to_string())), "retry"),
+        (serve(Address::Unix("/nowhere/at/all".to_owned())), "invalid"),
+        (Request::Detach { device: "disk9".to_owned() }, "invalid"),
+        (Request::Detach { device: "disk0".to_owned() }, "retry"),
+        (Request::Remove { device: "disk0".to_owned() }, "invalid"),
+        (Request::ResizeVolume { name: name(), size_bytes: 12345 }, "invalid"),
+        (Request::DestroyDataset { name: name(), is_recursive: false }, "retry"),
+        (Request::DestroyDataset { name: "tank/none".to_owned(), is_recursive: true }, "invalid"),
+    ] {
+        assert_eq!(bench.refused(&request).kind, kind, "{request:?}: {:?}", bench.refused(&request));
+    }
+    bench.client().write(0, &[1; 4096], true).unwrap();
+    assert_eq!(bench.status().served.len(), 1);
+}
+
+#[test]
+fn an_export_answers_and_everything_after_it_is_refused() {
+    let bench = Bench::new(1, 64 << 20);
+    bench.client().write(0, &noise(1), false).unwrap();
+    bench.ask(&Request::Export);
+    assert_eq!(bench.refused(&Request::Status).kind, "closed");
+    assert!(!bench.socket().exists());
+    let devices = [Device::new("disk0", bench.disks[0].clone())];
+    let pool = Pool::import(&devices, &ImportOptions::default(), PoolOptions::default()).unwrap();
+    let volume = fastness_zvol::Volume::open(&Arc::new(pool), None, "tank/v").unwrap();
+    let mut found = vec![0; 1 << 20];
+    volume.read(0, &mut found).unwrap();
+    assert!(found == noise(1));
+}
+
+#[test]
+fn changes_of_datasets_at_one_time_all_succeed() {
+    let bench = Bench::new(1, 64 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let bench = &bench;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let name = format!("tank/{thread}-{round}");
+                    let properties = Vec::new();
+                    bench.ask(&Request::CreateDataset {
+                        name: name.clone(),
+                        properties,
+                        with_parents: false,
+                    });
+                    if round % 2 == 0 {
+                        bench.ask(&Request::DestroyDataset { name, is_recursive: false });
+                    }
+                }
+            });
+        }
+    });
+    let listed = bench.ask(&Request::Datasets);
+    // The root, the volume, and every second one.
+    assert_eq!(listed.as_array().unwrap().len(), 2 + 4 * 25);
+}

@@ -1,0 +1,160 @@
+//! The region of a pool's log: two superblocks, then chunks.
+//!
+//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; chunks of [`CHUNK_BYTES`] from 16384 on, as many as fit.
+//! Written once, when the region becomes a log; either copy suffices.
+//!
+//! | offset | size | field |
+//! |---:|---:|---|
+//! | 0 | 8 | magic `FSTNINTL` |
+//! | 8 | 4 | version, 1 |
+//! | 12 | 4 | zero |
+//! | 16 | 8 | the log's own number, random |
+//! | 24 | 8 | GUID of the pool |
+//! | 32 | 8 | length of the region |
+//! | 40 | 8 | length of a chunk |
+//! | 48 | 4044 | zero |
+//! | 4092 | 4 | CRC-32C of bytes 0 to 4091 |
+
+use std::fmt;
+
+use fastness_pmem::{Medium, NoSum, PmRange};
+
+use crate::error::IntentError;
+
+/// Length of a chunk; bounds a record.
+pub const CHUNK_BYTES: u64 = 1 << 20;
+/// Shortest region: superblocks, and chunks enough to write to some while others wait for their txgs.
+pub const REGION_BYTES_MIN: u64 = DATA_OFFSET as u64 + 8 * CHUNK_BYTES;
+
+const BLOCK_BYTES: usize = 4096;
+const COPIES: [usize; 2] = [0, BLOCK_BYTES];
+const DATA_OFFSET: usize = 16384;
+const MAGIC: [u8; 8] = *b"FSTNINTL";
+const VERSION: u32 = 1;
+
+/// Number of a log, random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionId(pub u64);
+
+impl fmt::Display for RegionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for RegionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegionId({self})")
+    }
+}
+
+/// What a superblock says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) id: RegionId,
+    pub(crate) pool: u64,
+    region_bytes: u64,
+}
+
+impl Superblock {
+    pub(crate) fn new(id: RegionId, pool: u64, region_bytes: u64) -> Superblock {
+        Superblock { id, pool, region_bytes }
+    }
+
+    fn encode(&self) -> [u8; BLOCK_BYTES] {
+        let mut block = [0; BLOCK_BYTES];
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        for (at, value) in [(16, self.id.0), (24, self.pool), (32, self.region_bytes), (40, CHUNK_BYTES)] {
+            block[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&block[..BLOCK_BYTES - 4]);
+        block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Superblock, &'static str> {
+        if block[..8] != MAGIC {
+            return Err("it has no superblock");
+        }
+        let crc = crc32c::crc32c(&block[..BLOCK_BYTES - 4]);
+        if block[BLOCK_BYTES - 4..] != crc.to_le_bytes() {
+            return Err("its superblocks are damaged");
+        }
+        if block[8..12] != VERSION.to_le_bytes() {
+            return Err("it is of another version");
+        }
+        let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"));
+        let superblock = Superblock { id: RegionId(number(16)), pool: number(24), region_bytes: number(32) };
+        // What else the block holds follows from these.
+        if superblock.encode() == *block { Ok(superblock) } else { Err("its superblock has strange values") }
+    }
+}
+
+/// Writes the superblocks.
+///
+/// Persistence: durable on return, as far as the region's stores are.
+pub(crate) fn format(front: &mut PmRange, superblock: &Superblock) -> Result<(), IntentError> {
+    for at in COPIES {
+        front.copy(at, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
+        // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of them or,
+        // before the pool knows the log, none.
+        front.fence()?;
+    }
+    Ok(())
+}
+
+/// Reads the superblocks; the first that is whole counts.
+pub(crate) fn read(front: &PmRange, len_bytes: u64) -> Result<Superblock, IntentError> {
+    let mut why = "it has no superblock";
+    for at in COPIES {
+        let mut block = [0; BLOCK_BYTES];
+        if front.read(at, &mut block).is_err() {
+            why = "its superblocks cannot be read";
+            continue;
+        }
+        match Superblock::decode(&block) {
+            Ok(superblock) if superblock.region_bytes > len_bytes => {
+                let least_bytes = superblock.region_bytes;
+                return Err(IntentError::TooSmall { found_bytes: len_bytes, least_bytes });
+            }
+            Ok(superblock) => return Ok(superblock),
+            Err(error) => why = error,
+        }
+    }
+    Err(IntentError::NoLog(why))
+}
+
+/// Divides a region into the blocks in front and the chunks.
+pub(crate) fn divide(range: PmRange) -> Result<(PmRange, Vec<PmRange>), IntentError> {
+    let found_bytes = range.len_bytes() as u64;
+    if found_bytes < REGION_BYTES_MIN {
+        return Err(IntentError::TooSmall { found_bytes, least_bytes: REGION_BYTES_MIN });
+    }
+    let split = |range: PmRange, at| range.split_at(at).expect("whole lines inside of the range");
+    let (front, mut rest) = split(range, DATA_OFFSET);
+    let mut chunks = Vec::new();
+    while rest.len_bytes() as u64 >= CHUNK_BYTES {
+        let (chunk, behind) = split(rest, CHUNK_BYTES as usize);
+        chunks.push(chunk);
+        rest = behind;
+    }
+    Ok((front, chunks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_comes_back_and_no_flipped_bit_does() {
+        let superblock = Superblock::new(RegionId(7), 9, 64 << 20);
+        let block = superblock.encode();
+        assert_eq!(Superblock::decode(&block), Ok(superblock));
+        for bit in (0..BLOCK_BYTES * 8).step_by(37).chain(0..48 * 8) {
+            let mut flipped = block;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Making, opening and resizing volumes.
+
+use std::sync::Arc;
+
+use fastness_intent::PoolLog;
+use fastness_pool::{Dataset, DatasetKind, ObjectId, Pool, PoolError, Property};
+
+use fastness_zil::record::Truncate;
+
+use crate::error::{Result, VolumeError};
+use crate::volume::{DATA, LOGGED, VOLUME_BYTES_MAX, Volume};
+
+/// What a new volume is like.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeOptions {
+    /// Values of the dataset's own; `volblocksize` cannot change later.
+    pub properties: Vec<(Property, u64)>,
+}
+
+/// Refuses sizes that a disk cannot have.
+fn check_size(size_bytes: u64, block_bytes: u64) -> Result<()> {
+    let why = if size_bytes == 0 {
+        "it would be empty"
+    } else if size_bytes > VOLUME_BYTES_MAX {
+        "the largest is 1 EiB"
+    } else if !size_bytes.is_multiple_of(block_bytes) {
+        "it is not a multiple of its block size (volblocksize)"
+    } else {
+        return Ok(());
+    };
+    Err(VolumeError::BadSize { size_bytes, why })
+}
+
+fn block_bytes(dataset: &Dataset) -> u64 {
+    dataset.get(Property::VolBlockSize).0
+}
+
+impl Volume {
+    /// Makes a sparse volume of zeroes below a dataset that exists; `log` is the pool's log device, if it has one.
+    ///
+    /// Persistence: durable on return. A crash inside leaves the volume whole or not at all.
+    ///
+    /// # Errors
+    /// [`VolumeError::BadSize`], those of [`Pool::create_dataset`].
+    pub fn create(
+        pool: &Arc<Pool>,
+        log: Option<&PoolLog>,
+        name: &str,
+        size_bytes: u64,
+        options: &VolumeOptions,
+    ) -> Result<Volume> {
+        let own = options.properties.iter().find(|(property, _)| *property == Property::VolBlockSize);
+        let block_bytes = own.map_or(Property::VolBlockSize.default_value(), |(_, value)| *value);
+        check_size(size_bytes, block_bytes.max(1))?;
+        let ((dataset, data), txg) = pool.transact(|tx| {
+            let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
+            let made = dataset.create_object(tx).and_then(|data| {
+                assert_eq!(data.id(), DATA, "the first object of a new dataset");
+                data.truncate(tx, size_bytes)?;
+                Ok(data)
+            });
+            if made.is_err() {
+                // In the same txg: nobody sees a volume without its data.
+                pool.destroy_dataset(tx, name)?;
+            }
+            Ok((dataset, made?))
+        })?;
+        if let Some(log) = log {
+            // A crash before: the import makes the log of a volume that has none.
+            log.create_log(&pool.begin_tx()?, &dataset)?;
+        }
+        let log = log.and_then(|log| log.volume(dataset.id()));
+        let volume = Volume::new(pool.clone(), dataset, data, log);
+        pool.wait_synced(txg)?;
+        Ok(volume)
+    }
+
+    /// Opens a volume; any number of times, also at one time.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
+    pub fn open(pool: &Arc<Pool>, log: Option<&PoolLog>, name: &str) -> Result<Volume> {
+        let dataset = pool.dataset(name)?;
+        if dataset.kind() != DatasetKind::Volume {
+            return Err(VolumeError::NotAVolume { name: name.to_owned() });
+        }
+        let data = dataset.object(DATA).map_err(|error| match error {
+            PoolError::NoObject { object: ObjectId(_), .. } => VolumeError::NoData { name: name.to_owned() },
+            other => other.into(),
+        })?;
+        let log = log.and_then(|log| log.volume(dataset.id()));
+        Ok(Volume::new(pool.clone(), dataset, data, log))
+    }
+
+    /// Sets the size; what is cut off is lost, what is added reads as zeroes.
+    ///
+    /// Persistence: durable on return.
+    ///
+    /// # Errors
+    /// [`VolumeError::BadSize`], those of a write.
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        check_size(size_bytes, block_bytes(&self.dataset))?;
+        // Writes and their records are before it, or after it.
+        let range = self.log.as_ref().map(|log| log.ranges.lock(0, u64::MAX));
+        let ((), txg) = self.pool.transact(|tx| {
+            self.data.truncate(tx, size_bytes)?;
+            if let Some(log) = &self.log {
+                let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
+                log.zil.log_truncate(fastness_zil::Txg(tx.txg().0), LOGGED, cut);
+            }
+            Ok(())
+        })?;
+        drop(range);
+        Ok(self.pool.wait_synced(txg)?)
+    }
+}

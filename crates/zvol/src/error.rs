@@ -1,0 +1,86 @@
+//! Errors of volumes.
+
+use std::sync::Arc;
+
+use fastness_intent::IntentError;
+use fastness_pool::{ErrorKind, PoolError};
+use fastness_zil::CommitError;
+
+/// Why an operation on a volume failed.
+///
+/// State afterwards: nothing was changed, unless the operation says otherwise.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The pool refused or failed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Neither the log nor the pool made it durable.
+    #[error(transparent)]
+    Commit(Arc<CommitError>),
+    /// The volume's log cannot be made or destroyed.
+    #[error(transparent)]
+    Log(Arc<IntentError>),
+    /// The dataset exists and is of another kind.
+    #[error("{name} is no volume")]
+    NotAVolume {
+        /// The dataset.
+        name: String,
+    },
+    /// A range that is not inside of the volume.
+    #[error("{len_bytes} bytes at {offset} are outside of {name}, which has {size_bytes}")]
+    OutOfRange {
+        /// The volume.
+        name: String,
+        /// First byte.
+        offset: u64,
+        /// Length of the range.
+        len_bytes: u64,
+        /// Size of the volume.
+        size_bytes: u64,
+    },
+    /// A size that a volume cannot have.
+    #[error("a volume of {size_bytes} bytes cannot be: {why}")]
+    BadSize {
+        /// The size that was wanted.
+        size_bytes: u64,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+    /// The volume's dataset has no data object: its creation was not atomic, which is a defect, or it is damaged.
+    #[error("volume {name} has no data")]
+    NoData {
+        /// The volume.
+        name: String,
+    },
+}
+
+impl VolumeError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            VolumeError::Pool(error) => error.kind(),
+            VolumeError::Commit(error) => error.kind(),
+            VolumeError::Log(error) => error.kind(),
+            VolumeError::NotAVolume { .. } | VolumeError::OutOfRange { .. } | VolumeError::BadSize { .. } => {
+                ErrorKind::Invalid
+            }
+            VolumeError::NoData { .. } => ErrorKind::Corrupt,
+        }
+    }
+}
+
+impl From<CommitError> for VolumeError {
+    fn from(error: CommitError) -> VolumeError {
+        VolumeError::Commit(Arc::new(error))
+    }
+}
+
+impl From<IntentError> for VolumeError {
+    fn from(error: IntentError) -> VolumeError {
+        VolumeError::Log(Arc::new(error))
+    }
+}
+
+/// Result of an operation on a volume.
+pub type Result<T, E = VolumeError> = std::result::Result<T, E>;

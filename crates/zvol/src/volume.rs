@@ -1,0 +1,239 @@
+//! Reading, writing, flushing.
+
+use std::sync::Arc;
+
+use fastness_intent::VolumeLog;
+use fastness_pool::{Dataset, Object, ObjectId, Pool, Segment, SyncMode, Tx};
+use fastness_zil::Txg;
+use fastness_zil::record::Zeroes;
+
+use crate::error::{Result, VolumeError};
+use crate::stats::{Live, VolumeOperation, VolumeStats};
+
+/// Largest volume.
+pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
+/// The object with the bytes.
+pub(crate) const DATA: ObjectId = ObjectId(1);
+/// The same, as the log names it.
+pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
+/// A transaction holds its txg open, so that longer writes are made in several.
+const TX_BYTES_MAX: usize = 1 << 20;
+
+/// An open volume.
+///
+/// Persistence: a write is durable when a [`flush`](Self::flush) that began after its return has returned, or on
+/// return with `is_fua`, or under `sync=always`. Under `sync=disabled` flushes and FUA return at once, and a crash
+/// loses the last seconds; what is left is still as of one txg.
+/// Concurrency: any number of threads and of handles on one volume. A flush through one handle covers the writes
+/// through all handles of this process.
+pub struct Volume {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) dataset: Dataset,
+    pub(crate) data: Object,
+    /// Where writes are logged; without one, a flush waits for a txg.
+    pub(crate) log: Option<Arc<VolumeLog>>,
+    live: Live,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Volume({})", self.dataset.name())
+    }
+}
+
+impl Volume {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        dataset: Dataset,
+        data: Object,
+        log: Option<Arc<VolumeLog>>,
+    ) -> Volume {
+        Volume { pool, dataset, data, log, live: Live::default() }
+    }
+
+    /// Full name of its dataset, now.
+    pub fn name(&self) -> String {
+        self.dataset.name()
+    }
+
+    /// Its dataset.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.data.size_bytes()
+    }
+
+    /// Unit of storage: a write of whole blocks reads nothing.
+    pub fn block_bytes(&self) -> u32 {
+        self.data.block_bytes()
+    }
+
+    /// Whether writes are refused, by its property or because the pool is read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.dataset.is_read_only()
+    }
+
+    /// Counters of one operation since this handle was opened.
+    pub fn stats(&self, operation: VolumeOperation) -> VolumeStats {
+        self.live.of(operation)
+    }
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// [`VolumeError::OutOfRange`];
+    /// [`DamagedBlock`](fastness_pool::PoolError::DamagedBlock): the buffer is then unspecified, never wrong data
+    /// that is called right.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.count(VolumeOperation::Read, buffer.len() as u64, || {
+            self.check_range(offset, buffer.len() as u64)?;
+            let len = self.data.read(offset, buffer)?;
+            // The volume has shrunk since the check: what is gone is zero.
+            buffer[len..].fill(0);
+            Ok(())
+        })
+    }
+
+    /// Writes `data` at `offset`; with `is_fua`, durable on return.
+    ///
+    /// # Errors
+    /// [`VolumeError::OutOfRange`], [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be
+    /// written. With `is_fua` also those of [`flush`](Self::flush).
+    pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
+        self.count(VolumeOperation::Write, data.len() as u64, || {
+            self.check_range(offset, data.len() as u64)?;
+            let mut at = offset;
+            let mut last = None;
+            for part in data.chunks(TX_BYTES_MAX) {
+                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part);
+                let change = |tx: &Tx| self.data.write(tx, at, part);
+                last = Some(self.change(at, part.len() as u64, change, record)?);
+                at += part.len() as u64;
+            }
+            last.map_or(Ok(()), |last| self.after(last, is_fua))
+        })
+    }
+
+    /// Makes a range read as zeroes and frees its whole blocks; with `is_fua`, durable on return. Space is not kept
+    /// back for later writes to the range: a copy-on-write store could not keep that promise.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_zeroes(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
+        self.punch(VolumeOperation::Write, offset, len_bytes, is_fua)
+    }
+
+    /// The contents of a range are not needed: it reads as zeroes, and its whole blocks are freed.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn discard(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
+        self.punch(VolumeOperation::Discard, offset, len_bytes, is_fua)
+    }
+
+    /// Makes every write durable that had returned before, through any handle of this process.
+    ///
+    /// # Errors
+    /// [`Suspended`](fastness_pool::PoolError::Suspended): it is then unknown what is durable of the writes since the
+    /// last flush that succeeded, and no later flush will claim any of them.
+    pub fn flush(&self) -> Result<()> {
+        match self.dataset.sync_mode() {
+            SyncMode::Disabled => self.count(VolumeOperation::Flush, 0, || Ok(())),
+            _ => match &self.log {
+                Some(log) => self.count(VolumeOperation::Flush, 0, || Ok(log.zil.flush().map(drop)?)),
+                None => self.wait(),
+            },
+        }
+    }
+
+    /// Appends which parts of a range are stored; see [`Object::segments`].
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn segments(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        segments_max: usize,
+        found: &mut Vec<Segment>,
+    ) -> Result<()> {
+        Ok(self.data.segments(offset, len_bytes, segments_max, found)?)
+    }
+
+    fn punch(&self, operation: VolumeOperation, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
+        self.count(operation, len_bytes, || {
+            self.check_range(offset, len_bytes)?;
+            let is_discard = operation == VolumeOperation::Discard;
+            let zeroes = Zeroes { offset, len_bytes, is_discard };
+            let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
+            let last = self.change(offset, len_bytes, |tx| self.data.punch(tx, offset, len_bytes), record)?;
+            self.after(last, is_fua)
+        })
+    }
+
+    /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
+    /// leaves. Returns the txg, and whether the record is durable.
+    fn change(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        change: impl FnOnce(&Tx) -> fastness_pool::Result<()>,
+        record: impl FnOnce(&VolumeLog, Txg) -> bool,
+    ) -> Result<(Txg, bool)> {
+        let _range = self.log.as_ref().map(|log| log.ranges.lock(offset, len_bytes));
+        let tx = self.pool.begin_tx()?;
+        let txg = Txg(tx.txg().0);
+        let changed = change(&tx);
+        let is_logged = match &self.log {
+            // A change that failed may have been made in part: only its txg makes that durable.
+            Some(log) if changed.is_err() || self.dataset.sync_mode() == SyncMode::Disabled => {
+                log.zil.note_unlogged(txg);
+                false
+            }
+            Some(log) => record(log, txg),
+            None => false,
+        };
+        changed?;
+        Ok((txg, is_logged))
+    }
+
+    /// What a write has to wait for.
+    fn after(&self, (txg, is_logged): (Txg, bool), is_fua: bool) -> Result<()> {
+        let waits = match self.dataset.sync_mode() {
+            SyncMode::Always => true,
+            SyncMode::Standard => is_fua,
+            SyncMode::Disabled => false,
+        };
+        match &self.log {
+            Some(log) if waits => Ok(log.zil.after_fua(txg, is_logged).map(drop)?),
+            None if waits => self.wait(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the newest txg that changed the volume: those before it are durable then too.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.count(VolumeOperation::Flush, 0, || match self.data.unsynced_txg() {
+            Some(txg) => Ok(self.pool.wait_synced(txg)?),
+            None => Ok(()),
+        })
+    }
+
+    fn check_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
+        let size_bytes = self.size_bytes();
+        if offset.checked_add(len_bytes).is_some_and(|end| end <= size_bytes) {
+            return Ok(());
+        }
+        Err(VolumeError::OutOfRange { name: self.name(), offset, len_bytes, size_bytes })
+    }
+
+    fn count(&self, operation: VolumeOperation, bytes: u64, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let timer = self.live.start(operation);
+        let result = act();
+        self.live.end(operation, timer, bytes, result.is_err());
+        result
+    }
+}

@@ -1,0 +1,206 @@
+//! Volumes with a log: what a crash leaves is every write that had returned, flushed or not, as long as the log has room.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastness_blkdev::{MemDevice, MemImage};
+use fastness_intent::{Missing, PoolLog};
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
+use fastness_zvol::{Volume, VolumeOptions};
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+fn options() -> PoolOptions {
+    // No txg ends by itself within a test.
+    PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
+}
+
+struct Bench {
+    disk: Device,
+    dir: tempfile::TempDir,
+}
+
+/// A pool with its log, and its volume.
+type Open = (Arc<Pool>, Arc<PoolLog>, Volume);
+
+impl Bench {
+    fn new() -> (Bench, Open) {
+        let device = MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512);
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let bench = Bench { disk: Device::new("disk", Arc::new(device)), dir };
+        let pool =
+            Arc::new(Pool::create("tank", &[VdevSpec::single(bench.disk.clone())], options()).unwrap());
+        let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
+        let log = PoolLog::create(&pool, region).unwrap();
+        let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
+        let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
+        pool.sync().unwrap();
+        (bench, (pool, log, volume))
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// What an import finds after everything in memory is gone.
+    fn crash(&self, open: Open) -> Open {
+        drop(open);
+        let devices = std::slice::from_ref(&self.disk);
+        let pool = Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
+        let region = region(&self.path());
+        let (log, _) = PoolLog::import(&pool, Some(region), Missing::Refuse).unwrap();
+        let log = log.expect("the pool has a log");
+        let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
+        (pool, log, volume)
+    }
+}
+
+fn region(path: &Path) -> fastness_pmem::Region {
+    PoolLog::open_region(path, true).unwrap()
+}
+
+fn contents(volume: &Volume) -> Vec<u8> {
+    let mut bytes = vec![0xee; volume.size_bytes() as usize];
+    volume.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { offset: u64, len: u64, fill: u8, is_fua: bool },
+    Zero { offset: u64, len: u64 },
+    Discard { offset: u64, len: u64 },
+    Resize { blocks: u64 },
+    Flush,
+    Sync,
+    Crash,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let range = (0..MIB, 1..200_000u64);
+    let step = prop_oneof![
+        6 => (range.clone(), any::<u8>(), any::<bool>())
+            .prop_map(|((offset, len), fill, is_fua)| Step::Write { offset, len, fill, is_fua }),
+        2 => range.clone().prop_map(|(offset, len)| Step::Zero { offset, len }),
+        2 => range.prop_map(|(offset, len)| Step::Discard { offset, len }),
+        1 => (1..256u64).prop_map(|blocks| Step::Resize { blocks }),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Sync),
+        2 => Just(Step::Crash),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_crash_takes_nothing_that_had_returned(steps in steps()) {
+        let (bench, mut open) = Bench::new();
+        let mut now = vec![0; MIB as usize];
+        for step in steps {
+            let volume = &open.2;
+            let clip = |offset: u64, len: u64| {
+                let offset = offset.min(now.len() as u64);
+                offset as usize..(offset + len).min(now.len() as u64) as usize
+            };
+            match step {
+                Step::Write { offset, len, fill, is_fua } => {
+                    let range = clip(offset, len);
+                    let data: Vec<u8> = range.clone().map(|at| fill.wrapping_add((at / 512) as u8)).collect();
+                    volume.write(range.start as u64, &data, is_fua).unwrap();
+                    now[range].copy_from_slice(&data);
+                }
+                Step::Zero { offset, len } => {
+                    let range = clip(offset, len);
+                    volume.write_zeroes(range.start as u64, range.len() as u64, false).unwrap();
+                    now[range].fill(0);
+                }
+                Step::Discard { offset, len } => {
+                    let range = clip(offset, len);
+                    volume.discard(range.start as u64, range.len() as u64, false).unwrap();
+                    now[range].fill(0);
+                }
+                Step::Resize { blocks } => {
+                    volume.resize(blocks * 4096).unwrap();
+                    now.resize(blocks as usize * 4096, 0);
+                }
+                Step::Flush => volume.flush().unwrap(),
+                Step::Sync => drop(open.0.sync().unwrap()),
+                Step::Crash => open = bench.crash(open),
+            }
+            prop_assert!(contents(&open.2) == now);
+        }
+        open = bench.crash(open);
+        prop_assert!(contents(&open.2) == now);
+        prop_assert!(open.0.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn threads_on_overlapping_ranges_leave_what_was_read_last() {
+    let (bench, open) = Bench::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let volume = &open.2;
+            scope.spawn(move || {
+                for round in 0..60u64 {
+                    let offset = (round * 7 + u64::from(thread)) % 13 * 2048;
+                    volume.write(offset, &vec![thread * 60 + round as u8; 5000], round % 9 == 0).unwrap();
+                }
+            });
+        }
+    });
+    let before = contents(&open.2);
+    let open = bench.crash(open);
+    assert!(contents(&open.2) == before);
+}
+
+#[test]
+fn a_pool_takes_no_log_but_its_own() {
+    let (bench, open) = Bench::new();
+    let (other, other_open) = Bench::new();
+    drop((open, other_open));
+    let devices = std::slice::from_ref(&bench.disk);
+    let import = || Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
+    let refused = PoolLog::import(&import(), Some(region(&other.path())), Missing::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("the pool has log"), "{refused}");
+    let refused = PoolLog::import(&import(), None, Missing::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("not here"), "{refused}");
+    let (log, _) = PoolLog::import(&import(), None, Missing::Drop).unwrap();
+    assert!(log.is_none());
+    // From now on the pool has none.
+    let (log, _) = PoolLog::import(&import(), None, Missing::Refuse).unwrap();
+    assert!(log.is_none());
+}
+
+#[test]
+fn a_long_write_with_fua_waits_if_any_part_of_it_found_no_room() {
+    let (_bench, open) = Bench::new();
+    let (pool, log, volume) = &open;
+    volume.resize(32 * MIB).unwrap();
+    let logged = || log.stats().iter().map(|stats| stats.bypass_records).sum::<u64>();
+    let is_done = AtomicBool::new(false);
+    let mut split = 0;
+    std::thread::scope(|scope| {
+        // Room comes back with each txg, in the middle of writes.
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                pool.sync().unwrap();
+            }
+        });
+        for round in 0..400u64 {
+            let data = vec![round as u8 | 1; 4 * MIB as usize + 4096];
+            let (txg, before) = (pool.open_txg(), logged());
+            volume.write(0, &data, true).unwrap();
+            let records = logged() - before;
+            split += u64::from(records > 0 && records < 33);
+            assert!(records == 33 || pool.synced_txg() >= txg, "{records} of 33 records, and nobody waited");
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(split > 0, "every write found room, or none");
+}
