@@ -52,8 +52,13 @@ impl Volume {
         let own = options.properties.iter().find(|(property, _)| *property == Property::VolBlockSize);
         let block_bytes = own.map_or(Property::VolBlockSize.default_value(), |(_, value)| *value);
         check_size(size_bytes, block_bytes.max(1))?;
-        let ((dataset, data), txg) = pool.transact(|tx| {
+        let (made, txg) = pool.transact(|tx| {
             let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
+            // Before there is data: nobody can open a volume that has no log yet.
+            if let Some(Err(error)) = log.map(|log| log.create_log(tx, &dataset)) {
+                pool.destroy_dataset(tx, name)?;
+                return Ok(Err(error));
+            }
             let made = dataset.create_object(tx).and_then(|data| {
                 assert_eq!(data.id(), DATA, "the first object of a new dataset");
                 data.truncate(tx, size_bytes)?;
@@ -61,14 +66,15 @@ impl Volume {
             });
             if made.is_err() {
                 // In the same txg: nobody sees a volume without its data.
+                let destroyed = log.map(|log| log.destroy_log(tx, dataset.id()));
                 pool.destroy_dataset(tx, name)?;
+                if let Some(Err(error)) = destroyed {
+                    return Ok(Err(error));
+                }
             }
-            Ok((dataset, made?))
+            Ok(Ok((dataset, made?)))
         })?;
-        if let Some(log) = log {
-            // A crash before: the import makes the log of a volume that has none.
-            log.create_log(&pool.begin_tx()?, &dataset)?;
-        }
+        let (dataset, data) = made?;
         let log = log.and_then(|log| log.volume(dataset.id()));
         let volume = Volume::new(pool.clone(), dataset, data, log);
         pool.wait_synced(txg)?;

@@ -106,14 +106,17 @@ impl Volume {
         self.count(VolumeOperation::Write, data.len() as u64, || {
             self.check_range(offset, data.len() as u64)?;
             let mut at = offset;
-            let mut last = None;
+            let (mut newest, mut is_logged) = (Txg(0), true);
             for part in data.chunks(TX_BYTES_MAX) {
                 let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
-                last = Some(self.change(at, part.len() as u64, change, record)?);
+                let (txg, is_part_logged) = self.change(at, part.len() as u64, change, record)?;
+                newest = txg;
+                // One part that is not in the log makes the whole wait.
+                is_logged &= is_part_logged;
                 at += part.len() as u64;
             }
-            last.map_or(Ok(()), |last| self.after(last, is_fua))
+            self.after((newest, is_logged), is_fua)
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
@@ -178,29 +177,33 @@ fn a_pool_takes_no_log_but_its_own() {
 }
 
 #[test]
-fn a_long_write_with_fua_waits_if_any_part_of_it_found_no_room() {
+fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
     let (_bench, open) = Bench::new();
     let (pool, log, volume) = &open;
-    volume.resize(32 * MIB).unwrap();
-    let logged = || log.stats().iter().map(|stats| stats.bypass_records).sum::<u64>();
-    let is_done = AtomicBool::new(false);
-    let mut split = 0;
-    std::thread::scope(|scope| {
-        // Room comes back with each txg, in the middle of writes.
-        scope.spawn(|| {
-            while !is_done.load(Ordering::Relaxed) {
-                pool.sync().unwrap();
-            }
-        });
-        for round in 0..400u64 {
-            let data = vec![round as u8 | 1; 4 * MIB as usize + 4096];
-            let (txg, before) = (pool.open_txg(), logged());
-            volume.write(0, &data, true).unwrap();
-            let records = logged() - before;
-            split += u64::from(records > 0 && records < 33);
-            assert!(records == 33 || pool.synced_txg() >= txg, "{records} of 33 records, and nobody waited");
+    volume.resize(4 * MIB).unwrap();
+    let set_sync = |text: &str| {
+        let value = Property::Sync.parse(text).unwrap();
+        pool.transact(|tx| volume.dataset().set(tx, Property::Sync, Some(value))).unwrap();
+    };
+    let until_written = |offset: u64| {
+        let mut byte = [0];
+        while byte == [0] {
+            volume.read(offset, &mut byte).unwrap();
         }
-        is_done.store(true, Ordering::Relaxed);
+    };
+    // The write is cut into three transactions; the second is made while nothing is logged.
+    let ranges = &log.volume(volume.dataset().id()).unwrap().ranges;
+    let (second, third) = (ranges.lock(MIB, 1), ranges.lock(2 * MIB, 1));
+    let txg = pool.open_txg();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| volume.write(0, &vec![7; 2 * MIB as usize + 4096], true).unwrap());
+        until_written(0);
+        set_sync("disabled");
+        drop(second);
+        until_written(2 * MIB - 1);
+        set_sync("standard");
+        drop(third);
+        writer.join().unwrap();
     });
-    assert!(split > 0, "every write found room, or none");
+    assert!(pool.synced_txg() >= txg, "acknowledged, and neither in the log nor synced");
 }
