@@ -118,6 +118,6 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
 
 /// What of the writes did not get into the log: the row would be about something else.
 fn logged_stats(log: &PoolLog) -> String {
-    let waits: u64 = log.stats().iter().map(|stats| stats.fallbacks_total()).sum();
+    let waits: u64 = log.stats().iter().map(|(_, stats)| stats.fallbacks_total()).sum();
     if waits == 0 { String::new() } else { format!(" ({waits} writes waited for a txg)") }
 }

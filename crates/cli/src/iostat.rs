@@ -1,10 +1,12 @@
 //! `fastness iostat`: what volumes and devices do.
 
+mod latency;
+
 use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_daemon::{IoCounters, IoReport, IoRow, Request};
+use fastness_daemon::{IoCounters, IoReport, IoRow, LatencyBucket, Request};
 
 use crate::connect::ask_all;
 use crate::exit::Outcome;
@@ -16,8 +18,11 @@ Examples:
   fastness iostat              averages since the import
   fastness iostat 1            then every second, until Ctrl-C
   fastness iostat tank 5 12    pool tank, every 5 s, 12 times
-Flush time is what programs wait for durability; write time is until the bytes are in memory (volumes) or with the
-kernel or disk (devices). With --json: one line a sample, counters since the import.";
+  fastness iostat -l 5         how long operations of volumes took: percentiles
+  fastness iostat -w           the same as histograms
+Sync writes are durable when they return (FUA, or sync=always), flushes make the writes before them durable; the time
+of other writes is until the bytes are in memory (volumes) or with the kernel or disk (devices). With --json: one line
+a sample, counters and histograms since the import.";
 
 /// Arguments of `fastness iostat`.
 #[derive(Debug, Args)]
@@ -26,6 +31,12 @@ pub(crate) struct IostatArgs {
     /// `[POOL] [SECONDS [COUNT]]`
     #[arg(value_name = "POOL] [SECONDS [COUNT", num_args = 0..=3)]
     args: Vec<String>,
+    /// Percentiles of latencies, of each volume and operation
+    #[arg(short, long, conflicts_with = "histograms")]
+    latencies: bool,
+    /// Latencies as histograms
+    #[arg(short = 'w', long)]
+    histograms: bool,
     /// For programs: an object a line
     #[arg(long)]
     json: bool,
@@ -58,7 +69,12 @@ pub(crate) fn run(args: &IostatArgs, out: &mut dyn Write) -> anyhow::Result<Outc
             }
         } else {
             for report in &now {
-                show(out, report, before.iter().find(|old| old.pool == report.pool))?;
+                let old = before.iter().find(|old| old.pool == report.pool);
+                match (args.latencies, args.histograms) {
+                    (true, _) => latency::percentiles(out, report, old)?,
+                    (_, true) => latency::histograms(out, report, old)?,
+                    _ => show(out, report, old)?,
+                }
             }
         }
         out.flush()?;
@@ -80,11 +96,13 @@ fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyho
         ("", false),
         ("READ/s", true),
         ("WRITE/s", true),
+        ("SYNC/s", true),
         ("FLUSH/s", true),
         ("READ B/s", true),
         ("WRITE B/s", true),
         ("READ", true),
         ("WRITE", true),
+        ("SYNC", true),
         ("FLUSH", true),
         ("ERRORS", true),
     ];
@@ -106,42 +124,42 @@ fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyho
 }
 
 fn line(kind: &str, now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
-    let pairs = [(now.read, before.read), (now.write, before.write), (now.flush, before.flush)];
-    let change = pairs.map(|(now, before)| since(now, before));
+    let change = [
+        since(&now.read, &before.read),
+        since(&now.write, &before.write),
+        since(&now.sync_write, &before.sync_write),
+        since(&now.flush, &before.flush),
+    ];
     let errors: u64 = change.iter().map(|change| change.errors).sum();
+    let bytes = [change[0].bytes, change[1].bytes + change[2].bytes];
     let mut cells = vec![format!("{kind} {}", now.name)];
     cells.extend(change.iter().map(|change| rate(change.ops, seconds)));
-    cells.extend(change[..2].iter().map(|change| short((change.bytes as f64 / seconds) as u64)));
-    cells.extend(change.iter().map(|change| latency(*change)));
+    cells.extend(bytes.iter().map(|bytes| short((*bytes as f64 / seconds) as u64)));
+    cells.extend(change.iter().map(latency::mean));
     cells.push(errors.to_string());
     cells
 }
 
 /// What happened between two samples; a volume that was closed meanwhile begins at 0.
-fn since(now: IoCounters, before: IoCounters) -> IoCounters {
+fn since(now: &IoCounters, before: &IoCounters) -> IoCounters {
+    let ops_before = |to_ns| before.latencies.iter().find(|old| old.to_ns == to_ns).map_or(0, |old| old.ops);
+    let latencies = now
+        .latencies
+        .iter()
+        .map(|bucket| LatencyBucket { ops: bucket.ops.saturating_sub(ops_before(bucket.to_ns)), ..*bucket });
     IoCounters {
         ops: now.ops.saturating_sub(before.ops),
         bytes: now.bytes.saturating_sub(before.bytes),
         errors: now.errors.saturating_sub(before.errors),
         timed_ops: now.timed_ops.saturating_sub(before.timed_ops),
         latency_ns_sum: now.latency_ns_sum.saturating_sub(before.latency_ns_sum),
+        latencies: latencies.filter(|bucket| bucket.ops > 0).collect(),
     }
 }
 
 fn rate(ops: u64, seconds: f64) -> String {
     let rate = ops as f64 / seconds;
     if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
-}
-
-fn latency(counters: IoCounters) -> String {
-    if counters.timed_ops == 0 {
-        return "-".to_owned();
-    }
-    match counters.latency_ns_sum / counters.timed_ops {
-        ns @ 0..10_000 => format!("{ns} ns"),
-        ns @ 10_000..10_000_000 => format!("{} us", ns / 1000),
-        ns => format!("{} ms", ns / 1_000_000),
-    }
 }
 
 #[cfg(test)]
@@ -162,11 +180,17 @@ mod tests {
 
     #[test]
     fn rates_are_differences() {
-        let now = IoCounters { ops: 30, bytes: 3000, errors: 1, timed_ops: 2, latency_ns_sum: 3000 };
+        let now = IoCounters {
+            ops: 30,
+            bytes: 3000,
+            errors: 1,
+            timed_ops: 2,
+            latency_ns_sum: 3000,
+            latencies: vec![LatencyBucket { to_ns: 2047, ops: 2 }],
+        };
         let before = IoCounters { ops: 10, ..IoCounters::default() };
-        let change = since(now, before);
+        let change = since(&now, &before);
         assert_eq!((change.ops, rate(change.ops, 4.0).as_str()), (20, "5.0"));
-        assert_eq!(latency(change), "1500 ns");
-        assert_eq!(latency(IoCounters::default()), "-");
+        assert_eq!(since(&now, &now).latencies, []);
     }
 }

@@ -113,10 +113,10 @@ pub(crate) fn log(report: &LogReport) -> String {
     format!(
         "{}, {} records of {}, {} waits for a txg instead, {} times no room",
         report.medium,
-        report.records,
-        short(report.bytes),
-        report.fallbacks,
-        report.stalls
+        report.total.records,
+        short(report.total.bytes),
+        report.total.fallbacks,
+        report.total.stalls
     )
 }
 

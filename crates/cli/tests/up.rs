@@ -34,6 +34,7 @@ fn status_and_iostat_say_what_happens() {
     let mut client = bench.client("demo/volume.sock", "demo/volume");
     client.write(0, &[7; 4096], false).unwrap();
     client.flush().unwrap();
+    client.write(4096, &[7; 4096], true).unwrap();
     let status = &bench.json("status")[0];
     assert_eq!((status["name"].as_str(), status["state"].as_str()), (Some("demo"), Some("online")));
     assert_eq!(status["pid"].as_u64(), Some(u64::from(up.child.id())));
@@ -44,7 +45,12 @@ fn status_and_iostat_say_what_happens() {
     let volume = &io["volumes"][0];
     assert_eq!((volume["write"]["ops"].as_u64(), volume["write"]["bytes"].as_u64()), (Some(1), Some(4096)));
     assert_eq!(volume["flush"]["ops"].as_u64(), Some(1));
+    assert_eq!(volume["sync_write"]["ops"].as_u64(), Some(1));
+    assert_eq!(volume["sync_write"]["latencies"][0]["ops"].as_u64(), Some(1));
     assert!(io["devices"][0]["flush"]["ops"].as_u64() > Some(0));
+    let latencies = bench.ok("iostat -l");
+    assert!(latencies.contains("p99.9") && latencies.contains("sync write"), "{latencies}");
+    assert!(bench.ok("iostat -w").contains("up to"));
     assert!(bench.ok("iostat 1 2").matches("volume demo/volume").count() == 2);
     let listed = bench.json("dataset list");
     assert_eq!(listed[1]["size_bytes"].as_u64(), Some(64 << 20));

@@ -39,8 +39,9 @@ pub use node::{Ending, LogPlace, Node, NodeOptions};
 pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
 pub use report::{
-    CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport, LogReport,
-    PoolReport, PropertyReport, ServedReport, VdevReport,
+    CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
+    LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, ServedReport,
+    VdevReport,
 };
 
 /// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave it whole.

@@ -88,14 +88,46 @@ pub struct LogReport {
     pub id: String,
     /// What it is, in words.
     pub medium: String,
+    /// All volumes together.
+    pub total: LogCounters,
+    /// Volumes that are open, by name.
+    pub volumes: Vec<LogVolumeReport>,
+}
+
+/// What the log of one volume did since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogVolumeReport {
+    /// Name.
+    pub name: String,
+    /// Counters.
+    pub counters: LogCounters,
+}
+
+/// Counters of logs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCounters {
     /// Records written.
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Commits of a commit list.
+    pub commits: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Times that a commit waited for records that another one was writing.
+    pub waits: u64,
+    /// Changes assigned whose data was copied for the log at once.
+    pub copied: u64,
+    /// Changes assigned whose data is read back if it has to be logged.
+    pub need_copy: u64,
+    /// Changes assigned whose data went to the pool, and of which the log gets the place.
+    pub indirect: u64,
     /// Flushes and writes with FUA that waited for a txg instead.
     pub fallbacks: u64,
     /// Times that the log had no room.
     pub stalls: u64,
+    /// Commits and flushes that failed altogether.
+    pub errors: u64,
 }
 
 /// A volume at an address.
@@ -214,8 +246,10 @@ pub struct IoRow {
     pub name: String,
     /// Reads.
     pub read: IoCounters,
-    /// Writes, also of zeroes.
+    /// Writes, also of zeroes, that return before they are durable.
     pub write: IoCounters,
+    /// Writes that are durable when they return (FUA).
+    pub sync_write: IoCounters,
     /// Flushes.
     pub flush: IoCounters,
     /// Discards.
@@ -223,7 +257,7 @@ pub struct IoRow {
 }
 
 /// Counters of one operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoCounters {
     /// Operations.
     pub ops: u64,
@@ -235,4 +269,16 @@ pub struct IoCounters {
     pub timed_ops: u64,
     /// Sum of their latencies.
     pub latency_ns_sum: u64,
+    /// Their distribution, shortest first; empty for devices.
+    #[serde(default)]
+    pub latencies: Vec<LatencyBucket>,
+}
+
+/// Operations of about one latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyBucket {
+    /// Longest latency of the bucket; the next shorter bucket ends an eighth before.
+    pub to_ns: u64,
+    /// Timed operations.
+    pub ops: u64,
 }

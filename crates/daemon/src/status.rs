@@ -13,7 +13,8 @@ use crate::medium::{Survival, describe};
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{
-    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LogReport, PoolReport, VdevReport,
+    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, LogCounters, LogReport,
+    LogVolumeReport, PoolReport, VdevReport,
 };
 
 /// Places that a report names.
@@ -67,20 +68,17 @@ impl Node {
 
     fn log_report(&self) -> Option<LogReport> {
         let log = self.log()?;
-        let mut report = LogReport {
-            id: log.id().to_string(),
-            medium: log.region_info().kind.to_string(),
-            records: 0,
-            bytes: 0,
-            fallbacks: 0,
-            stalls: 0,
-        };
-        for stats in log.stats() {
-            report.records += stats.records + stats.bypass_records;
-            report.bytes += stats.bytes + stats.bypass_bytes;
-            report.fallbacks += stats.fallbacks_total();
-            report.stalls += stats.stalls();
+        let (id, medium) = (log.id().to_string(), log.region_info().kind.to_string());
+        let mut report = LogReport { id, medium, total: LogCounters::default(), volumes: Vec::new() };
+        for (dataset, stats) in log.stats() {
+            let counters = log_counters(&stats);
+            report.total = sum(&report.total, &counters);
+            // One that was destroyed meanwhile has no name.
+            if let Ok(dataset) = self.pool.dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
+                report.volumes.push(LogVolumeReport { name: dataset.name(), counters });
+            }
         }
+        report.volumes.sort_by(|a, b| a.name.cmp(&b.name));
         Some(report)
     }
 
@@ -175,15 +173,53 @@ fn device(side: &DeviceStatus) -> DeviceReport {
     }
 }
 
+fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
+    let [copied, need_copy, indirect] = stats.assigned;
+    LogCounters {
+        records: stats.records + stats.bypass_records,
+        bytes: stats.bytes + stats.bypass_bytes,
+        commits: stats.commits,
+        flushes: stats.flushes,
+        waits: stats.waits,
+        copied,
+        need_copy,
+        indirect,
+        fallbacks: stats.fallbacks_total(),
+        stalls: stats.stalls(),
+        errors: stats.errors,
+    }
+}
+
+fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
+    LogCounters {
+        records: a.records + b.records,
+        bytes: a.bytes + b.bytes,
+        commits: a.commits + b.commits,
+        flushes: a.flushes + b.flushes,
+        waits: a.waits + b.waits,
+        copied: a.copied + b.copied,
+        need_copy: a.need_copy + b.need_copy,
+        indirect: a.indirect + b.indirect,
+        fallbacks: a.fallbacks + b.fallbacks,
+        stalls: a.stalls + b.stalls,
+        errors: a.errors + b.errors,
+    }
+}
+
 fn volume_row(volume: &Volume) -> IoRow {
     let of = |operation| {
-        let VolumeStats { ops, bytes, errors, timed_ops, latency_ns_sum } = volume.stats(operation);
-        IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum }
+        let VolumeStats { ops, bytes, errors, latency_ns_sum, latencies } = volume.stats(operation);
+        let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
+        let latencies: Vec<_> =
+            buckets.map(|bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() }).collect();
+        let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
+        IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
     };
     IoRow {
         name: volume.name(),
         read: of(VolumeOperation::Read),
         write: of(VolumeOperation::Write),
+        sync_write: of(VolumeOperation::SyncWrite),
         flush: of(VolumeOperation::Flush),
         discard: of(VolumeOperation::Discard),
     }
@@ -205,7 +241,8 @@ fn device_row(path: &str, stats: &StatsSnapshot) -> IoRow {
     IoRow {
         name: path.to_owned(),
         read: of(&[Operation::Read]),
-        write: of(&[Operation::Write, Operation::WriteFua, Operation::WriteZeroes]),
+        write: of(&[Operation::Write, Operation::WriteZeroes]),
+        sync_write: of(&[Operation::WriteFua]),
         flush: of(&[Operation::Flush]),
         discard: of(&[Operation::Discard]),
     }

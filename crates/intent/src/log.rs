@@ -259,9 +259,9 @@ impl PoolLog {
     }
 
     /// Counters of the logs of volumes that are open.
-    pub fn stats(&self) -> Vec<StatsSnapshot> {
+    pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().filter_map(|(_, log)| Some(log.upgrade()?.zil.stats().snapshot())).collect()
+        open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?.zil.stats().snapshot()))).collect()
     }
 
     /// Number of the log device.

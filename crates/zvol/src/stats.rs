@@ -3,41 +3,58 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use histogram::{AtomicHistogram, Histogram};
+
 /// Operations that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VolumeOperation {
     /// Reads.
     Read,
-    /// Writes, also of zeroes.
+    /// Writes, also of zeroes, that return before they are durable.
     Write,
+    /// Writes that are durable when they return: with FUA, or under `sync=always`.
+    SyncWrite,
     /// Discards.
     Discard,
-    /// Flushes, and the waits of writes with FUA.
+    /// Flushes.
     Flush,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 5;
+/// Buckets of latencies: 8 for each power of two, so that a percentile is at most an eighth too long.
+const GROUPING_POWER: u8 = 3;
+/// Longest latency that is told from others: 2^40 ns, 18 minutes.
+const MAX_POWER: u8 = 40;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counters {
     ops: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
-    timed_ops: AtomicU64,
     latency_ns: AtomicU64,
+    latencies: AtomicHistogram,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        let latencies = AtomicHistogram::new(GROUPING_POWER, MAX_POWER).expect("powers within their bounds");
+        let [ops, bytes, errors, latency_ns] = Default::default();
+        Counters { ops, bytes, errors, latency_ns, latencies }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Live([Counters; KINDS]);
 
 impl Live {
-    /// Counts an operation that begins. One of 16 is timed, and every flush: a clock costs as much as a cached read's
-    /// bookkeeping.
+    /// Counts an operation that begins. One of 16 is timed, and every one that somebody waits for: a clock costs as much
+    /// as a cached read's bookkeeping.
     pub(crate) fn start(&self, operation: VolumeOperation) -> Option<Instant> {
         // Independent sums: no order between them is promised.
         let before = self.0[operation as usize].ops.fetch_add(1, Ordering::Relaxed);
-        (operation == VolumeOperation::Flush || before.is_multiple_of(16)).then(Instant::now)
+        let is_waited_for = matches!(operation, VolumeOperation::Flush | VolumeOperation::SyncWrite);
+        (is_waited_for || before.is_multiple_of(16)).then(Instant::now)
     }
 
     /// Counts how it ended.
@@ -45,8 +62,8 @@ impl Live {
         let counters = &self.0[operation as usize];
         if let Some(since) = timer {
             let latency_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            counters.timed_ops.fetch_add(1, Ordering::Relaxed);
             counters.latency_ns.fetch_add(latency_ns, Ordering::Relaxed);
+            counters.latencies.increment(latency_ns.min((1 << MAX_POWER) - 1)).expect("within the bound");
         }
         if failed {
             counters.errors.fetch_add(1, Ordering::Relaxed);
@@ -61,14 +78,14 @@ impl Live {
             ops: counters.ops.load(Ordering::Relaxed),
             bytes: counters.bytes.load(Ordering::Relaxed),
             errors: counters.errors.load(Ordering::Relaxed),
-            timed_ops: counters.timed_ops.load(Ordering::Relaxed),
             latency_ns_sum: counters.latency_ns.load(Ordering::Relaxed),
+            latencies: counters.latencies.load(),
         }
     }
 }
 
 /// Counters of one operation since the volume was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct VolumeStats {
     /// Operations that began.
     pub ops: u64,
@@ -76,8 +93,8 @@ pub struct VolumeStats {
     pub bytes: u64,
     /// Those that failed.
     pub errors: u64,
-    /// Those that were timed.
-    pub timed_ops: u64,
-    /// Sum of their latencies.
+    /// Sum of the latencies of those that were timed.
     pub latency_ns_sum: u64,
+    /// Their latencies in nanoseconds, in buckets that are an eighth of their values wide.
+    pub latencies: Histogram,
 }

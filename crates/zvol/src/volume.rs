@@ -103,7 +103,7 @@ impl Volume {
     /// [`VolumeError::OutOfRange`], [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be
     /// written. With `is_fua` also those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
-        self.count(VolumeOperation::Write, data.len() as u64, || {
+        self.count(self.kind_of_write(is_fua), data.len() as u64, || {
             self.check_range(offset, data.len() as u64)?;
             let mut at = offset;
             let (mut newest, mut is_logged) = (Txg(0), true);
@@ -126,7 +126,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_zeroes(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        self.punch(VolumeOperation::Write, offset, len_bytes, is_fua)
+        self.punch(self.kind_of_write(is_fua), offset, len_bytes, is_fua)
     }
 
     /// The contents of a range are not needed: it reads as zeroes, and its whole blocks are freed.
@@ -145,10 +145,10 @@ impl Volume {
     pub fn flush(&self) -> Result<()> {
         match self.dataset.sync_mode() {
             SyncMode::Disabled => self.count(VolumeOperation::Flush, 0, || Ok(())),
-            _ => match &self.log {
-                Some(log) => self.count(VolumeOperation::Flush, 0, || Ok(log.zil.flush().map(drop)?)),
+            _ => self.count(VolumeOperation::Flush, 0, || match &self.log {
+                Some(log) => Ok(log.zil.flush().map(drop)?),
                 None => self.wait(),
-            },
+            }),
         }
     }
 
@@ -219,10 +219,18 @@ impl Volume {
 
     /// Waits for the newest txg that changed the volume: those before it are durable then too.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.count(VolumeOperation::Flush, 0, || match self.data.unsynced_txg() {
+        match self.data.unsynced_txg() {
             Some(txg) => Ok(self.pool.wait_synced(txg)?),
             None => Ok(()),
-        })
+        }
+    }
+
+    fn kind_of_write(&self, is_fua: bool) -> VolumeOperation {
+        match self.dataset.sync_mode() {
+            SyncMode::Always => VolumeOperation::SyncWrite,
+            SyncMode::Standard if is_fua => VolumeOperation::SyncWrite,
+            _ => VolumeOperation::Write,
+        }
     }
 
     fn check_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
