@@ -107,8 +107,9 @@ impl Volume {
             self.check_range(offset, data.len() as u64)?;
             let mut at = offset;
             let mut last = None;
+            let is_durable = is_fua || self.dataset.sync_mode() == SyncMode::Always;
             for part in data.chunks(TX_BYTES_MAX) {
-                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part);
+                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
                 last = Some(self.change(at, part.len() as u64, change, record)?);
                 at += part.len() as u64;
