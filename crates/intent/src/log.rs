@@ -165,7 +165,7 @@ impl PoolLog {
             .collect::<Result<Vec<_>, PoolError>>()?;
         let first_txg = Txg(pool.synced_txg().next().0);
         let mut import = PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?;
-        let problems: Vec<_> = import.problems().copied().collect();
+        let problems: Vec<_> = import.problems().cloned().collect();
         for problem in problems {
             if missing == Missing::Refuse {
                 return Err(problem.into());

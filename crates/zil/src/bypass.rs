@@ -1,5 +1,17 @@
-//! The bypass: volumes write records straight to the log, from within the transaction that makes the change.
+//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the change; and the
+//! *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass is off: the call assigns an
+//! itx, and a flush is a commit.
 //!
+//! List: the data of a write is read back at the flush, most of it never; that of a write with FUA is copied at once. A
+//! flush makes durable what was listed when it began. Ranges that overlap have one order for the same reason as in the
+//! bypass: the record is assigned under the range lock.
+//!
+//! Between the two, because the kind or the bypass was changed: a record may not go straight to the log while an earlier
+//! one is listed and has not synced, or a flush would write the earlier one behind it. Until then it is not logged, and
+//! flushes wait for its txg. The other way round needs nothing: what is listed is written behind what went straight to
+//! the log.
+//!
+//! Bypass:
 //! A disk does not order requests that are in flight together, and it promises nothing for what was not flushed. So
 //! records need no commit list: each is written as its request runs, beside others, all in one generation; replay goes
 //! by the place that each took when its writing began. What follows for requests whose ranges overlap:
@@ -30,9 +42,10 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
 use crate::ids::{ObjectId, Txg};
+use crate::itx::{Itx, WriteClass};
 use crate::kind::Kind;
 use crate::pool::Pool;
-use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, Zeroes, encode_write};
+use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, Write, WriteData, Zeroes, encode_write};
 use crate::zil::{Committed, Zil};
 
 /// Data of one record; longer writes are several records, as a disk may tear them.
@@ -43,36 +56,37 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Where a record of a volume goes.
+enum Way {
+    Alone,
+    List,
+    /// Neither: an earlier one is listed. It is durable with its txg.
+    Txg,
+}
+
 impl<P: Pool, K: Kind> Zil<P, K> {
     /// Logs that `data` was written to the object at `offset` in a transaction of `txg`, which is still open.
+    /// `commits_at_once`: [`after_fua`](Self::after_fua) follows.
     ///
-    /// Persistence: true: durable on return, as one or several records of up to 128 KiB, each whole or not at all
-    /// after a crash inside. False: durable with the txg; the next [`flush`](Self::flush) waits for it.
+    /// Persistence: true: the record is in the log's care. In the bypass it is durable on return, as one or several
+    /// records of up to 128 KiB, each whole or not at all after a crash inside; on the list it is durable with the next
+    /// [`flush`](Self::flush) or [`after_fua`](Self::after_fua). False: durable with the txg; both wait for it.
     /// Concurrency: any number of threads; see the module for ranges that overlap.
     #[inline]
-    pub fn log_write(&self, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> bool {
-        let head = Head::new(txg, object);
-        let piece_bytes =
-            DATA_BYTES_MAX.min(self.kind.record_bytes_max().saturating_sub(WRITE_HEAD_BYTES) & !7);
-        if piece_bytes == 0 {
-            self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge });
-            return false;
+    pub fn log_write(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        commits_at_once: bool,
+    ) -> bool {
+        let kind = self.kind.load();
+        match self.way(&kind) {
+            Way::Alone => self.write_alone(&kind, txg, object, offset, data),
+            Way::List => self.list_write(&kind, txg, object, offset, data, commits_at_once),
+            Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
         }
-        SCRATCH.with_borrow_mut(|buffer| {
-            let mut at = offset;
-            for piece in data.chunks(piece_bytes) {
-                let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
-                if buffer.len() < needed {
-                    buffer.resize(needed, 0);
-                }
-                let len = encode_write(head, at, piece, buffer);
-                if !self.log_record(txg, &buffer[..len]) {
-                    return false;
-                }
-                at += piece.len() as u64;
-            }
-            true
-        })
     }
 
     /// Logs that a range was made zeroes, or discarded; otherwise as [`log_write`](Self::log_write).
@@ -85,31 +99,112 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.log_small(txg, object, &Record::Truncate(truncate))
     }
 
-    fn log_small(&self, txg: Txg, object: ObjectId, record: &Record<'_>) -> bool {
-        let mut buffer = [0; WRITE_HEAD_BYTES];
-        let len = record.encode(Head::new(txg, object), &mut buffer);
-        self.log_record(txg, &buffer[..len])
+    #[inline]
+    fn way(&self, kind: &K) -> Way {
+        if !kind.writes_alone() || !self.has_bypass.load(Ordering::Relaxed) {
+            return Way::List;
+        }
+        if self.unsynced_list().is_some() { Way::Txg } else { Way::Alone }
+    }
+
+    /// The newest txg with a record of the volume on the commit list, unless that has synced.
+    #[inline]
+    fn unsynced_list(&self) -> Option<Txg> {
+        let listed = self.listed_txg.load(Ordering::SeqCst);
+        if listed == 0 { None } else { self.look_at_list(listed) }
+    }
+
+    #[cold]
+    fn look_at_list(&self, listed: u64) -> Option<Txg> {
+        if listed > self.pool.synced_txg().0 {
+            return Some(Txg(listed));
+        }
+        // Nobody has to ask the pool again, unless somebody lists another one meanwhile.
+        let _ = self.listed_txg.compare_exchange(listed, 0, Ordering::SeqCst, Ordering::SeqCst);
+        None
     }
 
     #[inline]
-    fn log_record(&self, txg: Txg, record: &[u8]) -> bool {
-        match self.kind.log_alone(txg, record) {
+    fn write_alone(&self, kind: &K, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+        let head = Head::new(txg, object);
+        let piece_bytes = DATA_BYTES_MAX.min(kind.record_bytes_max().saturating_sub(WRITE_HEAD_BYTES) & !7);
+        if piece_bytes == 0 {
+            return self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge });
+        }
+        SCRATCH.with_borrow_mut(|buffer| {
+            let mut at = offset;
+            for piece in data.chunks(piece_bytes) {
+                let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
+                if buffer.len() < needed {
+                    buffer.resize(needed, 0);
+                }
+                let len = encode_write(head, at, piece, buffer);
+                if !self.log_record(kind, txg, &buffer[..len]) {
+                    return false;
+                }
+                at += piece.len() as u64;
+            }
+            true
+        })
+    }
+
+    fn list_write(
+        &self,
+        kind: &K,
+        txg: Txg,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        commits_at_once: bool,
+    ) -> bool {
+        let is_copied = WriteClass::choose(data.len() as u64, commits_at_once) == WriteClass::Copied
+            && data.len() + WRITE_HEAD_BYTES + 8 <= kind.record_bytes_max();
+        let itx = if is_copied {
+            Itx::sync(object, &Record::Write(Write { offset, data: WriteData::Inline(data) }), &[])
+        } else {
+            Itx::need_copy(object, offset, data.len() as u64, true)
+        };
+        self.list(txg, itx)
+    }
+
+    fn log_small(&self, txg: Txg, object: ObjectId, record: &Record<'_>) -> bool {
+        let kind = self.kind.load();
+        match self.way(&kind) {
+            Way::Alone => {
+                let mut buffer = [0; WRITE_HEAD_BYTES];
+                let len = record.encode(Head::new(txg, object), &mut buffer);
+                self.log_record(&kind, txg, &buffer[..len])
+            }
+            Way::List => self.list(txg, Itx::sync(object, record, &[])),
+            Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
+        }
+    }
+
+    /// Puts a record on the commit list. Before the write returns, so that every flush that begins afterwards, and every
+    /// write of the same range, sees that there is one.
+    fn list(&self, txg: Txg, itx: Itx) -> bool {
+        self.listed_txg.fetch_max(txg.0, Ordering::SeqCst);
+        self.assign(txg, itx);
+        true
+    }
+
+    #[inline]
+    fn log_record(&self, kind: &K, txg: Txg, record: &[u8]) -> bool {
+        match kind.log_alone(txg, record) {
             Ok(()) => {
                 self.stats.bypass(record.len());
                 true
             }
-            Err(not_persisted) => {
-                self.not_logged(not_persisted);
-                false
-            }
+            Err(not_persisted) => self.not_logged(not_persisted),
         }
     }
 
     #[cold]
-    fn not_logged(&self, not_persisted: NotPersisted) {
+    fn not_logged(&self, not_persisted: NotPersisted) -> bool {
         self.stats.unlogged(not_persisted.cause);
         // Before the write returns, so that every flush that begins afterwards sees it.
         self.unlogged_txg.fetch_max(not_persisted.txg.0, Ordering::SeqCst);
+        false
     }
 
     /// Says that a write was not even tried to be logged (`sync=disabled`, a resize): a flush will wait for its txg.
@@ -126,8 +221,18 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     pub fn flush(&self) -> Result<Committed, CommitError> {
         self.stats.flush();
         // A log that is not in use has nothing to order; what was written meanwhile is unlogged.
-        let ordered = self.kind.order(true);
-        self.wait_unlogged(ordered.err())
+        let ordered = self.kind.load().order(true);
+        let listed = self.commit_listed()?;
+        let unlogged = self.wait_unlogged(ordered.err())?;
+        Ok(if unlogged == Committed::Logged { listed } else { unlogged })
+    }
+
+    /// Commits what is on the list of a volume, by whatever kind there is now.
+    fn commit_listed(&self) -> Result<Committed, CommitError> {
+        match self.unsynced_list() {
+            Some(_) => self.commit_lists(ObjectId::NONE),
+            None => Ok(Committed::Logged),
+        }
     }
 
     /// What a write with FUA does after its transaction ended; see the module. `logged` is what `log_write` returned.
@@ -136,9 +241,12 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// As [`flush`](Self::flush).
     pub fn after_fua(&self, txg: Txg, logged: bool) -> Result<Committed, CommitError> {
         if logged {
+            if self.unsynced_list().is_some() {
+                return self.commit_lists(ObjectId::NONE);
+            }
             let is_forced = self.stats.fua_is_64th();
             // A log that went out of use after the record was written has made it durable by its txg.
-            let _ = self.kind.order(is_forced);
+            let _ = self.kind.load().order(is_forced);
             return Ok(Committed::Logged);
         }
         self.wait_instead(NotPersisted { txg, cause: LogCause::Behind })

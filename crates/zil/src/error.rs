@@ -3,8 +3,9 @@
 use std::fmt;
 
 use fastness_error::ErrorKind;
+use fastness_prb::Misuse;
 
-use crate::ids::Txg;
+use crate::ids::{DatasetId, Txg};
 use crate::pool::PoolFailure;
 
 /// Why a log did not take records.
@@ -27,7 +28,7 @@ pub enum LogCause {
     Behind,
     /// The data of a record could not be read back from the pool.
     ReadBack,
-    /// The medium failed; nothing more can be written to it.
+    /// The medium failed; nothing more can be written to it. Kind lwb: nothing until a txg has started a new chain.
     Failed,
     /// A defect of the program.
     Bug,
@@ -104,6 +105,64 @@ impl CommitError {
         match self {
             Self::Pool { source, .. } => source.kind,
             Self::NotReplayed => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// A log cannot be made, suspended or destroyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// It was not replayed.
+    #[error("the log of {dataset} was not replayed")]
+    Busy {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// It is gone with its dataset.
+    #[error("the log of {dataset} was destroyed")]
+    Destroyed {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// The dataset has one.
+    #[error("{dataset} has a log already")]
+    Exists {
+        /// Whose.
+        dataset: DatasetId,
+    },
+    /// The header updates of an import belong into its first txg.
+    #[error("the logs were claimed for {claimed}, the transaction is of {found}")]
+    OtherTxg {
+        /// The first txg.
+        claimed: Txg,
+        /// That of the transaction.
+        found: Txg,
+    },
+    /// Logs that are not claimed: their entries could be overwritten.
+    #[error("{count} logs cannot be claimed, {first} first; choose what to do about each")]
+    Unclaimed {
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: DatasetId,
+    },
+    /// The pool takes no changes.
+    #[error(transparent)]
+    Pool(#[from] PoolFailure),
+    /// The log is in no state for it.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl LogError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy { .. } | Self::Exists { .. } | Self::Unclaimed { .. } => ErrorKind::Invalid,
+            Self::Destroyed { .. } => ErrorKind::Closed,
+            Self::Pool(failure) => failure.kind,
+            Self::OtherTxg { .. } | Self::Misuse(_) => ErrorKind::Bug,
         }
     }
 }

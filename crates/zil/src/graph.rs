@@ -8,6 +8,9 @@
 //! the smaller number, the first of them that is left is ready or being written: whoever needs it writes it or waits
 //! for a thread that is awake, and no cycle can arise.
 //!
+//! Where entries are appended to one chain (kind lwb), *durable* above reads *appended*: a chain has no record without
+//! those before it. So a thread may take entries that depend on each other, and append them in their order.
+//!
 //! This file only decides; locks, threads and media are the kind's. Why replay is right: `docs/adr`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -18,6 +21,8 @@ use crate::kind::{Entry, Payload};
 
 /// How far ahead a commit looks for something that it can write itself.
 const WINDOW: usize = 64;
+/// Bytes that one thread takes to append before others that wait can go on.
+const RUN_BYTES: u64 = 1 << 20;
 /// Objects of one generation that are remembered; behind that another generation starts.
 const TOUCHED_MAX: usize = 4096;
 
@@ -127,9 +132,39 @@ impl Graph {
             })
         };
         let number = *needed.iter().take(WINDOW).find(is_ready)?;
+        Some(self.take(number))
+    }
+
+    fn take(&mut self, number: u64) -> Job {
         let node = self.nodes.get_mut(&number).expect("it was just there");
         let payload = node.payload.take().expect("it is ready");
-        Some(Job { number, txg: node.txg, object: node.object, keys: node.keys, payload })
+        Job { number, txg: node.txg, object: node.object, keys: node.keys, payload }
+    }
+
+    /// Takes entries of `needed` to append them to one chain, in this order: everything that each depends on has left,
+    /// or comes before it here. Empty: others are appending what is in the way.
+    pub(crate) fn begin_run(&mut self, needed: &VecDeque<u64>) -> Vec<Job> {
+        let mut run: Vec<Job> = Vec::new();
+        let mut bytes = 0;
+        for &number in needed.iter().take(WINDOW) {
+            let Some(node) = self.nodes.get(&number) else { continue };
+            let has_place = |before: &u64| {
+                !self.nodes.contains_key(before) || run.binary_search_by_key(before, |job| job.number).is_ok()
+            };
+            if node.payload.is_none() || !node.after.iter().all(has_place) {
+                continue;
+            }
+            let job = self.take(number);
+            bytes += match &job.payload {
+                Payload::Record(record) => record.len() as u64,
+                Payload::NeedCopy { len_bytes, .. } => *len_bytes,
+            };
+            run.push(job);
+            if bytes >= RUN_BYTES {
+                break;
+            }
+        }
+        run
     }
 
     /// Notes that a record of these objects goes into the current generation. True if a new one must be started

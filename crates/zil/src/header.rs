@@ -3,6 +3,8 @@
 //! Shape: version 1 (2 bytes), kind (1), zero (5), then the kind's own header, which has its own checksum.
 //! Source: zil-pmem thesis, 6.1.1 (a tagged union).
 
+use fastness_prb::HdlHeader;
+
 /// A kind of log, as the medium names it; 0 is none, so that a forgotten field shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -102,13 +104,21 @@ impl<'a> StoredHeader<'a> {
     /// What a kind keeps, if the log is of that kind.
     ///
     /// # Errors
-    /// [`HeaderFault`].
-    pub fn decode_as(bytes: &'a [u8], wanted: KindId) -> Result<&'a [u8], HeaderFault> {
-        let header = Self::decode(bytes)?;
-        if header.kind == wanted {
-            Ok(header.bytes)
+    /// [`HeaderFault::OtherKind`].
+    pub fn of_kind(&self, wanted: KindId) -> Result<&'a [u8], HeaderFault> {
+        if self.kind == wanted {
+            Ok(self.bytes)
         } else {
-            Err(HeaderFault::OtherKind { found: header.kind, wanted })
+            Err(HeaderFault::OtherKind { found: self.kind, wanted })
+        }
+    }
+
+    /// Whether it says that there is no log, of whatever kind. A log that is suspended leaves such a header, until the
+    /// log of another kind takes its place.
+    pub fn names_no_log(&self) -> bool {
+        match self.kind {
+            KindId::Pmem => HdlHeader::decode(self.bytes) == Ok(HdlHeader::NoZil),
+            KindId::Lwb => fastness_lwb::Header::decode(self.bytes) == Ok(fastness_lwb::Header::None),
         }
     }
 }
@@ -121,9 +131,11 @@ mod tests {
     fn headers_come_back_and_each_fault_has_its_name() {
         let good = StoredHeader { kind: KindId::Pmem, bytes: b"abc" }.encode();
         assert_eq!(good, [1, 0, 1, 0, 0, 0, 0, 0, b'a', b'b', b'c']);
-        assert_eq!(StoredHeader::decode_as(&good, KindId::Pmem), Ok(&b"abc"[..]));
+        let header = StoredHeader::decode(&good).unwrap();
+        assert_eq!(header.of_kind(KindId::Pmem), Ok(&b"abc"[..]));
         let other = HeaderFault::OtherKind { found: KindId::Pmem, wanted: KindId::Lwb };
-        assert_eq!(StoredHeader::decode_as(&good, KindId::Lwb), Err(other));
+        assert_eq!(header.of_kind(KindId::Lwb), Err(other));
+        assert!(!header.names_no_log());
         let changed = |at: usize, byte| {
             let mut bad = good.clone();
             bad[at] = byte;
@@ -133,5 +145,17 @@ mod tests {
         assert_eq!(changed(2, 0), HeaderFault::Kind { found: 0 });
         assert_eq!(changed(7, 1), HeaderFault::Reserved);
         assert_eq!(StoredHeader::decode(&good[..7]), Err(HeaderFault::TooShort { len: 7 }));
+    }
+
+    #[test]
+    fn headers_of_both_kinds_can_say_that_there_is_no_log() {
+        let pmem = HdlHeader::NoZil.encode();
+        let lwb = fastness_lwb::Header::None.encode();
+        let names_no_log = |kind, bytes: &[u8]| StoredHeader { kind, bytes }.names_no_log();
+        assert!(names_no_log(KindId::Pmem, &pmem) && names_no_log(KindId::Lwb, &lwb));
+        assert!(!names_no_log(KindId::Lwb, &pmem) && !names_no_log(KindId::Pmem, &lwb));
+        let mut damaged = lwb;
+        damaged[2] = 1;
+        assert!(!names_no_log(KindId::Lwb, &damaged));
     }
 }

@@ -38,6 +38,10 @@ impl Itxg {
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     ring: [Itxg; RING],
+    /// Newest txg of an entry that was taken.
+    newest_taken: Txg,
+    /// Newest txg of an entry that was taken for a log that is not in use any more.
+    left_behind: Txg,
 }
 
 impl Lists {
@@ -78,10 +82,24 @@ impl Lists {
             let itxg = &mut self.ring[itxg];
             if itxg.txg > synced {
                 itxg.promote(object);
+                if !itxg.sync.is_empty() {
+                    self.newest_taken = self.newest_taken.max(itxg.txg);
+                }
                 taken.append(&mut itxg.sync);
             }
         }
         taken
+    }
+
+    /// Another log takes what is taken from now on.
+    pub(crate) fn leave_behind(&mut self) {
+        self.left_behind = self.newest_taken;
+    }
+
+    /// The txg that a commit has to wait for because a log that is not in use any more may have entries that it needs,
+    /// or that what it needs depends on: the newest of all that was taken. `None`: these have synced.
+    pub(crate) fn is_behind(&self, synced: Txg) -> Option<Txg> {
+        (self.left_behind > synced).then_some(self.newest_taken)
     }
 
     /// Takes out what has synced, to be dropped outside of the lock.

@@ -70,6 +70,10 @@ pub trait Kind: Send + Sync {
     /// Longest record in bytes.
     fn record_bytes_max(&self) -> usize;
 
+    /// Whether records of volumes are written one by one as their writes run ([`log_alone`](Self::log_alone)), which
+    /// must be quick then. Otherwise they are put on the commit list, and flushes commit.
+    fn writes_alone(&self) -> bool;
+
     /// Takes over entries; the order of calls, and in each of the entries, is the order of the commit list. Returns
     /// the number of the last entry taken over so far. Writes nothing.
     fn submit(&self, entries: Vec<Entry>) -> u64;

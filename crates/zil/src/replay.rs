@@ -1,8 +1,10 @@
 //! Replay: what its owner does with each record, and what can stop it.
 
 use std::error::Error;
+use std::fmt;
 
 use fastness_error::ErrorKind;
+use fastness_lwb::{Ended, Lsn, Place};
 use fastness_prb::{BodyError, EntryId, LogError, Misuse};
 
 use crate::ids::{DatasetId, Txg};
@@ -29,7 +31,7 @@ pub trait ReplayHandler<P: Pool> {
 pub struct Replayed {
     /// Records applied.
     pub records: u64,
-    /// Records that are there but were not when the log was claimed; they were left out.
+    /// Kind pmem: records that are there but were not when the log was claimed; they were left out.
     pub reappeared: u64,
 }
 
@@ -53,7 +55,7 @@ impl Choice {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayCause {
-    /// The record's bytes on the medium are damaged.
+    /// Kind pmem: the record's bytes on the medium are damaged.
     #[error("its bytes are damaged")]
     Body(#[source] BodyError),
     /// Its bytes are whole, but no record.
@@ -70,9 +72,20 @@ pub enum ReplayCause {
     /// The handler could not carry it out.
     #[error("it cannot be carried out")]
     Handler(#[source] Box<dyn Error + Send + Sync>),
-    /// Records are missing.
+    /// Kind pmem: records are missing.
     #[error("the log is not whole")]
     Log(#[source] LogError),
+    /// Kind lwb: a block that was claimed is not there any more.
+    #[error("the log is damaged at {0}")]
+    Damaged(Ended),
+    /// Kind lwb: all blocks are there, and yet not the record that was claimed last.
+    #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
+    Changed {
+        /// The last whole record now.
+        found: Lsn,
+        /// The last one that was claimed.
+        claimed: Lsn,
+    },
     /// The pool takes no changes.
     #[error(transparent)]
     Pool(PoolFailure),
@@ -81,11 +94,39 @@ pub enum ReplayCause {
     Misuse(Misuse),
 }
 
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordPlace {
+    /// Kind pmem.
+    Pmem {
+        /// Its place in the log.
+        entry: EntryId,
+        /// On the medium.
+        region_offset: u64,
+    },
+    /// Kind lwb.
+    Lwb {
+        /// Its number in the log.
+        lsn: Lsn,
+        /// The block in which it begins.
+        block: Place,
+    },
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pmem { entry, region_offset } => write!(f, "{entry}, at region offset {region_offset:#x}"),
+            Self::Lwb { lsn, block } => write!(f, "record {} of the log, in the block at {block}", lsn.0),
+        }
+    }
+}
+
 /// A replay stopped. What was replayed stays replayed; a later call goes on behind it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{dataset}: replay stopped at record {number}{}",
-    entry.map(|(id, at)| format!(", {id}, at region offset {at:#x}")).unwrap_or_default()
+    place.map(|place| format!(", {place}")).unwrap_or_default()
 )]
 pub struct ReplayFailure {
     /// Whose log.
@@ -93,7 +134,7 @@ pub struct ReplayFailure {
     /// Which record of this replay, from 1.
     pub number: u64,
     /// Its place in the log and on the medium; `None` if it is none in particular.
-    pub entry: Option<(EntryId, u64)>,
+    pub place: Option<RecordPlace>,
     /// What stands in the way.
     #[source]
     pub cause: ReplayCause,
@@ -113,7 +154,11 @@ impl ReplayFailure {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match &self.cause {
-            ReplayCause::Body(_) | ReplayCause::OtherTxg { .. } | ReplayCause::Log(_) => ErrorKind::Corrupt,
+            ReplayCause::Body(_)
+            | ReplayCause::OtherTxg { .. }
+            | ReplayCause::Log(_)
+            | ReplayCause::Changed { .. } => ErrorKind::Corrupt,
+            ReplayCause::Damaged(ended) => ended.end.kind(),
             ReplayCause::Record(error) => error.kind(),
             ReplayCause::Handler(_) | ReplayCause::Misuse(_) => ErrorKind::Invalid,
             ReplayCause::Pool(failure) => failure.kind,

@@ -1,7 +1,9 @@
 //! The intent log of one dataset.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
 use crate::ids::{DatasetId, ObjectId, Txg};
@@ -24,17 +26,22 @@ pub enum Committed {
 /// The intent log of one dataset.
 ///
 /// The caller decides whether to commit at all (`sync` = standard, always, disabled). A dataset is changed either by
-/// [`assign`](Self::assign) and [`commit`](Self::commit), or past the commit list (`log_write`, `flush`).
+/// [`assign`](Self::assign) and [`commit`](Self::commit), or as a volume (`log_write`, `flush`).
 /// Concurrency: any number of threads.
 #[derive(Debug)]
 pub struct Zil<P, K> {
     pub(crate) dataset: DatasetId,
     pub(crate) pool: Arc<P>,
-    pub(crate) kind: Arc<K>,
+    /// Changed under the lock of the lists.
+    pub(crate) kind: ArcSwap<K>,
     lists: Mutex<Lists>,
     pub(crate) stats: Stats,
     /// Newest txg of a change that is not in the log although nobody was told to wait for it yet.
     pub(crate) unlogged_txg: AtomicU64,
+    /// Newest txg of a record of a volume that went to the commit list; 0 if they have all synced.
+    pub(crate) listed_txg: AtomicU64,
+    /// Whether volumes may write past the commit list.
+    pub(crate) has_bypass: AtomicBool,
 }
 
 /// Reads back from one dataset.
@@ -52,8 +59,37 @@ impl<P: Pool> ReadBack for Source<'_, P> {
 impl<P: Pool, K: Kind> Zil<P, K> {
     /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is open.
     pub fn new(dataset: DatasetId, pool: Arc<P>, kind: Arc<K>) -> Self {
-        let (lists, stats) = (Mutex::new(Lists::default()), Stats::default());
-        Self { dataset, pool, kind, lists, stats, unlogged_txg: AtomicU64::new(0) }
+        Self {
+            dataset,
+            pool,
+            kind: ArcSwap::new(kind),
+            lists: Mutex::default(),
+            stats: Stats::default(),
+            unlogged_txg: AtomicU64::new(0),
+            listed_txg: AtomicU64::new(0),
+            has_bypass: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether volumes write past the commit list where the kind allows it, as they do at first. Can be changed at any
+    /// time; without it their records go to the commit list with every kind, which is for comparison.
+    pub fn set_bypass(&self, is_on: bool) {
+        self.has_bypass.store(is_on, Ordering::SeqCst);
+    }
+
+    /// Records go to another log from now on, of the same kind or not; returns the one before.
+    ///
+    /// The caller has, in this order: suspended the log before, so that everything that it has is in a synced txg and no
+    /// header names it; stored a header that names `new`, and waited until that is durable (or `new` takes no records
+    /// until it is, as the logs of this crate do). Behind the switch it drops the log before, or keeps it suspended.
+    ///
+    /// Concurrency: any. Who still has the log before is refused by it and waits for a txg. Until the txgs of what that log
+    /// has taken over and not written have synced, commits wait for txgs. Why nothing acknowledged is lost:
+    /// `docs/adr/2026-11-22-kinds-and-switching.md`.
+    pub fn switch_kind(&self, new: Arc<K>) -> Arc<K> {
+        let mut lists = lock(&self.lists);
+        lists.leave_behind();
+        self.kind.swap(new)
     }
 
     /// Keeps the description of a change that a transaction of `txg` has made. Call it before the transaction ends,
@@ -87,14 +123,24 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// [`CommitError`]; nothing is known to be durable.
     pub fn commit(&self, object: ObjectId) -> Result<Committed, CommitError> {
         self.stats.commit();
+        self.commit_lists(object)
+    }
+
+    pub(crate) fn commit_lists(&self, object: ObjectId) -> Result<Committed, CommitError> {
         let synced = self.pool.synced_txg();
-        let horizon = {
-            // Entries reach the kind in the order in which they are taken: it is the order of replay.
+        let (kind, horizon, behind) = {
+            // Entries reach the kind in the order in which they are taken: it is the order of replay. A kind that was
+            // replaced gets none.
             let mut lists = lock(&self.lists);
-            self.kind.submit(lists.take(object, synced))
+            let kind = self.kind.load_full();
+            let horizon = kind.submit(lists.take(object, synced));
+            (kind, horizon, lists.is_behind(synced))
         };
+        if let Some(txg) = behind {
+            return self.wait_instead(NotPersisted { txg, cause: LogCause::Behind });
+        }
         let source = Source { pool: &*self.pool, dataset: self.dataset };
-        match self.kind.persist(object, horizon, &source) {
+        match kind.persist(object, horizon, &source) {
             Ok(persisted) => {
                 self.stats.persisted(persisted);
                 Ok(Committed::Logged)
@@ -129,7 +175,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     pub fn txg_synced(&self, txg: Txg) {
         let detached = lock(&self.lists).detach(txg);
         drop(detached);
-        self.kind.txg_synced(txg);
+        self.kind.load().txg_synced(txg);
     }
 
     /// Counters.
@@ -142,9 +188,9 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.dataset
     }
 
-    /// Its log.
-    pub fn kind(&self) -> &Arc<K> {
-        &self.kind
+    /// Its log, now.
+    pub fn kind(&self) -> Arc<K> {
+        self.kind.load_full()
     }
 
     /// Number of records in memory that no commit has taken.

@@ -1,5 +1,6 @@
 //! What commits wait for, what they do not wait for, and what is noticed when the medium loses a record.
 
+#[macro_use]
 mod support;
 
 use std::sync::Arc;
@@ -17,9 +18,22 @@ fn single() -> Config {
     Config { verify_collected: false, ..config(1, 1) }
 }
 
-fn world(heap: &Heap, objects: u64) -> World<HeapRange> {
-    let objects = (1..=objects).map(|object| (object, vec![0; 4096])).collect();
-    World::new(single(), heap.chunks(CHUNK), Contents { objects, ..Contents::default() })
+fn objects(count: u64) -> Contents {
+    let objects = (1..=count).map(|object| (object, vec![0; 4096])).collect();
+    Contents { objects, ..Contents::default() }
+}
+
+fn world(heap: &Heap, count: u64) -> World<PmemLogs<HeapRange>> {
+    World::new(single(), heap.chunks(CHUNK), objects(count))
+}
+
+on_each_kind! {
+    a_large_commit_does_not_hold_up_a_small_one
+    a_second_commit_waits_for_what_the_first_one_is_writing
+    a_failed_record_fails_every_commit_that_needs_it
+    nothing_is_logged_behind_a_record_that_is_not
+    a_new_log_waits_for_its_header
+    commit_lists_go_by_txg_around_the_ring
 }
 
 fn write(object: u64, at: usize, byte: u8) -> Op {
@@ -27,7 +41,7 @@ fn write(object: u64, at: usize, byte: u8) -> Op {
 }
 
 /// What claim says about the image without the chunk that the record with this byte is in.
-fn claim_without(world: &World<HeapRange>, heap: &Heap, byte: u8) -> Result<(), ClaimProblem> {
+fn claim_without(world: &World<PmemLogs<HeapRange>>, heap: &Heap, byte: u8) -> Result<(), ClaimProblem> {
     let bytes = heap.bytes();
     let place = bytes.windows(100).position(|window| window.iter().all(|found| *found == byte)).unwrap();
     let lost = Heap::new(bytes);
@@ -35,8 +49,8 @@ fn claim_without(world: &World<HeapRange>, heap: &Heap, byte: u8) -> Result<(), 
     World::import(single(), lost.chunks(CHUNK), world.pool.disk()).map(drop)
 }
 
-fn blocked_in_the_background(
-    world: &Arc<World<HeapRange>>,
+fn blocked_in_the_background<L: Logs>(
+    world: &Arc<World<L>>,
     is_sync: bool,
     object: u64,
 ) -> std::thread::JoinHandle<Committed> {
@@ -52,10 +66,8 @@ fn blocked_in_the_background(
 }
 
 /// 28: whatever a commit of one object has to write, a commit of another is not held up.
-#[test]
-fn a_large_commit_does_not_hold_up_a_small_one() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = Arc::new(world(&heap, 2));
+fn a_large_commit_does_not_hold_up_a_small_one<R: Rig>() {
+    let world = Arc::new(R::roomy().world(objects(2)));
     let large = blocked_in_the_background(&world, false, 1);
     for _ in 0..3 {
         world.change(&write(2, 0, 0x22));
@@ -70,11 +82,9 @@ fn a_large_commit_does_not_hold_up_a_small_one() {
 }
 
 /// A commit may not return before what it covers is durable, although another one writes it.
-#[test]
-fn a_second_commit_waits_for_what_the_first_one_is_writing() {
+fn a_second_commit_waits_for_what_the_first_one_is_writing<R: Rig>() {
     for (is_sync, object) in [(true, 2), (false, 1), (false, 0)] {
-        let heap = Heap::new(vec![0; 64 * CHUNK]);
-        let world = Arc::new(world(&heap, 2));
+        let world = Arc::new(R::roomy().world(objects(2)));
         let first = blocked_in_the_background(&world, is_sync, 1);
         let has_returned = Arc::new(AtomicBool::new(false));
         let (flag, second_world) = (Arc::clone(&has_returned), Arc::clone(&world));
@@ -92,10 +102,8 @@ fn a_second_commit_waits_for_what_the_first_one_is_writing() {
 }
 
 /// 4: an error reaches everybody who waits for the record.
-#[test]
-fn a_failed_record_fails_every_commit_that_needs_it() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = Arc::new(world(&heap, 2));
+fn a_failed_record_fails_every_commit_that_needs_it<R: Rig>() {
+    let world = Arc::new(R::roomy().world(objects(2)));
     let first = blocked_in_the_background(&world, true, 1);
     let second_world = Arc::clone(&world);
     let second = std::thread::spawn(move || second_world.zil.commit(ObjectId(2)).unwrap());
@@ -109,29 +117,38 @@ fn a_failed_record_fails_every_commit_that_needs_it() {
     let stats = world.zil.stats().snapshot();
     assert_eq!((stats.fallbacks_of(LogCause::ReadBack), stats.records), (1, 0), "{stats:?}");
     world.pool.0.read_back_fails.store(false, Ordering::SeqCst);
-    // Too long for any chunk: the commit alone waits, and says why.
+}
+
+/// A record that is not in the log keeps those behind it out, until its txg has synced.
+fn nothing_is_logged_behind_a_record_that_is_not<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(objects(1));
+    world.change_without_copy(1, 0, &[0x44; 100]);
+    world.pool.0.read_back_fails.store(true, Ordering::SeqCst);
+    world.pool.0.is_suspended.store(true, Ordering::SeqCst);
+    assert!(world.zil.commit(ObjectId(1)).is_err());
+    world.change(&write(1, 100, 0x22));
+    assert!(world.zil.commit(ObjectId(1)).is_err());
+    world.pool.0.is_suspended.store(false, Ordering::SeqCst);
+    let after = rig.crash(&world);
+    assert_eq!(after.replay().unwrap().records, 0, "the second without the first");
+    // Whoever can read it back logs both.
+    world.pool.0.read_back_fails.store(false, Ordering::SeqCst);
+    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
+    let after = rig.crash(&world);
+    assert_eq!(after.replay().unwrap().records, 2);
+    assert_eq!(after.pool.contents(DATASET), world.pool.contents(DATASET));
+}
+
+/// A record too long for any chunk: the commit alone waits, and says why.
+#[test]
+fn a_record_that_is_too_long_waits_for_its_txg() {
+    let heap = Heap::new(vec![0; 64 * CHUNK]);
+    let world = world(&heap, 1);
     world.change(&Op::Write(1, 0, vec![9; 2000]));
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)));
     assert_eq!(world.zil.stats().snapshot().fallbacks_of(LogCause::TooLarge), 1);
     assert!(world.zil.kind().last_error().is_some());
-}
-
-/// A record that is not in the log keeps those behind it out, until its txg has synced.
-#[test]
-fn nothing_is_logged_behind_a_record_that_is_not() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = world(&heap, 1);
-    world.pool.0.is_suspended.store(true, Ordering::SeqCst);
-    world.change(&Op::Write(1, 0, vec![9; 2000]));
-    assert!(world.zil.commit(ObjectId(1)).is_err());
-    world.change(&write(1, 100, 0x22));
-    assert!(world.zil.commit(ObjectId(1)).is_err());
-    let after = World::import(single(), Heap::new(heap.bytes()).chunks(CHUNK), world.pool.disk()).unwrap();
-    assert_eq!(after.replay().unwrap().records, 0, "the second without the first");
-    world.pool.0.is_suspended.store(false, Ordering::SeqCst);
-    world.pool.sync();
-    world.change(&write(1, 100, 0x33));
-    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
 }
 
 /// Records that depend on each other are in different generations: the loss of the first is noticed.
@@ -173,36 +190,33 @@ fn a_flush_makes_the_loss_of_what_was_flushed_show() {
 }
 
 /// A log that no durable header names is not written to.
-#[test]
-fn a_new_log_waits_for_its_header() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let first = world(&heap, 1);
+fn a_new_log_waits_for_its_header<R: Rig>() {
+    let first = R::roomy().world(objects(1));
     let other = DatasetId(8);
     let tx = first.pool.tx();
     let log = first.logs.create(&first.pool, &tx, other).unwrap();
     let zil = Zil::new(other, Arc::new(first.pool.clone()), Arc::clone(&log));
-    assert!(!zil.log_write(tx.txg, ObjectId(1), 0, b"too early"));
+    let logged = zil.log_write(tx.txg, ObjectId(1), 0, b"too early", false);
+    assert_eq!(logged, !log.writes_alone());
     zil.assign(tx.txg, itx(&Op::Create("a", 1)));
     let txg = tx.txg;
     drop(tx);
     assert_eq!(zil.commit(ObjectId(1)).unwrap(), Committed::Synced(txg));
     assert_eq!(log.refusal(), None);
-    assert!(zil.log_write(Txg(txg.0 + 1), ObjectId(1), 0, b"now"));
+    assert!(zil.log_write(Txg(txg.0 + 1), ObjectId(1), 0, b"now", false));
     assert!(matches!(first.logs.create(&first.pool, &first.pool.tx(), other), Err(LogError::Exists { .. })));
 }
 
-#[test]
-fn commit_lists_go_by_txg_around_the_ring() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = world(&heap, 1);
+fn commit_lists_go_by_txg_around_the_ring<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(objects(1));
     for start in 0..4u8 {
         for txg in 0..3u8 {
             world.change(&write(1, 0, 0x10 + 4 * start + txg));
             world.pool.open_next();
         }
         world.zil.commit(ObjectId(1)).unwrap();
-        let image = Heap::new(heap.bytes());
-        let after = World::import(single(), image.chunks(CHUNK), world.pool.disk()).unwrap();
+        let after = rig.crash(&world);
         after.replay().unwrap();
         assert_eq!(after.pool.contents(DATASET), world.pool.contents(DATASET), "{start}");
         for _ in 0..start + 3 {

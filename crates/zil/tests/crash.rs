@@ -35,7 +35,7 @@ fn recovered(image: &[u8], disk: &Disk) -> Result<Contents, String> {
 
 /// Judges every image; panics with the first that is wrong.
 fn judge(
-    world: &World<TaggedRange>,
+    world: &World<PmemLogs<TaggedRange>>,
     looked: impl FnOnce(&mut Visit<'_>) -> Looked,
     is_right: impl Fn(&[u64], &Contents) -> Result<(), String>,
 ) -> Looked {

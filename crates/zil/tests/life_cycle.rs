@@ -1,5 +1,6 @@
 //! The life of a log, scenario by scenario. The numbers are those of the reference of intent log behaviour, section 4.
 
+#[macro_use]
 mod support;
 
 use std::sync::Arc;
@@ -12,28 +13,45 @@ use support::*;
 
 const CHUNK: usize = 8192;
 
+on_each_kind! {
+    what_was_committed_comes_back_and_the_rest_may_not
+    a_synced_txg_is_neither_written_nor_replayed
+    suspends_against_writers_lose_nothing_and_do_not_hang
+    replay_goes_on_behind_what_was_durable
+    a_fallback_to_a_suspended_pool_is_an_error
+    commits_beside_syncing_txgs
+    records_of_a_removed_object_are_not_written
+    data_comes_before_the_name_and_one_object_keeps_its_order
+    while_a_log_is_suspended_commits_wait_for_their_txg_and_the_medium_is_not_needed
+    crafted_records_are_reported_with_their_place
+    small_writes_fill_the_log_and_fall_back
+    a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses
+    an_import_of_thousands_of_datasets_waits_for_no_txg
+    data_that_was_not_copied_is_read_back
+    a_destroyed_dataset_has_its_log_until_that_is_durable
+}
+
 fn heap() -> Heap {
     Heap::new(vec![0; 16 * CHUNK])
 }
 
-fn world(heap: &Heap, contents: Contents) -> World<HeapRange> {
+fn world(heap: &Heap, contents: Contents) -> World<PmemLogs<HeapRange>> {
     World::new(config(1, 2), heap.chunks(CHUNK), contents)
 }
 
-fn import(heap: &Heap, disk: Disk) -> World<HeapRange> {
+fn import(heap: &Heap, disk: Disk) -> World<PmemLogs<HeapRange>> {
     World::import(config(2, 2), heap.chunks(CHUNK), disk).unwrap()
 }
 
 /// The crash: PM as it is, the pool as of its last synced txg.
-fn crash(world: World<HeapRange>, heap: &Heap) -> World<HeapRange> {
+fn crash(world: World<PmemLogs<HeapRange>>, heap: &Heap) -> World<PmemLogs<HeapRange>> {
     let disk = world.pool.disk();
     import(&Heap::new(heap.bytes()), disk)
 }
 
-#[test]
-fn what_was_committed_comes_back_and_the_rest_may_not() {
-    let heap = heap();
-    let world = world(&heap, Contents::default());
+fn what_was_committed_comes_back_and_the_rest_may_not<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::default());
     world.change(&Op::Create("a", 1));
     world.change(&Op::Write(1, 0, b"hello".to_vec()));
     world.change(&Op::Create("b", 2));
@@ -41,7 +59,7 @@ fn what_was_committed_comes_back_and_the_rest_may_not() {
     assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
     let stats = world.zil.stats().snapshot();
     assert_eq!((stats.commits, stats.records, stats.fallbacks_total()), (1, 3, 0));
-    let world = crash(world, &heap);
+    let world = rig.crash(&world);
     assert_eq!(world.zil.kind().unreplayed_records(), 3);
     assert_eq!(world.replay().unwrap().records, 3);
     let contents = world.pool.contents(DATASET);
@@ -49,10 +67,9 @@ fn what_was_committed_comes_back_and_the_rest_may_not() {
     assert_eq!(world.pool.0.waits.load(Ordering::SeqCst), 0);
 }
 
-#[test]
-fn a_synced_txg_is_neither_written_nor_replayed() {
-    let heap = heap();
-    let world = world(&heap, Contents::default());
+fn a_synced_txg_is_neither_written_nor_replayed<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::default());
     world.change(&Op::Create("a", 1));
     world.change(&Op::Write(1, 0, b"old".to_vec()));
     world.zil.commit(ObjectId::NONE).unwrap();
@@ -63,16 +80,15 @@ fn a_synced_txg_is_neither_written_nor_replayed() {
     assert_eq!(world.zil.stats().snapshot().records, 2);
     world.change(&Op::Write(1, 1, b"ew".to_vec()));
     world.zil.commit(ObjectId(1)).unwrap();
-    let world = crash(world, &heap);
+    let world = rig.crash(&world);
     assert_eq!(world.replay().unwrap().records, 1);
     assert_eq!(world.pool.contents(DATASET).objects[&1], b"oew");
 }
 
 /// 7: suspend against commit, and with records that nobody has committed.
-#[test]
-fn while_a_log_is_suspended_commits_wait_for_their_txg_and_pm_is_not_needed() {
-    let heap = heap();
-    let world = world(&heap, Contents::volume(1, 64));
+fn while_a_log_is_suspended_commits_wait_for_their_txg_and_the_medium_is_not_needed<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 64));
     world.change(&Op::Write(1, 0, b"logged".to_vec()));
     world.zil.commit(ObjectId(1)).unwrap();
     world.change(&Op::Write(1, 0, b"not yet".to_vec()));
@@ -80,30 +96,25 @@ fn while_a_log_is_suspended_commits_wait_for_their_txg_and_pm_is_not_needed() {
     assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged, "the suspend has synced it");
     world.change(&Op::Write(1, 0, b"third".to_vec()));
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)));
-    let (txg, logged) = world.volume_write(1, 8, b"bypass");
-    assert!(!logged);
+    let (txg, _) = world.volume_write(1, 8, b"bypass");
     assert_eq!(world.zil.flush().unwrap(), Committed::Synced(txg));
     assert_eq!(world.zil.stats().snapshot().fallbacks_of(LogCause::Suspended), 2);
     // The medium is gone: nothing is missed.
-    let without = import(&self::heap(), world.pool.disk());
+    let without = R::roomy().import(world.pool.disk()).unwrap();
     assert_eq!(without.pool.contents(DATASET).objects[&1][..14], *b"thirdet\0bypass");
     world.zil.kind().resume(&world.pool).unwrap();
     world.change(&Op::Write(1, 0, b"4".to_vec()));
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)), "not durable yet");
     world.change(&Op::Write(1, 0, b"5".to_vec()));
     assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
-    let world = crash(world, &heap);
+    let world = rig.crash(&world);
+    assert!(matches!(world.zil.kind().suspend(&world.pool), Err(LogError::Busy { .. })));
     assert_eq!(world.replay().unwrap().records, 1);
-    assert!(matches!(
-        import(&heap, world.pool.disk()).zil.kind().suspend(&world.pool),
-        Err(LogError::Busy { .. })
-    ));
 }
 
-#[test]
-fn suspends_against_writers_lose_nothing_and_do_not_hang() {
-    let heap = heap();
-    let world = Arc::new(world(&heap, Contents::volume(1, 4096)));
+fn suspends_against_writers_lose_nothing_and_do_not_hang<R: Rig>() {
+    let rig = R::roomy();
+    let world = Arc::new(rig.world(Contents::volume(1, 4096)));
     std::thread::scope(|scope| {
         for thread in 0..3usize {
             let world = Arc::clone(&world);
@@ -123,10 +134,47 @@ fn suspends_against_writers_lose_nothing_and_do_not_hang() {
             });
         }
     });
-    let world = crash(Arc::into_inner(world).unwrap(), &heap);
+    let world = rig.crash(&world);
     world.replay().unwrap();
     let contents = world.pool.contents(DATASET);
     assert_eq!((contents.objects[&1][100], contents.objects[&1][200]), (59, 59));
+}
+
+/// 14: a crash in the middle of replay, and one behind it.
+fn replay_goes_on_behind_what_was_durable<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 64));
+    for at in 0..5u8 {
+        world.change(&Op::Write(1, at.into(), vec![at + 1]));
+        world.zil.commit(ObjectId(1)).unwrap();
+    }
+    let rig = rig.crashed();
+    let world = rig.import(world.pool.disk()).unwrap();
+    assert_eq!(world.zil.kind().unreplayed_records(), 5);
+    // Three are replayed and durable, the fourth replayed and lost again.
+    let mut apply = Apply { refuses: Some(4), ..Apply::new(&world.pool, DATASET) };
+    let failure = world.zil.kind().replay(&world.pool, &mut apply).unwrap_err();
+    assert_eq!((failure.number, failure.dataset, failure.choices()), (4, DATASET, &Choice::ALL[..]));
+    assert!(matches!(failure.cause, ReplayCause::Handler(_)) && failure.place.is_some());
+    // Nothing may be logged before the owner has chosen.
+    assert!(matches!(world.zil.commit(ObjectId(1)), Ok(Committed::Logged)), "nothing to commit");
+    world.pool.sync();
+    world.replay().unwrap();
+    let rig = rig.crashed();
+    let world = rig.import(world.pool.disk()).unwrap();
+    assert_eq!(world.zil.kind().unreplayed_records(), 2);
+    world.change(&Op::Write(1, 9, vec![9]));
+    assert!(matches!(world.zil.commit(ObjectId(1)), Err(CommitError::NotReplayed)));
+    assert_eq!(world.replay().unwrap().records, 2);
+    assert_eq!(world.pool.contents(DATASET).objects[&1][..5], [1, 2, 3, 4, 5]);
+    // Replayed, and that is durable: nothing is left, and the next log takes records.
+    world.pool.sync();
+    world.change(&Op::Write(1, 5, vec![6]));
+    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
+    let rig = rig.crashed();
+    let world = rig.import(world.pool.disk()).unwrap();
+    assert_eq!(world.replay().unwrap().records, 1);
+    assert_eq!(world.pool.contents(DATASET).objects[&1][..6], [1, 2, 3, 4, 5, 6]);
 }
 
 /// 14: a crash in the middle of replay; a later record is damaged then.
@@ -143,7 +191,7 @@ fn replay_goes_on_behind_what_was_durable_and_reports_the_damage() {
     let mut apply = Apply { refuses: Some(4), ..Apply::new(&world.pool, DATASET) };
     let failure = world.zil.kind().replay(&world.pool, &mut apply).unwrap_err();
     assert_eq!((failure.number, failure.dataset, failure.choices()), (4, DATASET, &Choice::ALL[..]));
-    assert!(matches!(failure.cause, ReplayCause::Handler(_)) && failure.entry.is_some());
+    assert!(matches!(failure.cause, ReplayCause::Handler(_)) && failure.place.is_some());
     world.pool.sync();
     world.replay().unwrap();
     let world = crash(world, &heap);
@@ -173,10 +221,11 @@ fn replay_goes_on_behind_what_was_durable_and_reports_the_damage() {
     let pool = PoolRef::new(disk.clone());
     let first = Txg(disk.synced + 1);
     let mut import = PmemLogs::import(config(3, 2), damaged.chunks(CHUNK), first, headers).unwrap();
-    let problem = *import.problems().next().unwrap();
+    let problem = import.problems().next().unwrap().clone();
     assert!(matches!(problem.cause, ClaimCause::Claim(_)) && problem.choices() == Choice::ALL);
-    assert_eq!(import.resolve(DATASET, Choice::ReadOnly), Err(problem));
-    assert_eq!(import.resolve(DATASET, Choice::Retry), Err(problem));
+    for choice in [Choice::ReadOnly, Choice::Retry] {
+        assert_eq!(import.resolve(DATASET, choice).unwrap_err().to_string(), problem.to_string());
+    }
     import.resolve(DATASET, Choice::DropTail).unwrap();
     assert_eq!(import.summaries()[0].dropped, 1);
     let logs = import.finish(&pool, &pool.tx()).unwrap();
@@ -186,17 +235,18 @@ fn replay_goes_on_behind_what_was_durable_and_reports_the_damage() {
 }
 
 /// 15: a record that fails, and one of an unknown type.
-#[test]
-fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses() {
-    let heap = heap();
-    let world = world(&heap, Contents::volume(1, 64));
+fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 64));
     world.volume_write(1, 0, b"first");
+    world.zil.flush().unwrap();
     let mut unknown = [0; 64];
     let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"", &mut unknown);
     unknown[2] = 99;
     world.zil.kind().log_alone(Txg(2), &unknown[..len]).unwrap();
     world.volume_write(1, 8, b"behind");
-    let world = crash(world, &heap);
+    world.zil.flush().unwrap();
+    let world = rig.crash(&world);
     let failure = world.replay().unwrap_err();
     assert!(matches!(&failure.cause, ReplayCause::Record(error) if error.is_unknown()), "{failure}");
     assert_eq!((failure.number, failure.kind()), (2, ErrorKind::Invalid));
@@ -209,18 +259,17 @@ fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses() {
 }
 
 /// 16: crafted: the checksum of the entry is right, the record in it is not; or says another txg than the entry.
-#[test]
-fn crafted_records_are_reported_with_their_place() {
+fn crafted_records_are_reported_with_their_place<R: Rig>() {
     for (at, byte, kind) in
         [(4, 0xff, ErrorKind::Corrupt), (40, 99, ErrorKind::Corrupt), (8, 3, ErrorKind::Corrupt)]
     {
-        let heap = heap();
-        let world = world(&heap, Contents::volume(1, 64));
+        let rig = R::roomy();
+        let world = rig.world(Contents::volume(1, 64));
         let mut bytes = [0; 72];
         let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"12345678", &mut bytes);
         bytes[at] = byte;
         world.zil.kind().log_alone(Txg(2), &bytes[..len]).unwrap();
-        let world = crash(world, &heap);
+        let world = rig.crash(&world);
         let failure = world.replay().unwrap_err();
         assert_eq!((failure.kind(), failure.number), (kind, 1), "{failure}");
         assert!(world.pool.contents(DATASET).objects[&1].iter().all(|&byte| byte == 0));
@@ -273,41 +322,38 @@ fn no_byte_of_an_earlier_record_is_in_the_padding_of_a_later_one() {
 }
 
 /// 23: one-byte writes fill the log by their heads; whoever finds it full waits for a txg, and nothing is lost.
-#[test]
-fn small_writes_fill_the_log_and_fall_back() {
-    let heap = Heap::new(vec![0; 4 * CHUNK]);
-    let world = World::new(config(1, 1), heap.chunks(CHUNK), Contents::volume(1, 1024));
+fn small_writes_fill_the_log_and_fall_back<R: Rig>() {
+    let rig = R::tight();
+    let world = rig.world(Contents::volume(1, 1024));
     let mut synced = 0;
     for at in 0..200usize {
         world.volume_write(1, at, &[at as u8 | 1]);
         synced += usize::from(matches!(world.zil.flush().unwrap(), Committed::Synced(_)));
     }
     let stats = world.zil.stats().snapshot();
-    assert!((1..10).contains(&synced), "{synced}");
-    assert!(stats.stalls() >= synced as u64 && stats.bypass_records + synced as u64 == 200, "{stats:?}");
+    assert!((1..40).contains(&synced), "{synced}");
+    assert!(stats.stalls() > 0, "{stats:?}");
     for at in 200..400usize {
         world.change(&Op::Write(1, at, vec![at as u8 | 1]));
         world.zil.commit(ObjectId(1)).unwrap();
     }
     assert!(world.zil.stats().snapshot().fallbacks_of(LogCause::NoRoom) > 0);
-    let disk = world.pool.disk();
-    let world = World::import(config(2, 2), Heap::new(heap.bytes()).chunks(CHUNK), disk).unwrap();
+    let world = rig.crash(&world);
     world.replay().unwrap();
     let contents = world.pool.contents(DATASET);
     assert!((0..400).all(|at| contents.objects[&1][at] == at as u8 | 1));
 }
 
 /// 8: the pool suspends while a commit falls back to it: no success, and the log goes on when the pool does.
-#[test]
-fn a_fallback_to_a_suspended_pool_is_an_error() {
-    let world = world(&heap(), Contents::volume(1, 64));
+fn a_fallback_to_a_suspended_pool_is_an_error<R: Rig>() {
+    let world = R::roomy().world(Contents::volume(1, 64));
     world.zil.kind().suspend(&world.pool).unwrap();
     world.change(&Op::Write(1, 0, vec![1]));
     world.pool.0.is_suspended.store(true, Ordering::SeqCst);
     let error = world.zil.commit(ObjectId(1)).unwrap_err();
     assert!(matches!(error, CommitError::Pool { .. }) && error.kind() == ErrorKind::Closed, "{error}");
     let (txg, logged) = world.volume_write(1, 0, b"x");
-    assert!(!logged && world.zil.flush().is_err() && world.zil.after_fua(txg, logged).is_err());
+    assert!(world.zil.flush().is_err() && world.zil.after_fua(txg, logged).is_err());
     assert_eq!(world.zil.stats().snapshot().errors, 3);
     world.pool.0.is_suspended.store(false, Ordering::SeqCst);
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)));
@@ -315,10 +361,9 @@ fn a_fallback_to_a_suspended_pool_is_an_error() {
 }
 
 /// 25: a commit while its txg syncs, over and over.
-#[test]
-fn commits_beside_syncing_txgs() {
-    let heap = heap();
-    let world = Arc::new(world(&heap, Contents::volume(1, 4096)));
+fn commits_beside_syncing_txgs<R: Rig>() {
+    let rig = R::roomy();
+    let world = Arc::new(rig.world(Contents::volume(1, 4096)));
     std::thread::scope(|scope| {
         let syncer = Arc::clone(&world);
         scope.spawn(move || (0..300).for_each(|_| syncer.pool.sync()));
@@ -332,7 +377,7 @@ fn commits_beside_syncing_txgs() {
             });
         }
     });
-    let world = crash(Arc::into_inner(world).unwrap(), &heap);
+    let world = rig.crash(&world);
     world.replay().unwrap();
     let contents = world.pool.contents(DATASET);
     for thread in 0..2 {
@@ -342,38 +387,37 @@ fn commits_beside_syncing_txgs() {
 }
 
 /// 26: thousands of datasets are imported with one transaction and no wait.
-#[test]
-fn an_import_of_thousands_of_datasets_waits_for_no_txg() {
-    let heap = heap();
-    let pool = PoolRef::new(Disk::default());
-    let logs = PmemLogs::format(config(1, 2), heap.chunks(CHUNK)).unwrap();
-    let tx = pool.tx();
-    for id in 1..=3000 {
-        logs.create(&pool, &tx, DatasetId(id)).unwrap();
+fn an_import_of_thousands_of_datasets_waits_for_no_txg<R: Rig>() {
+    // Of the block log's first blocks, most find no room: their logs begin when somebody needs them.
+    let rig = R::roomy();
+    let contents: Contents = Contents::volume(1, 64);
+    let world = rig.world(contents.clone());
+    let tx = world.pool.tx();
+    for id in 100..3100 {
+        world.logs.create(&world.pool, &tx, DatasetId(id)).unwrap();
     }
     drop(tx);
-    pool.sync();
-    let _ = logs.txg_synced(Txg(1)).unwrap();
-    let log = logs.get(DatasetId(2000)).unwrap();
-    let zil = Zil::new(DatasetId(2000), Arc::new(pool.clone()), log);
-    assert!(zil.log_write(Txg(2), ObjectId(1), 0, b"only one has a record"));
-    let disk = pool.disk();
-    let pool = PoolRef::new(disk.clone());
-    let headers = disk.headers.0.into_iter().map(|(id, header)| (id, Some(header)));
-    let import = PmemLogs::import(config(2, 2), heap.chunks(CHUNK), Txg(2), headers).unwrap();
-    assert_eq!(import.summaries().iter().map(|summary| summary.records).sum::<usize>(), 1);
-    let logs = import.finish(&pool, &pool.tx()).unwrap();
-    assert_eq!(logs.datasets().len(), 3000);
-    assert_eq!((pool.0.waits.load(Ordering::SeqCst), pool.0.syncs.load(Ordering::SeqCst)), (0, 0));
-    let replayed = logs.get(DatasetId(2000)).unwrap().replay(&pool, &mut Apply::new(&pool, DatasetId(2000)));
-    assert!(replayed.is_err(), "there is no object 1 here, and that is reported");
+    world.pool.sync();
+    assert!(world.volume_write(1, 0, b"only one has a record").1);
+    assert_eq!(world.zil.flush().unwrap(), Committed::Logged);
+    let mut disk = world.pool.disk();
+    disk.contents.extend((100..3100).map(|id| (DatasetId(id), contents.clone())));
+    let world = rig.crashed().import(disk).unwrap();
+    assert_eq!(world.logs.datasets().len(), 3001);
+    let of = |id: DatasetId| world.logs.get(id).unwrap().unreplayed_records();
+    assert_eq!(world.logs.datasets().into_iter().map(of).sum::<u64>(), 1);
+    let waits = || (world.pool.0.waits.load(Ordering::SeqCst), world.pool.0.syncs.load(Ordering::SeqCst));
+    assert_eq!(waits(), (0, 0));
+    let log = world.logs.get(DatasetId(2000)).unwrap();
+    assert_eq!(log.replay(&world.pool, &mut Apply::new(&world.pool, DatasetId(2000))).unwrap().records, 0);
+    assert_eq!(world.replay().unwrap().records, 1);
+    assert_eq!(waits(), (0, 0));
 }
 
 /// 9: an object that is gone takes with it what only it needed; what others need stays.
-#[test]
-fn records_of_a_removed_object_are_not_written() {
-    let heap = heap();
-    let world = world(&heap, Contents::default());
+fn records_of_a_removed_object_are_not_written<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::default());
     world.change(&Op::Create("a", 1));
     world.change(&Op::Write(1, 0, vec![1; 100]));
     world.change(&Op::Remove("a", 1));
@@ -383,16 +427,15 @@ fn records_of_a_removed_object_are_not_written() {
     world.change(&Op::Write(1, 0, b"new".to_vec()));
     world.zil.commit(ObjectId(1)).unwrap();
     assert_eq!(world.zil.stats().snapshot().records, 4);
-    let world = crash(world, &heap);
+    let world = rig.crash(&world);
     world.replay().unwrap();
     assert_eq!(world.pool.contents(DATASET).objects, [(1, b"new".to_vec())].into());
 }
 
 /// 11: the data of what is renamed comes before the new name. 12: async, then with `O_SYNC`, then async.
-#[test]
-fn data_comes_before_the_name_and_one_object_keeps_its_order() {
-    let heap = heap();
-    let world = world(&heap, Contents::default());
+fn data_comes_before_the_name_and_one_object_keeps_its_order<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::default());
     world.change(&Op::Create("a", 1));
     world.change(&Op::Create("t", 2));
     world.change(&Op::Write(2, 0, b"data".to_vec()));
@@ -403,7 +446,7 @@ fn data_comes_before_the_name_and_one_object_keeps_its_order() {
     world.change(&Op::Write(3, 0, b"22".to_vec()));
     world.change(&Op::Write(3, 1, b"3".to_vec()));
     world.zil.commit(ObjectId(3)).unwrap();
-    let world = crash(world, &heap);
+    let world = rig.crash(&world);
     let mut apply = Apply::new(&world.pool, DATASET);
     world.zil.kind().replay(&world.pool, &mut apply).unwrap();
     let place = |op: &Op| apply.seen.iter().position(|seen| seen == op).unwrap();
@@ -412,10 +455,9 @@ fn data_comes_before_the_name_and_one_object_keeps_its_order() {
 }
 
 /// Need-copy: read back in pieces at commit, cut off where the object ends now; a failed read-back is a wait.
-#[test]
-fn data_that_was_not_copied_is_read_back() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = World::new(config(1, 2), heap.chunks(CHUNK), Contents::volume(1, 0));
+fn data_that_was_not_copied_is_read_back<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 0));
     let data: Vec<u8> = (0..20_000u32).map(|at| (at % 251) as u8 | 1).collect();
     let assign = |len: u64| {
         let tx = world.pool.tx();
@@ -423,49 +465,44 @@ fn data_that_was_not_copied_is_read_back() {
         world.zil.assign(tx.txg, Itx::need_copy(ObjectId(1), 0, len, false));
     };
     assign(20_000);
-    world.zil.commit(ObjectId(1)).unwrap();
-    assert!(world.zil.stats().snapshot().records > 2);
+    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
+    assert!(world.zil.stats().snapshot().bytes > 20_000);
     assign(30_000);
     world.change(&Op::Truncate(1, 12_000));
     world.zil.commit(ObjectId(1)).unwrap();
     world.pool.0.read_back_fails.store(true, Ordering::SeqCst);
     assign(10);
-    let disk = world.pool.disk();
-    let crashed = World::import(config(2, 2), Heap::new(heap.bytes()).chunks(CHUNK), disk).unwrap();
+    let crashed = rig.crash(&world);
     crashed.replay().unwrap();
     assert_eq!(crashed.pool.contents(DATASET).objects[&1], data[..12_000]);
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)));
     assert_eq!(world.zil.stats().snapshot().fallbacks_of(LogCause::ReadBack), 1);
 }
 
-#[test]
-fn zeroes_and_long_writes_of_a_volume_and_a_destroyed_dataset() {
-    let heap = Heap::new(vec![0; 64 * CHUNK]);
-    let world = World::new(config(1, 2), heap.chunks(CHUNK), Contents::volume(1, 100_000));
+/// Zeroes and long writes of a volume; and its log goes with it.
+fn a_destroyed_dataset_has_its_log_until_that_is_durable<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 100_000));
     let data: Vec<u8> = (0..50_000u32).map(|at| (at % 251) as u8 | 1).collect();
     assert!(world.volume_write(1, 10, &data).1);
     let tx = world.pool.tx();
     world.pool.apply(&tx, DATASET, &Op::Zeroes(1, 20, 30)).unwrap();
-    assert!(world.zil.log_zeroes(
-        tx.txg,
-        ObjectId(1),
-        Zeroes { offset: 20, len_bytes: 30, is_discard: true }
-    ));
+    let zeroes = Zeroes { offset: 20, len_bytes: 30, is_discard: true };
+    assert!(world.zil.log_zeroes(tx.txg, ObjectId(1), zeroes));
     drop(tx);
     assert_eq!(world.zil.after_fua(Txg(2), true).unwrap(), Committed::Logged);
     let expected = world.pool.contents(DATASET);
-    let crashed =
-        World::import(config(2, 2), Heap::new(heap.bytes()).chunks(CHUNK), world.pool.disk()).unwrap();
+    let crashed = rig.crash(&world);
     crashed.replay().unwrap();
     assert!(crashed.pool.contents(DATASET) == expected);
     // Destroyed, and a crash before that is durable: the log is there with its dataset.
     let tx = world.pool.tx();
     world.logs.destroy(&world.pool, &tx, DATASET).unwrap();
     drop(tx);
-    assert!(!world.volume_write(1, 0, b"x").1);
-    let crashed =
-        World::import(config(2, 2), Heap::new(heap.bytes()).chunks(CHUNK), world.pool.disk()).unwrap();
-    assert!(crashed.replay().unwrap().records > 5);
+    assert_eq!(world.zil.kind().refusal(), Some(LogCause::Destroyed));
+    let crashed = rig.crash(&world);
+    assert!(crashed.replay().unwrap().records > 1);
+    assert!(crashed.pool.contents(DATASET) == expected);
     world.pool.sync();
     assert!(world.pool.disk().headers.0.is_empty());
 }

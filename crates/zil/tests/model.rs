@@ -4,15 +4,13 @@
 //! After each import and replay: what was acknowledged is there; of the records that touch one object, a prefix in the
 //! order in which they were assigned (replay refuses what cannot happen); and nothing that never happened.
 
+#[macro_use]
 mod support;
 
-use fastness_testkit::{Heap, HeapRange};
 use fastness_zil::*;
 use proptest::prelude::*;
 use support::*;
 
-const CHUNK: usize = 2048;
-const CHUNKS: usize = 6;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// The object of a volume, only written past the commit list.
 const VOLUME: u64 = 50;
@@ -23,6 +21,7 @@ enum Step {
     Create(usize),
     Remove(usize),
     Write { name: usize, at: usize, len: usize },
+    WriteWithoutCopy { name: usize, at: usize, len: usize },
     Truncate { name: usize, len: usize },
     Commit(usize),
     CommitAll,
@@ -40,6 +39,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => name.clone().prop_map(Step::Create),
         2 => name.clone().prop_map(Step::Remove),
         12 => (name.clone(), 0..40usize, 1..120usize).prop_map(|(name, at, len)| Step::Write { name, at, len }),
+        6 => (name.clone(), 0..40usize, 1..120usize)
+            .prop_map(|(name, at, len)| Step::WriteWithoutCopy { name, at, len }),
         2 => (name.clone(), 0..60usize).prop_map(|(name, len)| Step::Truncate { name, len }),
         8 => name.prop_map(Step::Commit),
         2 => Just(Step::CommitAll),
@@ -59,15 +60,14 @@ struct Done {
     is_durable: bool,
 }
 
-struct Sim {
-    heap: Heap,
-    world: World<HeapRange>,
+struct Sim<R: Rig> {
+    rig: R,
+    world: World<R::Logs>,
     /// State behind the last crash, and what happened since.
     base: Contents,
     done: Vec<Done>,
     next_object: u64,
     next_byte: u8,
-    imports: u64,
 }
 
 fn objects_of(op: &Op) -> Vec<u64> {
@@ -81,12 +81,12 @@ fn is_sync(op: &Op) -> bool {
     matches!(op, Op::Create(..) | Op::Remove(..) | Op::Rename(..))
 }
 
-impl Sim {
+impl<R: Rig> Sim<R> {
     fn new() -> Self {
-        let heap = Heap::new(vec![0; CHUNK * CHUNKS]);
+        let rig = R::tight();
         let base = Contents::volume(VOLUME, VOLUME_BYTES);
-        let world = World::new(config(7, 2), heap.chunks(CHUNK), base.clone());
-        Self { heap, world, base, done: Vec::new(), next_object: 100, next_byte: 1, imports: 0 }
+        let world = rig.world(base.clone());
+        Self { rig, world, base, done: Vec::new(), next_object: 100, next_byte: 1 }
     }
 
     fn byte(&mut self) -> u8 {
@@ -136,6 +136,13 @@ impl Sim {
                     self.change(Op::Write(object, at, data));
                 }
             }
+            Step::WriteWithoutCopy { name, at, len } => {
+                if let Some(object) = self.object(name) {
+                    let data = vec![self.byte(); len];
+                    self.world.change_without_copy(object, at, &data);
+                    self.done.push(Done { op: Op::Write(object, at, data), is_durable: false });
+                }
+            }
             Step::Truncate { name, len } => {
                 if let Some(object) = self.object(name) {
                     self.change(Op::Truncate(object, len));
@@ -152,7 +159,8 @@ impl Sim {
             }
             Step::VolumeWrite { at, len } => {
                 let data = vec![self.byte(); len];
-                let (_, is_durable) = self.world.volume_write(VOLUME, at, &data);
+                let (_, is_logged) = self.world.volume_write(VOLUME, at, &data);
+                let is_durable = is_logged && self.world.zil.kind().writes_alone();
                 self.done.push(Done { op: Op::Write(VOLUME, at, data), is_durable });
             }
             Step::Flush => {
@@ -172,11 +180,8 @@ impl Sim {
     }
 
     fn import(&mut self) {
-        let disk = self.world.pool.disk();
-        self.heap = Heap::new(self.heap.bytes());
-        self.imports += 1;
-        let config = config(1000 + self.imports, 2);
-        self.world = World::import(config, self.heap.chunks(CHUNK), disk).unwrap();
+        self.rig = self.rig.crashed();
+        self.world = self.rig.import(self.world.pool.disk()).unwrap();
     }
 
     fn crash(&mut self, partial: Option<u64>, again: bool) {
@@ -271,16 +276,16 @@ fn volume_is_explained(start: &[u8], ops: &[&Done], found: &[u8]) -> bool {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
-
-    #[test]
-    fn histories_with_crashes_lose_nothing_that_was_acknowledged(
-        steps in prop::collection::vec(step(), 1..120),
-    ) {
-        let mut sim = Sim::new();
+fn histories_with_crashes_lose_nothing_that_was_acknowledged<R: Rig>() {
+    let config = ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(steps in prop::collection::vec(step(), 1..120))| {
+        let mut sim = Sim::<R>::new();
         steps.iter().for_each(|step| sim.run(step));
         sim.crash(None, false);
-        prop_assert_eq!(sim.world.zil.kind().refusal(), None);
-    }
+        let refusal = sim.world.zil.kind().refusal();
+        // The block log may find no room for a new chain beside those that are not free yet.
+        prop_assert!(matches!(refusal, None | Some(LogCause::NoRoom)), "{:?}", refusal);
+    });
 }
+
+on_each_kind! { histories_with_crashes_lose_nothing_that_was_acknowledged }

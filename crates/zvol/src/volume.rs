@@ -103,12 +103,14 @@ impl Volume {
     /// [`VolumeError::OutOfRange`], [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be
     /// written. With `is_fua` also those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
-        self.count(self.kind_of_write(is_fua), data.len() as u64, || {
+        let operation = self.kind_of_write(is_fua);
+        self.count(operation, data.len() as u64, || {
             self.check_range(offset, data.len() as u64)?;
             let mut at = offset;
             let (mut newest, mut is_logged) = (Txg(0), true);
+            let is_durable = operation == VolumeOperation::SyncWrite;
             for part in data.chunks(TX_BYTES_MAX) {
-                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part);
+                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
                 let (txg, is_part_logged) = self.change(at, part.len() as u64, change, record)?;
                 newest = txg;
@@ -116,7 +118,7 @@ impl Volume {
                 is_logged &= is_part_logged;
                 at += part.len() as u64;
             }
-            self.after((newest, is_logged), is_fua)
+            self.after((newest, is_logged), is_durable)
         })
     }
 
@@ -126,7 +128,8 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_zeroes(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        self.punch(self.kind_of_write(is_fua), offset, len_bytes, is_fua)
+        let operation = self.kind_of_write(is_fua);
+        self.punch(operation, offset, len_bytes, operation == VolumeOperation::SyncWrite)
     }
 
     /// The contents of a range are not needed: it reads as zeroes, and its whole blocks are freed.
@@ -134,7 +137,8 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn discard(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        self.punch(VolumeOperation::Discard, offset, len_bytes, is_fua)
+        let is_durable = self.kind_of_write(is_fua) == VolumeOperation::SyncWrite;
+        self.punch(VolumeOperation::Discard, offset, len_bytes, is_durable)
     }
 
     /// Makes every write durable that had returned before, through any handle of this process.
@@ -166,14 +170,14 @@ impl Volume {
         Ok(self.data.segments(offset, len_bytes, segments_max, found)?)
     }
 
-    fn punch(&self, operation: VolumeOperation, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
+    fn punch(&self, operation: VolumeOperation, offset: u64, len_bytes: u64, is_durable: bool) -> Result<()> {
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
             let is_discard = operation == VolumeOperation::Discard;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
             let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
             let last = self.change(offset, len_bytes, |tx| self.data.punch(tx, offset, len_bytes), record)?;
-            self.after(last, is_fua)
+            self.after(last, is_durable)
         })
     }
 
@@ -204,15 +208,10 @@ impl Volume {
     }
 
     /// What a write has to wait for.
-    fn after(&self, (txg, is_logged): (Txg, bool), is_fua: bool) -> Result<()> {
-        let waits = match self.dataset.sync_mode() {
-            SyncMode::Always => true,
-            SyncMode::Standard => is_fua,
-            SyncMode::Disabled => false,
-        };
+    fn after(&self, (txg, is_logged): (Txg, bool), is_durable: bool) -> Result<()> {
         match &self.log {
-            Some(log) if waits => Ok(log.zil.after_fua(txg, is_logged).map(drop)?),
-            None if waits => self.wait(),
+            Some(log) if is_durable => Ok(log.zil.after_fua(txg, is_logged).map(drop)?),
+            None if is_durable => self.wait(),
             _ => Ok(()),
         }
     }

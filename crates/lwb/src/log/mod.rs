@@ -33,6 +33,7 @@ mod sync;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::error::CommitError;
 use crate::ids::{Extent, LogGuid, Lsn, Txg};
 use crate::log::index::Index;
 use crate::log::issue::Spares;
@@ -177,6 +178,11 @@ impl<S: Space> Log<S> {
             timeouts: get(&self.counters.timeouts),
             downs: get(&self.counters.downs),
         }
+    }
+
+    /// Why commits fail now; `None` if they are possible.
+    pub fn down(&self) -> Option<CommitError> {
+        lock(&self.index).down.as_ref().map(|down| down.error.clone())
     }
 
     /// All space that the log holds, for a check against what the space says.

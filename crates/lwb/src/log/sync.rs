@@ -18,7 +18,8 @@ use crate::space::Space;
 use crate::sync_util::lock;
 
 impl<S: Space> Log<S> {
-    /// The header to store with `txg`, whose changes are complete: no record of it is appended any more.
+    /// The header to store with `txg`, whose changes are complete. Records of it may still be appended, by commits that
+    /// come late: what they describe is in the txg.
     ///
     /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) when it is durable.
     pub fn sync_header(&self, txg: Txg) -> Header {

@@ -85,3 +85,36 @@ fn a_generation_does_not_grow_without_bound() {
     let started = (1..=2 * TOUCHED_MAX as u64 + 2).filter(|&object| graph.enter(&keys(&[object]))).count();
     assert_eq!(started, 2);
 }
+
+#[test]
+fn a_run_has_what_depends_on_nothing_but_what_is_before_it() {
+    let mut graph = Graph::default();
+    let a1 = add(&mut graph, 5, true, &[1]);
+    let b1 = add(&mut graph, 5, true, &[2]);
+    let a2 = add(&mut graph, 5, true, &[1, 3]);
+    let b2 = add(&mut graph, 5, true, &[2, 4]);
+    let c = add(&mut graph, 5, true, &[3, 4]);
+    let numbers = |run: &[Job]| run.iter().map(|job| job.number).collect::<Vec<_>>();
+    let first = graph.begin_run(&VecDeque::from([b1]));
+    assert_eq!(numbers(&first), [b1]);
+    // What depends on an entry that another thread has is left out, and what depends on that.
+    let all = VecDeque::from([a1, b1, a2, b2, c]);
+    let second = graph.begin_run(&all);
+    assert_eq!(numbers(&second), [a1, a2]);
+    assert!(graph.begin_run(&all).is_empty());
+    graph.finish(b1);
+    second.into_iter().for_each(|job| graph.put_back(job));
+    assert_eq!(numbers(&graph.begin_run(&all)), [a1, a2, b2, c]);
+}
+
+#[test]
+fn a_run_is_no_longer_than_others_can_wait() {
+    let mut graph = Graph::default();
+    for _ in 0..3 {
+        let payload = Payload::NeedCopy { offset: 0, len_bytes: RUN_BYTES * 2 / 3 };
+        let entry = Entry { txg: Txg(5), object: ObjectId(1), keys: keys(&[1]), is_sync: true, payload };
+        graph.add(entry);
+    }
+    let all = VecDeque::from([1, 2, 3]);
+    assert_eq!(graph.begin_run(&all).len(), 2);
+}

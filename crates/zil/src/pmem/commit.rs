@@ -5,7 +5,6 @@
 //! a crash never leaves it without these; and it starts a generation if an entry that it depends on is in the current
 //! one, so that a later loss of that one is noticed.
 
-use std::collections::VecDeque;
 use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use fastness_pmem::Medium;
@@ -17,12 +16,10 @@ use crate::header::KindId;
 use crate::ids::{ObjectId, Txg};
 use crate::itx::Keys;
 use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
+use crate::pieces::Pieces;
 use crate::pmem::log::{Commits, PmemLog};
-use crate::record::{Head, WRITE_HEAD_BYTES, encode_write};
+use crate::record::Head;
 use crate::sync_util::{lock, read, wait, write};
-
-/// Data of one record of a need-copy write: what others may have to wait for.
-const PIECE_BYTES: usize = 64 << 10;
 
 impl<M: Medium + Sync> Kind for PmemLog<M> {
     fn id(&self) -> KindId {
@@ -31,6 +28,10 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
 
     fn record_bytes_max(&self) -> usize {
         self.prb.body_bytes_max()
+    }
+
+    fn writes_alone(&self) -> bool {
+        true
     }
 
     fn submit(&self, entries: Vec<Entry>) -> u64 {
@@ -45,7 +46,7 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
         horizon: u64,
         source: &dyn ReadBack,
     ) -> Result<Persisted, NotPersisted> {
-        let mut done = Persisted::default();
+        let (mut done, mut buffer) = (Persisted::default(), Vec::new());
         let mut commits = lock(&self.commits);
         let mut needed = commits.graph.needed(object, horizon);
         loop {
@@ -60,7 +61,7 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
                 continue;
             };
             drop(commits);
-            let written = self.write_job(&mut job, source, &mut done);
+            let written = self.write_job(&mut job, source, &mut buffer, &mut done);
             commits = lock(&self.commits);
             match written {
                 Ok(()) => commits.graph.finish(job.number),
@@ -131,7 +132,13 @@ impl<M: Medium + Sync> PmemLog<M> {
     }
 
     /// Writes all records of an entry. Holds no lock while it reads back.
-    fn write_job(&self, job: &mut Job, source: &dyn ReadBack, done: &mut Persisted) -> Result<(), LogCause> {
+    fn write_job(
+        &self,
+        job: &mut Job,
+        source: &dyn ReadBack,
+        buffer: &mut Vec<u8>,
+        done: &mut Persisted,
+    ) -> Result<(), LogCause> {
         let number = job.number;
         match &mut job.payload {
             Payload::Record(record) => {
@@ -140,15 +147,15 @@ impl<M: Medium + Sync> PmemLog<M> {
                 self.count(written.map(drop), record.len(), done)
             }
             &mut Payload::NeedCopy { offset, len_bytes } => {
-                let mut pieces = Pieces::new(self.record_bytes_max(), offset, len_bytes)?;
+                let mut pieces = Pieces::new(buffer, self.record_bytes_max(), offset, len_bytes)?;
                 let head = Head { txg: job.txg, number, object: job.object };
                 let mut is_first = true;
-                while let Some(len) = pieces.next(head, source)? {
+                while let Some(record) = pieces.next(head, source)? {
                     // One write may be torn: its records do not depend on each other.
                     let hdl = self.enter(&job.keys, is_first)?;
-                    let written = hdl.write_entry(job.txg, &pieces.buffer[..len], Wait::Fail);
+                    let written = hdl.write_entry(job.txg, record, Wait::Fail);
                     drop(hdl);
-                    self.count(written.map(drop), len, done)?;
+                    self.count(written.map(drop), record.len(), done)?;
                     is_first = false;
                 }
                 Ok(())
@@ -189,41 +196,5 @@ impl<M: Medium + Sync> PmemLog<M> {
         };
         // Behind the lock, see `suspend`.
         self.refusal().map_or(Ok(hdl), Err)
-    }
-}
-
-/// A need-copy write, record by record.
-struct Pieces {
-    buffer: Vec<u8>,
-    data: Vec<u8>,
-    offset: u64,
-    left: VecDeque<usize>,
-}
-
-impl Pieces {
-    fn new(record_bytes_max: usize, offset: u64, len_bytes: u64) -> Result<Self, LogCause> {
-        let piece = PIECE_BYTES.min(record_bytes_max.saturating_sub(WRITE_HEAD_BYTES) & !7);
-        if piece == 0 {
-            return Err(LogCause::TooLarge);
-        }
-        let count = len_bytes.div_ceil(piece as u64);
-        let left = (0..count).map(|i| (len_bytes - i * piece as u64).min(piece as u64) as usize).collect();
-        let longest = piece.min(len_bytes as usize);
-        let buffer = vec![0; (WRITE_HEAD_BYTES + longest).next_multiple_of(8)];
-        Ok(Self { buffer, data: vec![0; longest], offset, left })
-    }
-
-    /// Encodes the next record; `None` behind the last, or where the object ends now.
-    fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<usize>, LogCause> {
-        let Some(len) = self.left.pop_front() else { return Ok(None) };
-        let data = &mut self.data[..len];
-        let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
-        if found == 0 {
-            // Cut off since: the record that says so comes behind.
-            return Ok(None);
-        }
-        let encoded = encode_write(head, self.offset, &data[..found.min(len)], &mut self.buffer);
-        self.offset += len as u64;
-        Ok(Some(encoded))
     }
 }

@@ -4,81 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
 use fastness_pmem::Medium;
-use fastness_prb::{
-    ClaimError, Claimed, Config, Hdl, HdlHeader, HeaderError, Misuse, OnLoss, Prb, SetupError,
-};
+use fastness_prb::{Claimed, Config, Hdl, HdlHeader, OnLoss, Prb, SetupError};
 
-use crate::header::{HeaderFault, KindId, StoredHeader};
+use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
+use crate::error::LogError;
+use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::pmem::log::{PmemLog, Status, stored};
-use crate::pmem::logs::{LogError, PmemLogs};
+use crate::pmem::logs::PmemLogs;
 use crate::pool::Pool;
 use crate::replay::Choice;
-
-/// Why a log cannot be claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClaimCause {
-    /// The stored header is not one.
-    #[error(transparent)]
-    Prefix(#[from] HeaderFault),
-    /// The kind's own part of it is damaged.
-    #[error(transparent)]
-    Header(#[from] HeaderError),
-    /// Two datasets have the header of one log.
-    #[error(transparent)]
-    Setup(#[from] Misuse),
-    /// Entries are missing or damaged; the error names them and their places.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-}
-
-/// A log that cannot be claimed. Nothing was changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the log of {dataset} cannot be claimed: {cause}")]
-pub struct ClaimProblem {
-    /// Whose.
-    pub dataset: DatasetId,
-    /// Why.
-    #[source]
-    pub cause: ClaimCause,
-}
-
-impl ClaimProblem {
-    /// What can be done about it; see [`Import::resolve`].
-    pub fn choices(&self) -> &'static [Choice] {
-        &Choice::ALL
-    }
-
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        match self.cause {
-            ClaimCause::Prefix(HeaderFault::Version { .. } | HeaderFault::OtherKind { .. }) => {
-                ErrorKind::Invalid
-            }
-            _ => ErrorKind::Corrupt,
-        }
-    }
-}
-
-/// What was found of the log of one dataset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimSummary {
-    /// Whose.
-    pub dataset: DatasetId,
-    /// Records to replay.
-    pub records: usize,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Places missing in the last generation: records that were being written when the crash came, or lost.
-    pub gaps: u64,
-    /// Records given up by choice.
-    pub dropped: usize,
-    /// The first reason for that.
-    pub loss: Option<ClaimError>,
-}
 
 enum Slot<M: Medium + Sync> {
     /// There is nothing to replay.
@@ -159,9 +95,14 @@ impl<M: Medium + Sync> Import<M> {
     }
 
     fn set_up(&self, bytes: &[u8]) -> Result<Slot<M>, ClaimCause> {
-        let header = HdlHeader::decode(StoredHeader::decode_as(bytes, KindId::Pmem)?)?;
+        let stored = StoredHeader::decode(bytes)?;
+        if stored.names_no_log() {
+            // Of another kind, maybe: the kind was being changed.
+            return Ok(Slot::Empty(self.nozil()));
+        }
+        let header = HdlHeader::decode(stored.of_kind(KindId::Pmem)?)?;
         let hdl = self.prb.setup_hdl(&header)?;
-        Ok(if header == HdlHeader::NoZil { Slot::Empty(hdl) } else { Slot::Unclaimed(hdl) })
+        Ok(Slot::Unclaimed(hdl))
     }
 
     fn try_claim(&mut self, dataset: DatasetId, on_loss: OnLoss) {
@@ -177,7 +118,14 @@ impl<M: Medium + Sync> Import<M> {
     fn claimed(&mut self, dataset: DatasetId, claimed: Claimed) {
         let Some(Slot::Unclaimed(hdl)) = self.slots.remove(&dataset) else { unreachable!("just claimed") };
         let Claimed { update, entries, body_bytes, gaps, dropped, loss, .. } = claimed;
-        let summary = ClaimSummary { dataset, records: entries, bytes: body_bytes, gaps, dropped, loss };
+        let summary = ClaimSummary {
+            dataset,
+            records: entries,
+            bytes: body_bytes,
+            gaps,
+            dropped,
+            loss: loss.map(Into::into),
+        };
         self.summaries.push(summary);
         let header = update.expect("a log that was unclaimed has a new header").into_header();
         self.slots.insert(dataset, Slot::Claimed(hdl, header, entries));
@@ -218,7 +166,7 @@ impl<M: Medium + Sync> Import<M> {
             }
             Choice::ReadOnly => {}
         }
-        self.problems.get(&dataset).map_or(Ok(()), |problem| Err(*problem))
+        self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
     /// Ends the import: stores the new headers in `tx`, which is of the first txg, and makes logs for datasets that
@@ -229,13 +177,7 @@ impl<M: Medium + Sync> Import<M> {
     /// # Errors
     /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin again.
     pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<PmemLogs<M>, LogError> {
-        if let Some(first) = self.problems.keys().next() {
-            return Err(LogError::Unclaimed { count: self.problems.len(), first: *first });
-        }
-        let (claimed, found) = (self.first_txg, P::txg_of(tx));
-        if claimed != found {
-            return Err(LogError::OtherTxg { claimed, found });
-        }
+        check_finish(&self.problems, self.first_txg, P::txg_of(tx))?;
         self.prb.finish_claiming()?;
         let mut logs = BTreeMap::new();
         for (dataset, slot) in self.slots {

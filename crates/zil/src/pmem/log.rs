@@ -6,11 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use fastness_pmem::Medium;
 use fastness_prb::{Hdl, HdlHeader, HeaderUpdate, Prb, WriteError};
 
-use crate::error::LogCause;
+use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
-use crate::pmem::logs::LogError;
 use crate::pool::Pool;
 use crate::sync_util::{lock, write};
 

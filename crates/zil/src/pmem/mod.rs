@@ -20,6 +20,6 @@ mod log;
 mod logs;
 mod replay;
 
-pub use import::{ClaimCause, ClaimProblem, ClaimSummary, Import};
+pub use import::Import;
 pub use log::PmemLog;
-pub use logs::{LogError, PmemLogs};
+pub use logs::PmemLogs;

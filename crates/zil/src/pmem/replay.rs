@@ -9,12 +9,11 @@ use std::sync::atomic::Ordering;
 use fastness_pmem::Medium;
 use fastness_prb::{BodyError, Entry, HeaderUpdate, ReplayError};
 
-use crate::error::LogCause;
+use crate::error::{LogCause, LogError};
 use crate::pmem::log::PmemLog;
-use crate::pmem::logs::LogError;
 use crate::pool::Pool;
 use crate::record::Record;
-use crate::replay::{ReplayCause, ReplayFailure, ReplayHandler, Replayed};
+use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 use crate::sync_util::write;
 
 impl<M: Medium + Sync> PmemLog<M> {
@@ -42,11 +41,11 @@ impl<M: Medium + Sync> PmemLog<M> {
         let mut buffer = Vec::new();
         let replayed = hdl.replay(|entry, update| {
             number += 1;
-            place = Some((entry.id(), entry.region_offset()));
+            place = Some(RecordPlace::Pmem { entry: entry.id(), region_offset: entry.region_offset() });
             self.replay_one(pool, handler, &entry, update, &mut buffer)
         });
-        let failure = |cause| ReplayFailure { dataset: self.dataset, number, entry: place, cause };
-        let nowhere = |cause| ReplayFailure { entry: None, ..failure(cause) };
+        let failure = |cause| ReplayFailure { dataset: self.dataset, number, place, cause };
+        let nowhere = |cause| ReplayFailure { place: None, ..failure(cause) };
         let replayed = match replayed {
             Ok(replayed) => replayed,
             Err(ReplayError::Callback { source, .. }) => return Err(failure(source)),

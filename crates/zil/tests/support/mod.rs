@@ -4,14 +4,15 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod rig;
 pub mod tagged;
+pub mod world;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use fastness_pmem::Medium;
 use fastness_prb::{Alignment, Config};
 use fastness_testkit::SeededEntropy;
 use fastness_zil::record::{
@@ -19,6 +20,8 @@ use fastness_zil::record::{
     Zeroes,
 };
 use fastness_zil::*;
+pub use rig::*;
+pub use world::*;
 
 pub const DATASET: DatasetId = DatasetId(7);
 pub const ROOT: ObjectId = ObjectId(1000);
@@ -167,6 +170,9 @@ pub fn op_of(head: &Head, record: &Record<'_>, contents: &Contents) -> Op {
 }
 
 type Hook = Box<dyn Fn(Txg) + Send + Sync>;
+type SyncHook = Box<dyn Fn(Txg, Put<'_>) + Send + Sync>;
+/// Stores a header with the txg that is being written.
+pub type Put<'a> = &'a mut dyn FnMut(DatasetId, Option<&[u8]>);
 
 #[derive(Debug, Default, Clone)]
 pub struct Headers(pub BTreeMap<DatasetId, Vec<u8>>);
@@ -189,6 +195,7 @@ pub struct ModelPool {
     ended: Condvar,
     syncing: Mutex<()>,
     hook: Mutex<Option<Hook>>,
+    sync_hook: Mutex<Option<SyncHook>>,
     pub is_suspended: AtomicBool,
     pub waits: AtomicU64,
     pub syncs: AtomicU64,
@@ -253,6 +260,7 @@ impl PoolRef {
             ended: Condvar::new(),
             syncing: Mutex::new(()),
             hook: Mutex::new(None),
+            sync_hook: Mutex::new(None),
             is_suspended: AtomicBool::new(false),
             waits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -265,6 +273,11 @@ impl PoolRef {
 
     pub fn hook(&self, hook: impl Fn(Txg) + Send + Sync + 'static) {
         *self.0.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Called while a txg is written, when its transactions have ended.
+    pub fn sync_hook(&self, hook: impl Fn(Txg, Put<'_>) + Send + Sync + 'static) {
+        *self.0.sync_hook.lock().unwrap() = Some(Box::new(hook));
     }
 
     pub fn tx(&self) -> Tx {
@@ -289,6 +302,14 @@ impl PoolRef {
         while state.holds.get(&txg).is_some_and(|holds| *holds > 0) {
             state = self.0.ended.wait(state).unwrap();
         }
+        drop(state);
+        let mut hooked = Vec::new();
+        if let Some(hook) = &*self.0.sync_hook.lock().unwrap() {
+            hook(Txg(txg), &mut |dataset, header| hooked.push((txg, dataset, header.map(<[u8]>::to_vec))));
+        }
+        let mut state = self.0.state.lock().unwrap();
+        state.queued.sort_by_key(|(of, ..)| *of);
+        state.queued.extend(hooked);
         let State { since, stable, queued, headers, .. } = &mut *state;
         for (_, dataset, op) in since.extract_if(.., |(of, ..)| *of <= txg) {
             stable.entry(dataset).or_default().apply(&op).expect("what happened can happen");
@@ -418,72 +439,5 @@ impl ReplayHandler<PoolRef> for Apply {
         self.pool.apply(tx, self.dataset, &op)?;
         self.seen.push(op);
         Ok(())
-    }
-}
-
-/// A pool with logs, and one dataset in use.
-pub struct World<M: Medium + Sync + 'static> {
-    pub pool: PoolRef,
-    pub logs: Arc<PmemLogs<M>>,
-    pub zil: Arc<Zil<PoolRef, PmemLog<M>>>,
-}
-
-fn open<M: Medium + Sync + 'static>(pool: PoolRef, logs: PmemLogs<M>, dataset: DatasetId) -> World<M> {
-    let logs = Arc::new(logs);
-    let log = logs.get(dataset).unwrap();
-    let zil = Arc::new(Zil::new(dataset, Arc::new(pool.clone()), log));
-    let (hook_logs, hook_zil) = (Arc::downgrade(&logs), Arc::downgrade(&zil));
-    pool.hook(move |txg| {
-        if let Some(logs) = hook_logs.upgrade() {
-            let _ = logs.txg_synced(txg);
-        }
-        if let Some(zil) = hook_zil.upgrade() {
-            zil.txg_synced(txg);
-        }
-    });
-    World { pool, logs, zil }
-}
-
-impl<M: Medium + Sync + 'static> World<M> {
-    /// A new pool with these contents, whose dataset's log can be written.
-    pub fn new(config: Config, ranges: Vec<M>, contents: Contents) -> Self {
-        let disk = Disk { contents: BTreeMap::from([(DATASET, contents)]), ..Disk::default() };
-        let pool = PoolRef::new(disk);
-        let logs = PmemLogs::format(config, ranges).unwrap();
-        logs.create(&pool, &pool.tx(), DATASET).unwrap();
-        let world = open(pool, logs, DATASET);
-        world.pool.sync();
-        assert_eq!(world.zil.kind().refusal(), None);
-        world
-    }
-
-    /// Claims what a crash left; fails as the claim does.
-    pub fn import(config: Config, ranges: Vec<M>, disk: Disk) -> Result<Self, ClaimProblem> {
-        let pool = PoolRef::new(disk.clone());
-        let headers: Vec<_> = disk.contents.keys().map(|id| (*id, disk.headers.0.get(id).cloned())).collect();
-        let import = PmemLogs::import(config, ranges, Txg(disk.synced + 1), headers).unwrap();
-        if let Some(problem) = import.problems().next() {
-            return Err(*problem);
-        }
-        let logs = import.finish(&pool, &pool.tx()).unwrap();
-        Ok(open(pool, logs, DATASET))
-    }
-
-    pub fn replay(&self) -> Result<Replayed, ReplayFailure> {
-        self.zil.kind().replay(&self.pool, &mut Apply::new(&self.pool, DATASET))
-    }
-
-    /// Makes a change in a transaction and assigns it.
-    pub fn change(&self, op: &Op) {
-        let tx = self.pool.tx();
-        self.pool.apply(&tx, DATASET, op).unwrap();
-        self.zil.assign(tx.txg, itx(op));
-    }
-
-    /// Writes to the volume past the commit list.
-    pub fn volume_write(&self, object: u64, offset: usize, data: &[u8]) -> (Txg, bool) {
-        let tx = self.pool.tx();
-        self.pool.apply(&tx, DATASET, &Op::Write(object, offset, data.to_vec())).unwrap();
-        (tx.txg, self.zil.log_write(tx.txg, ObjectId(object), offset as u64, data))
     }
 }

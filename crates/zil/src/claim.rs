@@ -1,0 +1,100 @@
+//! Claim: what an import finds of each dataset's log, and what can be in the way; the same for all kinds.
+
+use std::collections::BTreeMap;
+
+use fastness_error::ErrorKind;
+use fastness_prb::Misuse;
+
+use crate::error::LogError;
+use crate::header::HeaderFault;
+use crate::ids::{DatasetId, Txg};
+use crate::replay::Choice;
+
+/// Why a log cannot be claimed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimCause {
+    /// The stored header is not one.
+    #[error(transparent)]
+    Prefix(#[from] HeaderFault),
+    /// Kind pmem: the kind's own part of it is damaged.
+    #[error(transparent)]
+    Header(#[from] fastness_prb::HeaderError),
+    /// Kind pmem: two datasets have the header of one log.
+    #[error(transparent)]
+    Setup(#[from] Misuse),
+    /// Kind pmem: entries are missing or damaged; the error names them and their places.
+    #[error(transparent)]
+    Claim(#[from] fastness_prb::ClaimError),
+    /// Kind lwb: the kind's own part of the header is damaged.
+    #[error(transparent)]
+    ChainHeader(#[from] fastness_lwb::HeaderError),
+    /// Kind lwb: the chain is damaged, ends too early, or uses blocks that another one has.
+    #[error(transparent)]
+    Chain(#[from] fastness_lwb::ClaimError),
+}
+
+impl ClaimCause {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Prefix(HeaderFault::Version { .. } | HeaderFault::OtherKind { .. }) => ErrorKind::Invalid,
+            Self::ChainHeader(error) => error.kind(),
+            Self::Chain(error) => error.kind(),
+            _ => ErrorKind::Corrupt,
+        }
+    }
+}
+
+/// A log that cannot be claimed. Nothing was changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the log of {dataset} cannot be claimed: {cause}")]
+pub struct ClaimProblem {
+    /// Whose.
+    pub dataset: DatasetId,
+    /// Why.
+    #[source]
+    pub cause: ClaimCause,
+}
+
+impl ClaimProblem {
+    /// What can be done about it; see `resolve` of the import.
+    pub fn choices(&self) -> &'static [Choice] {
+        &Choice::ALL
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        self.cause.kind()
+    }
+}
+
+/// What was found of the log of one dataset.
+#[derive(Debug, Clone)]
+pub struct ClaimSummary {
+    /// Whose.
+    pub dataset: DatasetId,
+    /// Records to replay.
+    pub records: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Kind pmem: places missing in the last generation: records that were being written when the crash came, or
+    /// lost. Kind lwb: 0, a chain just ends there.
+    pub gaps: u64,
+    /// Records given up by choice. Kind lwb: 0, nobody knows how many there were.
+    pub dropped: usize,
+    /// The first reason for that.
+    pub loss: Option<ClaimCause>,
+}
+
+/// Whether an import can end: nothing is in the way, and the transaction is of the txg that was claimed for.
+pub(crate) fn check_finish(
+    problems: &BTreeMap<DatasetId, ClaimProblem>,
+    claimed: Txg,
+    found: Txg,
+) -> Result<(), LogError> {
+    if let Some(first) = problems.keys().next() {
+        return Err(LogError::Unclaimed { count: problems.len(), first: *first });
+    }
+    if claimed == found { Ok(()) } else { Err(LogError::OtherTxg { claimed, found }) }
+}

@@ -1,0 +1,226 @@
+//! Commits of one dataset: into the chain in an order that replay may see, and then up to the last of what is needed.
+//!
+//! A chain has one order, and after a crash a prefix of it is there. So only the order of *appending* matters: an entry
+//! may be appended when everything that it depends on is, whoever appended that. Durability is the chain's affair: a
+//! commit makes all durable that was appended before its own last record.
+//!
+//! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or before it in
+//!    the run. It reads back and appends without a lock; who needs one of these entries sleeps until the run is appended.
+//! 2. *A read-back that fails*: the entry goes back into line with what is behind it in the run; so nothing that depends
+//!    on it gets into the chain, until its txg has synced or a later commit reads it back. Of a write of which some
+//!    pieces are appended the rest stays: a retry appends nothing twice, so memory is bounded by what is dirty. The
+//!    commit, and any other that needs the entry, waits for the txg.
+//! 3. *A chain that fails* is not this file's worry: appended records that are not durable go into the next chain, in
+//!    order and before anything that is appended later (`fastness_lwb`). A commit that the chain fails waits for the newest
+//!    txg of everything that was appended so far, of which what it needs is a part.
+//! 4. *A chain that is down* is not fed: nothing is read back for it, entries stay in line, commits wait for txgs.
+//!
+//! Why nothing acknowledged is missing: a commit returns success when its entries have left the graph, which they do only
+//! appended or with their txg synced, and the chain has made durable what had been appended by then.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+
+use fastness_lwb::{Lsn, RECORD_BYTES_MAX, Space};
+
+use crate::error::{LogCause, NotPersisted};
+use crate::graph::Job;
+use crate::header::KindId;
+use crate::ids::{ObjectId, Txg};
+use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
+use crate::lwb::log::{Commits, LwbLog, chain_txg};
+use crate::pieces::Pieces;
+use crate::record::Head;
+use crate::sync_util::{lock, wait};
+
+/// How far a run was appended.
+struct Appended {
+    /// Entries, from the front.
+    entries: usize,
+    last: Lsn,
+    failed: Option<LogCause>,
+}
+
+impl<S: Space> Kind for LwbLog<S> {
+    fn id(&self) -> KindId {
+        KindId::Lwb
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        RECORD_BYTES_MAX
+    }
+
+    fn writes_alone(&self) -> bool {
+        false
+    }
+
+    fn submit(&self, entries: Vec<Entry>) -> u64 {
+        let mut commits = lock(&self.commits);
+        entries.into_iter().for_each(|entry| commits.graph.add(entry));
+        commits.graph.last_number()
+    }
+
+    fn persist(
+        &self,
+        object: ObjectId,
+        horizon: u64,
+        source: &dyn ReadBack,
+    ) -> Result<Persisted, NotPersisted> {
+        let mut done = Persisted::default();
+        let (upto, txg) = self.append_needed(object, horizon, source, &mut done)?;
+        match self.log.commit(upto) {
+            Ok(()) => Ok(done),
+            Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
+        }
+    }
+
+    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted> {
+        if let Some(cause) = self.refusal() {
+            return Err(NotPersisted { txg, cause });
+        }
+        let lsn = self.log.append(chain_txg(txg), record);
+        self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })
+    }
+
+    fn order(&self, _is_forced: bool) -> Result<(), LogCause> {
+        // The chain has one order.
+        self.refusal().map_or(Ok(()), Err)
+    }
+
+    fn txg_synced(&self, txg: Txg) {
+        let mut commits = lock(&self.commits);
+        commits.graph.forget_synced(txg);
+        self.notify(&commits);
+    }
+}
+
+impl<S: Space> LwbLog<S> {
+    /// Sees to it that all that a commit needs is appended. Returns up to where the chain must be durable, and the
+    /// newest txg of what is appended up to there.
+    fn append_needed(
+        &self,
+        object: ObjectId,
+        horizon: u64,
+        source: &dyn ReadBack,
+        done: &mut Persisted,
+    ) -> Result<(Lsn, Txg), NotPersisted> {
+        let mut buffer = Vec::new();
+        let mut commits = lock(&self.commits);
+        let mut needed = commits.graph.needed(object, horizon);
+        loop {
+            commits.graph.trim(&mut needed);
+            if needed.is_empty() {
+                return Ok((commits.last, commits.newest));
+            }
+            if let Some(cause) = self.refusal() {
+                // It may be that nobody has asked for a new chain.
+                self.log.start();
+                return Err(not_persisted(&commits, &needed, cause));
+            }
+            let mut run = commits.graph.begin_run(&needed);
+            if run.is_empty() {
+                done.waits += 1;
+                commits = self.wait_for_others(commits);
+                continue;
+            }
+            drop(commits);
+            let appended = self.append_run(&mut run, source, &mut buffer, done);
+            commits = lock(&self.commits);
+            self.finish_run(&mut commits, run, &appended);
+            if let Some(cause) = appended.failed {
+                return Err(not_persisted(&commits, &needed, cause));
+            }
+        }
+    }
+
+    /// Appends the records of a run, in order, up to the first that cannot be read back. Holds no lock of this log.
+    fn append_run(
+        &self,
+        run: &mut [Job],
+        source: &dyn ReadBack,
+        buffer: &mut Vec<u8>,
+        done: &mut Persisted,
+    ) -> Appended {
+        let mut appended = Appended { entries: 0, last: Lsn(0), failed: None };
+        for job in run {
+            match self.append_job(job, source, buffer, done) {
+                Ok(last) => appended.last = appended.last.max(last),
+                Err(cause) => {
+                    appended.failed = Some(cause);
+                    break;
+                }
+            }
+            appended.entries += 1;
+        }
+        appended
+    }
+
+    /// Appends the records of an entry; returns the number of the last one, 0 if it has none.
+    fn append_job(
+        &self,
+        job: &mut Job,
+        source: &dyn ReadBack,
+        buffer: &mut Vec<u8>,
+        done: &mut Persisted,
+    ) -> Result<Lsn, LogCause> {
+        let mut append = |record: &[u8]| {
+            done.records += 1;
+            done.bytes += record.len() as u64;
+            self.log.append(chain_txg(job.txg), record)
+        };
+        match &mut job.payload {
+            Payload::Record(record) => {
+                Head::set_number(record, job.number);
+                Ok(append(record))
+            }
+            Payload::NeedCopy { offset, len_bytes } => {
+                let head = Head { txg: job.txg, number: job.number, object: job.object };
+                let mut pieces = Pieces::new(buffer, RECORD_BYTES_MAX, *offset, *len_bytes)?;
+                let mut last = Lsn(0);
+                loop {
+                    match pieces.next(head, source) {
+                        Ok(Some(record)) => last = append(record),
+                        Ok(None) => return Ok(last),
+                        Err(cause) => {
+                            (*offset, *len_bytes) = pieces.rest();
+                            return Err(cause);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was appended leaves the graph, the rest goes back into line.
+    fn finish_run(&self, commits: &mut Commits, run: Vec<Job>, appended: &Appended) {
+        commits.last = commits.last.max(appended.last);
+        for (index, job) in run.into_iter().enumerate() {
+            if index < appended.entries {
+                commits.newest = commits.newest.max(job.txg);
+                commits.graph.finish(job.number);
+            } else {
+                commits.graph.put_back(job);
+            }
+        }
+        self.notify(commits);
+    }
+
+    fn wait_for_others<'a>(&'a self, mut commits: MutexGuard<'a, Commits>) -> MutexGuard<'a, Commits> {
+        commits.waiters += 1;
+        let mut commits = wait(&self.changed, commits);
+        commits.waiters -= 1;
+        commits
+    }
+
+    fn notify(&self, commits: &Commits) {
+        if commits.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// What a commit has to wait for: what is left of its entries, and those that are appended and may not be durable.
+fn not_persisted(commits: &Commits, needed: &VecDeque<u64>, cause: LogCause) -> NotPersisted {
+    let left = commits.graph.newest_txg(needed).unwrap_or_default();
+    NotPersisted { txg: left.max(commits.newest), cause }
+}

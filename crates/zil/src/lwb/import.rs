@@ -1,0 +1,158 @@
+//! Import: every dataset's chain is claimed by its stored header, before the first txg and before anything is allocated.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fastness_lwb::{Claimed, Header, OnLoss, Space, claim};
+
+use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
+use crate::error::LogError;
+use crate::header::{KindId, StoredHeader};
+use crate::ids::{DatasetId, Txg};
+use crate::lwb::log::{LwbLog, chain_txg, stored};
+use crate::lwb::logs::LwbLogs;
+use crate::pool::Pool;
+use crate::replay::Choice;
+
+enum Slot<S: Space> {
+    /// There is nothing to replay, or all of it is given up.
+    Empty,
+    Claimed(Claimed<Arc<S>>),
+    /// Not claimed; the stored header.
+    Unclaimed(Vec<u8>),
+}
+
+/// An import between the pool's tables and the first txg.
+///
+/// Nothing was written before [`finish`](Self::finish); dropping it leaves everything as it was, but for the space's own
+/// notes of what is in use: begin again with a new space.
+pub struct Import<S: Space> {
+    space: Arc<S>,
+    first_txg: Txg,
+    slots: BTreeMap<DatasetId, Slot<S>>,
+    problems: BTreeMap<DatasetId, ClaimProblem>,
+    summaries: Vec<ClaimSummary>,
+}
+
+impl<S: Space> fmt::Debug for Import<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Import")
+            .field("first_txg", &self.first_txg)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Space> LwbLogs<S> {
+    /// Claims the log of each dataset, by the header that the last synced txg has of it (`None`: it has no log).
+    /// `first_txg` is the txg after that one. Nothing in the space is in use.
+    ///
+    /// Logs that cannot be claimed are in [`Import::problems`].
+    pub fn import(
+        space: Arc<S>,
+        first_txg: Txg,
+        headers: impl IntoIterator<Item = (DatasetId, Option<Vec<u8>>)>,
+    ) -> Import<S> {
+        let (slots, problems, summaries) = Default::default();
+        let mut import = Import { space, first_txg, slots, problems, summaries };
+        for (dataset, header) in headers {
+            import.slots.insert(dataset, header.map_or(Slot::Empty, Slot::Unclaimed));
+            import.try_claim(dataset, OnLoss::Fail);
+        }
+        import
+    }
+}
+
+impl<S: Space> Import<S> {
+    fn try_claim(&mut self, dataset: DatasetId, on_loss: OnLoss) {
+        let Some(Slot::Unclaimed(bytes)) = self.slots.get(&dataset) else { return };
+        match self.claim(bytes, on_loss) {
+            Ok(None) => {
+                self.slots.insert(dataset, Slot::Empty);
+                self.problems.remove(&dataset);
+            }
+            Ok(Some(claimed)) => self.claimed(dataset, claimed),
+            Err(cause) => {
+                self.problems.insert(dataset, ClaimProblem { dataset, cause });
+            }
+        }
+    }
+
+    fn claim(&self, bytes: &[u8], on_loss: OnLoss) -> Result<Option<Claimed<Arc<S>>>, ClaimCause> {
+        let stored = StoredHeader::decode(bytes)?;
+        if stored.names_no_log() {
+            // Of another kind, maybe: the kind was being changed.
+            return Ok(None);
+        }
+        let header = Header::decode(stored.of_kind(KindId::Lwb)?)?;
+        Ok(Some(claim(Arc::clone(&self.space), &header, chain_txg(self.first_txg), on_loss)?))
+    }
+
+    fn claimed(&mut self, dataset: DatasetId, claimed: Claimed<Arc<S>>) {
+        // Claimed under a choice, the chain ends in what was given up.
+        let ended = claimed.ended().filter(|ended| !ended.end.is_clean());
+        let loss = ended.map(|ended| fastness_lwb::ClaimError::Damaged(ended.clone()).into());
+        let (records, bytes) = (claimed.records() as usize, claimed.record_bytes());
+        self.summaries.push(ClaimSummary { dataset, records, bytes, gaps: 0, dropped: 0, loss });
+        self.slots.insert(dataset, Slot::Claimed(claimed));
+        self.problems.remove(&dataset);
+    }
+
+    /// Logs that cannot be claimed.
+    pub fn problems(&self) -> impl Iterator<Item = &ClaimProblem> {
+        self.problems.values()
+    }
+
+    /// What was found of the others.
+    pub fn summaries(&self) -> &[ClaimSummary] {
+        &self.summaries
+    }
+
+    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`]
+    /// gives up what is missing or damaged and what comes after it, all of it if the header is unusable.
+    ///
+    /// # Errors
+    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any txg, so drop
+    /// the import.
+    pub fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
+        match choice {
+            Choice::Retry => self.try_claim(dataset, OnLoss::Fail),
+            Choice::DropTail => {
+                self.try_claim(dataset, OnLoss::DropTail);
+                if self.problems.remove(&dataset).is_some() {
+                    self.slots.insert(dataset, Slot::Empty);
+                }
+            }
+            Choice::ReadOnly => {}
+        }
+        self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
+    }
+
+    /// Ends the import: stores the headers of what was claimed in `tx`, which is of the first txg, and makes logs for
+    /// datasets that have none; the headers of these come with [`LwbLogs::sync`] of that txg. One transaction for all
+    /// datasets.
+    ///
+    /// Persistence: with that txg; a crash before is followed by the same import again.
+    ///
+    /// # Errors
+    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin again.
+    pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<LwbLogs<S>, LogError> {
+        check_finish(&self.problems, self.first_txg, P::txg_of(tx))?;
+        let synced = Txg(self.first_txg.0 - 1);
+        let mut logs = BTreeMap::new();
+        for (dataset, slot) in self.slots {
+            let space = Arc::clone(&self.space);
+            let log = match slot {
+                Slot::Empty => LwbLog::new(dataset, space, synced, self.first_txg),
+                Slot::Claimed(claimed) => {
+                    pool.put_log_header(tx, dataset, Some(&stored(&claimed.header())));
+                    LwbLog::unreplayed(dataset, space, synced, claimed)
+                }
+                Slot::Unclaimed(_) => unreachable!("it would be among the problems"),
+            };
+            logs.insert(dataset, Arc::new(log));
+        }
+        Ok(LwbLogs::with(self.space, synced, logs))
+    }
+}

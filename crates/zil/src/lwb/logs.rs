@@ -1,0 +1,125 @@
+//! The logs of all datasets of a pool, in one space.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+
+use fastness_lwb::Space;
+
+use crate::error::LogError;
+use crate::ids::{DatasetId, Txg};
+use crate::kind::Kind;
+use crate::lwb::log::LwbLog;
+use crate::pool::Pool;
+use crate::sync_util::{lock, read, write};
+
+/// All logs of a pool.
+///
+/// The owner calls [`sync`](Self::sync) while each txg is written, and [`txg_synced`](Self::txg_synced) when it is
+/// durable, from the first txg on and in order.
+///
+/// Concurrency: any number of threads; the map is read for each opening of a dataset and each txg, not for each record.
+#[derive(Debug)]
+pub struct LwbLogs<S: Space> {
+    space: Arc<S>,
+    logs: RwLock<BTreeMap<DatasetId, Arc<LwbLog<S>>>>,
+    /// Destroyed logs that hold space until their txgs have synced.
+    dying: Mutex<Vec<Arc<LwbLog<S>>>>,
+    /// The last synced txg.
+    synced: Mutex<Txg>,
+}
+
+impl<S: Space> LwbLogs<S> {
+    /// Logs of no dataset yet, in a space of which nothing is in use. `synced` is the last synced txg.
+    pub fn new(space: Arc<S>, synced: Txg) -> Self {
+        Self::with(space, synced, BTreeMap::new())
+    }
+
+    pub(super) fn with(space: Arc<S>, synced: Txg, logs: BTreeMap<DatasetId, Arc<LwbLog<S>>>) -> Self {
+        Self { space, logs: RwLock::new(logs), dying: Mutex::default(), synced: Mutex::new(synced) }
+    }
+
+    /// Makes the log of a new dataset, in the transaction that makes the dataset.
+    ///
+    /// Persistence: with that txg; until then commits wait for their txgs. The pool has a header of it then.
+    ///
+    /// # Errors
+    /// [`LogError::Exists`].
+    pub fn create<P: Pool>(
+        &self,
+        _pool: &P,
+        tx: &P::Tx,
+        dataset: DatasetId,
+    ) -> Result<Arc<LwbLog<S>>, LogError> {
+        let mut logs = write(&self.logs);
+        if logs.contains_key(&dataset) {
+            return Err(LogError::Exists { dataset });
+        }
+        let synced = *lock(&self.synced);
+        let log = Arc::new(LwbLog::new(dataset, Arc::clone(&self.space), synced, P::txg_of(tx)));
+        logs.insert(dataset, Arc::clone(&log));
+        Ok(log)
+    }
+
+    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not replayed
+    /// are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being replayed.
+    ///
+    /// Persistence: with that txg; a crash before finds dataset and log as they were.
+    ///
+    /// # Errors
+    /// None yet; as that of kind pmem.
+    pub fn destroy<P: Pool>(&self, pool: &P, tx: &P::Tx, dataset: DatasetId) -> Result<(), LogError> {
+        let Some(log) = write(&self.logs).remove(&dataset) else { return Ok(()) };
+        log.destroy(P::txg_of(tx));
+        pool.put_log_header(tx, dataset, None);
+        lock(&self.dying).push(log);
+        Ok(())
+    }
+
+    /// The log of a dataset.
+    pub fn get(&self, dataset: DatasetId) -> Option<Arc<LwbLog<S>>> {
+        read(&self.logs).get(&dataset).cloned()
+    }
+
+    /// The datasets that have a log.
+    pub fn datasets(&self) -> Vec<DatasetId> {
+        read(&self.logs).keys().copied().collect()
+    }
+
+    fn all(&self) -> Vec<Arc<LwbLog<S>>> {
+        let logs: Vec<_> = read(&self.logs).values().cloned().collect();
+        logs.into_iter().chain(lock(&self.dying).iter().cloned()).collect()
+    }
+
+    /// Hands out the headers that must be durable with `txg`: no transaction is in it any more, and it is not durable yet.
+    /// A header counts over what a transaction of the txg has stored for the same dataset. Those that are durable as they
+    /// are are left out.
+    ///
+    /// A txg that could not be synced is asked for again.
+    pub fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
+        for log in self.all() {
+            if let Some(header) = log.sync(txg) {
+                put(log.dataset(), Some(&header));
+            }
+        }
+    }
+
+    /// A txg is durable, with every header that was stored in it: what no header names any more is free, and chains that
+    /// are new can be written. Call it after each txg, in order, before those are told that wait for the txg.
+    pub fn txg_synced(&self, txg: Txg) {
+        {
+            // Whoever makes a log takes this lock under that of the map.
+            let mut synced = lock(&self.synced);
+            *synced = txg.max(*synced);
+        }
+        for log in self.all() {
+            log.headers_synced(txg);
+            log.txg_synced(txg);
+        }
+        lock(&self.dying).retain(|log| log.holds_space());
+    }
+
+    /// The space below.
+    pub fn space(&self) -> &Arc<S> {
+        &self.space
+    }
+}

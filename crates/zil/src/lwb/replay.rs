@@ -1,0 +1,105 @@
+//! Replay of one dataset's log.
+//!
+//! Crash cases: a record's effect and the header with its number are in one transaction, so after a crash both are there
+//! or neither. The header of the new chain is stored with the txg of the transaction behind the last record, or a later
+//! one; the old blocks stay until that txg has synced.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fastness_lwb::{Claimed, Header, Record as ChainRecord, ReplayError, Space};
+
+use crate::error::{LogCause, LogError};
+use crate::ids::Txg;
+use crate::lwb::log::{LwbLog, stored};
+use crate::pool::Pool;
+use crate::record::Record;
+use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
+use crate::sync_util::lock;
+
+impl<S: Space> LwbLog<S> {
+    /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was replayed
+    /// is left alone.
+    ///
+    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can be
+    /// changed on return.
+    ///
+    /// # Errors
+    /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
+    /// [`drop_tail`](Self::drop_tail), or neither and keep the dataset read-only.
+    ///
+    /// [`Choice::Retry`]: crate::Choice::Retry
+    pub fn replay<P: Pool>(
+        &self,
+        pool: &P,
+        handler: &mut dyn ReplayHandler<P>,
+    ) -> Result<Replayed, ReplayFailure> {
+        let mut slot = lock(&self.claimed);
+        let Some(claimed) = slot.as_mut().filter(|_| self.status_cause() == Some(LogCause::NotReplayed))
+        else {
+            return Ok(Replayed::default());
+        };
+        let (mut number, mut place) = (0, None);
+        let replayed = claimed.replay(|record, header| {
+            number += 1;
+            place = Some(RecordPlace::Lwb { lsn: record.lsn, block: record.place });
+            self.replay_one(pool, handler, &record, &header)
+        });
+        let failure = |cause, place| ReplayFailure { dataset: self.dataset, number, place, cause };
+        match replayed {
+            Ok(_) => {}
+            Err(ReplayError::Apply { source, .. }) => return Err(failure(source, place)),
+            Err(ReplayError::Damaged(ended)) => return Err(failure(ReplayCause::Damaged(ended), None)),
+            Err(ReplayError::Changed { found, claimed }) => {
+                return Err(failure(ReplayCause::Changed { found, claimed }, None));
+            }
+            Err(_) => unreachable!("replay has no other errors"),
+        }
+        let tx = pool.begin_tx().map_err(|error| failure(ReplayCause::Pool(error), None))?;
+        self.end_replay::<P>(&tx, slot.take());
+        Ok(Replayed { records: number, reappeared: 0 })
+    }
+
+    fn replay_one<P: Pool>(
+        &self,
+        pool: &P,
+        handler: &mut dyn ReplayHandler<P>,
+        entry: &ChainRecord<'_>,
+        header: &Header,
+    ) -> Result<(), ReplayCause> {
+        let (head, record) = Record::decode(entry.bytes).map_err(ReplayCause::Record)?;
+        if head.txg.0 != entry.txg.0 {
+            return Err(ReplayCause::OtherTxg { record: head.txg, entry: Txg(entry.txg.0) });
+        }
+        let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
+        handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;
+        pool.put_log_header(&tx, self.dataset, Some(&stored(header)));
+        self.unreplayed.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The chain is not needed from the txg of the transaction on, which is open: that txg names a new one.
+    fn end_replay<P: Pool>(&self, tx: &P::Tx, claimed: Option<Claimed<Arc<S>>>) {
+        let claimed = claimed.expect("a log that was not replayed has what was claimed");
+        self.start_anew(claimed, P::txg_of(tx));
+    }
+
+    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how many.
+    ///
+    /// Persistence: with the txg of a transaction of its own.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    ///
+    /// [`Choice::DropTail`]: crate::Choice::DropTail
+    pub fn drop_tail<P: Pool>(&self, pool: &P) -> Result<u64, LogError> {
+        let mut slot = lock(&self.claimed);
+        if slot.is_none() {
+            return Ok(0);
+        }
+        let tx = pool.begin_tx()?;
+        let count = self.unreplayed_records();
+        self.end_replay::<P>(&tx, slot.take());
+        Ok(count)
+    }
+}

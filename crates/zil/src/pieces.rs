@@ -1,0 +1,64 @@
+//! A need-copy write as records: its data is read back from the object, piece by piece, when it is committed.
+
+use crate::error::LogCause;
+use crate::kind::ReadBack;
+use crate::record::{Head, WRITE_HEAD_BYTES, encode_write_around};
+
+/// Data of one record: what others may have to wait for.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// What is left of a need-copy write.
+pub(crate) struct Pieces<'a> {
+    buffer: &'a mut Vec<u8>,
+    piece_bytes: u64,
+    offset: u64,
+    left_bytes: u64,
+}
+
+impl<'a> Pieces<'a> {
+    /// The buffer is used for one record after the other, of up to `record_bytes_max` bytes.
+    pub(crate) fn new(
+        buffer: &'a mut Vec<u8>,
+        record_bytes_max: usize,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Result<Self, LogCause> {
+        let room = record_bytes_max.saturating_sub(WRITE_HEAD_BYTES) as u64 & !7;
+        let piece_bytes = PIECE_BYTES.min(room);
+        if piece_bytes == 0 {
+            return Err(LogCause::TooLarge);
+        }
+        Ok(Self { buffer, piece_bytes, offset, left_bytes: len_bytes })
+    }
+
+    /// Reads the next piece back and makes it a record; `None` behind the last, or where the object ends now.
+    ///
+    /// # Errors
+    /// [`LogCause::ReadBack`]; the piece is the next one still.
+    pub(crate) fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<&[u8]>, LogCause> {
+        let len = self.left_bytes.min(self.piece_bytes) as usize;
+        if len == 0 {
+            return Ok(None);
+        }
+        let needed = (WRITE_HEAD_BYTES + len).next_multiple_of(8);
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed, 0);
+        }
+        let data = &mut self.buffer[WRITE_HEAD_BYTES..WRITE_HEAD_BYTES + len];
+        let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
+        if found == 0 {
+            // Cut off since: the record that says so comes behind.
+            self.left_bytes = 0;
+            return Ok(None);
+        }
+        let encoded = encode_write_around(head, self.offset, found.min(len), self.buffer);
+        self.offset = self.offset.saturating_add(len as u64);
+        self.left_bytes -= len as u64;
+        Ok(Some(&self.buffer[..encoded]))
+    }
+
+    /// What is left: first byte, and how many.
+    pub(crate) fn rest(&self) -> (u64, u64) {
+        (self.offset, self.left_bytes)
+    }
+}
