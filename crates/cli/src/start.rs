@@ -13,7 +13,8 @@ use fastness_daemon::{
     known_devices, run_dir, scan,
 };
 use fastness_error::ErrorKind;
-use fastness_pool::{Device, ImportOptions, PoolOptions};
+use fastness_intent::Consent;
+use fastness_pool::{Device, ImportOptions, MissingLog, PoolOptions};
 
 use crate::connect::ask;
 use crate::exit::{Outcome, refuse};
@@ -70,6 +71,10 @@ pub(crate) struct Import {
     pub(crate) is_forced: bool,
     pub(crate) is_read_only: bool,
     pub(crate) is_degraded: bool,
+    /// Where regions of the log may be, besides where they were last.
+    pub(crate) log_paths: Vec<PathBuf>,
+    /// What of the log may be given up.
+    pub(crate) consent: Consent,
     pub(crate) bounds: BoundArgs,
 }
 
@@ -112,10 +117,12 @@ impl Import {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
+            missing_log: if self.consent.missing { MissingLog::Drop } else { MissingLog::Refuse },
             ..ImportOptions::default()
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
-        let options = NodeOptions { pool, remembers: true, ..NodeOptions::default() };
+        let (log_paths, consent) = (self.log_paths.clone(), self.consent);
+        let options = NodeOptions { pool, remembers: true, log_paths, consent };
         Ok(Node::import(&self.find()?, &import, options)?)
     }
 
@@ -170,6 +177,15 @@ impl Import {
         }
         if self.is_degraded {
             command.arg("--degraded");
+        }
+        for path in &self.log_paths {
+            command.arg("--log").arg(path);
+        }
+        if self.consent.missing {
+            command.arg("--missing-log");
+        }
+        if self.consent.damaged {
+            command.arg("--drop-log-tail");
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.context("cannot start a process for the pool")?;

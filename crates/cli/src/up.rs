@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Address, LogPlace, Node, NodeOptions, PoolReport};
+use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport};
+use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
+use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::exit::{Outcome, refuse};
@@ -19,7 +21,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   fastness up                      a pool and a volume in ./fastness-data
   fastness up /srv/disk --size 100G
-  fastness up /dev/shm/try         in memory: fast, and gone with the power
+  fastness up --pm /dev/dax0.0     synchronous writes into persistent memory
+  fastness up --emulate-pm         the same without: as fast, and gone with the power
 Meanwhile, in another terminal:
   fastness status
   fastness iostat 1
@@ -44,6 +47,10 @@ pub(crate) struct UpArgs {
     /// Serve at a loopback address as well, such as 127.0.0.1:10809
     #[arg(long, value_name = "ADDRESS")]
     tcp: Option<String>,
+    /// Log synchronous writes on persistent memory: a devdax device, or a file on a DAX file system. The pool keeps the log
+    /// from then on
+    #[arg(long, value_name = "PATH", conflicts_with = "emulate_pm")]
+    pm: Option<PathBuf>,
     /// Log synchronous writes in a mapped file that stands in for persistent memory: they take microseconds, and survive
     /// the process but not the power. The pool keeps the log from then on
     #[arg(long)]
@@ -73,16 +80,17 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
     let (device, before) = open(args, &dir)?;
     let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
-    let path = dir.join("pm.log");
-    let create_bytes = args.emulate_pm.then_some(args.pm_size);
-    let log = LogPlace { path, emulates: true, create_bytes };
+    let region = dir.join("pm.log");
     let options = NodeOptions {
         pool: args.bounds.options(),
         remembers: false,
-        log: Some(log),
-        drops_log: args.drop_log,
+        log_paths: vec![region.clone()],
+        consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
     };
     let node = Node::import(&[device], &import, options)?;
+    if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {
+        add_log(args, &node, &region)?;
+    }
     let control = listen(&node)?;
     node.end_on_signals()?;
     let volume = format!("{}/volume", node.name());
@@ -99,6 +107,21 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     out.flush()?;
     until_end(&node, control)?;
     Ok(Outcome::Clean)
+}
+
+/// Puts the log on persistent memory, if there is some.
+fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
+    if let Some(path) = &args.pm {
+        return Ok(node.add_pm_log(path, PmUse::default())?);
+    }
+    if args.emulate_pm {
+        if region.exists() {
+            // The pool does not know it: what is left of a log that it had once, or was to have.
+            fs::remove_file(region).with_context(|| format!("cannot remove {}", region.display()))?;
+        }
+        node.add_pm_log(region, PmUse { emulates: true, create_bytes: Some(args.pm_size) })?;
+    }
+    Ok(())
 }
 
 /// Opens the pool's file, or makes the pool.
@@ -146,8 +169,9 @@ fn say(
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
     let device = &pool.vdevs[0].devices[0];
     let log = match &pool.log {
-        Some(log) => format!("{} (synchronous writes are logged there)", log.medium),
-        None => "none: a synchronous write waits for a transaction group; see --emulate-pm".to_owned(),
+        Some(log) if log.kind == "pmem" => format!("{} (synchronous writes take microseconds)", log.medium),
+        Some(log) => format!("{} (synchronous writes wait for a flush of it; see --pm)", log.medium),
+        None => "none".to_owned(),
     };
     fields(
         out,

@@ -1,6 +1,7 @@
 //! Requests about datasets and their properties.
 
 use fastness_error::ErrorKind;
+use fastness_intent::PoolLog;
 use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 
 use crate::node::Node;
@@ -91,13 +92,14 @@ impl Node {
         if names.is_empty() {
             return Err(PoolError::NoDataset(name.to_owned()).into());
         }
+        let members = self.log().map(PoolLog::members);
         // Children come after their parents in the list. One that is overtaken half-way goes on where it was.
         self.change(|tx| {
             while let Some(name) = names.last() {
                 let id = self.pool.dataset(name)?.id();
                 self.pool.destroy_dataset(tx, name)?;
-                if let Some(log) = self.log()
-                    && let Err(error) = log.destroy_log(tx, id)
+                if let (Some(log), Some(members)) = (self.log(), &members)
+                    && let Err(error) = log.destroy_log(tx, id, members)
                 {
                     // Its records are found to be of no dataset, and collected with their txgs.
                     self.journal.note(format!("the log of {name}: {error}"));

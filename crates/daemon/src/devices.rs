@@ -41,11 +41,6 @@ pub fn open_vdevs(
 
 /// Opens a device that is to become part of a pool.
 pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
-    if path.starts_with("/dev/dax") || path.starts_with("/dev/pmem") {
-        return Err(StartError::Invalid(format!(
-            "{path}: persistent memory as a log device is not supported yet"
-        )));
-    }
     let absolute =
         std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
     if let (Some(len_bytes), false) = (create_bytes, absolute.exists()) {

@@ -20,6 +20,7 @@ mod error;
 mod export;
 mod jobs;
 mod journal;
+mod log_device;
 mod medium;
 mod node;
 mod paths;
@@ -35,9 +36,11 @@ pub use control::Control;
 pub use devices::{Candidate, Found, open_vdevs, scan};
 pub use error::StartError;
 pub use medium::{Survival, describe};
-pub use node::{Ending, LogPlace, Node, NodeOptions};
+pub use node::{Ending, Node, NodeOptions};
 pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
+pub use log_device::{PmUse, is_persistent_memory};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
+pub use topology::split_regions;
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
     LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, ServedReport,

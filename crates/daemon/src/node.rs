@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fastness_error::ErrorKind;
-use fastness_intent::{Missing, PoolLog};
+use fastness_intent::{Consent, PoolLog};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
 use serde::Serialize;
 use serde_json::Value;
@@ -17,6 +17,7 @@ use crate::error::StartError;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
+use crate::log_device::import_log;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::serving::Serving;
@@ -29,21 +30,10 @@ pub struct NodeOptions {
     pub pool: PoolOptions,
     /// Whether the devices are remembered for the next import by name.
     pub remembers: bool,
-    /// Where the pool's log device is.
-    pub log: Option<LogPlace>,
-    /// Go on without a log device, or a part of it, that is missing or damaged: acknowledged writes are lost.
-    pub drops_log: bool,
-}
-
-/// The log device of a pool.
-#[derive(Debug, Clone)]
-pub struct LogPlace {
-    /// File or device.
-    pub path: PathBuf,
-    /// Whether an ordinary file is used as if it were persistent memory: fast, and gone with the power.
-    pub emulates: bool,
-    /// Make a file of this length, if the pool has no log device yet.
-    pub create_bytes: Option<u64>,
+    /// Where regions of the log may be, besides where they were last.
+    pub log_paths: Vec<PathBuf>,
+    /// What of the log may be given up: acknowledged writes are lost then.
+    pub consent: Consent,
 }
 
 /// Why a node is to end.
@@ -92,7 +82,7 @@ impl Node {
     ) -> Result<Arc<Node>, StartError> {
         let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
         let journal: Arc<Journal> = Arc::default();
-        let log = use_log(&pool, &options, &journal)?;
+        let log = import_log(&pool, &options, &journal)?;
         let (sender, receiver) = channel();
         let node = Arc::new(Node {
             pool,
@@ -116,7 +106,7 @@ impl Node {
         self.pool.name()
     }
 
-    /// Its log device, if it has one.
+    /// Its log; none if the pool is read-only.
     pub fn log(&self) -> Option<&PoolLog> {
         self.log.as_deref()
     }
@@ -206,7 +196,7 @@ impl Node {
                 self.jobs.stop();
                 answer(self.jobs.report())
             }
-            Request::Add { vdevs, is_forced } => answer(self.add(&vdevs, is_forced)?),
+            Request::Add { vdevs, is_forced, pm } => answer(self.add(&vdevs, is_forced, pm)?),
             Request::Remove { device } => answer(self.remove(&device)?),
             Request::Attach { to, device, is_forced, wait } => {
                 answer(self.attach(&to, &device, is_forced, wait, tell)?)
@@ -265,41 +255,6 @@ impl Node {
             // The receiver lives as long as the node.
             let _ = self.endings.0.send(ending);
         }
-    }
-}
-
-/// Takes the pool's log into use, or makes it; lets txgs run.
-fn use_log(
-    pool: &Arc<Pool>,
-    options: &NodeOptions,
-    journal: &Journal,
-) -> Result<Option<Arc<PoolLog>>, StartError> {
-    let missing = if options.drops_log { Missing::Drop } else { Missing::Refuse };
-    let has_log = PoolLog::of_pool(pool)?.is_some();
-    if options.pool.is_read_only {
-        return Ok(None);
-    }
-    let region = match &options.log {
-        Some(place) if has_log && place.path.exists() => {
-            Some(PoolLog::open_region(&place.path, place.emulates)?)
-        }
-        _ => None,
-    };
-    let (log, replayed) = PoolLog::import(pool, region, missing)?;
-    if replayed.records + replayed.gaps > 0 {
-        journal.note(format!(
-            "{} logged writes of {} volumes were replayed; {} that nobody was told of, or that were given up, are not",
-            replayed.records, replayed.volumes, replayed.gaps
-        ));
-    }
-    match (&log, &options.log) {
-        (None, Some(LogPlace { path, emulates, create_bytes: Some(len_bytes) })) => {
-            // What is left of a log that the pool does not know is no log.
-            let _ = std::fs::remove_file(path);
-            let region = PoolLog::create_region(path, *len_bytes, *emulates)?;
-            Ok(Some(PoolLog::create(pool, region)?))
-        }
-        _ => Ok(log),
     }
 }
 

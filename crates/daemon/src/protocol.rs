@@ -6,6 +6,8 @@
 use fastness_error::ErrorKind;
 use serde::{Deserialize, Serialize};
 
+use crate::log_device::PmUse;
+
 /// Longest line, in either direction.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
 
@@ -52,9 +54,11 @@ pub enum Request {
     },
     /// Ends a scrub or resilver that is under way.
     StopJob,
+    /// Devices for logs that are persistent memory, or are to stand in for it, become the log.
     Add {
         vdevs: Vec<VdevRequest>,
         is_forced: bool,
+        pm: PmUse,
     },
     Remove {
         device: String,

@@ -39,7 +39,7 @@ pub struct PoolReport {
     pub after_power_cut: String,
     /// Top-level vdevs.
     pub vdevs: Vec<VdevReport>,
-    /// The log device, if the pool has one.
+    /// The log; none if the pool is read-only.
     pub log: Option<LogReport>,
     /// Volumes that are served, once for each address.
     pub served: Vec<ServedReport>,
@@ -81,17 +81,30 @@ pub struct DeviceReport {
     pub medium: String,
 }
 
-/// The log device of a pool, and what the logs of open volumes did since they were opened.
+/// The log of a pool, and what the logs of open volumes did since they were opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReport {
-    /// Its number, hexadecimal.
-    pub id: String,
-    /// What it is, in words.
+    /// `pmem` or `lwb`.
+    pub kind: String,
+    /// Regions of kind pmem.
+    pub regions: Vec<RegionReport>,
+    /// What it is on, in words.
     pub medium: String,
     /// All volumes together.
     pub total: LogCounters,
     /// Volumes that are open, by name.
     pub volumes: Vec<LogVolumeReport>,
+}
+
+/// A region of persistent memory that a log is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionReport {
+    /// Where it is.
+    pub path: String,
+    /// Its number, hexadecimal.
+    pub id: String,
+    /// Whether it only stands in for persistent memory.
+    pub emulates: bool,
 }
 
 /// What the log of one volume did since it was opened.

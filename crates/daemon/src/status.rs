@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fastness_blkdev::{Operation, StatsSnapshot};
-use fastness_intent::PoolLog;
+use fastness_intent::{PoolLog, RegionConfig};
 use fastness_pmem::Durability;
 use fastness_pool::{DeviceStatus, PoolStatus, VdevClass};
 use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{
     CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, LogCounters, LogReport,
-    LogVolumeReport, PoolReport, VdevReport,
+    LogVolumeReport, PoolReport, RegionReport, VdevReport,
 };
 
 /// Places that a report names.
@@ -57,7 +57,8 @@ impl Node {
     /// What a power cut leaves: as much as the vdevs do, if the log does.
     fn after_power_cut(&self, status: &PoolStatus) -> String {
         let vdevs = survival(status);
-        let is_lost = |log: &PoolLog| log.region_info().durability != Durability::PowerFail;
+        let is_lost =
+            |log: &PoolLog| log.region().is_some_and(|(_, info)| info.durability != Durability::PowerFail);
         if vdevs != Survival::Nothing && self.log().is_some_and(is_lost) {
             return "the last synced txg; flushed writes of the last seconds are lost: the log only stands in for \
                     persistent memory"
@@ -68,8 +69,13 @@ impl Node {
 
     fn log_report(&self) -> Option<LogReport> {
         let log = self.log()?;
-        let (id, medium) = (log.id().to_string(), log.region_info().kind.to_string());
-        let mut report = LogReport { id, medium, total: LogCounters::default(), volumes: Vec::new() };
+        let mut report = LogReport {
+            kind: log.kind().name().to_owned(),
+            regions: self.regions(),
+            medium: self.log_medium(log),
+            total: LogCounters::default(),
+            volumes: Vec::new(),
+        };
         for (dataset, stats) in log.stats() {
             let counters = log_counters(&stats);
             report.total = sum(&report.total, &counters);
@@ -80,6 +86,29 @@ impl Node {
         }
         report.volumes.sort_by(|a, b| a.name.cmp(&b.name));
         Some(report)
+    }
+
+    fn regions(&self) -> Vec<RegionReport> {
+        let config = PoolLog::config(&self.pool).unwrap_or_default();
+        let report = |region: &RegionConfig| RegionReport {
+            path: region.path.display().to_string(),
+            id: region.id.to_string(),
+            emulates: region.emulates,
+        };
+        config.regions.iter().map(report).collect()
+    }
+
+    fn log_medium(&self, log: &PoolLog) -> String {
+        if let Some((_, info)) = log.region() {
+            return info.kind.to_string();
+        }
+        let usage = self.pool.log_space().usage();
+        let of_logs = usage.iter().filter(|usage| usage.class == VdevClass::Log && !usage.is_retired).count();
+        match of_logs {
+            0 => "blocks on the pool's own devices".to_owned(),
+            1 => "blocks on a device for logs".to_owned(),
+            count => format!("blocks on {count} devices for logs"),
+        }
     }
 
     pub(crate) fn io(&self) -> IoReport {

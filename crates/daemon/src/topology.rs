@@ -8,6 +8,7 @@ use fastness_pool::{Device, DeviceStatus, VdevClass};
 use crate::devices::{open_new, open_vdevs};
 use crate::error::StartError;
 use crate::jobs::Work;
+use crate::log_device::{PmUse, is_persistent_memory};
 use crate::node::Node;
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
@@ -16,6 +17,26 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         Failure::new(error.kind(), &error)
     }
+}
+
+/// Takes devices that are to be a log on persistent memory apart from the others.
+///
+/// # Errors
+/// More than one of them.
+pub fn split_regions(
+    vdevs: &[VdevRequest],
+    pm: PmUse,
+) -> Result<(Vec<String>, Vec<VdevRequest>), Failure> {
+    let is_region = |vdev: &&VdevRequest| {
+        vdev.is_log && (pm.emulates || vdev.devices.iter().any(|path| is_persistent_memory(path.as_ref())))
+    };
+    let (regions, vdevs): (Vec<_>, Vec<_>) = vdevs.iter().partition(is_region);
+    let paths: Vec<_> = regions.iter().flat_map(|region| region.devices.clone()).collect();
+    if paths.len() > 1 {
+        let text = format!("a log is on one region of persistent memory, not on {}", paths.join(" and "));
+        return Err(Failure::refuse(ErrorKind::Invalid, text));
+    }
+    Ok((paths, vdevs.into_iter().cloned().collect()))
 }
 
 /// Tells a client how far a job is; `false` ends the telling, not the job.
@@ -46,22 +67,32 @@ impl Node {
         Err(Failure::refuse(ErrorKind::Invalid, text))
     }
 
-    pub(crate) fn add(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
-        for spec in open_vdevs(vdevs, None, is_forced)? {
+    pub(crate) fn add(&self, vdevs: &[VdevRequest], is_forced: bool, pm: PmUse) -> Result<(), Failure> {
+        let (regions, vdevs) = split_regions(vdevs, pm)?;
+        self.check_log_vdevs(&vdevs)?;
+        for spec in open_vdevs(&vdevs, None, is_forced)? {
             self.pool.add(&spec)?;
         }
-        self.journal.note(format!("{} vdevs added", vdevs.len()));
+        if !vdevs.is_empty() {
+            self.journal.note(format!("{} vdevs added", vdevs.len()));
+        }
+        if let Some(region) = regions.first() {
+            self.add_pm_log(region.as_ref(), pm)?;
+        }
         self.remember();
         Ok(())
     }
 
     pub(crate) fn remove(&self, device: &str) -> Result<(), Failure> {
+        if self.remove_pm_log(device)? {
+            return Ok(());
+        }
         let (id, class, _) = self.find_with_vdev(device)?;
         if class != VdevClass::Log {
             let text = format!("{device} holds data; only log devices can be removed");
             return Err(Failure::refuse(ErrorKind::Invalid, text));
         }
-        self.pool.remove(id)?;
+        self.remove_log_vdev(id)?;
         self.journal.note(format!("{device} removed"));
         self.remember();
         Ok(())

@@ -6,6 +6,7 @@ use fastness_pool::PoolError;
 use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
+use crate::config::ConfigFault;
 use crate::region::RegionId;
 
 /// Why a pool's log cannot be used.
@@ -54,9 +55,23 @@ pub enum IntentError {
     /// The PRB in the region cannot be set up.
     #[error("the region cannot be set up")]
     Setup(#[source] SetupError),
-    /// A log is damaged or not whole.
-    #[error(transparent)]
-    Claim(Box<ClaimProblem>),
+    /// Logs are damaged.
+    #[error("{problem}{}", more(*.count))]
+    Claim {
+        /// The first of them.
+        problem: Box<ClaimProblem>,
+        /// How many there are.
+        count: usize,
+    },
+    /// What the pool stores about its log is damaged.
+    #[error("the pool's description of its log cannot be used: {0}")]
+    Config(ConfigFault),
+    /// The pool has log devices of another kind.
+    #[error("{0}")]
+    Mixed(&'static str),
+    /// Two at once want to change the pool's log.
+    #[error("the pool's log is being changed by somebody else")]
+    Busy,
     /// A volume's log stops in the middle.
     #[error(transparent)]
     Replay(Box<ReplayFailure>),
@@ -66,6 +81,18 @@ pub enum IntentError {
 }
 
 impl IntentError {
+    /// Whether the region that the pool's log was in is not there, or is no longer that.
+    pub(crate) fn is_missing_region(&self) -> bool {
+        matches!(
+            self,
+            IntentError::Missing { .. }
+                | IntentError::OtherLog { .. }
+                | IntentError::NoLog(_)
+                | IntentError::TooSmall { .. }
+                | IntentError::Read(_)
+        )
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -77,11 +104,19 @@ impl IntentError {
                 ErrorKind::MediaFailed
             }
             IntentError::Setup(_) => ErrorKind::Invalid,
-            IntentError::Claim(problem) => problem.kind(),
+            IntentError::Claim { problem, .. } => problem.kind(),
+            IntentError::Config(ConfigFault::Version(_)) | IntentError::Mixed(_) | IntentError::Busy => {
+                ErrorKind::Invalid
+            }
+            IntentError::Config(_) => ErrorKind::Corrupt,
             IntentError::Replay(failure) => failure.kind(),
             IntentError::Log(error) => error.kind(),
         }
     }
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!("; and {} more logs", count - 1) } else { String::new() }
 }
 
 impl From<RegionError> for IntentError {
@@ -96,9 +131,9 @@ impl From<SetupError> for IntentError {
     }
 }
 
-impl From<ClaimProblem> for IntentError {
-    fn from(problem: ClaimProblem) -> IntentError {
-        IntentError::Claim(Box::new(problem))
+impl From<ConfigFault> for IntentError {
+    fn from(fault: ConfigFault) -> IntentError {
+        IntentError::Config(fault)
     }
 }
 

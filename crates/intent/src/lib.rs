@@ -1,22 +1,36 @@
 //! The intent log of a pool: what ties `zil`, which knows no pool, to `pool`, which knows no log.
 //!
-//! Design: a [`PoolLog`] is the log device of one pool: a region of persistent memory with a superblock (`region`) and
-//! the logs of all volumes. The pool stores which region that is, so that an import without it, or with another, is an
-//! error and not an empty log; and each log's header, beside its dataset.
+//! Design: a [`PoolLog`] is the log of one pool, which is of one kind at a time for all its volumes. Kind pmem: a region
+//! of persistent memory with a superblock (`region`). Kind lwb: log-write blocks on the pool's vdevs for logs, or on its
+//! others (`space`). The rule: a pool with a region has kind pmem, any other kind lwb. The pool stores which
+//! ([`LogConfig`]), so that an import without the region, or with another, is an error and not an empty log; and each log's
+//! header, beside its dataset.
 //!
-//! Import: the pool is imported without txgs ending, the region is scanned and every log is claimed in one transaction
-//! of the first txg, then txgs run, then volumes are replayed. Source: zil-pmem thesis, 6.2; `docs/adr`.
+//! Import: the pool is imported without txgs ending, every log is claimed in one transaction of the first txg, then txgs
+//! run, then volumes are replayed (`import`). The kind is changed while volumes are written (`change`).
+//! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
 
 #![forbid(unsafe_code)]
 
+mod change;
+mod config;
 mod error;
+mod import;
 mod log;
+mod logs;
+mod pm_device;
 mod region;
 mod replay;
 mod side;
+mod space;
 
+pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
 pub use error::IntentError;
-pub use log::{Missing, PoolLog, VolumeLog, Zil};
+pub use import::{Consent, ReplayProgress};
+pub use log::{Members, PoolLog, Tuning, VolumeLog, Zil};
+pub use logs::AnyLog;
+pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, REGION_BYTES_MIN, RegionId};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
+pub use space::PoolSpace;

@@ -1,23 +1,24 @@
-//! The log device of a pool.
+//! The log of a pool.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo};
-use fastness_pool::{Dataset, DatasetKind, Pool, PoolError, Tx, TxgHook};
+use fastness_pmem::{MsyncMode, OpenOptions, Region, RegionInfo};
+use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::Config;
-use fastness_zil::{Choice, DatasetId, PmemLog, PmemLogs, RangeLocks, StatsSnapshot, Txg};
+use fastness_zil::{DatasetId, KindId, RangeLocks, StatsSnapshot, Txg};
 
+use crate::config::LogConfig;
 use crate::error::IntentError;
-use crate::region::{self, RegionId, Superblock};
-use crate::replay::{ReplayReport, Volume};
+use crate::logs::{AnyLog, Logs};
+use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
 
-/// Key beside the root dataset: number of the pool's log device.
-const DEVICE: &[u8] = b"log device";
+/// Key beside the root dataset: the pool's [`LogConfig`].
+pub(crate) const DEVICE: &[u8] = b"log device";
 
 /// The intent log of one dataset.
-pub type Zil = fastness_zil::Zil<PoolSide, PmemLog<PmRange>>;
+pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
 /// What a volume needs to log its writes.
 #[derive(Debug)]
@@ -28,45 +29,68 @@ pub struct VolumeLog {
     pub ranges: RangeLocks,
 }
 
-/// What to do about logs that are not whole, or not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Missing {
-    /// Refuse the import.
-    #[default]
-    Refuse,
-    /// Go on without what is missing: acknowledged writes are lost.
-    Drop,
+/// Settings of a log; none of them is stored.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tuning {
+    /// Kind pmem: how many threads copy records at a time, at most 32; by default as many as there are cores.
+    pub ncommitters: Option<u32>,
 }
 
-/// The log device of an imported pool: a region of persistent memory, or of what stands in for it.
-pub struct PoolLog {
-    side: Arc<PoolSide>,
-    logs: Arc<PmemLogs<PmRange>>,
-    /// Logs of volumes that are open, so that a volume has one.
-    open: Mutex<Vec<(DatasetId, std::sync::Weak<VolumeLog>)>>,
-    info: RegionInfo,
-    id: RegionId,
-    /// Keeps the superblocks' lines.
-    _front: PmRange,
-}
-
-impl std::fmt::Debug for PoolLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PoolLog({})", self.id)
+impl Tuning {
+    pub(crate) fn config(self, chunks: usize) -> Config {
+        let cores = || std::thread::available_parallelism().map_or(4, |cores| cores.get() as u32);
+        let ncommitters = self.ncommitters.unwrap_or_else(cores).clamp(1, chunks.min(32) as u32);
+        Config { ncommitters, ..Config::default() }
     }
 }
 
-/// Tells the logs that a txg is durable.
-struct Collector(Arc<PmemLogs<PmRange>>);
+/// The log of an imported pool.
+///
+/// Concurrency: any number of threads. Lock order: members, open, logs.
+pub struct PoolLog {
+    pub(crate) side: Arc<PoolSide>,
+    pub(crate) tuning: Tuning,
+    /// Of the kind that the pool has now.
+    pub(crate) logs: RwLock<Arc<Logs>>,
+    /// Logs of volumes that are open, so that a volume has one.
+    pub(crate) open: Mutex<Vec<(DatasetId, Weak<VolumeLog>)>>,
+    /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
+    pub(crate) members: RwLock<()>,
+    /// Held over a change of the log's devices.
+    pub(crate) changing: Mutex<()>,
+}
+
+/// While it lives, the kind of the log is not changed; see [`PoolLog::members`].
+#[derive(Debug)]
+pub struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
+
+impl std::fmt::Debug for PoolLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PoolLog({:?})", self.kind())
+    }
+}
+
+/// Stores headers with each txg, and tells the logs that it is durable.
+struct Collector(Weak<PoolLog>);
 
 impl TxgHook for Collector {
-    fn sync(&self, _: fastness_pool::Txg, _: &mut fastness_pool::HookChanges) -> Result<(), PoolError> {
+    fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
+        if let Some(log) = self.0.upgrade() {
+            let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
+                changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
+            };
+            log.logs().sync(Txg(txg.0), &mut put);
+        }
         Ok(())
     }
 
     fn synced(&self, txg: fastness_pool::Txg) {
-        // The logs remember that their medium has failed: from then on everybody waits for txgs instead.
-        let _ = self.0.txg_synced(Txg(txg.0));
+        if let Some(log) = self.0.upgrade() {
+            log.logs().txg_synced(Txg(txg.0));
+            for (_, volume) in log.open_volumes() {
+                volume.zil.txg_synced(Txg(txg.0));
+            }
+        }
     }
 }
 
@@ -76,172 +100,60 @@ fn options(emulates: bool) -> OpenOptions {
     if emulates { options.msync(MsyncMode::Never) } else { options }
 }
 
-fn config(chunks: usize) -> Config {
-    let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-    Config { ncommitters: cores.clamp(1, chunks.min(32)) as u32, ..Config::default() }
-}
-
 impl PoolLog {
-    /// Number of the log device that a pool has; `None` if it has none.
+    /// What the last synced txg says about the log of a pool.
     ///
     /// # Errors
-    /// Those of reading the tables.
-    pub fn of_pool(pool: &Pool) -> Result<Option<RegionId>, IntentError> {
+    /// Those of reading the tables; [`IntentError::Config`] if it is damaged.
+    pub fn config(pool: &Pool) -> Result<LogConfig, IntentError> {
         let root = pool.dataset(&pool.name())?;
-        let stored = root.synced_aux(DEVICE)?;
-        Ok(stored.and_then(|bytes| Some(RegionId(u64::from_le_bytes(bytes.try_into().ok()?)))))
+        match root.synced_aux(DEVICE)? {
+            Some(stored) => Ok(LogConfig::decode(&stored)?),
+            None => Ok(LogConfig::default()),
+        }
     }
 
-    /// Makes `region` the log device of a pool that has none, and makes the logs of its volumes. What is in the region
-    /// is lost.
-    ///
-    /// Persistence: on return the pool has the log device. A crash inside leaves the pool with it or without.
-    ///
-    /// # Errors
-    /// [`IntentError::TooSmall`], those of the region and the pool.
-    pub fn create(pool: &Arc<Pool>, region: Region) -> Result<Arc<PoolLog>, IntentError> {
-        let info = region.info().clone();
-        let range = region.into_range();
-        let len_bytes = range.len_bytes() as u64;
-        let (mut front, chunks) = region::divide(range)?;
-        let logs = PmemLogs::format(config(chunks.len()), chunks)?;
-        let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
-        region::format(&mut front, &Superblock::new(id, pool.config().guid.0, len_bytes))?;
-        let log = PoolLog::new(pool, logs, info, id, front);
-        let volumes = volumes(pool)?;
-        let ((), txg) = pool.transact(|tx| {
-            let root = pool.dataset(&pool.name())?;
-            pool.put_aux(tx, root.id(), DEVICE, Some(&id.0.to_le_bytes()));
-            Ok(())
-        })?;
-        for volume in volumes {
-            let tx = pool.begin_tx()?;
-            log.create_log(&tx, &volume)?;
-        }
-        pool.wait_synced(txg)?;
-        pool.sync()?;
-        Ok(log)
+    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning) -> Arc<PoolLog> {
+        let log = Arc::new(PoolLog {
+            side: Arc::new(PoolSide(pool.clone())),
+            tuning,
+            logs: RwLock::new(Arc::new(logs)),
+            open: Mutex::default(),
+            members: RwLock::default(),
+            changing: Mutex::default(),
+        });
+        pool.add_hook(Arc::new(Collector(Arc::downgrade(&log))));
+        log
     }
 
-    /// Takes a pool's log into use again after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run,
-    /// and replays the volumes. `None` for a pool without a log device.
-    ///
-    /// Persistence: on return everything that was acknowledged is in the pool, and synced.
-    ///
-    /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`]; a log that is not whole: unless `missing` says otherwise.
-    /// Nothing was changed then but what was replayed.
-    pub fn import(
-        pool: &Arc<Pool>,
-        region: Option<Region>,
-        missing: Missing,
-    ) -> Result<(Option<Arc<PoolLog>>, ReplayReport), IntentError> {
-        let Some(expected) = PoolLog::of_pool(pool)? else {
-            pool.start_txgs()?;
-            return Ok((None, ReplayReport::default()));
-        };
-        let Some(region) = region else {
-            if missing == Missing::Refuse {
-                return Err(IntentError::Missing { expected });
-            }
-            PoolLog::forget(pool)?;
-            return Ok((None, ReplayReport::default()));
-        };
-        let info = region.info().clone();
-        let mut range = region.into_range();
-        let len_bytes = range.len_bytes() as u64;
-        // What a dead process stored may still be in the CPU's caches only.
-        range.write_back(0, 16384);
-        // PERSIST: the superblocks are durable before anything is done because of them.
-        range.fence()?;
-        let (front, chunks) = region::divide(range)?;
-        let superblock = region::read(&front, len_bytes)?;
-        if superblock.id != expected {
-            return Err(IntentError::OtherLog { found: superblock.id, expected });
-        }
-        let headers = volumes(pool)?
-            .iter()
-            .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
-            .collect::<Result<Vec<_>, PoolError>>()?;
-        let first_txg = Txg(pool.synced_txg().next().0);
-        let mut import = PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?;
-        let problems: Vec<_> = import.problems().cloned().collect();
-        for problem in problems {
-            if missing == Missing::Refuse {
-                return Err(problem.into());
-            }
-            import.resolve(problem.dataset, Choice::DropTail)?;
-        }
-        let gaps = import.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
-        let mut report = ReplayReport { gaps, ..ReplayReport::default() };
-        let side = PoolSide(pool.clone());
-        let logs = {
-            let tx = pool.begin_tx()?;
-            import.finish(&side, &tx)?
-        };
-        let log = PoolLog::new(pool, logs, info, expected, front);
-        pool.start_txgs()?;
-        log.replay(missing, &mut report)?;
-        pool.sync()?;
-        Ok((Some(log), report))
+    pub(crate) fn logs(&self) -> Arc<Logs> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn new(
-        pool: &Arc<Pool>,
-        logs: PmemLogs<PmRange>,
-        info: RegionInfo,
-        id: RegionId,
-        front: PmRange,
-    ) -> Arc<PoolLog> {
-        let logs = Arc::new(logs);
-        pool.add_hook(Arc::new(Collector(logs.clone())));
-        let side = Arc::new(PoolSide(pool.clone()));
-        Arc::new(PoolLog { side, logs, open: Mutex::default(), info, id, _front: front })
-    }
-
-    /// The pool goes on without a log device: its logs are forgotten.
-    fn forget(pool: &Arc<Pool>) -> Result<(), IntentError> {
-        let root = pool.dataset(&pool.name())?;
-        {
-            let tx = pool.begin_tx()?;
-            pool.put_aux(&tx, root.id(), DEVICE, None);
-            for volume in volumes(pool)? {
-                pool.put_aux(&tx, volume.id(), HEADER, None);
-            }
-        }
-        pool.start_txgs()?;
-        pool.sync()?;
-        Ok(())
-    }
-
-    fn replay(&self, missing: Missing, report: &mut ReplayReport) -> Result<(), IntentError> {
-        for volume in volumes(self.side.pool())? {
-            let Some(log) = self.logs.get(DatasetId(volume.id().0)) else { continue };
-            report.volumes += u64::from(log.unreplayed_records() > 0);
-            match log.replay(&*self.side, &mut Volume(volume)) {
-                Ok(replayed) => report.records += replayed.records,
-                Err(failure) if missing == Missing::Refuse => return Err(failure.into()),
-                Err(_) => report.gaps += log.drop_tail(&*self.side)?,
-            }
-        }
-        Ok(())
+    /// Taken before the transaction that makes or destroys a volume begins, and held until it has ended.
+    pub fn members(&self) -> Members<'_> {
+        Members(self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes the log of a new volume, in the transaction that makes the volume.
     ///
     /// # Errors
     /// [`IntentError::Log`]: it has one.
-    pub fn create_log(&self, tx: &Tx, volume: &Dataset) -> Result<(), IntentError> {
-        self.logs.create(&*self.side, tx, DatasetId(volume.id().0))?;
-        Ok(())
+    pub fn create_log(&self, tx: &Tx, volume: &Dataset, _members: &Members<'_>) -> Result<(), IntentError> {
+        Ok(self.logs().create(&self.side, tx, DatasetId(volume.id().0))?)
     }
 
     /// Destroys the log of a volume, in the transaction that destroys the volume; nobody uses it.
     ///
     /// # Errors
     /// [`IntentError::Log`].
-    pub fn destroy_log(&self, tx: &Tx, volume: fastness_pool::DatasetId) -> Result<(), IntentError> {
-        Ok(self.logs.destroy(&*self.side, tx, DatasetId(volume.0))?)
+    pub fn destroy_log(
+        &self,
+        tx: &Tx,
+        volume: fastness_pool::DatasetId,
+        _members: &Members<'_>,
+    ) -> Result<(), IntentError> {
+        Ok(self.logs().destroy(&self.side, tx, DatasetId(volume.0))?)
     }
 
     /// The log of a volume; the same for all who have it open. `None` if it has none.
@@ -252,26 +164,30 @@ impl PoolLog {
         if let Some(log) = open.iter().find(|(of, _)| *of == id).and_then(|(_, log)| log.upgrade()) {
             return Some(log);
         }
-        let zil = Zil::new(id, self.side.clone(), self.logs.get(id)?);
+        let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
         let log = Arc::new(VolumeLog { zil, ranges: RangeLocks::default() });
         open.push((id, Arc::downgrade(&log)));
         Some(log)
     }
 
+    pub(crate) fn open_volumes(&self) -> Vec<(DatasetId, Arc<VolumeLog>)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
+    }
+
     /// Counters of the logs of volumes that are open.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?.zil.stats().snapshot()))).collect()
+        self.open_volumes().iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
-    /// Number of the log device.
-    pub fn id(&self) -> RegionId {
-        self.id
+    /// The kind of all logs now.
+    pub fn kind(&self) -> KindId {
+        self.logs().kind()
     }
 
-    /// What the region is made of, and what survives on it.
-    pub fn region_info(&self) -> &RegionInfo {
-        &self.info
+    /// Kind pmem: number of the region, what it is made of, and what survives on it.
+    pub fn region(&self) -> Option<(RegionId, RegionInfo)> {
+        self.logs().region().map(|region| (region.id, region.info.clone()))
     }
 
     /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
@@ -292,7 +208,7 @@ impl PoolLog {
     }
 }
 
-fn volumes(pool: &Pool) -> Result<Vec<Dataset>, PoolError> {
+pub(crate) fn volumes(pool: &Pool) -> Result<Vec<Dataset>, PoolError> {
     let volumes = pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
     volumes.map(|info| pool.dataset_by_id(info.id)).collect()
 }

@@ -28,7 +28,7 @@ pub const REGION_BYTES_MIN: u64 = DATA_OFFSET as u64 + 8 * CHUNK_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 const COPIES: [usize; 2] = [0, BLOCK_BYTES];
-const DATA_OFFSET: usize = 16384;
+pub(crate) const DATA_OFFSET: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
 const VERSION: u32 = 1;
 

@@ -17,6 +17,8 @@ pub struct ReplayReport {
     pub records: u64,
     /// Records that a crash kept from being whole, and that nobody was told of, or that were given up.
     pub gaps: u64,
+    /// Logs that were damaged, and of which a part was given up.
+    pub damaged: u64,
 }
 
 /// A record of a kind that a volume's log does not have.
@@ -25,16 +27,21 @@ pub struct ReplayReport {
 struct NotOfVolumes(&'static str);
 
 /// Applies records to the objects of one dataset.
-pub(crate) struct Volume(pub(crate) Dataset);
+pub(crate) struct Volume<'a> {
+    pub(crate) dataset: Dataset,
+    /// Called for each record.
+    pub(crate) applied: &'a mut dyn FnMut(),
+}
 
-impl ReplayHandler<PoolSide> for Volume {
+impl ReplayHandler<PoolSide> for Volume<'_> {
     fn apply(
         &mut self,
         tx: &Tx,
         head: &Head,
         record: &Record<'_>,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let object = match self.0.object(fastness_pool::ObjectId(head.object.0)) {
+        (self.applied)();
+        let object = match self.dataset.object(fastness_pool::ObjectId(head.object.0)) {
             // Records of volumes may be reordered: one of an object that is gone does nothing.
             Err(PoolError::NoObject { .. }) => return Ok(()),
             other => other?,

@@ -16,7 +16,16 @@ pub enum KindId {
 }
 
 impl KindId {
-    fn from_byte(byte: u8) -> Option<Self> {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pmem => "pmem",
+            Self::Lwb => "lwb",
+        }
+    }
+
+    /// The kind of that number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Pmem),
             2 => Some(Self::Lwb),

@@ -52,10 +52,11 @@ impl Volume {
         let own = options.properties.iter().find(|(property, _)| *property == Property::VolBlockSize);
         let block_bytes = own.map_or(Property::VolBlockSize.default_value(), |(_, value)| *value);
         check_size(size_bytes, block_bytes.max(1))?;
+        let members = log.map(|log| (log, log.members()));
         let (made, txg) = pool.transact(|tx| {
             let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
             // Before there is data: nobody can open a volume that has no log yet.
-            if let Some(Err(error)) = log.map(|log| log.create_log(tx, &dataset)) {
+            if let Some(Err(error)) = members.as_ref().map(|(log, guard)| log.create_log(tx, &dataset, guard)) {
                 pool.destroy_dataset(tx, name)?;
                 return Ok(Err(error));
             }
@@ -66,7 +67,8 @@ impl Volume {
             });
             if made.is_err() {
                 // In the same txg: nobody sees a volume without its data.
-                let destroyed = log.map(|log| log.destroy_log(tx, dataset.id()));
+                let destroyed =
+ members.as_ref().map(|(log, guard)| log.destroy_log(tx, dataset.id(), guard));
                 pool.destroy_dataset(tx, name)?;
                 if let Some(Err(error)) = destroyed {
                     return Ok(Err(error));
@@ -74,6 +76,7 @@ impl Volume {
             }
             Ok(Ok((dataset, made?)))
         })?;
+        drop(members);
         let (dataset, data) = made?;
         let log = log.and_then(|log| log.volume(dataset.id()));
         let volume = Volume::new(pool.clone(), dataset, data, log);

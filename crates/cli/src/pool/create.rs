@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Control, control_socket, open_vdevs, run_dir};
-use fastness_pool::{Pool, Property};
+use fastness_daemon::{Control, Node, NodeOptions, control_socket, open_vdevs, run_dir, split_regions};
+use fastness_intent::Consent;
+use fastness_pool::{Device, ImportOptions, Pool, Property};
 
 use crate::exit::{Outcome, refuse};
-use crate::pool::{assignments, list, vdevs};
+use crate::pool::{PmArgs, assignments, list, vdevs};
 use crate::size;
 use crate::start::{BoundArgs, Import};
 
@@ -19,6 +20,8 @@ Examples:
   fastness pool create tank mirror /dev/sdb /dev/sdc
   fastness pool create tank mirror a b mirror c d --file-size 10G   files, made here
   fastness pool create tank /dev/sdb -O compression=lz4
+  fastness pool create tank mirror /dev/sdb /dev/sdc log /dev/dax0.0
+  fastness pool create tank disk --file-size 10G log /dev/shm/tank.log --emulate-pm
 A process in the background then has the pool; `fastness pool export tank` ends it.";
 
 /// Arguments of `fastness pool create`.
@@ -45,6 +48,8 @@ pub(crate) struct CreateArgs {
     #[arg(long, conflicts_with = "foreground")]
     no_import: bool,
     #[command(flatten)]
+    pm: PmArgs,
+    #[command(flatten)]
     bounds: BoundArgs,
 }
 
@@ -52,7 +57,11 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     if Control::is_alive(&control_socket(&run_dir()?, &args.pool)) {
         return Err(refuse(format!("a pool called {} is running", args.pool)));
     }
-    let requests = vdevs::parse(&args.vdevs)?;
+    let pm = args.pm.to_use();
+    let (regions, requests) = split_regions(&vdevs::parse(&args.vdevs)?, pm)?;
+    if !regions.is_empty() && requests.iter().any(|vdev| vdev.is_log) {
+        return Err(refuse("a log is on persistent memory or on block devices, not on both"));
+    }
     let properties = assignments(&args.properties)?
         .into_iter()
         .map(|(name, value)| {
@@ -73,13 +82,23 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         }
         pool.export()?;
     }
-    let places = requests.into_iter().flat_map(|request| request.devices).map(PathBuf::from).collect();
+    let devices = || requests.iter().flat_map(|request| &request.devices);
+    if let Some(region) = regions.first() {
+        let devices = devices().map(Device::open).collect::<Result<Vec<_>, _>>()?;
+        let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
+        let node = Node::import(&devices, &ImportOptions::default(), options)?;
+        node.add_pm_log(region.as_ref(), pm)?;
+        node.pool().export()?;
+    }
+    let places = devices().map(PathBuf::from).collect();
     let import = Import {
         name: args.pool.clone(),
         places,
         is_forced: false,
         is_read_only: false,
         is_degraded: false,
+        log_paths: Vec::new(),
+        consent: Consent::NONE,
         bounds: args.bounds.clone(),
     };
     if args.foreground {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_daemon::{Found, scan};
+use fastness_intent::Consent;
 
 use crate::exit::Outcome;
 use crate::output::note;
@@ -19,6 +20,8 @@ Examples:
   fastness pool import tank                 from where it was last, or from /dev
   fastness pool import tank -d /srv/disks
   fastness pool import tank --foreground    for a service manager
+  fastness pool import tank --missing-log   without a log device that is gone, and without what only it had
+  fastness pool import tank --read-only     the last synced state; the log is left as it is
 A process in the background then has the pool; `fastness pool export tank` ends it. What volumes were served is served
 again.";
 
@@ -39,6 +42,15 @@ pub(crate) struct ImportArgs {
     /// Import although a side of a mirror is missing that may be newer than what is there; what it alone knows is lost
     #[arg(long)]
     degraded: bool,
+    /// Where the log's region of persistent memory is now, if it is somewhere else
+    #[arg(long, value_name = "PATH")]
+    log: Vec<PathBuf>,
+    /// Go on without a log device that is missing: acknowledged writes of the last seconds are lost
+    #[arg(short, long)]
+    missing_log: bool,
+    /// Go on with a log that is damaged: what comes after the damage, although acknowledged, is lost
+    #[arg(long)]
+    drop_log_tail: bool,
     /// Have the pool in this process, until Ctrl-C
     #[arg(long)]
     foreground: bool,
@@ -60,6 +72,8 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         is_forced: args.force,
         is_read_only: args.read_only,
         is_degraded: args.degraded,
+        log_paths: args.log.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
+        consent: Consent { missing: args.missing_log, damaged: args.drop_log_tail },
         bounds: args.bounds,
     };
     if args.foreground {

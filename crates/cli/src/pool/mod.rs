@@ -8,12 +8,12 @@ mod vdevs;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{CheckReport, JobReport, Request};
+use fastness_daemon::{CheckReport, JobReport, PmUse, Request};
 
 use crate::connect::{ask, connect, follow, only_pool, print_json};
 use crate::exit::{Outcome, refuse};
 use crate::output::{fields, note};
-use crate::size::short;
+use crate::size::{self, short};
 use crate::status::job;
 
 const SCRUB: &str = "\
@@ -42,17 +42,9 @@ pub(crate) enum PoolCommand {
     /// List running pools
     List(list::ListArgs),
     /// Add vdevs: DEVICE..., mirror DEVICE..., log ...
-    Add {
-        /// The pool
-        pool: String,
-        /// Vdevs, as for `pool create`
-        #[arg(required = true)]
-        vdevs: Vec<String>,
-        /// Lose what is on the devices
-        #[arg(short, long)]
-        force: bool,
-    },
-    /// Remove a log device
+    #[command(after_help = ADD)]
+    Add(AddArgs),
+    /// Remove a device of the log; the log goes on with the others, or on the pool's vdevs
     Remove {
         /// The pool
         pool: String,
@@ -94,6 +86,47 @@ pub(crate) enum PoolCommand {
         /// The pool
         pool: String,
     },
+}
+
+const ADD: &str = "\
+Examples:
+  fastness pool add tank mirror /dev/sdd /dev/sde
+  fastness pool add tank log /dev/nvme0n1           synchronous writes go to this disk first
+  fastness pool add tank log /dev/dax0.0            or to persistent memory: microseconds
+  fastness pool add tank log /dev/shm/tank.log --emulate-pm
+A log on persistent memory is of kind pmem, any other of kind lwb. The kind changes while volumes are written.";
+
+/// How a log device on persistent memory is used.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PmArgs {
+    /// Use an ordinary file for the log as if it were persistent memory: fast; what is in it survives the process, and
+    /// not the power
+    #[arg(long)]
+    pub(crate) emulate_pm: bool,
+    /// Size of that file, if it is made
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    pub(crate) pm_size: u64,
+}
+
+impl PmArgs {
+    pub(crate) fn to_use(&self) -> PmUse {
+        PmUse { emulates: self.emulate_pm, create_bytes: self.emulate_pm.then_some(self.pm_size) }
+    }
+}
+
+/// Arguments of `fastness pool add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The pool
+    pool: String,
+    /// Vdevs, as for `pool create`
+    #[arg(required = true)]
+    vdevs: Vec<String>,
+    /// Lose what is on the devices
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    pm: PmArgs,
 }
 
 /// Arguments of `fastness pool attach`.
@@ -176,8 +209,9 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<O
         PoolCommand::Destroy { pool } => end(&pool, &Request::Destroy),
         PoolCommand::Status(args) => list::status(&args, out),
         PoolCommand::List(args) => list::list(&args, out),
-        PoolCommand::Add { pool, vdevs, force } => {
-            done(&pool, &Request::Add { vdevs: vdevs::parse(&vdevs)?, is_forced: force })
+        PoolCommand::Add(AddArgs { pool, vdevs, force, pm }) => {
+            let vdevs = vdevs::parse(&vdevs)?;
+            done(&pool, &Request::Add { vdevs, is_forced: force, pm: pm.to_use() })
         }
         PoolCommand::Remove { pool, device } => done(&pool, &Request::Remove { device }),
         PoolCommand::Detach { pool, device } => done(&pool, &Request::Detach { device }),

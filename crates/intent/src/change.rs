@@ -1,0 +1,167 @@
+//! Changing the log's devices, and with them its kind, while volumes are written.
+//!
+//! The steps of a change of the kind, each of which a crash may be the last:
+//! 1. All logs are suspended: nothing new gets in, commits wait for txgs, and everything that they have is in a synced
+//!    txg. Their headers say then that there is no log.
+//! 2. One transaction stores what the pool's log is now, and begins new logs. Volumes that are open go on with these; they
+//!    take records as soon as that txg is durable.
+//! 3. The txg is durable. Before it a crash leaves the old description and empty logs, after it the new one.
+//!
+//! A failure in 1 takes the old logs into use again. Why nothing acknowledged is lost on the way:
+//! `docs/adr/2026-11-22-kinds-and-switching.md`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use fastness_pmem::Region;
+use fastness_pool::VdevClass;
+use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
+
+use crate::config::{LogConfig, RegionConfig};
+use crate::error::IntentError;
+use crate::import::format;
+use crate::log::{DEVICE, PoolLog, volumes};
+use crate::logs::{AnyLog, Logs};
+use crate::space::PoolSpace;
+
+/// Logs that are suspended at one time: they share the txgs that they wait for.
+const SUSPENDED_AT_ONCE: usize = 64;
+
+impl PoolLog {
+    /// Makes a region of persistent memory the log of the pool: kind pmem, from now on. What was in the region is lost.
+    /// `path` is remembered for the next import.
+    ///
+    /// Persistence: on return the pool has the new log, and records go there. A crash inside leaves it with the old log or
+    /// the new one, and nothing acknowledged is lost.
+    /// Concurrency: volumes are written meanwhile, synchronous writes wait for txgs for a moment.
+    ///
+    /// # Errors
+    /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the region and the
+    /// pool. The log is as it was, unless the pool is suspended.
+    pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        if self.kind() == KindId::Pmem {
+            return Err(IntentError::Mixed(
+                "the pool has a log on persistent memory already: remove it first, or add the new device as a mirror",
+            ));
+        }
+        if self.side.pool().status().vdevs.iter().any(|(_, class, _)| *class == VdevClass::Log) {
+            return Err(IntentError::Mixed(
+                "the pool has block devices for its log: remove them first; a log has one kind",
+            ));
+        }
+        let logs = format(self.side.pool(), region, self.tuning)?;
+        let id = logs.region().expect("it was made on one").id;
+        let regions = vec![RegionConfig { id, emulates, path }];
+        self.switch(logs, &LogConfig { kind: KindId::Pmem, regions })
+    }
+
+    /// Takes the region out of use: the log is of kind lwb from now on, on the pool's vdevs.
+    ///
+    /// Persistence, concurrency: as [`add_region`](Self::add_region). On return nothing of the pool is in the region.
+    ///
+    /// # Errors
+    /// [`IntentError::Mixed`] if there is none; those of the pool.
+    pub fn remove_region(&self) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        if self.kind() != KindId::Pmem {
+            return Err(IntentError::Mixed("the pool has no log on persistent memory"));
+        }
+        let pool = self.side.pool();
+        let space = Arc::new(PoolSpace::new(pool.log_space()));
+        let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
+        self.switch(logs, &LogConfig::default())
+    }
+
+    /// Takes all blocks off a vdev for logs and removes it; the log goes on with the others.
+    ///
+    /// Persistence: on return the pool does without it. A crash inside leaves the pool with it or without.
+    ///
+    /// # Errors
+    /// Those of the pool; the vdev is used on then.
+    pub fn remove_vdev(&self, vdev: u16) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        let pool = self.side.pool();
+        let space = pool.log_space();
+        let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let logs = self.all();
+        let removed = space.retire(vdev).map_err(IntentError::from).and_then(|()| {
+            // New chains begin elsewhere, and the old ones are gone.
+            self.suspend(&logs)?;
+            Ok(pool.remove(vdev)?)
+        });
+        if removed.is_err() {
+            // It stays a vdev for logs; that it is none any more is the only reason why this could fail.
+            let _ = space.restore(vdev);
+        }
+        let resumed = self.resume(&logs);
+        removed?;
+        resumed?;
+        pool.sync()?;
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<AnyLog> {
+        let logs = self.logs();
+        logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
+    }
+
+    fn suspend(&self, logs: &[AnyLog]) -> Result<(), LogError> {
+        for group in logs.chunks(SUSPENDED_AT_ONCE) {
+            std::thread::scope(|scope| {
+                let suspend = |log: &AnyLog| log.suspend(&*self.side);
+                let threads: Vec<_> = group.iter().map(|log| scope.spawn(move || suspend(log))).collect();
+                let ended = threads.into_iter().map(|thread| match thread.join() {
+                    Ok(ended) => ended,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                ended.fold(Ok(()), Result::and)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn resume(&self, logs: &[AnyLog]) -> Result<(), LogError> {
+        logs.iter().map(|log| log.resume(&*self.side)).fold(Ok(()), Result::and)
+    }
+
+    /// Replaces all logs; see the module.
+    fn switch(&self, new: Logs, config: &LogConfig) -> Result<(), IntentError> {
+        let pool = self.side.pool();
+        let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let old = self.all();
+        let begun = self.suspend(&old).map_err(IntentError::from).and_then(|()| self.begin(new, config));
+        match begun {
+            Ok(txg) => {
+                pool.wait_synced(txg)?;
+                Ok(())
+            }
+            Err(error) => {
+                self.resume(&old)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable.
+    fn begin(&self, new: Logs, config: &LogConfig) -> Result<fastness_pool::Txg, IntentError> {
+        let pool = self.side.pool();
+        let root = pool.dataset(&pool.name())?;
+        let volumes = volumes(pool)?;
+        let tx = pool.begin_tx()?;
+        for volume in &volumes {
+            new.create(&self.side, &tx, DatasetId(volume.id().0))?;
+        }
+        pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = Arc::new(new);
+        *self.logs.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        for (dataset, volume) in open.iter() {
+            if let (Some(volume), Some(log)) = (volume.upgrade(), new.get(*dataset)) {
+                volume.zil.switch_kind(Arc::new(log));
+            }
+        }
+        drop(open);
+        Ok(tx.commit())
+    }
+}

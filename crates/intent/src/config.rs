@@ -1,0 +1,178 @@
+//! Which log a pool has, as the pool stores it beside its root dataset.
+//!
+//! Shape, little endian: version 1 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then of each
+//! region: its number (8 bytes), 1 if it only stands in for persistent memory (1), length of its path (2), the path,
+//! UTF-8; then CRC-32C of all before (4).
+//!
+//! A pool that stores nothing has kind lwb: it is as new, and no log of it has a header.
+
+use std::path::PathBuf;
+
+use fastness_zil::KindId;
+
+use crate::region::RegionId;
+
+/// Most regions of one log: two, which hold the same.
+pub const REGIONS_MAX: usize = 2;
+
+const VERSION: u16 = 1;
+const HEAD_BYTES: usize = 8;
+const PATH_BYTES_MAX: usize = 4096;
+
+/// A region of persistent memory that a pool's log is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionConfig {
+    /// What its superblock says.
+    pub id: RegionId,
+    /// Whether it is an ordinary file or memory that stands in for persistent memory.
+    pub emulates: bool,
+    /// Where it was last; a hint.
+    pub path: PathBuf,
+}
+
+/// What a pool says about its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The kind of all its logs.
+    pub kind: KindId,
+    /// Regions of kind pmem; two are a mirror. None for kind lwb.
+    pub regions: Vec<RegionConfig>,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig { kind: KindId::Lwb, regions: Vec::new() }
+    }
+}
+
+/// Stored bytes are not the description of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigFault {
+    /// Written by a newer version.
+    #[error("it is of version {0}")]
+    Version(u16),
+    /// A kind that is not known.
+    #[error("it is of unknown kind {0}")]
+    Kind(u8),
+    /// The checksum does not match.
+    #[error("its checksum does not match")]
+    Checksum,
+    /// A field that cannot be.
+    #[error("byte {0} of it cannot be")]
+    Field(usize),
+}
+
+impl LogConfig {
+    /// As the pool stores it.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.regions.len() <= REGIONS_MAX, "{} regions", self.regions.len());
+        let mut out = Vec::new();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[self.kind as u8, self.regions.len() as u8, 0, 0, 0, 0]);
+        for region in &self.regions {
+            // A hint that cannot be stored is none.
+            let path = region.path.to_str().filter(|path| path.len() <= PATH_BYTES_MAX).unwrap_or_default();
+            out.extend_from_slice(&region.id.0.to_le_bytes());
+            out.push(u8::from(region.emulates));
+            out.extend_from_slice(&(path.len() as u16).to_le_bytes());
+            out.extend_from_slice(path.as_bytes());
+        }
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// What stored bytes say; they are not trusted.
+    ///
+    /// # Errors
+    /// [`ConfigFault`].
+    pub fn decode(bytes: &[u8]) -> Result<LogConfig, ConfigFault> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(ConfigFault::Checksum)?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+            return Err(ConfigFault::Checksum);
+        }
+        let (head, mut rest) = body.split_first_chunk::<HEAD_BYTES>().ok_or(ConfigFault::Field(0))?;
+        let version = u16::from_le_bytes([head[0], head[1]]);
+        if version != VERSION {
+            return Err(ConfigFault::Version(version));
+        }
+        let kind = KindId::from_byte(head[2]).ok_or(ConfigFault::Kind(head[2]))?;
+        let count = usize::from(head[3]);
+        let fits_kind = match kind {
+            KindId::Pmem => (1..=REGIONS_MAX).contains(&count),
+            KindId::Lwb => count == 0,
+        };
+        if !fits_kind {
+            return Err(ConfigFault::Field(3));
+        }
+        if let Some(at) = head[4..].iter().position(|byte| *byte != 0) {
+            return Err(ConfigFault::Field(4 + at));
+        }
+        let at = |rest: &[u8]| body.len() - rest.len();
+        let mut regions = Vec::new();
+        for _ in 0..count {
+            let fault = ConfigFault::Field(at(rest));
+            let (head, behind) = rest.split_first_chunk::<11>().ok_or(fault)?;
+            let path_bytes = usize::from(u16::from_le_bytes([head[9], head[10]]));
+            let path = behind.get(..path_bytes).and_then(|path| std::str::from_utf8(path).ok());
+            let path = path.filter(|_| head[8] <= 1 && path_bytes <= PATH_BYTES_MAX).ok_or(fault)?;
+            let id = RegionId(u64::from_le_bytes(head[..8].try_into().expect("8 bytes")));
+            regions.push(RegionConfig { id, emulates: head[8] == 1, path: path.into() });
+            rest = &behind[path_bytes..];
+        }
+        if !rest.is_empty() {
+            return Err(ConfigFault::Field(at(rest)));
+        }
+        Ok(LogConfig { kind, regions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mirror() -> LogConfig {
+        let region =
+            |id, path: &str| RegionConfig { id: RegionId(id), emulates: id == 2, path: path.into() };
+        LogConfig { kind: KindId::Pmem, regions: vec![region(1, "/dev/dax0.0"), region(2, "")] }
+    }
+
+    #[test]
+    fn a_description_comes_back() {
+        for config in [mirror(), LogConfig::default()] {
+            assert_eq!(LogConfig::decode(&config.encode()), Ok(config));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_truncation_is_an_error() {
+        let good = mirror().encode();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(LogConfig::decode(&bad).is_err(), "bit {bit}");
+        }
+        assert!((0..good.len()).all(|len| LogConfig::decode(&good[..len]).is_err()));
+    }
+
+    #[test]
+    fn fields_out_of_their_bounds_are_named() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = mirror().encode();
+            bytes[at] = byte;
+            let body = bytes.len() - 4;
+            let crc = crc32c::crc32c(&bytes[..body]);
+            bytes[body..].copy_from_slice(&crc.to_le_bytes());
+            LogConfig::decode(&bytes).unwrap_err()
+        };
+        assert_eq!(with(0, 2), ConfigFault::Version(2));
+        assert_eq!(with(2, 9), ConfigFault::Kind(9));
+        assert_eq!(with(2, 2), ConfigFault::Field(3));
+        assert_eq!(with(3, 3), ConfigFault::Field(3));
+        assert_eq!(with(3, 1), ConfigFault::Field(30));
+        assert_eq!(with(6, 1), ConfigFault::Field(6));
+        assert_eq!(with(16, 2), ConfigFault::Field(8));
+        assert_eq!(with(17, 200), ConfigFault::Field(8));
+    }
+}

@@ -1,0 +1,210 @@
+//! Taking a pool's log into use again.
+
+use std::sync::Arc;
+
+use fastness_pmem::{Medium, PmRange, Region};
+use fastness_pool::{Pool, PoolError};
+use fastness_zil::{Choice, DatasetId, LwbLogs, PmemLogs, Txg};
+
+use crate::config::LogConfig;
+use crate::error::IntentError;
+use crate::log::{DEVICE, PoolLog, Tuning, volumes};
+use crate::logs::{Claims, Logs, OpenRegion};
+use crate::region::{self, RegionId, Superblock};
+use crate::replay::{ReplayReport, Volume};
+use crate::side::{HEADER, PoolSide};
+use crate::space::PoolSpace;
+
+/// What may be given up so that an import succeeds: with it, acknowledged writes are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Consent {
+    /// A log device that is missing, or is another one.
+    pub missing: bool,
+    /// Of a log that is damaged, what is damaged and what comes after it.
+    pub damaged: bool,
+}
+
+impl Consent {
+    /// Whatever it takes.
+    pub const ALL: Consent = Consent { missing: true, damaged: true };
+    /// Nothing.
+    pub const NONE: Consent = Consent { missing: false, damaged: false };
+}
+
+/// How far a replay is.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayProgress<'a> {
+    /// The volume.
+    pub volume: &'a str,
+    /// Records of all volumes that are done.
+    pub done_records: u64,
+    /// Records of all volumes.
+    pub total_records: u64,
+}
+
+/// Records after which the progress is told.
+const TELL_RECORDS: u64 = 10_000;
+
+impl PoolLog {
+    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run, and
+    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] names, as far as they could be opened.
+    /// A pool that never had a log gets one of kind lwb. `tell` is told how far replay is.
+    ///
+    /// Persistence: on return everything that was acknowledged is in the pool, and synced.
+    ///
+    /// # Errors
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
+    /// `consent` says otherwise. Nothing was changed then but what was replayed.
+    pub fn import(
+        pool: &Arc<Pool>,
+        regions: Vec<Region>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(ReplayProgress<'_>),
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+        let config = match PoolLog::config(pool) {
+            Err(IntentError::Config(_)) if consent.damaged => None,
+            config => Some(config?),
+        };
+        let opened = match &config {
+            Some(config) => OpenLog::of(config, regions),
+            None => Ok(OpenLog::Forgotten),
+        };
+        let opened = match opened {
+            Err(error) if consent.missing && error.is_missing_region() => OpenLog::Forgotten,
+            opened => opened?,
+        };
+        let is_forgotten = matches!(opened, OpenLog::Forgotten);
+        let mut claims = opened.claim(pool, tuning)?;
+        let problems = claims.problems();
+        if let (Some(first), false) = (problems.first(), consent.damaged) {
+            return Err(IntentError::Claim { problem: Box::new(first.clone()), count: problems.len() });
+        }
+        for problem in &problems {
+            let resolved = claims.resolve(problem.dataset, Choice::DropTail);
+            resolved.map_err(|problem| IntentError::Claim { problem: Box::new(problem), count: 1 })?;
+        }
+        let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
+        let mut report = ReplayReport { gaps, damaged: problems.len() as u64, ..ReplayReport::default() };
+        let side = PoolSide(pool.clone());
+        let logs = {
+            let tx = pool.begin_tx()?;
+            if is_forgotten {
+                let root = pool.dataset(&pool.name())?;
+                pool.put_aux(&tx, root.id(), DEVICE, None);
+                for volume in volumes(pool)? {
+                    pool.put_aux(&tx, volume.id(), HEADER, None);
+                }
+            }
+            claims.finish(&side, &tx)?
+        };
+        let log = PoolLog::new(pool, logs, tuning);
+        pool.start_txgs()?;
+        log.replay(consent, &mut report, tell)?;
+        pool.sync()?;
+        Ok((log, report))
+    }
+
+    fn replay(
+        &self,
+        consent: Consent,
+        report: &mut ReplayReport,
+        tell: &mut dyn FnMut(ReplayProgress<'_>),
+    ) -> Result<(), IntentError> {
+        let logs = self.logs();
+        let with_logs = volumes(self.side.pool())?.into_iter();
+        let with_logs: Vec<_> =
+            with_logs.filter_map(|volume| Some((logs.get(DatasetId(volume.id().0))?, volume))).collect();
+        let total_records = with_logs.iter().map(|(log, _)| log.unreplayed_records()).sum();
+        let mut done_records = 0;
+        for (log, volume) in with_logs {
+            let (records, name) = (log.unreplayed_records(), volume.name());
+            report.volumes += u64::from(records > 0);
+            let mut of_volume = 0;
+            let mut count = || {
+                of_volume += 1;
+                if of_volume % TELL_RECORDS == 0 {
+                    let done_records = done_records + of_volume;
+                    tell(ReplayProgress { volume: &name, done_records, total_records });
+                }
+            };
+            match log.replay(&*self.side, &mut Volume { dataset: volume, applied: &mut count }) {
+                Ok(replayed) => report.records += replayed.records,
+                Err(failure) if !consent.damaged => return Err(failure.into()),
+                Err(_) => report.gaps += log.drop_tail(&*self.side)?,
+            }
+            done_records += records;
+        }
+        Ok(())
+    }
+}
+
+/// The medium of a pool's log, before it is looked at.
+enum OpenLog {
+    Pmem(OpenRegion, Vec<PmRange>),
+    Lwb,
+    /// Whatever the pool had is given up.
+    Forgotten,
+}
+
+impl OpenLog {
+    fn of(config: &LogConfig, regions: Vec<Region>) -> Result<OpenLog, IntentError> {
+        let Some(expected) = config.regions.first().map(|region| region.id) else {
+            return Ok(OpenLog::Lwb);
+        };
+        let Some(region) = regions.into_iter().next() else {
+            return Err(IntentError::Missing { expected });
+        };
+        let (region, chunks) = open(region)?;
+        if region.id != expected {
+            return Err(IntentError::OtherLog { found: region.id, expected });
+        }
+        Ok(OpenLog::Pmem(region, chunks))
+    }
+
+    fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims, IntentError> {
+        let first_txg = Txg(pool.synced_txg().next().0);
+        let is_forgotten = matches!(self, OpenLog::Forgotten);
+        let header = |volume: &fastness_pool::Dataset| {
+            let header = if is_forgotten { None } else { volume.synced_aux(HEADER)? };
+            Ok((DatasetId(volume.id().0), header))
+        };
+        let headers = volumes(pool)?.iter().map(header).collect::<Result<Vec<_>, PoolError>>()?;
+        Ok(match self {
+            OpenLog::Pmem(region, chunks) => {
+                let config = tuning.config(chunks.len());
+                Claims::Pmem(PmemLogs::import(config, chunks, first_txg, headers)?, region)
+            }
+            OpenLog::Lwb | OpenLog::Forgotten => {
+                let space = Arc::new(PoolSpace::new(pool.log_space()));
+                Claims::Lwb(LwbLogs::import(space, first_txg, headers))
+            }
+        })
+    }
+}
+
+/// A region that was a log, and its chunks.
+fn open(region: Region) -> Result<(OpenRegion, Vec<PmRange>), IntentError> {
+    let info = region.info().clone();
+    let mut range = region.into_range();
+    let len_bytes = range.len_bytes() as u64;
+    // What a dead process stored may still be in the CPU's caches only.
+    range.write_back(0, region::DATA_OFFSET.min(range.len_bytes()));
+    // PERSIST: the superblocks are durable before anything is done because of them.
+    range.fence()?;
+    let (front, chunks) = region::divide(range)?;
+    let id = region::read(&front, len_bytes)?.id;
+    Ok((OpenRegion { id, info, _front: front }, chunks))
+}
+
+/// Makes a region the log of a pool; nothing of the pool says so yet. What was in the region is lost.
+pub(crate) fn format(pool: &Pool, region: Region, tuning: Tuning) -> Result<Logs, IntentError> {
+    let info = region.info().clone();
+    let range = region.into_range();
+    let len_bytes = range.len_bytes() as u64;
+    let (mut front, chunks) = region::divide(range)?;
+    let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
+    let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
+    region::format(&mut front, &Superblock::new(id, pool.config().guid.0, len_bytes))?;
+    Ok(Logs::Pmem(logs, OpenRegion { id, info, _front: front }))
+}

@@ -1,0 +1,132 @@
+//! The logs of all volumes of a pool, of the kind that the pool has now.
+
+use std::fmt;
+
+use fastness_pmem::{PmRange, RegionInfo};
+use fastness_pool::Tx;
+use fastness_zil::{
+    ClaimProblem, ClaimSummary, Choice, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport, PmemLogs,
+    Txg,
+};
+
+use crate::region::RegionId;
+use crate::side::PoolSide;
+use crate::space::PoolSpace;
+
+/// The log of one volume.
+pub type AnyLog = fastness_zil::AnyLog<PmRange, PoolSpace>;
+
+/// A region in use.
+pub(crate) struct OpenRegion {
+    pub(crate) id: RegionId,
+    pub(crate) info: RegionInfo,
+    /// Keeps the superblocks' lines.
+    pub(crate) _front: PmRange,
+}
+
+/// All logs.
+pub(crate) enum Logs {
+    Pmem(PmemLogs<PmRange>, OpenRegion),
+    Lwb(LwbLogs<PoolSpace>),
+}
+
+impl fmt::Debug for Logs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Logs({:?})", self.kind())
+    }
+}
+
+impl Logs {
+    pub(crate) fn kind(&self) -> KindId {
+        match self {
+            Logs::Pmem(..) => KindId::Pmem,
+            Logs::Lwb(_) => KindId::Lwb,
+        }
+    }
+
+    pub(crate) fn region(&self) -> Option<&OpenRegion> {
+        match self {
+            Logs::Pmem(_, region) => Some(region),
+            Logs::Lwb(_) => None,
+        }
+    }
+
+    pub(crate) fn create(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError> {
+        match self {
+            Logs::Pmem(logs, _) => logs.create(side, tx, dataset).map(drop),
+            Logs::Lwb(logs) => logs.create(side, tx, dataset).map(drop),
+        }
+    }
+
+    pub(crate) fn destroy(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError> {
+        match self {
+            Logs::Pmem(logs, _) => logs.destroy(side, tx, dataset),
+            Logs::Lwb(logs) => logs.destroy(side, tx, dataset),
+        }
+    }
+
+    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
+        match self {
+            Logs::Pmem(logs, _) => logs.get(dataset).map(AnyLog::Pmem),
+            Logs::Lwb(logs) => logs.get(dataset).map(AnyLog::Lwb),
+        }
+    }
+
+    pub(crate) fn datasets(&self) -> Vec<DatasetId> {
+        match self {
+            Logs::Pmem(logs, _) => logs.datasets(),
+            Logs::Lwb(logs) => logs.datasets(),
+        }
+    }
+
+    /// Hands out the headers that must be durable with `txg`. Those of kind pmem are in the transactions already.
+    pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
+        if let Logs::Lwb(logs) = self {
+            logs.sync(txg, put);
+        }
+    }
+
+    pub(crate) fn txg_synced(&self, txg: Txg) {
+        match self {
+            // The logs remember that their medium has failed: from then on everybody waits for txgs instead.
+            Logs::Pmem(logs, _) => drop(logs.txg_synced(txg)),
+            Logs::Lwb(logs) => logs.txg_synced(txg),
+        }
+    }
+}
+
+/// Logs between claim and the first txg.
+pub(crate) enum Claims {
+    Pmem(PmemImport<PmRange>, OpenRegion),
+    Lwb(LwbImport<PoolSpace>),
+}
+
+impl Claims {
+    pub(crate) fn problems(&self) -> Vec<ClaimProblem> {
+        match self {
+            Claims::Pmem(import, _) => import.problems().cloned().collect(),
+            Claims::Lwb(import) => import.problems().cloned().collect(),
+        }
+    }
+
+    pub(crate) fn summaries(&self) -> &[ClaimSummary] {
+        match self {
+            Claims::Pmem(import, _) => import.summaries(),
+            Claims::Lwb(import) => import.summaries(),
+        }
+    }
+
+    pub(crate) fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
+        match self {
+            Claims::Pmem(import, _) => import.resolve(dataset, choice),
+            Claims::Lwb(import) => import.resolve(dataset, choice),
+        }
+    }
+
+    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs, LogError> {
+        Ok(match self {
+            Claims::Pmem(import, region) => Logs::Pmem(import.finish(side, tx)?, region),
+            Claims::Lwb(import) => Logs::Lwb(import.finish(side, tx)?),
+        })
+    }
+}
