@@ -11,12 +11,16 @@
 
 mod error;
 mod log;
+mod pm_device;
 mod region;
 mod replay;
 mod side;
+mod space;
 
 pub use error::IntentError;
 pub use log::{Missing, PoolLog, VolumeLog, Zil};
+pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, REGION_BYTES_MIN, RegionId};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
+pub use space::PoolSpace;

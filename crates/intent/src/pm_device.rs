@@ -1,0 +1,203 @@
+//! Persistent memory as a block device: an ordinary log vdev, or a block log's own device.
+//!
+//! Design: a write copies with non-temporal stores and fences before it returns, on the thread that copied: a fence
+//! completes the stores of its own thread only, so a flush by another thread could not do it. Every write is therefore
+//! durable on return, with FUA or without, and a flush has nothing to do but to say whether that held.
+//!
+//! The memory is divided into parts with a lock each, so that writes to different parts run at a time.
+//!
+//! Crash cases: before a write has returned, any 8-byte words of it are new. So a sector can be torn, which a
+//! [`BlockDevice`] otherwise leaves old or new as a whole: whoever uses this must know his blocks by a checksum over
+//! all of them, as labels, uberblocks and log-write blocks do. A failed fence poisons the device.
+//!
+//! What survives a power cut is up to the region: [`RegionInfo`](fastness_pmem::RegionInfo) says.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use fastness_blkdev::{
+    BlockDevice, BlockError, Cause, DeviceInfo, DeviceKind, Operation, Stats, StatsSnapshot, WriteCache,
+};
+use fastness_pmem::{Medium, NoSum, PersistError, PmRange};
+
+/// Parts that a range is divided into.
+const PARTS: usize = 32;
+/// A part is a multiple of this.
+const PART_ALIGN_BYTES: usize = 4096;
+/// Zeroes that are written at a time.
+const ZEROES: [u8; 4096] = [0; 4096];
+
+/// A block device on persistent memory.
+#[derive(Debug)]
+pub struct PmDevice<M = PmRange> {
+    info: DeviceInfo,
+    /// First byte of each part, and the part.
+    parts: Vec<(u64, Mutex<M>)>,
+    is_poisoned: AtomicBool,
+    stats: Stats,
+}
+
+impl PmDevice<PmRange> {
+    /// A device on the whole units of 4096 bytes of `range`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn new(name: &str, range: PmRange) -> PmDevice<PmRange> {
+        let len = range.len_bytes() / PART_ALIGN_BYTES * PART_ALIGN_BYTES;
+        let part = len.div_ceil(PARTS).next_multiple_of(PART_ALIGN_BYTES);
+        let split = |range: PmRange, mid| range.split_at(mid).expect("a multiple of 64 inside of the range");
+        let mut rest = split(range, len).0;
+        let mut parts = Vec::new();
+        while rest.len_bytes() > part {
+            let (low, high) = split(rest, part);
+            parts.push(low);
+            rest = high;
+        }
+        parts.push(rest);
+        PmDevice::of_parts(name, parts)
+    }
+}
+
+impl<M: Medium> PmDevice<M> {
+    /// A device on several media, one behind the other.
+    ///
+    /// # Panics
+    /// If one is empty, or no multiple of 512 bytes long.
+    pub fn of_parts(name: &str, media: Vec<M>) -> PmDevice<M> {
+        let (mut parts, mut len_bytes) = (Vec::new(), 0);
+        for medium in media {
+            let part_bytes = medium.len_bytes() as u64;
+            assert!(part_bytes > 0 && part_bytes.is_multiple_of(512), "a part of {part_bytes} bytes");
+            parts.push((len_bytes, Mutex::new(medium)));
+            len_bytes += part_bytes;
+        }
+        assert!(len_bytes > 0, "a device has a part");
+        let info =
+            DeviceInfo::of_memory(name, len_bytes, DeviceKind::PersistentMemory, WriteCache::WriteThrough);
+        PmDevice { info, parts, is_poisoned: AtomicBool::new(false), stats: Stats::default() }
+    }
+
+    fn error(&self, operation: Operation, offset: u64, len_bytes: u64, cause: Cause) -> BlockError {
+        self.info.error(operation, offset, len_bytes, cause)
+    }
+
+    fn part(&self, index: usize) -> MutexGuard<'_, M> {
+        // A panic in a copy leaves bytes that were not acknowledged.
+        self.parts[index].1.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `act` on each part of a range: medium, offset in it, range of the buffer.
+    fn each<E>(
+        &self,
+        offset: u64,
+        len: usize,
+        mut act: impl FnMut(&mut M, usize, std::ops::Range<usize>) -> Result<(), E>,
+    ) -> Result<(), (u64, E)> {
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let index = self.parts.partition_point(|(start, _)| *start <= at) - 1;
+            let within = (at - self.parts[index].0) as usize;
+            let mut medium = self.part(index);
+            let part = (medium.len_bytes() - within).min(len - done);
+            act(&mut medium, within, done..done + part).map_err(|error| (at, error))?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: u64,
+        act: impl FnOnce() -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        self.info.check(operation, offset, len)?;
+        if operation != Operation::Read && self.is_poisoned() {
+            return Err(self.error(operation, offset, len, Cause::Poisoned));
+        }
+        let since = Instant::now();
+        let result = act();
+        self.stats.note(operation, len, since, result.is_err());
+        result
+    }
+
+    /// Copies to each part what `source` has for it, durably.
+    fn change<'a>(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: usize,
+        source: impl Fn(std::ops::Range<usize>) -> &'a [u8],
+    ) -> Result<(), BlockError> {
+        self.run(operation, offset, len as u64, || {
+            let copied = self.each(offset, len, |medium, at, range| {
+                let mut done = 0;
+                while done < range.len() {
+                    let data = source(range.start + done..range.end);
+                    medium.copy(at + done, data, data.len(), &mut NoSum);
+                    done += data.len();
+                }
+                // PERSIST: the write is durable when it returns, and whoever flushes behind it relies on that: a log block
+                // is acknowledged then, and a crash must not find older bytes. On this thread, which copied.
+                medium.fence()
+            });
+            copied.map_err(|(at, PersistError { source, .. })| {
+                self.is_poisoned.store(true, Ordering::SeqCst);
+                self.error(operation, at, offset + len as u64 - at, Cause::from_io(source))
+            })
+        })
+    }
+}
+
+impl<M: Medium> BlockDevice for PmDevice<M> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockError> {
+        let len = buf.len();
+        self.run(Operation::Read, offset, len as u64, || {
+            let read = self.each(offset, len, |medium, at, range| medium.read(at, &mut buf[range]));
+            read.map_err(|(at, error)| {
+                // Its message has the place in the region.
+                let cause = Cause::Media(io::Error::other(error));
+                self.error(Operation::Read, at, offset + len as u64 - at, cause)
+            })
+        })
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), BlockError> {
+        self.change(Operation::Write, offset, data.len(), |range| &data[range])
+    }
+
+    fn write_fua(&self, offset: u64, data: &[u8]) -> Result<(), BlockError> {
+        self.change(Operation::WriteFua, offset, data.len(), |range| &data[range])
+    }
+
+    fn flush(&self) -> Result<(), BlockError> {
+        // Every write that returned well has made itself durable; one that did not has poisoned the device.
+        self.run(Operation::Flush, 0, 0, || Ok(()))
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+        self.run(Operation::Discard, offset, len_bytes, || Ok(()))
+    }
+
+    fn write_zeroes(&self, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+        self.info.check(Operation::WriteZeroes, offset, len_bytes)?;
+        let len = usize::try_from(len_bytes).expect("inside of the memory");
+        self.change(Operation::WriteZeroes, offset, len, |range| &ZEROES[..range.len().min(ZEROES.len())])
+    }
+
+    fn stats(&self) -> StatsSnapshot {
+        self.stats.snapshot()
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.is_poisoned.load(Ordering::SeqCst)
+    }
+}
