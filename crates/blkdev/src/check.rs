@@ -5,18 +5,15 @@ use crate::info::DeviceInfo;
 
 impl DeviceInfo {
     /// The error of `operation` on this device.
-    pub(crate) fn error(
-        &self,
-        operation: Operation,
-        offset: u64,
-        len_bytes: u64,
-        cause: Cause,
-    ) -> BlockError {
+    pub fn error(&self, operation: Operation, offset: u64, len_bytes: u64, cause: Cause) -> BlockError {
         BlockError { device: self.name.clone(), operation, offset, len_bytes, cause }
     }
 
     /// Refuses what no device could do: writing to a read-only one, unaligned or outside ranges.
-    pub(crate) fn check(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+    ///
+    /// # Errors
+    /// [`Cause::ReadOnly`], [`Cause::Misaligned`], [`Cause::OutOfRange`].
+    pub fn check(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
         // Powers of two, so one mask serves both.
         let mask = u64::from(self.logical_block_bytes) - 1;
         let cause = if operation.is_change() && self.is_read_only {

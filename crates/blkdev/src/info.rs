@@ -12,6 +12,8 @@ pub enum DeviceKind {
     Block,
     /// Memory of this process; keeps nothing.
     Memory,
+    /// Persistent memory, or what stands in for it.
+    PersistentMemory,
 }
 
 /// How requests reach the medium.
@@ -73,4 +75,26 @@ pub struct DeviceInfo {
     pub engine: Engine,
     /// Why something that was preferred is not in use: "io_uring refused: ...", "no O_DIRECT: ...".
     pub notes: Vec<String>,
+}
+
+impl DeviceInfo {
+    /// A device that another crate makes of memory: writable, with logical blocks of 512 bytes and physical ones of
+    /// 4096, without discard. What differs can be set.
+    pub fn of_memory(name: &str, len_bytes: u64, kind: DeviceKind, write_cache: WriteCache) -> DeviceInfo {
+        DeviceInfo {
+            name: name.into(),
+            len_bytes,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            memory_align_bytes: 1,
+            is_read_only: false,
+            can_discard: false,
+            discard_zeroes: false,
+            is_direct: true,
+            write_cache,
+            kind,
+            engine: Engine::Memory,
+            notes: Vec::new(),
+        }
+    }
 }

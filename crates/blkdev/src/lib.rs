@@ -46,4 +46,4 @@ pub use faulty::{CrashScope, Enumerated, Fault, FaultPlan, Faulty, On, When};
 pub use file::{Direct, EngineChoice, FileDevice, OpenOptions};
 pub use info::{DeviceInfo, DeviceKind, Engine, WriteCache};
 pub use mem::{MemDevice, MemImage};
-pub use stats::{OperationStats, StatsSnapshot};
+pub use stats::{OperationStats, Stats, StatsSnapshot};

@@ -17,13 +17,13 @@ struct Counters {
 
 /// Live counters of one device.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub struct Stats {
     by_operation: [Counters; KINDS],
 }
 
 impl Stats {
     /// Counts one operation that began at `since`, with the bytes that it was asked for.
-    pub(crate) fn note(&self, operation: Operation, len_bytes: u64, since: Instant, failed: bool) {
+    pub fn note(&self, operation: Operation, len_bytes: u64, since: Instant, failed: bool) {
         // Independent sums: no ordering between them is promised.
         let counters = &self.by_operation[operation as usize];
         counters.ops.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,8 @@ impl Stats {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> StatsSnapshot {
+    /// The counters now.
+    pub fn snapshot(&self) -> StatsSnapshot {
         StatsSnapshot {
             by_operation: std::array::from_fn(|index| {
                 let counters = &self.by_operation[index];

@@ -56,6 +56,22 @@ pub trait Space: Send + Sync {
     /// Those of the device.
     fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError>;
 
+    /// Fills `buf` from one copy after the other until `check` accepts one, where there are several (a mirror); the
+    /// others may then be rewritten from it, if the place was allocated or claimed. `check` leaves the bytes as they are.
+    /// `Ok(false)`: no copy was accepted, and at least one that is known to have all that was flushed could be read.
+    ///
+    /// # Errors
+    /// Those of the device, if no such copy could be read.
+    fn read_checked(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        check: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<bool, SpaceError> {
+        self.read(place, buf)?;
+        Ok(check(buf))
+    }
+
     /// Makes durable what had been written to these devices when the call began. Several may be under way at a time.
     ///
     /// An error that one of them is told concerns all that overlap with it: none may return success for writes that
@@ -89,6 +105,14 @@ macro_rules! forward {
             }
             fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
                 (**self).read(place, buf)
+            }
+            fn read_checked(
+                &self,
+                place: Place,
+                buf: &mut [u8],
+                check: &mut dyn FnMut(&mut [u8]) -> bool,
+            ) -> Result<bool, SpaceError> {
+                (**self).read_checked(place, buf, check)
             }
             fn flush(&self, devices: &[u32]) -> Result<(), SpaceError> {
                 (**self).flush(devices)

@@ -2,8 +2,8 @@
 //!
 //! Design: each vdev is divided into regions of 4096 units (16 MiB) with two bitmaps. *data* is what the tables will
 //! say when the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed it. *busy* is what
-//! may not be handed out: data, pages of metadata (known from the page map, never stored twice), and what the
-//! syncing txg has freed. A unit that a txg frees is still referred to by the txg before, which is what a crash
+//! may not be handed out: data, pages of metadata (known from the page map, never stored twice), log blocks (`log`;
+//! stored nowhere), and what the syncing txg has freed. A unit that a txg frees is still referred to by the txg before, which is what a crash
 //! leaves until the uberblock is flushed; [`Allocator::release`] clears it only then.
 //!
 //! Data goes next-fit from a cursor, so that blocks written together lie together; after 1 MiB the next vdev has its
@@ -12,6 +12,7 @@
 //! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something of it is
 //! freed; any other has 1 KiB, 0.006 % of its size.
 
+mod log;
 mod row;
 
 use std::collections::BTreeMap;
@@ -93,6 +94,7 @@ struct Space {
     regions: Vec<Slot>,
     data_cursor: u64,
     meta_cursor: u64,
+    log_cursor: u64,
 }
 
 impl Space {
@@ -100,7 +102,8 @@ impl Space {
         let regions = vec![Slot::Empty; units.div_ceil(REGION_UNITS) as usize];
         // Far from the data, so that each stays in sequence.
         let meta_cursor = units / 8 * 7;
-        Space { units, free: units, regions, data_cursor: 0, meta_cursor }
+        let log_cursor = log::home(units);
+        Space { units, free: units, regions, data_cursor: 0, meta_cursor, log_cursor }
     }
 
     fn region_units(&self, index: usize) -> u64 {
@@ -212,12 +215,17 @@ struct Freed {
     units: u64,
 }
 
-/// Free space of all vdevs of the normal class.
+/// Free space of all vdevs of one class.
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     spaces: BTreeMap<u16, Space>,
     freed: Vec<Freed>,
     turn: Option<(u16, u64)>,
+    log_turn: Option<(u16, u64)>,
+    /// Units of log blocks.
+    log_units: u64,
+    /// What would be free without log blocks, as of the last durable txg.
+    synced_free_bytes: u64,
 }
 
 impl Allocator {
@@ -266,7 +274,7 @@ impl Allocator {
         debug_assert!((1..=REGION_UNITS).contains(&units), "a block is not larger than a region");
         let (vdev, rest) = match self.turn {
             Some((vdev, rest)) if rest >= units => (vdev, rest),
-            last => (self.next_turn(last.map(|(vdev, _)| vdev))?, TURN_UNITS.max(units)),
+            last => (self.next_turn(last.map(|(vdev, _)| vdev), &|_| true)?, TURN_UNITS.max(units)),
         };
         let ids: Vec<u16> = std::iter::once(vdev).chain(self.spaces.keys().copied()).collect();
         for id in ids {
@@ -281,11 +289,12 @@ impl Allocator {
         None
     }
 
-    /// The vdev after the last one; one that is much fuller than the emptiest is left out.
-    fn next_turn(&self, last: Option<u16>) -> Option<u16> {
+    /// The vdev after the last one of those that may be used; one that is much fuller than the emptiest is left out.
+    fn next_turn(&self, last: Option<u16>, may_use: &dyn Fn(u16) -> bool) -> Option<u16> {
         let share = |space: &Space| space.free * 1000 / space.units.max(1);
-        let best = self.spaces.values().map(share).max()?;
-        let fits = |id: &&u16| share(&self.spaces[id]) * 4 >= best * 3;
+        let usable = self.spaces.iter().filter(|(id, _)| may_use(**id));
+        let best = usable.map(|(_, space)| share(space)).max()?;
+        let fits = |id: &&u16| may_use(**id) && share(&self.spaces[id]) * 4 >= best * 3;
         let after = self.spaces.keys().filter(|id| last.is_none_or(|last| **id > last)).find(fits);
         after.or_else(|| self.spaces.keys().find(fits)).copied()
     }
@@ -305,6 +314,12 @@ impl Allocator {
             }
         }
         None
+    }
+
+    /// As [`allocate_meta`](Self::allocate_meta).
+    pub(crate) fn place_meta(&mut self) -> Result<Place> {
+        let free_bytes = self.free_bytes();
+        self.allocate_meta().ok_or(PoolError::NoSpace { wanted_bytes: UNIT_BYTES, free_bytes })
     }
 
     /// Frees data in the syncing txg; usable after [`release`](Self::release).

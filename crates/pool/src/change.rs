@@ -10,7 +10,7 @@ use crate::label::{self, data_units};
 use crate::pool::Pool;
 use crate::scrub::ScrubReport;
 use crate::state::Shared;
-use crate::sync_util::lock;
+use crate::sync_util::{lock, write};
 use crate::vdev::{Device, Side, Vdev};
 
 impl Pool {
@@ -23,6 +23,7 @@ impl Pool {
     pub fn add(&self, spec: &VdevSpec) -> Result<u16> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
         self.check_changeable()?;
         let id = shared.vdevs.all().iter().map(|vdev| vdev.id + 1).max().unwrap_or(0);
         let vdev = Arc::new(spec.build(id)?);
@@ -38,20 +39,28 @@ impl Pool {
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
             lock(&shared.allocator).add_vdev(id, vdev.units);
+        } else {
+            lock(&shared.log).add_vdev(&vdev);
         }
         Ok(id)
     }
 
-    /// Removes a log vdev.
+    /// Removes a log vdev on which no log blocks are. Nothing is allocated on it from the call on, whether it succeeds or
+    /// not; see [`LogSpace::retire`](crate::LogSpace::retire).
+    ///
+    /// Persistence: on return it belongs to the pool no more. A crash inside leaves the pool with it or without.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for one that is not for logs.
+    /// [`PoolError::Invalid`] for one that is not for logs; [`PoolError::LogInUse`], and [`PoolError::Busy`] before txgs
+    /// may run, when blocks may not have been claimed yet.
     pub fn remove(&self, id: u16) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
         self.check_changeable()?;
         let vdev = shared.vdevs.get(id).filter(|vdev| vdev.class == VdevClass::Log);
         let vdev = vdev.ok_or_else(|| PoolError::invalid("number of a log vdev", id))?;
+        lock(&shared.log).remove_vdev(&vdev)?;
         shared.vdevs.remove(id);
         shared.write_labels(|_| ())?;
         for side in vdev.sides() {
@@ -96,6 +105,7 @@ impl Pool {
         {
             let shared = &self.shared;
             let _syncing = lock(&shared.syncing);
+            let _naming = lock(&shared.naming);
             self.check_changeable()?;
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
@@ -107,7 +117,7 @@ impl Pool {
             let before = sides.clone();
             let side = Arc::new(Side::new(guid, device.path, Some(device.device), state));
             sides.push(side.clone());
-            vdev.set_sides(sides);
+            shared.set_sides_with_new(&vdev, sides, guid);
             if let Err(error) = shared.label_first(&side).and_then(|()| shared.write_labels(|_| ())) {
                 vdev.set_sides(before);
                 return Err(error);
@@ -137,13 +147,17 @@ impl Pool {
     pub fn detach(&self, device: Guid) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(device)?;
         let side = sides.remove(at);
-        if sides.iter().all(|side| side.is_stale()) {
-            return Err(PoolError::Busy { name: side.path.clone(), why: "no other side is current" });
+        {
+            let _no_log_io = write(&vdev.log_io);
+            if sides.iter().all(|side| side.is_stale()) {
+                return Err(PoolError::Busy { name: side.path.clone(), why: "no other side is current" });
+            }
+            vdev.set_sides(sides);
         }
-        vdev.set_sides(sides);
         shared.write_labels(|_| ())?;
         if let Some(device) = side.writable() {
             // The pool is right without it already; an old label is found out at import.

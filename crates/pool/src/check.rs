@@ -21,11 +21,13 @@ pub struct CheckReport {
     pub referenced_units: u64,
     /// Units of metadata that the page map refers to.
     pub metadata_units: u64,
+    /// Units of log blocks, on vdevs of either class.
+    pub log_units: u64,
     /// Units that are allocated, and nothing refers to them.
     pub leaked: Vec<Place>,
     /// Units that an extent refers to, and they are free.
     pub missing: Vec<Place>,
-    /// Units that two extents, or an extent and the page map, refer to.
+    /// Units that two of these refer to: extents, the page map, log blocks.
     pub shared: Vec<Place>,
     /// Objects, or extents of objects, that no dataset has and that do not wait to be freed.
     pub orphans: Vec<(DatasetId, ObjectId)>,
@@ -84,6 +86,7 @@ pub(crate) fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport>
             report.shared.push(entry.place);
         }
     }
+    shared.check_log_blocks(&mut walk.units, &mut report);
     check_owners(shared, snapshot, &walk, &mut report)?;
     Ok(report)
 }

@@ -104,6 +104,34 @@ pub enum PoolError {
         /// Where it was last.
         path: String,
     },
+    /// A vdev for logs has no current side. What was acknowledged since the last synced txg is on it.
+    #[error(
+        "pool {pool}: log device {path} ({guid}) of vdev {vdev} is not here, and what was acknowledged last is on it; \
+         import with it, or consent to lose that"
+    )]
+    MissingLog {
+        /// The pool.
+        pool: String,
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// GUID of the missing device.
+        guid: Guid,
+        /// Where it was last.
+        path: String,
+    },
+    /// A log vdev cannot be removed while log blocks are on it. Nothing new is allocated there: try again when what is
+    /// logged has synced and the log has gone on elsewhere.
+    #[error(
+        "vdev {vdev} ({path}) still holds {used_bytes} bytes of logs; try again when they have been synced"
+    )]
+    LogInUse {
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// Its first device.
+        path: String,
+        /// Bytes of log blocks on it.
+        used_bytes: u64,
+    },
     /// Two sides of a mirror went on without each other. Leave out the one whose changes are to be lost.
     #[error("pool {pool}: {path} and {other_path} were each used without the other; leave one of them out")]
     Split {
@@ -240,10 +268,13 @@ impl PoolError {
             | PoolError::Engine(_) => ErrorKind::Corrupt,
             PoolError::NoSpace { .. } => ErrorKind::NoSpace,
             PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
-            PoolError::MissingDevice { .. } | PoolError::MissingSide { .. } => ErrorKind::MediaFailed,
-            PoolError::Busy { .. } | PoolError::Overtaken { .. } | PoolError::InUseByHost { .. } => {
-                ErrorKind::Retry
-            }
+            PoolError::MissingDevice { .. }
+            | PoolError::MissingSide { .. }
+            | PoolError::MissingLog { .. } => ErrorKind::MediaFailed,
+            PoolError::Busy { .. }
+            | PoolError::LogInUse { .. }
+            | PoolError::Overtaken { .. }
+            | PoolError::InUseByHost { .. } => ErrorKind::Retry,
             PoolError::BadConfig(_)
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::config::{DeviceConfig, DeviceState, PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Txg};
-use crate::import::ImportOptions;
+use crate::import::{ImportOptions, MissingLog};
 use crate::label::{Labels, data_units, read_labels};
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
@@ -94,10 +94,23 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
                 path: missing.path.clone(),
             });
         }
+        let is_lost_log = vdev.class == VdevClass::Log && sides.iter().all(|side| side.is_stale());
+        // Labels that call all of its sides stale say that an import was told to go on without it.
+        if let Some(missing) = vdev.devices.iter().find(|device| device.state == DeviceState::Online)
+            && is_lost_log
+            && import.missing_log == MissingLog::Refuse
+        {
+            return Err(PoolError::MissingLog {
+                pool: config.name,
+                vdev: vdev.id,
+                guid: missing.guid,
+                path: missing.path.clone(),
+            });
+        }
         let is_missed =
             |known: &&DeviceConfig| known.state == DeviceState::Online && !by_guid.contains_key(&known.guid);
         if let Some(missed) = vdev.devices.iter().find(is_missed)
-            && vdev.class == VdevClass::Normal
+            && !is_lost_log
             && !import.allows_degraded
         {
             return Err(PoolError::MissingSide {

@@ -13,6 +13,7 @@ use crate::error::{PoolError, Result};
 use crate::find::{Found, find};
 use crate::ids::{Guid, Txg};
 use crate::label::{self, DEVICE_BYTES_MIN, data_units};
+use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::pool::{Pool, check_name};
 use crate::props::Values;
@@ -96,6 +97,19 @@ impl Host {
     }
 }
 
+/// What an import does about a log vdev of which no current side is there. What its owner acknowledged since the last
+/// synced txg is on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissingLog {
+    /// Refuses, with the device: [`PoolError::MissingLog`].
+    #[default]
+    Refuse,
+    /// Goes on without it. The vdev stays in the configuration, unavailable: nothing is allocated on it, and
+    /// [`Pool::remove`] takes it out. Later imports do not ask again. Should it come back, it is stale until it was
+    /// [resilvered](Pool::resilver), and empty but for what the owner claims.
+    Drop,
+}
+
 /// How to import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
@@ -106,13 +120,21 @@ pub struct ImportOptions {
     /// Take a pool although a side of a mirror is missing that was current as far as the others know. It may have
     /// gone on alone, and what it knows is lost then. A side that is known to be stale is not missed.
     pub allows_degraded: bool,
+    /// What to do about a log vdev of which no current side is there.
+    pub missing_log: MissingLog,
     /// Only a pool of this name.
     pub name: Option<String>,
 }
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { host: Host::current(), is_forced: false, allows_degraded: false, name: None }
+        ImportOptions {
+            host: Host::current(),
+            is_forced: false,
+            allows_degraded: false,
+            missing_log: MissingLog::Refuse,
+            name: None,
+        }
     }
 }
 
@@ -177,8 +199,8 @@ impl Pool {
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
     /// [`PoolError::NewerVersion`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
-    /// [`PoolError::MissingSide`], [`PoolError::Split`], [`PoolError::InUseByHost`], [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process
-    /// is found when the device is opened. Nothing was changed.
+    /// [`PoolError::MissingSide`], [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
+    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let pool = Pool::import_paused(devices, import, options)?;
         pool.start_txgs()?;
@@ -242,7 +264,12 @@ fn open_shared(
     let mut namespace = Namespace::default();
     load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
     let limits = namespace.count_limits();
-    let free_bytes = lock(&allocator).free_bytes();
+    let usable_bytes = {
+        let mut allocator = lock(&allocator);
+        allocator.note_synced();
+        allocator.usable_bytes()
+    };
+    let log = LogBlocks::new(&vdevs);
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()
@@ -271,15 +298,15 @@ fn open_shared(
         cache,
         hooks: Mutex::default(),
         syncing: Mutex::new(()),
+        naming: Mutex::new(()),
+        log: Mutex::new(log),
         reuse: RwLock::new(()),
         is_closed: AtomicBool::new(false),
-        free_bytes: AtomicU64::new(0),
+        free_bytes: AtomicU64::new(usable_bytes),
         has_doomed: AtomicBool::new(has_doomed),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
     };
-    let usable = free_bytes.saturating_sub(shared.slop_bytes());
-    shared.free_bytes.store(usable, std::sync::atomic::Ordering::Relaxed);
     Ok(shared)
 }
 

@@ -10,7 +10,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::Guid;
 use crate::label::data_units;
 use crate::pool::Pool;
-use crate::sync_util::lock;
+use crate::sync_util::{lock, write};
 use crate::vdev::{Device, Side};
 
 impl Pool {
@@ -23,14 +23,21 @@ impl Pool {
     pub fn offline(&self, device: Guid) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(device)?;
-        let is_other = |index: &usize| *index != at && !sides[*index].is_stale();
-        if (0..sides.len()).find(is_other).is_none() {
-            return Err(PoolError::Busy { name: sides[at].path.clone(), why: "no other side is current" });
+        {
+            let _no_log_io = write(&vdev.log_io);
+            let is_other = |index: &usize| *index != at && !sides[*index].is_stale();
+            if (0..sides.len()).find(is_other).is_none() {
+                return Err(PoolError::Busy {
+                    name: sides[at].path.clone(),
+                    why: "no other side is current",
+                });
+            }
+            sides[at] = Arc::new(sides[at].with_device(sides[at].path.clone(), None));
+            vdev.set_sides(sides);
         }
-        sides[at] = Arc::new(sides[at].with_device(sides[at].path.clone(), None));
-        vdev.set_sides(sides);
         shared.write_labels(|_| ())
     }
 
@@ -43,6 +50,7 @@ impl Pool {
     pub fn online(&self, guid: Guid, device: Device) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(guid)?;
         if sides[at].device.is_some() {
@@ -69,7 +77,7 @@ impl Pool {
         let before = sides.clone();
         sides[at] = Arc::new(sides[at].with_device(device.path, Some(device.device)));
         debug_assert!(sides[at].is_stale(), "what it missed is not there yet");
-        vdev.set_sides(sides);
+        shared.set_sides_with_new(&vdev, sides, guid);
         let written = shared.write_labels(|_| ());
         if written.is_err() {
             vdev.set_sides(before);

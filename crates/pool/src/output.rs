@@ -143,14 +143,15 @@ impl Shared {
 
     /// Writes `stored` in as many pieces as it takes; the place of the first, and the row that describes all.
     fn write_pieces(&self, stored: &[u8], run: &mut Run<'_>) -> Result<(Place, Vec<u8>)> {
-        let mut allocator = lock(&self.allocator);
         let (mut rest, mut row, mut first) = (stored, Writer::default(), None);
         let mut units = (stored.len() as u64).div_ceil(UNIT_BYTES);
         while !rest.is_empty() {
             units = units.min((rest.len() as u64).div_ceil(UNIT_BYTES));
-            let Some(place) = allocator.allocate_data(units) else {
+            let place = lock(&self.allocator).allocate_data(units);
+            let Some(place) = place else {
                 if units == 1 {
-                    let (wanted_bytes, free_bytes) = (rest.len() as u64, allocator.free_bytes());
+                    let free_bytes = lock(&self.allocator).free_bytes();
+                    let wanted_bytes = rest.len() as u64;
                     return Err(PoolError::NoSpace { wanted_bytes, free_bytes });
                 }
                 units = units.div_ceil(2);

@@ -82,6 +82,7 @@ impl Pool {
     /// There is no thread to be had.
     pub fn start_txgs(&self) -> Result<()> {
         let mut thread = lock(&self.thread);
+        lock(&self.shared.log).end_claims();
         let has_thread = self.shared.options.has_txg_thread && !self.shared.options.is_read_only;
         if !has_thread || thread.is_some() {
             return Ok(());
@@ -267,13 +268,17 @@ impl Shared {
     /// Changes the configuration and writes it onto all devices, durably.
     pub(crate) fn write_labels(&self, change: impl FnOnce(&mut PoolConfig)) -> Result<()> {
         let mut config = lock(&self.config);
-        change(&mut config);
+        let mut next = config.clone();
+        change(&mut next);
         loop {
             config.generation += 1;
-            config.txg = self.pipeline.open_txg();
-            config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
-            self.vdevs.write_config(&config)?;
-            if !self.labels_lag(&config) {
+            next.generation = config.generation;
+            next.txg = self.pipeline.open_txg();
+            next.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+            // If it fails, `config` still is what labels are known to say: who asks tries again.
+            self.vdevs.write_config(&next)?;
+            if !self.labels_lag(&next) {
+                *config = next;
                 return Ok(());
             }
             // A device that failed just now is stale, and the others must say so. Each round costs one.

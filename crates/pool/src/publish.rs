@@ -54,9 +54,8 @@ impl Shared {
         let _nobody_reads = write(&self.reuse);
         let mut allocator = lock(&self.allocator);
         allocator.release();
-        let free_bytes = allocator.free_bytes();
-        drop(allocator);
-        self.free_bytes.store(free_bytes.saturating_sub(self.slop_bytes()), Ordering::Relaxed);
+        allocator.note_synced();
+        self.free_bytes.store(allocator.usable_bytes(), Ordering::Relaxed);
         Ok(())
     }
 

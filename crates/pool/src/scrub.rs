@@ -6,7 +6,8 @@
 //!
 //! Resilver: a side that is stale is written by every txg from the moment it is there, so only what was written
 //! before is missing. The walk copies it; metadata, which moves while the walk goes on, is copied last, with syncing
-//! held off. Then the labels say that the side is current.
+//! held off, and so are log blocks that the side misses, with their I/O held off. Then the labels say that the side is
+//! current.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +17,7 @@ use crate::ids::{Place, UNIT_BYTES};
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync::decode_row;
-use crate::sync_util::{lock, read};
+use crate::sync_util::{lock, read, write};
 use crate::vdev::{Side, Vdev};
 
 /// Rows of a step.
@@ -132,13 +133,22 @@ impl Shared {
         }
         let _syncing = lock(&self.syncing);
         self.check_alive()?;
-        // Pages that were written since the walk went to this side too; all of them are there once it has flushed.
-        let device = side.writable().ok_or_else(|| side.unusable())?;
-        device.flush()?;
-        if side.errors().write != errors_before {
-            return Err(PoolError::Busy { name: side.path.clone(), why: "it missed writes again meanwhile" });
+        self.copy_log_blocks(vdev, side)?;
+        {
+            // No log block may be missed between what is looked at and the side being current.
+            let _no_log_io = write(&vdev.log_io);
+            self.copy_last_log_blocks(vdev, side)?;
+            // Pages that were written since the walk went to this side too; all are there once it has flushed.
+            let device = side.writable().ok_or_else(|| side.unusable())?;
+            device.flush()?;
+            if side.errors().write != errors_before {
+                return Err(PoolError::Busy {
+                    name: side.path.clone(),
+                    why: "it missed writes again meanwhile",
+                });
+            }
+            side.set_stale(false);
         }
-        side.set_stale(false);
         self.write_labels(|_| ())?;
         Ok(report)
     }

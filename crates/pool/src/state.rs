@@ -11,6 +11,7 @@ use crate::buffers::{Block, Buffers};
 use crate::config::PoolConfig;
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::object::ObjectCore;
 use crate::props::{Property, Values};
@@ -167,11 +168,17 @@ pub(crate) struct Shared {
     pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
     /// Held while a txg syncs, and by whoever must not see one sync.
     pub(crate) syncing: Mutex<()>,
+    /// Held while devices come and go, until the labels say so, and by whoever writes labels without `syncing`. Its
+    /// holder waits for no transaction, so one may wait for it. Taken after `syncing`.
+    pub(crate) naming: Mutex<()>,
+    /// Log blocks. Taken before the allocator's lock; not held during I/O, as that is not.
+    pub(crate) log: Mutex<LogBlocks>,
     /// Held shared by those who read blocks of a snapshot without an object's lock; alone while freed space is
     /// given out again.
     pub(crate) reuse: RwLock<()>,
     pub(crate) is_closed: AtomicBool,
-    /// Free bytes as of the last sync, for the check of space at a write.
+    /// Free bytes as of the last sync less those of log blocks now, for the check of space at a write. Changed under
+    /// the allocator's lock.
     pub(crate) free_bytes: AtomicU64,
     pub(crate) has_doomed: AtomicBool,
     /// Datasets with a quota or a reservation.
@@ -212,12 +219,6 @@ impl Shared {
         namespace.by_id.get(&id.0).or_else(going).cloned()
     }
 
-    /// Bytes kept back so that a txg can always be written: metadata, and frees, which need room first.
-    pub(crate) fn slop_bytes(&self) -> u64 {
-        let total = lock(&self.allocator).total_bytes();
-        (total / 32).clamp(1 << 20, 128 << 30).min(total / 2)
-    }
-
     /// Refuses a write for which there may be no room: in the pool, or in the quota of the dataset or one above.
     pub(crate) fn check_space(&self, dataset: &DatasetCore, wanted_bytes: u64) -> Result<()> {
         let refuse = |free_bytes| Err(PoolError::NoSpace { wanted_bytes, free_bytes });
@@ -252,7 +253,7 @@ impl Shared {
     }
 
     /// Whether any quota or reservation exists; the usual answer is no, and then a write looks no further.
-    fn has_limits(&self) -> bool {
+    pub(crate) fn has_limits(&self) -> bool {
         self.limits.load(Ordering::Relaxed) > 0
     }
 }
@@ -289,7 +290,7 @@ impl Namespace {
     }
 
     /// Bytes that reservations of datasets other than this one and those above it keep free.
-    fn reserved_by_others(&self, id: u64) -> u64 {
+    pub(crate) fn reserved_by_others(&self, id: u64) -> u64 {
         let mut above = Vec::new();
         let mut next = id;
         while let Some(core) = self.by_id.get(&next) {

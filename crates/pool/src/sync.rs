@@ -43,6 +43,7 @@ impl Shared {
     pub(crate) fn sync_txg(&self) -> Result<Txg> {
         let _one = lock(&self.syncing);
         self.check_alive()?;
+        lock(&self.log).end_claims();
         let txg = self.pipeline.quiesce();
         let changes = std::mem::take(&mut *self.changes(txg));
         let result = self.explained(self.commit(txg, &changes));

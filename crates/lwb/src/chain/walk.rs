@@ -4,7 +4,7 @@ use crate::chain::End;
 use crate::error::Ended;
 use crate::format::{BlockHeader, Reject, pieces};
 use crate::header::Chain;
-use crate::ids::{BlockSeq, Extent, Place};
+use crate::ids::{BlockSeq, Extent, LogGuid, Place};
 use crate::space::{BLOCK_BYTES_MAX, Space};
 
 /// A place in a chain, and a buffer for the block there.
@@ -21,6 +21,39 @@ pub(super) struct Found<'a> {
     pub(super) header: BlockHeader,
     pub(super) extent: Extent,
     pub(super) bytes: &'a [u8],
+}
+
+/// The header of a block that is whole, with all its pieces.
+fn decode(bytes: &mut [u8], guid: LogGuid, seq: BlockSeq) -> Result<BlockHeader, Reject> {
+    let header = BlockHeader::decode(bytes, guid, seq)?;
+    match pieces(bytes, &header).find_map(Result::err) {
+        Some(reject) => Err(reject),
+        None => Ok(header),
+    }
+}
+
+/// What copies had instead of a block. That one says "never written" outweighs no sign of damage in another.
+#[derive(Default)]
+struct Refused {
+    worst: Option<Reject>,
+    /// Where torn copies say that the chain goes on.
+    hints: Vec<Extent>,
+}
+
+impl Refused {
+    fn note(&mut self, reject: Reject, bytes: &[u8]) {
+        let weight = |reject: &Reject| match reject {
+            Reject::NoBlock | Reject::Foreign(_) | Reject::Stale(_) => 0,
+            Reject::Checksum => 1,
+            Reject::Misplaced(_) | Reject::Version(_) | Reject::Malformed { .. } => 2,
+        };
+        if reject == Reject::Checksum {
+            self.hints.extend(BlockHeader::next_hint(bytes));
+        }
+        if self.worst.as_ref().is_none_or(|worst| weight(worst) < weight(&reject)) {
+            self.worst = Some(reject);
+        }
+    }
 }
 
 impl<'a, S: Space> Walk<'a, S> {
@@ -53,34 +86,58 @@ impl<'a, S: Space> Walk<'a, S> {
         if !self.space.contains(extent) {
             return Err(self.ended(End::OutOfBounds));
         }
-        let len = extent.len_bytes as usize;
-        if let Err(error) = self.space.read(extent.place, &mut self.buf[..len]) {
-            return Err(self.ended(End::Unreadable(error)));
-        }
-        let header = match BlockHeader::decode(&mut self.buf[..len], self.chain.guid, self.seq) {
-            Ok(header) => header,
-            Err(Reject::Checksum) => {
-                let end = End::Torn { witness: self.find_witness() };
-                return Err(self.ended(end));
-            }
-            Err(reject) => return Err(self.ended(reject)),
-        };
-        if let Some(Err(reject)) = pieces(&self.buf, &header).find(Result::is_err) {
-            return Err(self.ended(reject));
-        }
+        let header = self.read(extent)?;
         self.seq = self.seq.next();
         self.next = header.next;
         Ok(Found { header, extent, bytes: &self.buf })
     }
 
-    /// Whether a block behind the torn one in the buffer was written when the torn one was durable.
+    /// Reads the next block into the buffer, from whichever copy is whole.
+    fn read(&mut self, extent: Extent) -> Result<BlockHeader, Ended> {
+        let (guid, seq) = (self.chain.guid, self.seq);
+        let mut refused = Refused::default();
+        let mut found = None;
+        let mut check = |bytes: &mut [u8]| match decode(bytes, guid, seq) {
+            Ok(header) => {
+                found = Some(header);
+                true
+            }
+            Err(reject) => {
+                refused.note(reject, bytes);
+                false
+            }
+        };
+        let result =
+            self.space.read_checked(extent.place, &mut self.buf[..extent.len_bytes as usize], &mut check);
+        match (result, found) {
+            (Ok(true), Some(header)) => Ok(header),
+            (Err(error), _) => Err(self.ended(End::Unreadable(error))),
+            (Ok(_), _) => {
+                let end = match refused.worst {
+                    Some(Reject::Checksum) => End::Torn { witness: self.find_witness(&refused.hints) },
+                    Some(reject) => reject.into(),
+                    None => End::Unwritten { other: None },
+                };
+                Err(self.ended(end))
+            }
+        }
+    }
+
+    /// Whether a block behind the torn one was written when the torn one was durable; `hints`: where it can be.
     ///
     /// A crash may leave the block behind whole and this one torn, both unacknowledged; then that one does not say so.
-    fn find_witness(&self) -> Option<BlockSeq> {
-        let next = BlockHeader::next_hint(&self.buf).filter(|next| self.space.contains(*next))?;
-        let mut bytes = vec![0; next.len_bytes as usize];
-        self.space.read(next.place, &mut bytes).ok()?;
-        let header = BlockHeader::decode(&mut bytes, self.chain.guid, self.seq.next()).ok()?;
-        (header.durable_seq >= self.seq).then_some(header.seq)
+    fn find_witness(&self, hints: &[Extent]) -> Option<BlockSeq> {
+        let (guid, seq) = (self.chain.guid, self.seq.next());
+        let at = |next: &Extent| {
+            let mut bytes = vec![0; next.len_bytes as usize];
+            let mut found = None;
+            let mut check = |bytes: &mut [u8]| {
+                found = BlockHeader::decode(bytes, guid, seq).ok();
+                found.is_some()
+            };
+            self.space.read_checked(next.place, &mut bytes, &mut check).ok()?;
+            found.filter(|header| header.durable_seq >= self.seq).map(|header| header.seq)
+        };
+        hints.iter().filter(|next| self.space.contains(**next)).find_map(at)
     }
 }

@@ -152,17 +152,16 @@ impl PageMap {
         vdevs: &Vdevs,
         allocator: &Mutex<Allocator>,
     ) -> Result<Vec<u8>> {
-        let mut allocator = lock(allocator);
         self.upper.resize_with(self.leaves.len().div_ceil(FAN).max(self.upper.len()), Node::default);
         write_all(vdevs, false, 0, |run| {
             for (index, leaf) in self.leaves.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_dirty) {
-                let stored = store(leaf, &mut allocator, run)?;
+                let stored = store(leaf, allocator, run)?;
                 let upper = &mut self.upper[index / FAN];
                 upper.entries[index % FAN] = stored;
                 upper.is_dirty = true;
             }
             for node in self.upper.iter_mut().filter(|node| node.is_dirty) {
-                store(node, &mut allocator, run)?;
+                store(node, allocator, run)?;
             }
             Ok(())
         })?;
@@ -193,17 +192,15 @@ impl PageMap {
 }
 
 /// Writes a node to a new place, or forgets it if it is empty; returns where it is.
-fn store(node: &mut Node, allocator: &mut Allocator, run: &mut Run<'_>) -> Result<Option<Entry>> {
+fn store(node: &mut Node, allocator: &Mutex<Allocator>, run: &mut Run<'_>) -> Result<Option<Entry>> {
     if let Some(old) = node.stored.take() {
-        allocator.free_meta(old.place);
+        lock(allocator).free_meta(old.place);
     }
     node.is_dirty = false;
     if node.is_empty() {
         return Ok(None);
     }
-    let place = allocator
-        .allocate_meta()
-        .ok_or(PoolError::NoSpace { wanted_bytes: UNIT_BYTES, free_bytes: allocator.free_bytes() })?;
+    let place = lock(allocator).place_meta()?;
     let bytes = node.encode();
     run.push(place, &bytes)?;
     node.stored = Some(Entry { place, sum: checksum(&bytes) });

@@ -110,17 +110,14 @@ impl MetaFile {
     }
 
     fn write_pages(&self, state: &mut State) -> Result<()> {
-        let mut allocator = lock(&self.allocator);
         let pages = std::mem::take(&mut state.unwritten);
         write_all(&self.vdevs, self.has_threads, (pages.len() * PAGE) as u64, |run| {
             for (number, page) in pages {
-                let place = allocator.allocate_meta().ok_or(PoolError::NoSpace {
-                    wanted_bytes: UNIT_BYTES,
-                    free_bytes: allocator.free_bytes(),
-                })?;
+                // Not held while a page is written: a log block must not wait for I/O of a txg.
+                let place = lock(&self.allocator).place_meta()?;
                 run.push(place, &page)?;
                 if let Some(old) = state.map.set(number, Some(Entry { place, sum: checksum(&page) })) {
-                    allocator.free_meta(old.place);
+                    lock(&self.allocator).free_meta(old.place);
                 }
             }
             Ok(())

@@ -4,21 +4,24 @@
 //! resilvered, and the labels of the others say so before the next txg claims success. A read is verified by its
 //! caller's checksum; where one side is wrong and another is right, the wrong one is rewritten and counted.
 
+mod log_io;
+mod sides;
 mod stripe;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 
-pub(crate) use stripe::Vdevs;
+pub(crate) use log_io::LogWrite;
+pub(crate) use stripe::{Vdevs, failed};
 
 use crate::codec::checksum;
 use crate::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, UNIT_BYTES};
 use crate::label::DATA_START_BYTES;
-use crate::sync_util::{read, write};
+use crate::sync_util::{lock, read, write};
 
 /// A device as it is handed to a pool: opened, locked, with its name for messages.
 #[derive(Clone)]
@@ -170,6 +173,12 @@ pub(crate) struct Vdev {
     pub(crate) units: u64,
     sides: RwLock<Vec<Arc<Side>>>,
     turn: AtomicU64,
+    /// The same sides, for those who must not wait for I/O, as those do who wait for `sides`.
+    listed: Mutex<Vec<Arc<Side>>>,
+    /// Held while it is decided whether a write succeeded, and who is stale for it.
+    judging: Mutex<()>,
+    /// Held shared while log blocks are written, flushed or healed; alone while a side is made current, comes or goes.
+    pub(crate) log_io: RwLock<()>,
 }
 
 /// What a read found out beside the bytes.
@@ -183,7 +192,16 @@ pub(crate) enum Health {
 
 impl Vdev {
     pub(crate) fn new(id: u16, class: VdevClass, units: u64, sides: Vec<Arc<Side>>) -> Vdev {
-        Vdev { id, class, units, sides: RwLock::new(sides), turn: AtomicU64::new(0) }
+        Vdev {
+            id,
+            class,
+            units,
+            listed: Mutex::new(sides.clone()),
+            sides: RwLock::new(sides),
+            turn: AtomicU64::new(0),
+            judging: Mutex::new(()),
+            log_io: RwLock::new(()),
+        }
     }
 
     pub(crate) fn sides(&self) -> Vec<Arc<Side>> {
@@ -191,6 +209,7 @@ impl Vdev {
     }
 
     pub(crate) fn set_sides(&self, sides: Vec<Arc<Side>>) {
+        lock(&self.listed).clone_from(&sides);
         *write(&self.sides) = sides;
     }
 
@@ -223,37 +242,6 @@ impl Vdev {
     /// Flushes every side. As [`write`](Self::write).
     pub(crate) fn flush(&self) -> Result<(), Option<BlockError>> {
         self.on_all_sides(|_, device| device.flush())
-    }
-
-    /// Runs `act` on every side that can be written. If one that is not stale succeeds, those that failed are
-    /// stale from now on; if none does, the caller must suspend the pool, and all stay as they were.
-    pub(crate) fn on_all_sides(
-        &self,
-        act: impl Fn(&Side, &dyn BlockDevice) -> Result<(), BlockError>,
-    ) -> Result<(), Option<BlockError>> {
-        let (mut is_there, mut failed, mut last) = (false, Vec::new(), None);
-        let sides = read(&self.sides);
-        for side in sides.iter() {
-            let Some(device) = side.writable() else {
-                failed.push(side);
-                continue;
-            };
-            match act(side, &**device) {
-                Ok(()) => is_there |= !side.is_stale(),
-                Err(error) => {
-                    side.note_write_error();
-                    failed.push(side);
-                    last = Some(error);
-                }
-            }
-        }
-        if !is_there {
-            return Err(last);
-        }
-        for side in failed {
-            side.set_stale(true);
-        }
-        Ok(())
     }
 
     /// Reads `len_bytes`, of which the first `sum_bytes` must have the checksum `sum`, from any side; wrong sides

@@ -136,7 +136,7 @@ impl Vdevs {
     }
 }
 
-fn failed(error: Option<BlockError>) -> PoolError {
+pub(crate) fn failed(error: Option<BlockError>) -> PoolError {
     match error {
         Some(error) => error.into(),
         None => PoolError::BadConfig("a vdev has no device left that can be written".to_owned()),

@@ -1,0 +1,144 @@
+//! Units for log blocks: busy, and in no bitmap that is stored.
+//!
+//! So a crash frees all of them; an import takes back what their owner still needs, before anything else is handed
+//! out. Freed ones can be used at once, also for data: their owner frees them when no durable txg names them.
+//!
+//! They have a part of each vdev of their own where they are looked for first, so that they neither lie between data
+//! nor make bitmaps for all of a large vdev.
+
+use std::collections::BTreeSet;
+
+use crate::alloc::{Allocator, REGION_UNITS, Slot, Space, TURN_UNITS};
+use crate::ids::{Place, UNIT_BYTES};
+
+/// Length of that part, 256 MiB.
+const WINDOW_UNITS: u64 = 16 * REGION_UNITS;
+
+/// Where that part begins: far from data and metadata.
+pub(super) fn home(units: u64) -> u64 {
+    units / 8 * 6
+}
+
+impl Space {
+    fn take_log(&mut self, units: u64) -> Option<u64> {
+        let unit = self.find(self.log_cursor, units)?;
+        self.mark(unit, units, false);
+        let (home, end) = (home(self.units), unit + units);
+        let is_inside = (home..home + WINDOW_UNITS).contains(&end) && end < self.units;
+        self.log_cursor = if is_inside { end } else { home };
+        Some(unit)
+    }
+
+    fn are_free(&self, unit: u64, units: u64) -> bool {
+        match &self.regions[(unit / REGION_UNITS) as usize] {
+            Slot::Empty => true,
+            Slot::Full => false,
+            Slot::Mixed(region) => (0..units).all(|at| !region.busy.get(unit % REGION_UNITS + at)),
+        }
+    }
+}
+
+impl Allocator {
+    pub(crate) fn remove_vdev(&mut self, id: u16) {
+        self.spaces.remove(&id);
+        self.log_turn = self.log_turn.filter(|(vdev, _)| *vdev != id);
+    }
+
+    /// A run of units for a log block, on a vdev that may be used: by turns, the emptiest first.
+    pub(crate) fn allocate_log(&mut self, units: u64, may_use: &dyn Fn(u16) -> bool) -> Option<Place> {
+        let (first, rest) = match self.log_turn {
+            Some((vdev, rest)) if rest >= units && may_use(vdev) => (vdev, rest),
+            last => (self.next_turn(last.map(|(vdev, _)| vdev), may_use)?, TURN_UNITS.max(units)),
+        };
+        let others = self.spaces.keys().copied().filter(|id| *id != first && may_use(*id));
+        let ids: Vec<u16> = std::iter::once(first).chain(others).collect();
+        for id in ids {
+            let space = self.spaces.get_mut(&id).expect("a number from the map");
+            if let Some(unit) = space.take_log(units) {
+                self.log_units += units;
+                self.log_turn = Some((id, if id == first { rest - units } else { 0 }));
+                return Some(Place { vdev: id, unit });
+            }
+        }
+        None
+    }
+
+    /// Whether a log block can be there: inside of a vdev, and of a region.
+    pub(crate) fn can_hold_log(&self, place: Place, units: u64) -> bool {
+        let end = place.unit.checked_add(units);
+        let space = self.spaces.get(&place.vdev);
+        space.is_some_and(|space| end.is_some_and(|end| end <= space.units))
+            && units > 0
+            && place.unit % REGION_UNITS + units <= REGION_UNITS
+    }
+
+    /// Takes these very units; `false` if one is busy. The caller has asked [`can_hold_log`](Self::can_hold_log).
+    pub(crate) fn claim_log(&mut self, place: Place, units: u64) -> bool {
+        let space = self.spaces.get_mut(&place.vdev).expect("a place inside of the pool");
+        let is_free = space.are_free(place.unit, units);
+        if is_free {
+            space.mark(place.unit, units, false);
+            self.log_units += units;
+        }
+        is_free
+    }
+
+    /// Frees a log block, at once.
+    pub(crate) fn free_log(&mut self, place: Place, units: u64) {
+        let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
+        space.free += units;
+        let region = space.region((place.unit / REGION_UNITS) as usize);
+        region.free += units;
+        let at = place.unit % REGION_UNITS;
+        assert!(
+            (at..at + units).all(|at| region.busy.get(at) && !region.data.get(at)),
+            "{place} is no log block"
+        );
+        region.busy.set(at, units, false);
+        self.log_units -= units;
+    }
+
+    /// Bytes kept back so that a txg can always be written: metadata, and frees, which need room first.
+    pub(crate) fn slop_bytes(&self) -> u64 {
+        let total = self.total_bytes();
+        (total / 32).clamp(1 << 20, 128 << 30).min(total / 2)
+    }
+
+    /// A txg is durable: what is free now is what the next ones may use.
+    pub(crate) fn note_synced(&mut self) {
+        self.synced_free_bytes = self.free_bytes() + self.log_units * UNIT_BYTES;
+    }
+
+    /// Bytes that data, and log blocks, may still use. What unsynced txgs have taken is not taken off: who asks counts
+    /// it as dirty.
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        self.synced_free_bytes.saturating_sub(self.log_units * UNIT_BYTES + self.slop_bytes())
+    }
+
+    /// Free and all units of a vdev.
+    pub(crate) fn free_of(&self, id: u16) -> Option<(u64, u64)> {
+        self.spaces.get(&id).map(|space| (space.free, space.units))
+    }
+
+    /// Units that are busy, other than those that the syncing txg frees; for a full check.
+    pub(crate) fn busy_units(&self) -> BTreeSet<Place> {
+        let mut busy = BTreeSet::new();
+        for (id, space) in &self.spaces {
+            for (index, slot) in space.regions.iter().enumerate() {
+                let is_busy = |at: &u64| match slot {
+                    Slot::Empty => false,
+                    Slot::Full => true,
+                    Slot::Mixed(region) => region.busy.get(*at),
+                };
+                let units = (0..space.region_units(index)).filter(is_busy);
+                busy.extend(units.map(|at| Place { vdev: *id, unit: index as u64 * REGION_UNITS + at }));
+            }
+        }
+        for freed in &self.freed {
+            (freed.place.unit..freed.place.unit + freed.units).for_each(|unit| {
+                busy.remove(&Place { vdev: freed.place.vdev, unit });
+            });
+        }
+        busy
+    }
+}

@@ -1,0 +1,162 @@
+//! Which log blocks there are, and where the next one goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::alloc::Allocator;
+use crate::config::VdevClass;
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, Place, UNIT_BYTES};
+use crate::log_space::LogExtent;
+use crate::vdev::{Vdev, Vdevs};
+
+/// A log block.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) units: u64,
+    /// Sides of its vdev that may not have it.
+    pub(super) missed_by: Vec<Guid>,
+}
+
+/// All log blocks of a pool, and the free space of its vdevs for logs.
+#[derive(Default)]
+pub(crate) struct LogBlocks {
+    pub(super) blocks: BTreeMap<Place, Block>,
+    /// Space of vdevs for logs; that of the others is in the pool's allocator.
+    pub(super) own: Allocator,
+    vdevs: BTreeMap<u16, Arc<Vdev>>,
+    retired: BTreeSet<u16>,
+    /// Vdevs for logs that lost a write or flush.
+    failed: BTreeSet<u16>,
+    pub(super) has_ended_claims: bool,
+}
+
+impl LogBlocks {
+    pub(crate) fn new(vdevs: &Vdevs) -> LogBlocks {
+        let mut blocks = LogBlocks::default();
+        let vdevs = vdevs.all();
+        let log = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
+        log.for_each(|vdev| blocks.add_vdev(vdev));
+        blocks
+    }
+
+    pub(crate) fn add_vdev(&mut self, vdev: &Arc<Vdev>) {
+        self.own.add_vdev(vdev.id, vdev.units);
+        self.vdevs.insert(vdev.id, vdev.clone());
+    }
+
+    /// Retires the vdev, and forgets it if no log block is on it.
+    pub(crate) fn remove_vdev(&mut self, vdev: &Vdev) -> Result<()> {
+        let path = || vdev.sides().first().map(|side| side.path.clone()).unwrap_or_default();
+        if !self.has_ended_claims {
+            return Err(PoolError::Busy { name: path(), why: "log blocks may still be claimed on it" });
+        }
+        self.retired.insert(vdev.id);
+        let used_bytes = self.used_bytes(vdev.id);
+        if used_bytes > 0 {
+            return Err(PoolError::LogInUse { vdev: vdev.id, path: path(), used_bytes });
+        }
+        self.own.remove_vdev(vdev.id);
+        self.vdevs.remove(&vdev.id);
+        self.retired.remove(&vdev.id);
+        self.failed.remove(&vdev.id);
+        Ok(())
+    }
+
+    /// From now on nothing can be claimed.
+    pub(crate) fn end_claims(&mut self) {
+        self.has_ended_claims = true;
+    }
+
+    pub(super) fn retire(&mut self, vdev: u16, is_retired: bool) -> Result<()> {
+        if !self.vdevs.contains_key(&vdev) {
+            return Err(PoolError::invalid("number of a log vdev", vdev));
+        }
+        if is_retired {
+            self.retired.insert(vdev);
+        } else {
+            self.retired.remove(&vdev);
+            self.failed.remove(&vdev);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_retired(&self, vdev: u16) -> bool {
+        self.retired.contains(&vdev)
+    }
+
+    /// Nothing new goes to a vdev for logs that lost something; others have to go on.
+    pub(super) fn note_failed(&mut self, vdev: u16) {
+        if self.vdevs.contains_key(&vdev) {
+            self.failed.insert(vdev);
+        }
+    }
+
+    /// It has a side again that has everything.
+    pub(super) fn note_recovered(&mut self, vdev: u16) {
+        self.failed.remove(&vdev);
+    }
+
+    pub(super) fn has_failed(&self, vdev: u16) -> bool {
+        self.failed.contains(&vdev)
+    }
+
+    /// Room on a vdev for logs.
+    pub(super) fn allocate_own(&mut self, units: u64) -> Option<Place> {
+        let LogBlocks { own, vdevs, retired, failed, .. } = self;
+        let may_use = |id: u16| {
+            !retired.contains(&id)
+                && !failed.contains(&id)
+                && vdevs.get(&id).is_some_and(|vdev| vdev.can_be_written())
+        };
+        own.allocate_log(units, &may_use)
+    }
+
+    pub(super) fn insert(&mut self, place: Place, units: u64, missed_by: Vec<Guid>) {
+        let before = self.blocks.insert(place, Block { units, missed_by });
+        assert!(before.is_none(), "the log block at {place} was handed out twice");
+    }
+
+    /// The block that has all of these units.
+    pub(super) fn holding(&mut self, place: Place, units: u64) -> Option<&mut Block> {
+        let from = Place { vdev: place.vdev, unit: 0 };
+        let (first, block) = self.blocks.range_mut(from..=place).next_back()?;
+        (place.unit + units <= first.unit + block.units).then_some(block)
+    }
+
+    /// A side of the vdev may have none of the blocks.
+    pub(super) fn miss_all(&mut self, vdev: u16, side: Guid) {
+        for (_, block) in self.on_mut(vdev) {
+            if !block.missed_by.contains(&side) {
+                block.missed_by.push(side);
+            }
+        }
+    }
+
+    /// First block of the vdev that a side may not have, with the sides that may not have it either.
+    pub(super) fn missed(&self, vdev: u16, side: Guid) -> Option<(Place, u64, Vec<Guid>)> {
+        let mut blocks = self.on(vdev);
+        let (place, block) = blocks.find(|(_, block)| block.missed_by.contains(&side))?;
+        Some((*place, block.units, block.missed_by.clone()))
+    }
+
+    pub(super) fn on(&self, vdev: u16) -> impl Iterator<Item = (&Place, &Block)> {
+        self.blocks.range(Place { vdev, unit: 0 }..=Place { vdev, unit: u64::MAX })
+    }
+
+    fn on_mut(&mut self, vdev: u16) -> impl Iterator<Item = (&Place, &mut Block)> {
+        self.blocks.range_mut(Place { vdev, unit: 0 }..=Place { vdev, unit: u64::MAX })
+    }
+
+    pub(super) fn used_bytes(&self, vdev: u16) -> u64 {
+        self.on(vdev).map(|(_, block)| block.units * UNIT_BYTES).sum()
+    }
+
+    pub(super) fn extents(&self) -> Vec<LogExtent> {
+        let extent = |(place, block): (&Place, &Block)| LogExtent {
+            place: *place,
+            len_bytes: (block.units * UNIT_BYTES) as u32,
+        };
+        self.blocks.iter().map(extent).collect()
+    }
+}

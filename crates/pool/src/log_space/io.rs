@@ -1,0 +1,160 @@
+//! Writing, flushing and reading log blocks, on all sides of their vdevs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::ids::{Place, UNIT_BYTES};
+use crate::log_space::LogSpace;
+use crate::state::Shared;
+use crate::sync_util::{lock, read};
+use crate::vdev::{LogWrite, Vdev, failed};
+
+fn whole_units(len: usize) -> u64 {
+    assert!(len > 0 && (len as u64).is_multiple_of(UNIT_BYTES), "{len} bytes of a log block");
+    len as u64 / UNIT_BYTES
+}
+
+impl LogSpace {
+    /// Writes whole units inside of one block, to every side.
+    ///
+    /// Persistence: none before a [`flush`](Self::flush) of the vdev that begins later.
+    ///
+    /// # Errors
+    /// Those of the devices, if no current side has taken it: what the place holds then is unknown.
+    ///
+    /// # Panics
+    /// Outside of a block.
+    pub fn write(&self, place: Place, data: &[u8]) -> Result<()> {
+        self.write_batch(&[(place, data)]).remove(0)
+    }
+
+    /// Several writes without an order between them; results in the order of the writes.
+    ///
+    /// # Panics
+    /// Outside of a block.
+    pub fn write_batch(&self, writes: &[(Place, &[u8])]) -> Vec<Result<()>> {
+        if let Err(error) = self.check_writable() {
+            return writes.iter().map(|_| Err(error.clone())).collect();
+        }
+        {
+            // Anywhere else it would hit data.
+            let mut log = lock(&self.shared.log);
+            for (place, data) in writes {
+                let units = whole_units(data.len());
+                assert!(log.holding(*place, units).is_some(), "{units} units at {place} are in no log block");
+            }
+        }
+        let mut results: Vec<Option<Result<()>>> = writes.iter().map(|_| None).collect();
+        for first in 0..writes.len() {
+            if results[first].is_some() {
+                continue;
+            }
+            let id = writes[first].0.vdev;
+            let of_vdev: Vec<usize> = (first..writes.len()).filter(|at| writes[*at].0.vdev == id).collect();
+            let requests: Vec<LogWrite<'_>> =
+                of_vdev.iter().map(|at| (writes[*at].0.unit, writes[*at].1)).collect();
+            for (at, result) in of_vdev.into_iter().zip(self.shared.write_log(id, &requests)) {
+                results[at] = Some(result);
+            }
+        }
+        results.into_iter().map(|result| result.expect("each write has a vdev")).collect()
+    }
+
+    /// Makes durable what had been written to these vdevs when the call began, as far as acknowledging it goes: on a
+    /// current side, and with labels that name the sides which may not have it. Several may be under way at a time.
+    ///
+    /// # Errors
+    /// Those of the devices: then nothing since the last flush may be believed to be durable, and a device that failed
+    /// its flush is poisoned, so that no overlapping or later flush that needs it succeeds.
+    pub fn flush(&self, vdevs: &[u16]) -> Result<()> {
+        self.check_writable()?;
+        let vdevs = vdevs.iter().map(|id| self.shared.log_vdev(*id)).collect::<Result<Vec<_>>>()?;
+        for vdev in &vdevs {
+            let _no_change = read(&vdev.log_io);
+            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the block as it was,
+            // on a side that is called current.
+            let flushed = vdev.flush_log(self.shared.options.has_txg_thread);
+            flushed.map_err(|error| self.shared.log_failed(vdev.id, failed(error)))?;
+        }
+        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that missed a
+        // block, or its flush. Excludes an import that takes such a side for current, and the end of its blocks for
+        // that of the log.
+        if vdevs.iter().any(|vdev| vdev.has_stale_side()) {
+            self.shared.name_stale_sides()?;
+        }
+        Ok(())
+    }
+
+    /// Fills `buf`, whole units, from a side that can be read.
+    ///
+    /// # Errors
+    /// Those of the devices; [`PoolError::BadValue`] outside of the pool.
+    pub fn read(&self, place: Place, buf: &mut [u8]) -> Result<()> {
+        self.read_checked(place, buf, &mut |_| true).map(drop)
+    }
+
+    /// Fills `buf`, whole units, from one side after the other until `check` accepts what it has; current sides first,
+    /// then stale ones. If the units are in a block that is claimed or allocated, sides that had something else are
+    /// rewritten. `Ok(false)`: no side has what is looked for, and at least one current side could be read.
+    ///
+    /// # Errors
+    /// Those of the devices, if no current side could be read; [`PoolError::BadValue`] outside of the pool.
+    pub fn read_checked(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        check: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<bool> {
+        let units = whole_units(buf.len());
+        let vdev = self.shared.vdevs.at(place, units)?;
+        let _no_change = read(&vdev.log_io);
+        let is_ours = lock(&self.shared.log).holding(place, units).is_some();
+        // Elsewhere it may be data.
+        let heals =
+            is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
+        vdev.read_log(place.unit, buf, check, heals).map_err(failed)
+    }
+}
+
+impl Shared {
+    fn log_vdev(&self, id: u16) -> Result<Arc<Vdev>> {
+        self.vdevs.get(id).ok_or_else(|| PoolError::invalid("number of a vdev", id))
+    }
+
+    fn log_failed(&self, vdev: u16, error: PoolError) -> PoolError {
+        lock(&self.log).note_failed(vdev);
+        error
+    }
+
+    fn write_log(&self, id: u16, writes: &[LogWrite<'_>]) -> Vec<Result<()>> {
+        let vdev = match self.log_vdev(id) {
+            Ok(vdev) => vdev,
+            Err(error) => return writes.iter().map(|_| Err(error.clone())).collect(),
+        };
+        // Until it is noted who missed it: a side that is being made current must not be missed by.
+        let _no_change = read(&vdev.log_io);
+        let outcomes = vdev.write_log(writes, self.options.has_txg_thread);
+        let noted = |((unit, data), outcome): (&LogWrite<'_>, _)| match outcome {
+            Ok(missed_by) => {
+                let missed_by: Vec<_> = missed_by;
+                if !missed_by.is_empty() {
+                    let place = Place { vdev: id, unit: *unit };
+                    let mut log = lock(&self.log);
+                    let block = log.holding(place, whole_units(data.len())).expect("still written to");
+                    block.missed_by.extend(missed_by);
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.log_failed(id, failed(error))),
+        };
+        writes.iter().zip(outcomes).map(noted).collect()
+    }
+
+    /// Makes the labels say which sides are stale, if they do not.
+    fn name_stale_sides(&self) -> Result<()> {
+        let _naming = lock(&self.naming);
+        let config = lock(&self.config).clone();
+        if self.labels_lag(&config) { self.write_labels(|_| ()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,289 @@
+//! Room for the blocks of logs: on the vdevs for logs, if one of them can be written and has room, else among the data.
+//!
+//! Motivation: an intent log needs places that it can have without a txg, and that are free again without one. Its
+//! owner knows which of its blocks count; nothing here knows what is in them.
+//!
+//! Design. Which blocks there are is known in DRAM only. The stored bitmaps of free space do not have them: after a crash
+//! everything is free but what the tables refer to, and what the owner [claims](LogSpace::claim) before any txg runs.
+//! Among the data a log block is busy in the allocator, so a txg never takes it; and what the last durable txg refers to
+//! is busy too, so no log block takes that. Space that is kept back for txgs to sync with, dirty data has been promised,
+//! or reservations keep free is not given to log blocks.
+//!
+//! Mirrors. A block proves itself to its owner, and no two blocks with one proof are ever written, so it is read by
+//! trying every side (`io`). A write or flush counts when one current side has it; the others are stale from then on.
+//! What must be durable before that is acknowledged:
+//! 1. The block on a side that is current, flushed.
+//! 2. Labels that call the sides stale which may not have it. Otherwise an import could take such a side for current;
+//!    if the good one went away before the log was claimed, the side without the block would look like the end of the
+//!    log, and what was acknowledged would be gone without a word. With those labels an import without the good side is
+//!    refused, and a good side that fails later suspends the pool.
+//!
+//! So all current sides have all log blocks. To keep that, a resilver copies the blocks that a side missed (`resilver`):
+//! no table refers to them, so nothing else would.
+//!
+//! Crash cases: a block that was not acknowledged may be on any of the sides, on none, or torn. Its owner finds it by
+//! its proof or does not; either is right. What reads it again after it was claimed rewrites sides that differ.
+//!
+//! Performance: allocating and freeing take two locks that nobody holds during I/O. With threads, the sides of a mirror
+//! are written and flushed at a time.
+
+mod blocks;
+mod io;
+mod resilver;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(crate) use blocks::LogBlocks;
+
+use crate::alloc::Allocator;
+use crate::check::CheckReport;
+use crate::config::VdevClass;
+use crate::error::{PoolError, Result};
+use crate::ids::{Place, UNIT_BYTES};
+use crate::pool::Pool;
+use crate::state::Shared;
+use crate::sync_util::{lock, read};
+
+/// Longest log block, in bytes.
+pub const LOG_BLOCK_BYTES_MAX: u32 = 128 << 10;
+
+/// Units of a log block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogExtent {
+    /// The first.
+    pub place: Place,
+    /// Length in bytes: a multiple of [`UNIT_BYTES`], at most [`LOG_BLOCK_BYTES_MAX`].
+    pub len_bytes: u32,
+}
+
+/// How a vdev is used for log blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogUsage {
+    /// Number of the vdev.
+    pub vdev: u16,
+    /// What it is for.
+    pub class: VdevClass,
+    /// Bytes of log blocks on it.
+    pub used_bytes: u64,
+    /// Bytes of its data area.
+    pub total_bytes: u64,
+    /// Nothing is allocated on it because somebody said so.
+    pub is_retired: bool,
+    /// Nothing is allocated on it because it lost a write or flush.
+    pub has_failed: bool,
+}
+
+/// Room for log blocks on the vdevs of a pool, and the I/O on it.
+///
+/// Concurrency: any number of threads. Nobody may read or write one block from two threads at a time.
+/// The pool's devices stay open as long as this exists.
+#[derive(Clone)]
+pub struct LogSpace {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for LogSpace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogSpace")
+    }
+}
+
+impl Pool {
+    /// Room for log blocks on the vdevs of this pool; all calls give the same.
+    pub fn log_space(&self) -> LogSpace {
+        LogSpace { shared: self.shared.clone() }
+    }
+}
+
+fn units_of(len_bytes: u32) -> u64 {
+    let is_len =
+        len_bytes.is_multiple_of(UNIT_BYTES as u32) && (1..=LOG_BLOCK_BYTES_MAX).contains(&len_bytes);
+    assert!(is_len, "a log block of {len_bytes} bytes");
+    u64::from(len_bytes) / UNIT_BYTES
+}
+
+impl LogSpace {
+    /// Room for a block of `len_bytes`, a multiple of [`UNIT_BYTES`] up to [`LOG_BLOCK_BYTES_MAX`]: on the vdevs for
+    /// logs by turns of 1 MiB, the emptiest first; where none of them can be written or has room, on the others. Waits
+    /// for no I/O.
+    ///
+    /// Persistence: none; a crash frees it.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], [`PoolError::Closed`].
+    ///
+    /// # Panics
+    /// On another length.
+    pub fn allocate(&self, len_bytes: u32) -> Result<Place> {
+        let units = units_of(len_bytes);
+        self.check_writable()?;
+        let reserved_bytes = self.shared.reserved_bytes();
+        let mut log = lock(&self.shared.log);
+        let place = match log.allocate_own(units) {
+            Some(place) => place,
+            None => self.shared.allocate_log_among_data(units, reserved_bytes)?,
+        };
+        log.insert(place, units, Vec::new());
+        Ok(place)
+    }
+
+    /// Gives a block back that was allocated or claimed as a whole. No durable txg may need it: its room can be used at
+    /// once.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn free(&self, extent: LogExtent) {
+        let units = units_of(extent.len_bytes);
+        let mut log = lock(&self.shared.log);
+        let block = log.blocks.remove(&extent.place);
+        assert!(block.is_some_and(|block| block.units == units), "{extent:?} is no log block");
+        if log.own.free_of(extent.place.vdev).is_some() {
+            log.own.free_log(extent.place, units);
+        } else {
+            self.shared.change_log_among_data(|allocator| allocator.free_log(extent.place, units));
+        }
+    }
+
+    /// Takes a block after an import, before txgs run ([`Pool::import_paused`]).
+    ///
+    /// # Errors
+    /// [`PoolError::BadValue`] if it is not inside of the pool, or a part of it is in use; [`PoolError::Invalid`] when
+    /// txgs may have run, [`PoolError::ReadOnly`], [`PoolError::Closed`].
+    pub fn claim(&self, extent: LogExtent) -> Result<()> {
+        self.check_writable()?;
+        let bad = |what: &str| PoolError::bad_value("log blocks", format!("{}: {what}", extent.place));
+        if !self.contains(extent) {
+            return Err(bad("outside of the pool"));
+        }
+        let units = units_of(extent.len_bytes);
+        let vdev = self.shared.vdevs.get(extent.place.vdev).ok_or_else(|| bad("outside of the pool"))?;
+        let mut log = lock(&self.shared.log);
+        if log.has_ended_claims {
+            return Err(PoolError::invalid("claim before the first txg", extent.place));
+        }
+        let is_free = if vdev.class == VdevClass::Log {
+            log.own.claim_log(extent.place, units)
+        } else {
+            self.shared.change_log_among_data(|allocator| allocator.claim_log(extent.place, units))
+        };
+        if !is_free {
+            return Err(bad("in use already"));
+        }
+        // What is current has all that was acknowledged; a side that is stale may have anything.
+        let stale = vdev.sides().iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
+        log.insert(extent.place, units, stale);
+        Ok(())
+    }
+
+    /// Whether a block can be there at all; says nothing about whether it is in use. Any value may be asked about.
+    pub fn contains(&self, extent: LogExtent) -> bool {
+        let is_len =
+            extent.len_bytes.is_multiple_of(UNIT_BYTES as u32) && extent.len_bytes <= LOG_BLOCK_BYTES_MAX;
+        let units = u64::from(extent.len_bytes) / UNIT_BYTES;
+        is_len
+            && (lock(&self.shared.log).own.can_hold_log(extent.place, units)
+                || lock(&self.shared.allocator).can_hold_log(extent.place, units))
+    }
+
+    /// All blocks that are allocated or claimed.
+    pub fn extents(&self) -> Vec<LogExtent> {
+        lock(&self.shared.log).extents()
+    }
+
+    /// Each vdev's use: those for logs, and the others that have log blocks.
+    pub fn usage(&self) -> Vec<LogUsage> {
+        let vdevs = self.shared.vdevs.all();
+        let log = lock(&self.shared.log);
+        let usage = |vdev: &Arc<crate::vdev::Vdev>| LogUsage {
+            vdev: vdev.id,
+            class: vdev.class,
+            used_bytes: log.used_bytes(vdev.id),
+            total_bytes: vdev.units * UNIT_BYTES,
+            is_retired: log.is_retired(vdev.id),
+            has_failed: log.has_failed(vdev.id),
+        };
+        vdevs
+            .iter()
+            .map(usage)
+            .filter(|usage| usage.class == VdevClass::Log || usage.used_bytes > 0)
+            .collect()
+    }
+
+    /// Allocates nothing on a vdev for logs any more, until [`restore`](Self::restore) or the next import. Blocks on it
+    /// stay until their owner frees them; then [`Pool::remove`] succeeds.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for a vdev that is not for logs.
+    pub fn retire(&self, vdev: u16) -> Result<()> {
+        lock(&self.shared.log).retire(vdev, true)
+    }
+
+    /// Takes [`retire`](Self::retire) back, and uses a vdev again that lost a write or flush.
+    ///
+    /// # Errors
+    /// [`PoolError::Invalid`] for a vdev that is not for logs.
+    pub fn restore(&self, vdev: u16) -> Result<()> {
+        lock(&self.shared.log).retire(vdev, false)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.shared.options.is_read_only {
+            return Err(PoolError::ReadOnly("the log space of a read-only pool".to_owned()));
+        }
+        if self.shared.is_closed.load(Ordering::SeqCst) {
+            return Err(PoolError::Closed);
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Bytes that reservations keep free.
+    fn reserved_bytes(&self) -> u64 {
+        if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
+    }
+
+    fn allocate_log_among_data(&self, units: u64, reserved_bytes: u64) -> Result<Place> {
+        let wanted_bytes = units * UNIT_BYTES;
+        self.change_log_among_data(|allocator| {
+            // What is dirty has been promised room; without it a txg could not sync.
+            let promised = self.pipeline.dirty_bytes() + reserved_bytes;
+            let free_bytes = allocator.usable_bytes().saturating_sub(promised);
+            let place =
+                if free_bytes < wanted_bytes { None } else { allocator.allocate_log(units, &|_| true) };
+            place.ok_or(PoolError::NoSpace { wanted_bytes, free_bytes })
+        })
+    }
+
+    /// Changes log blocks among the data, and with them what data may use.
+    fn change_log_among_data<T>(&self, change: impl FnOnce(&mut Allocator) -> T) -> T {
+        let mut allocator = lock(&self.allocator);
+        let result = change(&mut allocator);
+        self.free_bytes.store(allocator.usable_bytes(), Ordering::Relaxed);
+        result
+    }
+
+    /// Adds log blocks to what is in use, and compares that with what is busy. `units`: all that the tables refer to.
+    pub(crate) fn check_log_blocks(&self, units: &mut BTreeSet<Place>, report: &mut CheckReport) {
+        let log = lock(&self.log);
+        let mut busy = lock(&self.allocator).busy_units();
+        busy.extend(log.own.busy_units());
+        for (first, block) in &log.blocks {
+            for unit in first.unit..first.unit + block.units {
+                let place = Place { vdev: first.vdev, unit };
+                report.log_units += 1;
+                if !units.insert(place) {
+                    report.shared.push(place);
+                }
+                if !busy.contains(&place) {
+                    report.missing.push(place);
+                }
+            }
+        }
+        let known: BTreeSet<Place> = report.leaked.iter().copied().collect();
+        report.leaked.extend(busy.difference(units).filter(|place| !known.contains(place)).copied());
+    }
+}
