@@ -51,35 +51,6 @@ fn judge(
     })
 }
 
-/// What the threads have done: operations in the order in which they were assigned, and what each commit covered.
-#[derive(Debug, Default)]
-struct History {
-    ops: Vec<Op>,
-    commits: Vec<Vec<usize>>,
-}
-
-fn touches(op: &Op, object: u64) -> bool {
-    match op {
-        Op::Create(_, of) | Op::Remove(_, of) | Op::Rename(_, _, of) => *of == object || object == ROOT.0,
-        Op::Write(of, ..) | Op::Truncate(of, _) | Op::Zeroes(of, ..) => *of == object,
-    }
-}
-
-fn is_there(op: &Op, contents: &Contents) -> Result<bool, String> {
-    match op {
-        Op::Create(name, object) => Ok(contents.names.get(*name) == Some(object)),
-        Op::Write(object, offset, data) => {
-            let bytes = contents.objects.get(object).map_or(&[][..], Vec::as_slice);
-            let found = bytes.get(*offset..offset + data.len()).unwrap_or_default();
-            if found == data {
-                return Ok(true);
-            }
-            if found.iter().all(|&byte| byte == 0) { Ok(false) } else { Err(format!("torn: {op:?}")) }
-        }
-        other => panic!("not used here: {other:?}"),
-    }
-}
-
 /// One thread of the scenario: what it does between commits, and the object of each commit.
 type Script = Vec<(Vec<Op>, u64)>;
 
@@ -115,22 +86,7 @@ fn commits_of_threads(scripts: Vec<Script>, insertion: Insertion, seed: u64, lim
         }
     });
     let history = history.into_inner().unwrap();
-    let is_right = |marks: &[u64], found: &Contents| {
-        let there = history.ops.iter().map(|op| is_there(op, found)).collect::<Result<Vec<_>, _>>()?;
-        for &mark in marks {
-            if let Some(&lost) = history.commits[mark as usize].iter().find(|&&op| !there[op]) {
-                return Err(format!("commit {mark} lost {:?}", history.ops[lost]));
-            }
-        }
-        for object in [1, 2, 3, 10, 11, 12, ROOT.0] {
-            let of: Vec<bool> =
-                (0..there.len()).filter(|&i| touches(&history.ops[i], object)).map(|i| there[i]).collect();
-            if of.windows(2).any(|pair| !pair[0] && pair[1]) {
-                return Err(format!("object {object}: {of:?} is no prefix of {:?}", history.ops));
-            }
-        }
-        Ok(())
-    };
+    let is_right = |marks: &[u64], found: &Contents| history.explains(marks, found);
     judge(&world, |visit| every_image(&recorder, &threads, from, limit, visit), is_right)
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The pool keeps its state as of the last synced txg and the operations since; a crash keeps the former only.
 
-#![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
+#![allow(dead_code, unreachable_pub, unused_imports)] // Each test binary uses its part.
 
+pub mod oracle;
 pub mod rig;
 pub mod tagged;
 pub mod world;
@@ -20,6 +21,7 @@ use fastness_zil::record::{
     Zeroes,
 };
 use fastness_zil::*;
+pub use oracle::*;
 pub use rig::*;
 pub use world::*;
 
@@ -196,10 +198,13 @@ pub struct ModelPool {
     syncing: Mutex<()>,
     hook: Mutex<Option<Hook>>,
     sync_hook: Mutex<Option<SyncHook>>,
+    /// Whether the power is gone: nothing becomes durable any more.
+    is_dead: Mutex<Option<Box<dyn Fn() -> bool + Send + Sync>>>,
     pub is_suspended: AtomicBool,
     pub waits: AtomicU64,
     pub syncs: AtomicU64,
     pub read_back_fails: AtomicBool,
+    read_back_fails_from: AtomicU64,
     /// Reads back of this object wait.
     gate: Mutex<Option<u64>>,
     gate_moved: Condvar,
@@ -261,10 +266,12 @@ impl PoolRef {
             syncing: Mutex::new(()),
             hook: Mutex::new(None),
             sync_hook: Mutex::new(None),
+            is_dead: Mutex::new(None),
             is_suspended: AtomicBool::new(false),
             waits: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             read_back_fails: AtomicBool::new(false),
+            read_back_fails_from: AtomicU64::new(u64::MAX),
             gate: Mutex::new(None),
             gate_moved: Condvar::new(),
             at_gate: AtomicU64::new(0),
@@ -273,6 +280,26 @@ impl PoolRef {
 
     pub fn hook(&self, hook: impl Fn(Txg) + Send + Sync + 'static) {
         *self.0.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// The pool loses its power with something else.
+    pub fn dies_with(&self, is_dead: impl Fn() -> bool + Send + Sync + 'static) {
+        *self.0.is_dead.lock().unwrap() = Some(Box::new(is_dead));
+    }
+
+    /// Bytes of objects from this one on cannot be read back.
+    pub fn fail_read_backs_from(&self, offset: Option<u64>) {
+        self.0.read_back_fails_from.store(offset.unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.0.is_dead.lock().unwrap().as_ref().is_some_and(|is_dead| is_dead())
+    }
+
+    /// Looks at something while no txg becomes durable.
+    pub fn between_txgs<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _syncing = self.0.syncing.lock().unwrap();
+        look()
     }
 
     /// Called while a txg is written, when its transactions have ended.
@@ -296,6 +323,9 @@ impl PoolRef {
     /// Makes the next txg durable.
     pub fn sync(&self) {
         let _syncing = self.0.syncing.lock().unwrap();
+        if self.is_dead() {
+            return;
+        }
         let mut state = self.0.state.lock().unwrap();
         let txg = state.synced + 1;
         state.open = state.open.max(txg + 1);
@@ -377,7 +407,7 @@ impl Pool for PoolRef {
     }
 
     fn is_suspended(&self) -> bool {
-        self.0.is_suspended.load(Ordering::SeqCst)
+        self.0.is_suspended.load(Ordering::SeqCst) || self.is_dead()
     }
 
     fn put_log_header(&self, tx: &Tx, dataset: DatasetId, header: Option<&[u8]>) {
@@ -398,7 +428,8 @@ impl Pool for PoolRef {
             gate = self.0.gate_moved.wait(gate).unwrap();
         }
         drop(gate);
-        if self.0.read_back_fails.load(Ordering::SeqCst) {
+        let fails = self.0.read_back_fails.load(Ordering::SeqCst);
+        if fails || offset + buffer.len() as u64 > self.0.read_back_fails_from.load(Ordering::SeqCst) {
             return Err(PoolFailure::new(ErrorKind::MediaFailed, "unreadable"));
         }
         let contents = self.contents(dataset);
