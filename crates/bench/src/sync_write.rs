@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use fastness_intent::PoolLog;
+use fastness_intent::{PoolLog, Tuning};
 use fastness_pool::{Device, Pool, PoolOptions, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -74,7 +74,9 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
 
     let device = Device::create(place.0.join("pool"), 1 << 30)?;
     let pool = Arc::new(Pool::create("bench", &[VdevSpec::single(device)], PoolOptions::default())?);
-    let log = PoolLog::create(&pool, PoolLog::create_region(&memory.0.join("log"), REGION_BYTES, true)?)?;
+    let log = PoolLog::create(&pool, Tuning::default())?;
+    let path = memory.0.join("log");
+    log.add_region(PoolLog::create_region(&path, REGION_BYTES, true)?, path, true)?;
     let logged = volume(&pool, Some(&log), "bench/logged")?;
     let disabled = volume(&pool, Some(&log), "bench/disabled")?;
     let value = Property::Sync.parse("disabled")?;

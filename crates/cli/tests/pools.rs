@@ -235,6 +235,74 @@ fn a_side_goes_offline_and_comes_back_elsewhere() {
 }
 
 #[test]
+fn a_log_changes_its_kind_and_its_devices() {
+    let bench = mirror();
+    let kind = || bench.json("status")[0]["log"]["kind"].as_str().unwrap().to_owned();
+    bench.ok("volume create tank/disk 8M -b 4K");
+    bench.ok(&format!("volume serve tank/disk --socket {}", bench.text("disk.sock")));
+    let mut client = bench.client("disk.sock", "tank/disk");
+    let mut offset = 0;
+    let mut write = || {
+        offset += 4096;
+        client.write(offset, b"acknowledged", true).unwrap();
+    };
+    write();
+    assert_eq!(kind(), "lwb");
+    bench.ok(&format!("pool add tank log {} --emulate-pm --pm-size 16M", bench.text("pm")));
+    write();
+    assert_eq!(kind(), "pmem");
+    std::fs::write(bench.path("log"), []).unwrap();
+    std::fs::File::options().write(true).open(bench.path("log")).unwrap().set_len(64 << 20).unwrap();
+    let said = bench.fails(&format!("pool add tank log {}", bench.text("log")), 2);
+    assert!(said.contains("one kind"), "{said}");
+    // It is found again where it was; or elsewhere, if it is said where.
+    bench.ok("pool export tank");
+    std::fs::rename(bench.path("pm"), bench.path("pm2")).unwrap();
+    let said = bench.fails("pool import tank", 7);
+    assert!(said.contains("log device"), "{said}");
+    bench.ok(&format!("pool import tank --log {}", bench.text("pm2")));
+    assert_eq!(kind(), "pmem");
+    bench.ok(&format!("pool remove tank {}", bench.text("pm")));
+    assert_eq!(kind(), "lwb");
+    bench.ok(&format!("pool add tank log {}", bench.text("log")));
+    let status = bench.ok("pool status tank");
+    assert!(status.contains("a device for logs"), "{status}");
+    let mut client = bench.client("disk.sock", "tank/disk");
+    client.write(0, b"acknowledged", true).unwrap();
+    bench.ok(&format!("pool remove tank {}", bench.text("log")));
+    client.write(4096, b"acknowledged", true).unwrap();
+    assert!(bench.fails(&format!("pool remove tank {}", bench.text("a")), 2).contains("holds data"));
+    bench.ok("pool export tank");
+    bench.ok("pool import tank");
+    let mut client = bench.client("disk.sock", "tank/disk");
+    for block in 0..3 {
+        assert_eq!(client.read(block * 4096, 12).unwrap(), b"acknowledged");
+    }
+    bench.ok("pool check tank");
+}
+
+#[test]
+fn a_pool_is_made_with_a_log_and_imported_without_it_only_if_told() {
+    let bench = Bench::new();
+    bench.ok("pool create tank a --file-size 64M log pm --emulate-pm --pm-size 16M");
+    assert_eq!(bench.json("status")[0]["log"]["regions"][0]["emulates"].as_bool(), Some(true));
+    bench.ok("pool export tank");
+    std::fs::remove_file(bench.path("pm")).unwrap();
+    bench.fails("pool import tank", 7);
+    bench.ok("pool import tank --read-only");
+    bench.ok("pool export tank");
+    bench.ok("pool import tank --missing-log");
+    assert_eq!(bench.json("status")[0]["log"]["kind"].as_str(), Some("lwb"));
+    let blocks = Bench::new();
+    blocks.ok("pool create tank a log b --file-size 64M");
+    blocks.ok("pool export tank");
+    std::fs::remove_file(blocks.path("b")).unwrap();
+    let said = blocks.fails("pool import tank", 7);
+    assert!(said.contains("/b"), "{said}");
+    blocks.ok("pool import tank --missing-log");
+}
+
+#[test]
 fn devices_with_something_on_them_need_force() {
     let bench = Bench::new();
     let file = std::fs::File::create(bench.path("disk")).unwrap();

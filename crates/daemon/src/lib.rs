@@ -35,17 +35,17 @@ pub use client::{Client, ClientError};
 pub use control::Control;
 pub use devices::{Candidate, Found, open_vdevs, scan};
 pub use error::StartError;
+pub use log_device::{PmUse, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
-pub use log_device::{PmUse, is_persistent_memory};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
-pub use topology::split_regions;
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
     LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, ServedReport,
     VdevReport,
 };
+pub use topology::split_regions;
 
 /// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave it whole.
 fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,10 +1,10 @@
 //! The log of a node's pool: taken into use at import, its devices added and removed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use fastness_error::ErrorKind;
-use fastness_intent::{Consent, PoolLog, Tuning};
+use fastness_intent::{PoolLog, Tuning};
 use fastness_pmem::{Region, RegionKind};
 use fastness_pool::Pool;
 use fastness_zil::KindId;
@@ -81,14 +81,6 @@ pub(crate) fn import_log(
     Ok(Some(log))
 }
 
-/// The words of the options that let an import go on.
-pub(crate) fn advice(consent: Consent) -> &'static str {
-    match consent {
-        Consent { missing: false, .. } => "import with the log device, or without what is in it: --drop-log",
-        _ => "import read-only to look at the last synced state",
-    }
-}
-
 impl Node {
     /// The running log.
     fn running_log(&self) -> Result<&PoolLog, Failure> {
@@ -145,11 +137,5 @@ impl Node {
             return Err(Failure::refuse(ErrorKind::Invalid, text.to_owned()));
         }
         Ok(())
-    }
-
-    /// Paths of the regions of the log, for the next import.
-    pub(crate) fn log_regions(&self) -> Vec<PathBuf> {
-        let config = PoolLog::config(&self.pool);
-        config.map_or_else(|_| Vec::new(), |config| config.regions.into_iter().map(|region| region.path).collect())
     }
 }

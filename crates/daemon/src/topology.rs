@@ -23,10 +23,7 @@ impl From<StartError> for Failure {
 ///
 /// # Errors
 /// More than one of them.
-pub fn split_regions(
-    vdevs: &[VdevRequest],
-    pm: PmUse,
-) -> Result<(Vec<String>, Vec<VdevRequest>), Failure> {
+pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, Vec<VdevRequest>), Failure> {
     let is_region = |vdev: &&VdevRequest| {
         vdev.is_log && (pm.emulates || vdev.devices.iter().any(|path| is_persistent_memory(path.as_ref())))
     };

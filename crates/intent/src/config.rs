@@ -133,8 +133,7 @@ mod tests {
     use super::*;
 
     fn mirror() -> LogConfig {
-        let region =
-            |id, path: &str| RegionConfig { id: RegionId(id), emulates: id == 2, path: path.into() };
+        let region = |id, path: &str| RegionConfig { id: RegionId(id), emulates: id == 2, path: path.into() };
         LogConfig { kind: KindId::Pmem, regions: vec![region(1, "/dev/dax0.0"), region(2, "")] }
     }
 

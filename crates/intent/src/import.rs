@@ -46,6 +46,27 @@ pub struct ReplayProgress<'a> {
 const TELL_RECORDS: u64 = 10_000;
 
 impl PoolLog {
+    /// The log of a pool that was made just now and not imported: of kind lwb.
+    ///
+    /// Persistence: none; the next txg has headers of the logs.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn create(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog>, IntentError> {
+        let space = Arc::new(PoolSpace::new(pool.log_space()));
+        let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
+        let log = PoolLog::new(pool, logs, tuning);
+        let members = log.members();
+        pool.transact(|tx| {
+            for volume in volumes(pool)? {
+                log.logs().create(&log.side, tx, DatasetId(volume.id().0)).expect("new logs of a new pool");
+            }
+            Ok(())
+        })?;
+        drop(members);
+        Ok(log)
+    }
+
     /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run, and
     /// replays the volumes. `regions` are those that the pool's [`LogConfig`] names, as far as they could be opened.
     /// A pool that never had a log gets one of kind lwb. `tell` is told how far replay is.

@@ -5,8 +5,8 @@ use std::fmt;
 use fastness_pmem::{PmRange, RegionInfo};
 use fastness_pool::Tx;
 use fastness_zil::{
-    ClaimProblem, ClaimSummary, Choice, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport, PmemLogs,
-    Txg,
+    Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
+    PmemLogs, Txg,
 };
 
 use crate::region::RegionId;

@@ -56,7 +56,8 @@ impl Volume {
         let (made, txg) = pool.transact(|tx| {
             let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
             // Before there is data: nobody can open a volume that has no log yet.
-            if let Some(Err(error)) = members.as_ref().map(|(log, guard)| log.create_log(tx, &dataset, guard)) {
+            if let Some(Err(error)) = members.as_ref().map(|(log, guard)| log.create_log(tx, &dataset, guard))
+            {
                 pool.destroy_dataset(tx, name)?;
                 return Ok(Err(error));
             }
@@ -67,8 +68,7 @@ impl Volume {
             });
             if made.is_err() {
                 // In the same txg: nobody sees a volume without its data.
-                let destroyed =
- members.as_ref().map(|(log, guard)| log.destroy_log(tx, dataset.id(), guard));
+                let destroyed = members.as_ref().map(|(log, guard)| log.destroy_log(tx, dataset.id(), guard));
                 pool.destroy_dataset(tx, name)?;
                 if let Some(Err(error)) = destroyed {
                     return Ok(Err(error));

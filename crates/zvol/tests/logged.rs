@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Missing, PoolLog};
+use fastness_intent::{Consent, IntentError, PoolLog, ReplayReport, Tuning};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
+use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 use proptest::prelude::*;
 
@@ -26,14 +27,17 @@ struct Bench {
 type Open = (Arc<Pool>, Arc<PoolLog>, Volume);
 
 impl Bench {
-    fn new() -> (Bench, Open) {
+    fn new(is_pmem: bool) -> (Bench, Open) {
         let device = MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512);
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let bench = Bench { disk: Device::new("disk", Arc::new(device)), dir };
         let pool =
             Arc::new(Pool::create("tank", &[VdevSpec::single(bench.disk.clone())], options()).unwrap());
-        let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
-        let log = PoolLog::create(&pool, region).unwrap();
+        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        if is_pmem {
+            let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
+            log.add_region(region, bench.path(), true).unwrap();
+        }
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
         let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
         pool.sync().unwrap();
@@ -49,16 +53,22 @@ impl Bench {
         drop(open);
         let devices = std::slice::from_ref(&self.disk);
         let pool = Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
-        let region = region(&self.path());
-        let (log, _) = PoolLog::import(&pool, Some(region), Missing::Refuse).unwrap();
-        let log = log.expect("the pool has a log");
+        let (log, _) = import(&pool, region(&self.path()), Consent::NONE).unwrap();
         let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
         (pool, log, volume)
     }
 }
 
-fn region(path: &Path) -> fastness_pmem::Region {
-    PoolLog::open_region(path, true).unwrap()
+fn region(path: &Path) -> Vec<fastness_pmem::Region> {
+    PoolLog::open_region(path, true).into_iter().collect()
+}
+
+fn import(
+    pool: &Arc<Pool>,
+    regions: Vec<fastness_pmem::Region>,
+    consent: Consent,
+) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+    PoolLog::import(pool, regions, consent, Tuning::default(), &mut |_| {})
 }
 
 fn contents(volume: &Volume) -> Vec<u8> {
@@ -97,51 +107,69 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_crash_takes_nothing_that_had_returned(steps in steps()) {
-        let (bench, mut open) = Bench::new();
-        let mut now = vec![0; MIB as usize];
-        for step in steps {
-            let volume = &open.2;
-            let clip = |offset: u64, len: u64| {
-                let offset = offset.min(now.len() as u64);
-                offset as usize..(offset + len).min(now.len() as u64) as usize
-            };
-            match step {
-                Step::Write { offset, len, fill, is_fua } => {
-                    let range = clip(offset, len);
-                    let data: Vec<u8> = range.clone().map(|at| fill.wrapping_add((at / 512) as u8)).collect();
-                    volume.write(range.start as u64, &data, is_fua).unwrap();
-                    now[range].copy_from_slice(&data);
-                }
-                Step::Zero { offset, len } => {
-                    let range = clip(offset, len);
-                    volume.write_zeroes(range.start as u64, range.len() as u64, false).unwrap();
-                    now[range].fill(0);
-                }
-                Step::Discard { offset, len } => {
-                    let range = clip(offset, len);
-                    volume.discard(range.start as u64, range.len() as u64, false).unwrap();
-                    now[range].fill(0);
-                }
-                Step::Resize { blocks } => {
-                    volume.resize(blocks * 4096).unwrap();
-                    now.resize(blocks as usize * 4096, 0);
-                }
-                Step::Flush => volume.flush().unwrap(),
-                Step::Sync => drop(open.0.sync().unwrap()),
-                Step::Crash => open = bench.crash(open),
-            }
-            prop_assert!(contents(&open.2) == now);
-        }
-        open = bench.crash(open);
-        prop_assert!(contents(&open.2) == now);
-        prop_assert!(open.0.check().unwrap().is_clean());
+    fn a_crash_takes_nothing_that_kind_pmem_had_returned(steps in steps()) {
+        run(steps, true)?;
     }
+
+    #[test]
+    fn a_crash_takes_nothing_that_kind_lwb_was_asked_to_keep(steps in steps()) {
+        run(steps, false)?;
+    }
+}
+
+/// Kind pmem has each write that has returned. Kind lwb has those before a flush or a write with FUA, so that
+/// each crash comes behind one.
+fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
+    let (bench, mut open) = Bench::new(is_pmem);
+    let mut now = vec![0; MIB as usize];
+    for step in steps {
+        let volume = &open.2;
+        let clip = |offset: u64, len: u64| {
+            let offset = offset.min(now.len() as u64);
+            offset as usize..(offset + len).min(now.len() as u64) as usize
+        };
+        match step {
+            Step::Write { offset, len, fill, is_fua } => {
+                let range = clip(offset, len);
+                let data: Vec<u8> = range.clone().map(|at| fill.wrapping_add((at / 512) as u8)).collect();
+                volume.write(range.start as u64, &data, is_fua).unwrap();
+                now[range].copy_from_slice(&data);
+            }
+            Step::Zero { offset, len } => {
+                let range = clip(offset, len);
+                volume.write_zeroes(range.start as u64, range.len() as u64, false).unwrap();
+                now[range].fill(0);
+            }
+            Step::Discard { offset, len } => {
+                let range = clip(offset, len);
+                volume.discard(range.start as u64, range.len() as u64, false).unwrap();
+                now[range].fill(0);
+            }
+            Step::Resize { blocks } => {
+                volume.resize(blocks * 4096).unwrap();
+                now.resize(blocks as usize * 4096, 0);
+            }
+            Step::Flush => volume.flush().unwrap(),
+            Step::Sync => drop(open.0.sync().unwrap()),
+            Step::Crash => {
+                if !is_pmem {
+                    volume.flush().unwrap();
+                }
+                open = bench.crash(open);
+            }
+        }
+        prop_assert!(contents(&open.2) == now);
+    }
+    open.2.flush().unwrap();
+    open = bench.crash(open);
+    prop_assert!(contents(&open.2) == now);
+    prop_assert!(open.0.check().unwrap().is_clean());
+    Ok(())
 }
 
 #[test]
 fn threads_on_overlapping_ranges_leave_what_was_read_last() {
-    let (bench, open) = Bench::new();
+    let (bench, open) = Bench::new(true);
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let volume = &open.2;
@@ -160,25 +188,27 @@ fn threads_on_overlapping_ranges_leave_what_was_read_last() {
 
 #[test]
 fn a_pool_takes_no_log_but_its_own() {
-    let (bench, open) = Bench::new();
-    let (other, other_open) = Bench::new();
+    let (bench, open) = Bench::new(true);
+    let (other, other_open) = Bench::new(true);
     drop((open, other_open));
     let devices = std::slice::from_ref(&bench.disk);
-    let import = || Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
-    let refused = PoolLog::import(&import(), Some(region(&other.path())), Missing::Refuse).unwrap_err();
+    let open_pool = || Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
+    let refused = import(&open_pool(), region(&other.path()), Consent::NONE).unwrap_err();
     assert!(refused.to_string().contains("the pool has log"), "{refused}");
-    let refused = PoolLog::import(&import(), None, Missing::Refuse).unwrap_err();
+    let refused = import(&open_pool(), Vec::new(), Consent::NONE).unwrap_err();
     assert!(refused.to_string().contains("not here"), "{refused}");
-    let (log, _) = PoolLog::import(&import(), None, Missing::Drop).unwrap();
-    assert!(log.is_none());
+    let missing = Consent { missing: true, ..Consent::NONE };
+    let (log, _) = import(&open_pool(), region(&other.path()), missing).unwrap();
+    assert_eq!(log.kind(), KindId::Lwb);
+    drop(log);
     // From now on the pool has none.
-    let (log, _) = PoolLog::import(&import(), None, Missing::Refuse).unwrap();
-    assert!(log.is_none());
+    let (log, _) = import(&open_pool(), Vec::new(), Consent::NONE).unwrap();
+    assert_eq!(log.kind(), KindId::Lwb);
 }
 
 #[test]
 fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
-    let (_bench, open) = Bench::new();
+    let (_bench, open) = Bench::new(true);
     let (pool, log, volume) = &open;
     volume.resize(4 * MIB).unwrap();
     let set_sync = |text: &str| {

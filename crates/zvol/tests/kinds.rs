@@ -1,0 +1,190 @@
+//! The log of a pool changes its kind and its devices while volumes are written, and nothing acknowledged is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fastness_blkdev::{MemDevice, MemImage};
+use fastness_intent::{Consent, PoolLog, Tuning};
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_zil::KindId;
+use fastness_zvol::{Volume, VolumeOptions};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+const THREADS: usize = 3;
+const BLOCKS: usize = 40;
+
+fn options() -> PoolOptions {
+    PoolOptions { txg_timeout: Duration::from_millis(20), ..PoolOptions::default() }
+}
+
+fn memory(name: &str, len_bytes: u64) -> Device {
+    Device::new(name, Arc::new(MemDevice::from_image(name, MemImage::zeroed(len_bytes), 512)))
+}
+
+struct Bench {
+    devices: Vec<Device>,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let bench = Bench { devices: vec![memory("disk", 128 * MIB)], dir };
+        let pool = Pool::create("tank", &[VdevSpec::single(bench.devices[0].clone())], options()).unwrap();
+        let pool = Arc::new(pool);
+        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        (bench, pool, log)
+    }
+
+    fn add_region(&self, log: &PoolLog, name: &str) {
+        let path = self.dir.path().join(name);
+        let region = match path.exists() {
+            true => PoolLog::open_region(&path, true).unwrap(),
+            false => PoolLog::create_region(&path, 16 * MIB, true).unwrap(),
+        };
+        log.add_region(region, path, true).unwrap();
+    }
+
+    /// What an import finds after everything in memory is gone.
+    fn import(&self) -> (Arc<Pool>, Arc<PoolLog>) {
+        let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), options()).unwrap();
+        let pool = Arc::new(pool);
+        let config = PoolLog::config(&pool).unwrap();
+        let open = |path: &std::path::Path| PoolLog::open_region(path, true).unwrap();
+        let regions = config.regions.iter().map(|region| open(&region.path)).collect();
+        let tuning = Tuning::default();
+        let (log, _) = PoolLog::import(&pool, regions, Consent::NONE, tuning, &mut |_| {}).unwrap();
+        (pool, log)
+    }
+}
+
+fn volume(pool: &Arc<Pool>, log: &PoolLog, name: &str) -> Volume {
+    let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
+    Volume::create(pool, Some(log), name, MIB, &small).unwrap()
+}
+
+/// What each thread was told to be durable of each of its blocks.
+type Told = Vec<Vec<AtomicU64>>;
+
+/// Writes a block with FUA, or several and a flush, until told to end.
+fn write_on(volume: &Volume, thread: usize, told: &Told, is_done: &AtomicBool) {
+    for round in 1.. {
+        if is_done.load(Ordering::SeqCst) {
+            return;
+        }
+        let write = |block: usize, is_fua| {
+            let mut data = vec![round as u8; BLOCK as usize];
+            data[..8].copy_from_slice(&(round as u64).to_le_bytes());
+            volume.write((thread * BLOCKS + block) as u64 * BLOCK, &data, is_fua).unwrap();
+        };
+        let first = round * 7 % BLOCKS;
+        if round % 3 == 0 {
+            let blocks = [first, (first + 1) % BLOCKS];
+            blocks.iter().for_each(|block| write(*block, false));
+            volume.flush().unwrap();
+            blocks.iter().for_each(|block| told[thread][*block].store(round as u64, Ordering::SeqCst));
+        } else {
+            write(first, true);
+            told[thread][first].store(round as u64, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Writes from several threads on two volumes, while `change` does something to the log; then all is dropped, and an
+/// import must find everything that was acknowledged.
+fn nothing_is_lost_while(
+    bench: &mut Bench,
+    pool: Arc<Pool>,
+    log: Arc<PoolLog>,
+    change: impl FnOnce(&mut Bench, &Pool, &PoolLog),
+) {
+    let volumes = [volume(&pool, &log, "tank/a"), volume(&pool, &log, "tank/b")];
+    let told: Told = (0..THREADS).map(|_| (0..BLOCKS).map(|_| AtomicU64::new(0)).collect()).collect();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (volume, told, is_done) = (&volumes[thread % 2], &told, &is_done);
+            scope.spawn(move || write_on(volume, thread, told, is_done));
+        }
+        change(bench, &pool, &log);
+        is_done.store(true, Ordering::SeqCst);
+    });
+    drop((volumes, log, pool));
+    let (pool, log) = bench.import();
+    let volumes = ["tank/a", "tank/b"].map(|name| Volume::open(&pool, Some(&log), name).unwrap());
+    for (thread, told) in told.iter().enumerate() {
+        for (block, told) in told.iter().enumerate() {
+            let (mut data, told) = (vec![0; BLOCK as usize], told.load(Ordering::SeqCst));
+            volumes[thread % 2].read((thread * BLOCKS + block) as u64 * BLOCK, &mut data).unwrap();
+            let found = u64::from_le_bytes(data[..8].try_into().unwrap());
+            assert!(
+                found >= told,
+                "thread {thread}, block {block}: {told} was acknowledged, {found} is there"
+            );
+            assert!(data[8..].iter().all(|byte| *byte == found as u8), "a torn block");
+        }
+    }
+    assert!(pool.check().unwrap().is_clean());
+}
+
+#[test]
+fn the_kind_changes() {
+    for last in [KindId::Pmem, KindId::Lwb] {
+        let (mut bench, pool, log) = Bench::new();
+        nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+            for round in 0..6 {
+                std::thread::sleep(Duration::from_millis(30));
+                bench.add_region(log, &format!("log {}", round % 2));
+                assert_eq!(log.kind(), KindId::Pmem);
+                std::thread::sleep(Duration::from_millis(30));
+                if round < 5 || last == KindId::Lwb {
+                    log.remove_region().unwrap();
+                }
+                let config = PoolLog::config(pool).unwrap();
+                assert_eq!(config.kind, log.kind());
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(log.kind(), last);
+            let written =
+                log.stats().iter().map(|(_, stats)| stats.records + stats.bypass_records).sum::<u64>();
+            assert!(written > 0, "nothing was logged");
+        });
+    }
+}
+
+#[test]
+fn devices_for_logs_come_and_go() {
+    let (mut bench, pool, log) = Bench::new();
+    nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+        for round in 0..4 {
+            let device = memory(&format!("log {round}"), 64 * MIB);
+            let id = pool.add(&VdevSpec { class: VdevClass::Log, devices: vec![device.clone()] }).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            let usage = pool.log_space().usage();
+            assert!(usage.iter().any(|usage| usage.vdev == id && usage.used_bytes > 0), "it is not used");
+            if round < 3 {
+                log.remove_vdev(id).unwrap();
+            } else {
+                bench.devices.push(device);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_log_has_one_kind() {
+    let (bench, pool, log) = Bench::new();
+    let id = pool.add(&VdevSpec { class: VdevClass::Log, devices: vec![memory("log", 64 * MIB)] }).unwrap();
+    let path = bench.dir.path().join("region");
+    let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
+    let refused = log.add_region(region, path, true).unwrap_err();
+    assert!(refused.to_string().contains("one kind"), "{refused}");
+    log.remove_vdev(id).unwrap();
+    bench.add_region(&log, "region");
+    assert!(log.remove_vdev(id).is_err());
+    assert_eq!(log.kind(), KindId::Pmem);
+    log.remove_region().unwrap();
+    assert!(log.remove_region().is_err());
+}
