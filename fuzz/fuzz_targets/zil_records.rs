@@ -2,7 +2,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use fastness_zil::StoredHeader;
+use fastness_prb::HdlHeader;
+use fastness_zil::{KindId, StoredHeader};
 use fastness_zil::record::{Head, Record};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,10 +14,34 @@ struct Input {
     record_type: Option<u16>,
 }
 
+/// The kind's own part: what decodes is what these bytes say, and a header without a log says so.
+fn check_header(header: &StoredHeader<'_>) {
+    let is_none = match header.kind {
+        KindId::Pmem => HdlHeader::decode(header.bytes) == Ok(HdlHeader::NoZil),
+        KindId::Lwb => match fastness_lwb::Header::decode(header.bytes) {
+            Ok(decoded) => {
+                assert_eq!(decoded.encode(), header.bytes[..fastness_lwb::HEADER_BYTES]);
+                decoded == fastness_lwb::Header::None
+            }
+            Err(_) => false,
+        },
+    };
+    assert_eq!(header.names_no_log(), is_none);
+}
+
 fuzz_target!(|input: Input| {
     let Input { mut bytes, record_type } = input;
     if let Ok(header) = StoredHeader::decode(&bytes) {
         assert_eq!(header.encode(), bytes);
+        check_header(&header);
+    }
+    // Both kinds, whatever the prefix says.
+    check_header(&StoredHeader { kind: KindId::Pmem, bytes: &bytes });
+    check_header(&StoredHeader { kind: KindId::Lwb, bytes: &bytes });
+    if let Some(body) = bytes.get(..100) {
+        let mut header = body.to_vec();
+        header.extend(crc32c::crc32c(body).to_le_bytes());
+        check_header(&StoredHeader { kind: KindId::Lwb, bytes: &header });
     }
     if let Some(record_type) = record_type {
         bytes.resize(bytes.len().max(32).next_multiple_of(8), 0);

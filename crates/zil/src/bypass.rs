@@ -1,5 +1,5 @@
-//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the change; and the
-//! *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass is off: the call assigns an
+//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the change; and
+//! the *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass is off: the call assigns an
 //! itx, and a flush is a commit.
 //!
 //! List: the data of a write is read back at the flush, most of it never; that of a write with FUA is copied at once. A
@@ -11,7 +11,7 @@
 //! flushes wait for its txg. The other way round needs nothing: what is listed is written behind what went straight to
 //! the log.
 //!
-//! Bypass:
+//! # Bypass
 //! A disk does not order requests that are in flight together, and it promises nothing for what was not flushed. So
 //! records need no commit list: each is written as its request runs, beside others, all in one generation; replay goes
 //! by the place that each took when its writing began. What follows for requests whose ranges overlap:
@@ -32,8 +32,9 @@
 //! the next flush waits for that. Later records are logged all the same: a crash may then leave the later without the
 //! earlier write, which a disk may do with writes that were not flushed.
 //!
-//! Performance: of a write, this adds the head to a buffer of the thread (no allocation once it has its size), a read
-//! lock of this dataset's log, and what the PRB does.
+//! Performance: of a write, this adds the head to a buffer of the thread (no allocation once it has its size), two
+//! loads to see where it goes (`arc_swap` allocates at a thread's first), a read lock of this dataset's log, and what
+//! the PRB does.
 //!
 //! Source: zil-pmem thesis, 6.3.5.
 

@@ -115,7 +115,8 @@ fn a_failed_record_fails_every_commit_that_needs_it<R: Rig>() {
     second.join().unwrap();
     assert!(world.pool.synced_txg() >= Txg(2));
     let stats = world.zil.stats().snapshot();
-    assert_eq!((stats.fallbacks_of(LogCause::ReadBack), stats.records), (1, 0), "{stats:?}");
+    // The second may have tried it, too, before the txg had synced.
+    assert!((1..=2).contains(&stats.fallbacks_of(LogCause::ReadBack)) && stats.records == 0, "{stats:?}");
     world.pool.0.read_back_fails.store(false, Ordering::SeqCst);
 }
 

@@ -335,9 +335,9 @@ fn a_device_that_vanishes_and_comes_back() {
     let world = rig.world(objects());
     for (nth, is_there) in [true, false, false, true, true].into_iter().enumerate() {
         if is_there {
-            rig.disk.come_back()
+            rig.disk.come_back();
         } else {
-            rig.disk.vanish()
+            rig.disk.vanish();
         }
         world.pool.sync();
         world.change(&write(1, nth));
@@ -382,7 +382,8 @@ fn damage_is_reported_and_the_operator_chooses() {
     let mut image = rig.disk.inner().image();
     let text = image.to_vec();
     // The third record's block: later ones say that it was durable.
-    let at = text.windows(8).position(|bytes| bytes == [1 * 16 + 2 | 1; 8]).unwrap() as u64;
+    let Op::Write(_, _, third) = write(1, 2) else { unreachable!() };
+    let at = text.windows(8).position(|bytes| bytes == third).unwrap() as u64;
     image.write(at, &[0xee]);
     let problem = LwbRig::of(image.clone(), FaultPlan::new(1), 1).import(disk.clone()).err().unwrap();
     assert!(
@@ -489,6 +490,8 @@ fn a_volume_writes_at_its_flush() {
     }
     assert_eq!(rig.disk.op_count(), operations);
     assert_eq!(world.zil.flush().unwrap(), Committed::Logged);
+    let flushed = rig.crash(&world);
+    assert_eq!(flushed.replay().unwrap().records, 10);
     assert_eq!(world.volume_write_fua(1, 800, &[2; 8]).unwrap(), Committed::Logged);
     let stats = world.zil.stats().snapshot();
     assert_eq!((stats.assigned[0], stats.assigned[1], stats.bypass_records), (1, 10, 0));

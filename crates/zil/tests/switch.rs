@@ -308,6 +308,23 @@ fn a_listed_write_does_not_come_back_over_a_later_one() {
     }
 }
 
+/// A write that was listed under one kind is durable when a flush, or its own FUA, has returned under the other.
+#[test]
+fn a_listed_write_is_flushed_by_the_next_kind() {
+    for is_fua in [true, false] {
+        let both = Both::new();
+        both.switch(&|| ());
+        let next = both.prepare(&|| ());
+        both.pool.0.is_suspended.store(true, Ordering::SeqCst);
+        let (txg, logged) = both.volume_write(0, &[1; 8], is_fua);
+        assert!(logged);
+        both.zil.switch_kind(next);
+        let durable = if is_fua { both.zil.after_fua(txg, logged) } else { both.zil.flush() };
+        assert_eq!(durable.unwrap(), Committed::Logged);
+        assert_eq!(both.crashed().objects[&VOLUME][..8], [1; 8]);
+    }
+}
+
 /// A write whose transaction is open across the suspension, with either outcome of its logging.
 #[test]
 fn a_transaction_that_is_open_across_the_suspension_is_durable_when_it_says_so() {
