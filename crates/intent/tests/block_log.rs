@@ -170,11 +170,7 @@ fn work(
                     note(&met.failed_commits, 1);
                 }
             },
-            5 => {
-                if pool.sync().is_err() {
-                    break;
-                }
-            }
+            5 if pool.sync().is_err() => break,
             6 => {
                 for side in
                     pool.status().vdevs.into_iter().flat_map(|vdev| vdev.2).filter(|side| side.is_stale)
@@ -304,8 +300,8 @@ fn what_was_acknowledged_survives_crashes_with_a_side_lost_or_rotten() {
     };
     for seed in seeds.clone() {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed, &met)) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            panic!("seed {seed}: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default());
         }
     }
     if seeds.end - seeds.start >= 150 {

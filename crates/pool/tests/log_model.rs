@@ -203,8 +203,8 @@ fn allocated_is_what_is_reachable_and_nobody_shares() {
     let seeds = seeds();
     for seed in seeds.clone() {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed, &met)) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            panic!("seed {seed}: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default());
         }
     }
     if seeds.end - seeds.start >= 60 {

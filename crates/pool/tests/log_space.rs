@@ -2,9 +2,14 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, Operation, When};
+use fastness_blkdev::{
+    BlockDevice, BlockError, DeviceInfo, Fault, FaultPlan, MemDevice, MemImage, On, Operation, StatsSnapshot,
+    When,
+};
 use fastness_pool::{
     DATA_START_BYTES, DatasetKind, DeviceState, ErrorKind, ImportOptions, LogExtent, MissingLog, Place, Pool,
     PoolError, PoolOptions, Property, UNIT_BYTES, VdevSpec,
@@ -518,4 +523,118 @@ fn a_side_of_a_log_mirror_that_may_be_newer_is_missed() {
         "that is another consent"
     );
     Pool::import(&[rig.device(0), rig.device(1)], &degraded(), manual()).unwrap();
+}
+
+/// A device whose n-th write waits until it is let go.
+struct Stuck {
+    inner: MemDevice,
+    /// Writes until the one that waits; then whether it may go on.
+    state: Mutex<(u64, bool)>,
+    changed: Condvar,
+}
+
+impl Stuck {
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        if state.0 == 0 {
+            return;
+        }
+        state.0 -= 1;
+        if state.0 == 0 {
+            state.1 = true;
+            self.changed.notify_all();
+            while state.1 {
+                state = self.changed.wait(state).unwrap();
+            }
+        }
+    }
+
+    /// Whether a write waits now, or `is_done` without one.
+    fn wait_for_one(&self, is_done: impl Fn() -> bool) -> bool {
+        let mut state = self.state.lock().unwrap();
+        while !state.1 {
+            if is_done() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, Duration::from_millis(1)).unwrap().0;
+        }
+        true
+    }
+
+    fn let_go(&self) {
+        self.state.lock().unwrap().1 = false;
+        self.changed.notify_all();
+    }
+}
+
+impl BlockDevice for Stuck {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), BlockError> {
+        self.pass();
+        self.inner.write_at(offset, data)
+    }
+    fn write_fua(&self, offset: u64, data: &[u8]) -> Result<(), BlockError> {
+        self.inner.write_fua(offset, data)
+    }
+    fn flush(&self) -> Result<(), BlockError> {
+        self.pass();
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+        self.inner.discard(offset, len_bytes)
+    }
+    fn write_zeroes(&self, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
+        self.inner.write_zeroes(offset, len_bytes)
+    }
+    fn stats(&self) -> StatsSnapshot {
+        self.inner.stats()
+    }
+    fn is_poisoned(&self) -> bool {
+        false
+    }
+}
+
+/// Whichever write or flush of a txg hangs: a log block has its place at once.
+#[test]
+fn an_allocation_waits_for_no_io() {
+    let mut hung = 0;
+    for nth in 1.. {
+        let device = Arc::new(Stuck {
+            inner: MemDevice::new("stuck", LEN_BYTES),
+            state: Mutex::new((0, false)),
+            changed: Condvar::new(),
+        });
+        let spec = VdevSpec::single(fastness_pool::Device::new("stuck", device.clone()));
+        let pool = Arc::new(Pool::create("tank", &[spec], manual()).unwrap());
+        write_object(&pool, 1 << 20);
+        device.state.lock().unwrap().0 = nth;
+        let syncing = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.sync().map(drop))
+        };
+        let is_stuck = device.wait_for_one(|| syncing.is_finished());
+        if is_stuck {
+            hung += 1;
+            let (done, is_done) = channel();
+            let space = pool.log_space();
+            std::thread::spawn(move || {
+                let place = space.allocate(BLOCK).unwrap();
+                space.free(extent(place));
+                let _ = done.send(());
+            });
+            let allocated = is_done.recv_timeout(Duration::from_secs(20));
+            device.let_go();
+            assert!(allocated.is_ok(), "it waits for write {nth} of the txg");
+        }
+        syncing.join().unwrap().unwrap();
+        if !is_stuck {
+            break;
+        }
+    }
+    assert!(hung >= 6, "{hung} operations in a txg");
 }

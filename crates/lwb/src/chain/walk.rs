@@ -141,3 +141,25 @@ impl<'a, S: Space> Walk<'a, S> {
         hints.iter().filter(|next| self.space.contains(**next)).find_map(at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_of_damage_in_any_copy_count() {
+        let (clean, torn, damaged) =
+            (Reject::Stale(BlockSeq(3)), Reject::Checksum, Reject::Misplaced(BlockSeq(9)));
+        for (copies, worst) in [
+            ([clean, Reject::NoBlock], clean),
+            ([clean, torn], torn),
+            ([torn, clean], torn),
+            ([clean, damaged], damaged),
+            ([damaged, torn], damaged),
+        ] {
+            let mut refused = Refused::default();
+            copies.iter().for_each(|copy| refused.note(*copy, &[0; 4096]));
+            assert_eq!(refused.worst, Some(worst), "{copies:?}");
+        }
+    }
+}

@@ -39,6 +39,8 @@ fn freed_units_wait_for_the_release_and_are_freed_once() {
 enum Op {
     Data(u64),
     Meta,
+    Log(u64),
+    FreeLog(usize),
     Free(usize),
     Release,
 }
@@ -47,6 +49,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (1..40u64).prop_map(Op::Data),
         2 => Just(Op::Meta),
+        3 => (1..33u64).prop_map(Op::Log),
+        2 => any::<usize>().prop_map(Op::FreeLog),
         4 => any::<usize>().prop_map(Op::Free),
         1 => Just(Op::Release),
     ]
@@ -59,11 +63,31 @@ proptest! {
         let sizes = [4096 * 2 + 100, 300];
         let mut allocator = allocator(&sizes);
         let mut held: Vec<(Place, u64, bool)> = Vec::new();
+        let mut logs: Vec<(Place, u64)> = Vec::new();
         let (mut busy, mut waiting) = (BTreeSet::new(), Vec::new());
         let mut rows = BTreeMap::new();
         for op in ops {
             let units = match op { Op::Data(units) => units, _ => 1 };
             match op {
+                Op::Log(units) => {
+                    let Some(place) = allocator.allocate_log(units, &|_| true) else { continue };
+                    prop_assert!(allocator.can_hold_log(place, units) && !allocator.claim_log(place, 1));
+                    for unit in place.unit..place.unit + units {
+                        prop_assert!(busy.insert((place.vdev, unit)), "handed out twice");
+                    }
+                    logs.push((place, units));
+                }
+                // At once, unlike what a txg frees; and it can be claimed again.
+                Op::FreeLog(index) if !logs.is_empty() => {
+                    let (place, units) = logs.swap_remove(index % logs.len());
+                    allocator.free_log(place, units);
+                    prop_assert!(allocator.claim_log(place, units));
+                    allocator.free_log(place, units);
+                    for unit in place.unit..place.unit + units {
+                        busy.remove(&(place.vdev, unit));
+                    }
+                }
+                Op::FreeLog(_) => {}
                 Op::Data(_) | Op::Meta => {
                     let is_data = matches!(op, Op::Data(_));
                     let place =
@@ -97,6 +121,13 @@ proptest! {
             let free: u64 = sizes.iter().sum::<u64>() - busy.len() as u64;
             prop_assert_eq!(allocator.free_bytes(), free * UNIT_BYTES);
         }
+        // Log blocks are in no row; everything that is busy has an owner.
+        let owned = allocator.busy_units().into_iter().map(|place| (place.vdev, place.unit));
+        let waiting: BTreeSet<_> = waiting
+            .iter()
+            .flat_map(|(place, units)| (place.unit..place.unit + units).map(|unit| (place.vdev, unit)))
+            .collect();
+        prop_assert!(owned.eq(busy.difference(&waiting).copied()));
         for (vdev, region, bytes) in allocator.take_dirty() {
             rows.insert((vdev, region), bytes);
         }
