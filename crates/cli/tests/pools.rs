@@ -118,7 +118,7 @@ fn a_damaged_side_is_healed_and_counted_by_a_scrub() {
     for block in 0..256u64 {
         client.write(block * 4096, &vec![block as u8 ^ 0x5a; 4096], false).unwrap();
     }
-    client.flush().unwrap();
+    bench.ok("pool sync tank");
     let file = std::fs::OpenOptions::new().read(true).write(true).open(bench.path("a")).unwrap();
     // Everything between the labels.
     file.write_all_at(&vec![0xab; (64 << 20) - (600 << 10)], 300 << 10).unwrap();
@@ -253,7 +253,7 @@ fn a_log_changes_its_kind_and_its_devices() {
     assert_eq!(kind(), "pmem");
     std::fs::write(bench.path("log"), []).unwrap();
     std::fs::File::options().write(true).open(bench.path("log")).unwrap().set_len(64 << 20).unwrap();
-    let said = bench.fails(&format!("pool add tank log {}", bench.text("log")), 2);
+    let said = bench.fails(&format!("pool add tank log {}", bench.text("log")), 3);
     assert!(said.contains("one kind"), "{said}");
     // It is found again where it was; or elsewhere, if it is said where.
     bench.ok("pool export tank");
@@ -271,7 +271,7 @@ fn a_log_changes_its_kind_and_its_devices() {
     client.write(0, b"acknowledged", true).unwrap();
     bench.ok(&format!("pool remove tank {}", bench.text("log")));
     client.write(4096, b"acknowledged", true).unwrap();
-    assert!(bench.fails(&format!("pool remove tank {}", bench.text("a")), 2).contains("holds data"));
+    assert!(bench.fails(&format!("pool remove tank {}", bench.text("a")), 3).contains("holds data"));
     bench.ok("pool export tank");
     bench.ok("pool import tank");
     let mut client = bench.client("disk.sock", "tank/disk");
@@ -318,7 +318,6 @@ fn devices_with_something_on_them_need_force() {
     ] {
         bench.fails(line, 3);
     }
-    assert!(bench.fails("pool create t /dev/dax0.0", 3).contains("persistent memory"));
 }
 
 #[test]
