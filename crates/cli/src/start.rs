@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
-    Control, Ending, Failure, Node, NodeOptions, PoolReport, Request, StartError, control_socket,
-    known_devices, run_dir, scan,
+    Control, Ending, Failure, Node, NodeOptions, PoolReport, Request, StartError, Unreadable, control_socket,
+    known_devices, patiently, run_dir, scan,
 };
 use fastness_error::ErrorKind;
 use fastness_intent::Consent;
@@ -88,7 +88,12 @@ impl Import {
         if places.is_empty() {
             places.push(PathBuf::from("/dev"));
         }
-        let (found, unreadable) = scan(&places);
+        // A folder such as /dev always has something that others use.
+        let is_named = |path: &str| places.iter().any(|place| place.as_os_str() == path);
+        let is_busy = |unreadable: &[Unreadable]| {
+            unreadable.iter().any(|device| device.is_busy && is_named(&device.path))
+        };
+        let (found, unreadable) = patiently(|| scan(&places), |(_, unreadable)| is_busy(unreadable));
         let is_it = |guid: &str| guid == self.name;
         let mut pools: Vec<_> = found
             .into_iter()
@@ -99,7 +104,7 @@ impl Import {
             return Err(StartError::Ambiguous { pool: self.name.clone(), guids }.into());
         }
         let Some(pool) = pools.pop() else {
-            for (path, why) in
+            for Unreadable { path, why, .. } in
                 unreadable.iter().filter(|_| !self.places.is_empty() || places[0] != Path::new("/dev"))
             {
                 note(format_args!("{path}: {why}"));

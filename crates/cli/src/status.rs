@@ -108,10 +108,13 @@ fn events(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The log device in one line.
+/// The log in one line.
 pub(crate) fn log(report: &LogReport) -> String {
+    let regions: Vec<_> = report.regions.iter().map(|region| format!(" {}", region.path)).collect();
     format!(
-        "{}, {} records of {}, {} waits for a txg instead, {} times no room",
+        "{},{} {}, {} records of {}, {} waits for a txg instead, {} times no room",
+        report.kind,
+        regions.concat(),
         report.medium,
         report.total.records,
         short(report.total.bytes),

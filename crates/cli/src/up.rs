@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport};
+use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport, patiently};
 use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
 use fastness_zil::KindId;
@@ -128,7 +128,10 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
 fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
     let path = dir.join("pool.img");
     if path.exists() {
-        let device = Device::open(&path)?;
+        let device = patiently(
+            || Device::open(&path),
+            |opened| opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry),
+        )?;
         let state = device.probe()?.config.state;
         return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
     }

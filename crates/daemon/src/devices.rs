@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice};
+use fastness_error::ErrorKind;
 use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, VdevClass, VdevSpec};
 
 use crate::error::StartError;
@@ -97,9 +99,37 @@ impl Found {
     }
 }
 
-/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be looked at, with
-/// the reason.
-pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<(String, String)>) {
+/// A device that could not be looked at.
+#[derive(Debug, Clone)]
+pub struct Unreadable {
+    /// Where.
+    pub path: String,
+    /// The reason.
+    pub why: String,
+    /// Another process has it.
+    pub is_busy: bool,
+}
+
+/// How long a device that is in use is waited for: a process that has just ended, or was killed, gives back what its
+/// requests in the kernel hold a moment later.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Tries until it is no more that somebody else has the device, or for [`PATIENCE`].
+pub fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+    let begun = Instant::now();
+    loop {
+        let result = attempt();
+        if !is_busy(&result) || begun.elapsed() >= PATIENCE {
+            return result;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be looked at.
+pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     let (mut by_pool, mut unreadable) = (BTreeMap::<Guid, Vec<Candidate>>::new(), Vec::new());
     for path in places.iter().flat_map(|place| expand(place)) {
         let name = path.display().to_string();
@@ -110,7 +140,10 @@ pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<(String, String)>) {
                 by_pool.entry(candidate.config.guid).or_default().push(candidate);
             }
             Err(PoolError::NoLabel { .. }) => {}
-            Err(error) => unreadable.push((name, crate::journal::chain(&error))),
+            Err(error) => {
+                let is_busy = error.kind() == ErrorKind::Retry;
+                unreadable.push(Unreadable { path: name, why: crate::journal::chain(&error), is_busy });
+            }
         }
     }
     (by_pool.into_values().map(together).collect(), unreadable)

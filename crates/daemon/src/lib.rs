@@ -33,7 +33,7 @@ mod volumes;
 
 pub use client::{Client, ClientError};
 pub use control::Control;
-pub use devices::{Candidate, Found, open_vdevs, scan};
+pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use log_device::{PmUse, is_persistent_memory};
 pub use medium::{Survival, describe};

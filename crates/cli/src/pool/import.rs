@@ -90,8 +90,8 @@ fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> anyhow::Result<O
         places.push(PathBuf::from("/dev"));
     }
     let (found, unreadable) = scan(&places);
-    for (path, why) in unreadable.iter().filter(|_| !is_everything) {
-        note(format_args!("{path}: {why}"));
+    for device in unreadable.iter().filter(|_| !is_everything) {
+        note(format_args!("{}: {}", device.path, device.why));
     }
     let row = |pool: &Found| {
         let state = match (pool.missing.is_empty(), pool.was_left_open()) {

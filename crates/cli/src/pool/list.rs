@@ -9,7 +9,7 @@ use crate::connect::{ask_all, print_json};
 use crate::exit::Outcome;
 use crate::output::{fields, note};
 use crate::size::short;
-use crate::status::{job, outcome};
+use crate::status::{job, log, outcome};
 use crate::table::table;
 
 /// Arguments of `fastness pool status`.
@@ -86,6 +86,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()>
     let mut rows = vec![("pool", pool.name.clone()), ("state", pool.state.clone())];
     rows.extend(pool.advice.clone().map(|advice| ("to do", advice)));
     rows.extend(pool.job.as_ref().map(|report| ("job", job(report))));
+    rows.extend(pool.log.as_ref().map(|report| ("log", log(report))));
     fields(out, &rows)?;
     writeln!(out)?;
     let columns = [
