@@ -288,6 +288,7 @@ fn open_shared(
         buffers: Buffers::new(options.dirty_max_bytes / 4),
         options,
         config: Mutex::new(config),
+        uberblock: Mutex::new(uberblock.unwrap_or((Txg(0), Vec::new()))),
         vdevs,
         allocator,
         meta,

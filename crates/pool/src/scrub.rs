@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use crate::error::{PoolError, Result};
 use crate::extent::Extent;
 use crate::ids::{Place, UNIT_BYTES};
+use crate::label;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync::decode_row;
@@ -141,6 +142,7 @@ impl Shared {
             // Pages that were written since the walk went to this side too; all are there once it has flushed.
             let device = side.writable().ok_or_else(|| side.unusable())?;
             device.flush()?;
+            self.label_with_uberblock(side)?;
             if side.errors().write != errors_before {
                 return Err(PoolError::Busy {
                     name: side.path.clone(),
@@ -151,6 +153,15 @@ impl Shared {
         }
         self.write_labels(|_| ())?;
         Ok(report)
+    }
+
+    /// Gives a side that has everything the last uberblock: it may be all that is left before the next txg.
+    fn label_with_uberblock(&self, side: &Side) -> Result<()> {
+        let (txg, payload) = lock(&self.uberblock).clone();
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        label::write_uberblock(&**device, side.guid, lock(&self.config).guid, txg, &payload)?;
+        // PERSIST: before any label calls the side current.
+        Ok(device.flush()?)
     }
 }
 

@@ -153,6 +153,8 @@ pub(crate) type Cache =
 pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
     pub(crate) config: Mutex<PoolConfig>,
+    /// The last uberblock that is durable: its txg, and what it says. Txg 0 if there is none yet.
+    pub(crate) uberblock: Mutex<(Txg, Vec<u8>)>,
     pub(crate) vdevs: Arc<Vdevs>,
     pub(crate) allocator: Arc<Mutex<Allocator>>,
     pub(crate) meta: MetaFile,

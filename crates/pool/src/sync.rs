@@ -91,6 +91,7 @@ impl Shared {
         self.vdevs.write_uberblock(lock(&self.config).guid, txg, &uberblock.bytes)?;
         self.vdevs.crash_point("sync_after_uberblock");
         self.vdevs.flush()?;
+        *lock(&self.uberblock) = (txg, uberblock.bytes);
         if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;
         }

@@ -128,6 +128,19 @@ fn attach_with_its_resilver() {
 }
 
 #[test]
+fn a_side_that_was_just_attached_is_enough() {
+    let (images, model) = filled(single, 2);
+    let rig = Rig::new(images, 1);
+    let pool = import(&rig).unwrap();
+    let to = guid(&pool, "disk0").unwrap();
+    pool.attach(to, rig.device(1), |_| true).unwrap();
+    drop(pool);
+    // No txg has ended since, and the first side is gone.
+    let pool = Pool::import(&[rig.device(1)], &degraded(), manual()).unwrap();
+    compare_synced(&pool, &model);
+}
+
+#[test]
 fn detach() {
     let (images, model) = filled(mirror, 2);
     let change = |_: &Arc<Rig>, pool: &Pool| pool.detach(guid(pool, "disk1").unwrap());
