@@ -14,9 +14,11 @@ mod log;
 mod region;
 mod replay;
 mod side;
+mod volume_log;
 
 pub use error::IntentError;
-pub use log::{Missing, PoolLog, VolumeLog, Zil};
+pub use log::{Missing, PoolLog, Tuning, Zil};
 pub use region::{CHUNK_BYTES, REGION_BYTES_MIN, RegionId};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
+pub use volume_log::VolumeLog;

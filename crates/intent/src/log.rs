@@ -3,30 +3,22 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo};
+use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::Config;
-use fastness_zil::{Choice, DatasetId, PmemLog, PmemLogs, RangeLocks, StatsSnapshot, Txg};
+use fastness_zil::{Choice, DatasetId, PmemLog, PmemLogs, StatsSnapshot, Txg};
 
 use crate::error::IntentError;
 use crate::region::{self, RegionId, Superblock};
 use crate::replay::{ReplayReport, Volume};
 use crate::side::{HEADER, PoolSide};
+use crate::volume_log::VolumeLog;
 
 /// Key beside the root dataset: number of the pool's log device.
 const DEVICE: &[u8] = b"log device";
 
 /// The intent log of one dataset.
 pub type Zil = fastness_zil::Zil<PoolSide, PmemLog<PmRange>>;
-
-/// What a volume needs to log its writes.
-#[derive(Debug)]
-pub struct VolumeLog {
-    /// The log.
-    pub zil: Zil,
-    /// Held by a write over its transaction and its record, see [`RangeLocks`].
-    pub ranges: RangeLocks,
-}
 
 /// What to do about logs that are not whole, or not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +36,7 @@ pub struct PoolLog {
     logs: Arc<PmemLogs<PmRange>>,
     /// Logs of volumes that are open, so that a volume has one.
     open: Mutex<Vec<(DatasetId, std::sync::Weak<VolumeLog>)>>,
+    tuning: Tuning,
     info: RegionInfo,
     id: RegionId,
     /// Keeps the superblocks' lines.
@@ -70,15 +63,37 @@ impl TxgHook for Collector {
     }
 }
 
+/// Choices about a log that depend on the machine and not on what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tuning {
+    /// Threads that may write to the medium at one time, at most 32; `None`: as many as there are CPUs. On Optane two to
+    /// four for each module. Each has a chunk open, so at most half of the chunks.
+    pub ncommitters: Option<u32>,
+    /// Writers are not slowed down while the log is short of room: one that finds none waits for a whole txg.
+    pub lets_log_fill: bool,
+}
+
+impl Tuning {
+    fn config(self, chunks: usize) -> Config {
+        let cpus = || std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
+        let wanted = self.ncommitters.map_or_else(cpus, |count| count as usize);
+        Config { ncommitters: wanted.clamp(1, (chunks / 2).clamp(1, 32)) as u32, ..Config::default() }
+    }
+}
+
+/// Maps the pages of emulated PM, as a DAX file system has them mapped after the first touch of each 2 MiB.
+fn populated(region: Region) -> Region {
+    if region.info().kind == RegionKind::Tmpfs {
+        // It saves page faults, nothing more.
+        let _ = region.populate();
+    }
+    region
+}
+
 fn options(emulates: bool) -> OpenOptions {
     let options = OpenOptions::new();
     // Emulated: no msync at a fence; it survives the process, and says so itself.
     if emulates { options.msync(MsyncMode::Never) } else { options }
-}
-
-fn config(chunks: usize) -> Config {
-    let cores = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-    Config { ncommitters: cores.clamp(1, chunks.min(32)) as u32, ..Config::default() }
 }
 
 impl PoolLog {
@@ -100,14 +115,26 @@ impl PoolLog {
     /// # Errors
     /// [`IntentError::TooSmall`], those of the region and the pool.
     pub fn create(pool: &Arc<Pool>, region: Region) -> Result<Arc<PoolLog>, IntentError> {
+        PoolLog::create_with(pool, region, Tuning::default())
+    }
+
+    /// As [`create`](Self::create), with choices.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_with(
+        pool: &Arc<Pool>,
+        region: Region,
+        tuning: Tuning,
+    ) -> Result<Arc<PoolLog>, IntentError> {
         let info = region.info().clone();
         let range = region.into_range();
         let len_bytes = range.len_bytes() as u64;
         let (mut front, chunks) = region::divide(range)?;
-        let logs = PmemLogs::format(config(chunks.len()), chunks)?;
+        let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
         let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
         region::format(&mut front, &Superblock::new(id, pool.config().guid.0, len_bytes))?;
-        let log = PoolLog::new(pool, logs, info, id, front);
+        let log = PoolLog::new(pool, logs, info, id, front, tuning);
         let volumes = volumes(pool)?;
         let ((), txg) = pool.transact(|tx| {
             let root = pool.dataset(&pool.name())?;
@@ -135,6 +162,19 @@ impl PoolLog {
         pool: &Arc<Pool>,
         region: Option<Region>,
         missing: Missing,
+    ) -> Result<(Option<Arc<PoolLog>>, ReplayReport), IntentError> {
+        PoolLog::import_with(pool, region, missing, Tuning::default())
+    }
+
+    /// As [`import`](Self::import), with choices.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_with(
+        pool: &Arc<Pool>,
+        region: Option<Region>,
+        missing: Missing,
+        tuning: Tuning,
     ) -> Result<(Option<Arc<PoolLog>>, ReplayReport), IntentError> {
         let Some(expected) = PoolLog::of_pool(pool)? else {
             pool.start_txgs()?;
@@ -164,7 +204,7 @@ impl PoolLog {
             .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
             .collect::<Result<Vec<_>, PoolError>>()?;
         let first_txg = Txg(pool.synced_txg().next().0);
-        let mut import = PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?;
+        let mut import = PmemLogs::import(tuning.config(chunks.len()), chunks, first_txg, headers)?;
         let problems: Vec<_> = import.problems().copied().collect();
         for problem in problems {
             if missing == Missing::Refuse {
@@ -179,7 +219,7 @@ impl PoolLog {
             let tx = pool.begin_tx()?;
             import.finish(&side, &tx)?
         };
-        let log = PoolLog::new(pool, logs, info, expected, front);
+        let log = PoolLog::new(pool, logs, info, expected, front, tuning);
         pool.start_txgs()?;
         log.replay(missing, &mut report)?;
         pool.sync()?;
@@ -192,11 +232,12 @@ impl PoolLog {
         info: RegionInfo,
         id: RegionId,
         front: PmRange,
+        tuning: Tuning,
     ) -> Arc<PoolLog> {
         let logs = Arc::new(logs);
         pool.add_hook(Arc::new(Collector(logs.clone())));
         let side = Arc::new(PoolSide(pool.clone()));
-        Arc::new(PoolLog { side, logs, open: Mutex::default(), info, id, _front: front })
+        Arc::new(PoolLog { side, logs, open: Mutex::default(), tuning, info, id, _front: front })
     }
 
     /// The pool goes on without a log device: its logs are forgotten.
@@ -253,7 +294,7 @@ impl PoolLog {
             return Some(log);
         }
         let zil = Zil::new(id, self.side.clone(), self.logs.get(id)?);
-        let log = Arc::new(VolumeLog { zil, ranges: RangeLocks::default() });
+        let log = Arc::new(VolumeLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
         open.push((id, Arc::downgrade(&log)));
         Some(log)
     }
@@ -262,6 +303,11 @@ impl PoolLog {
     pub fn stats(&self) -> Vec<StatsSnapshot> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.iter().filter_map(|(_, log)| Some(log.upgrade()?.zil.stats().snapshot())).collect()
+    }
+
+    /// What was written to the medium for all logs, and how long it took.
+    pub fn medium_stats(&self) -> fastness_prb::Stats {
+        self.logs.prb().stats()
     }
 
     /// Number of the log device.
@@ -280,7 +326,7 @@ impl PoolLog {
     /// # Errors
     /// Those of opening it.
     pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::open(path, &options(emulates))?)
+        Ok(populated(Region::open(path, &options(emulates))?))
     }
 
     /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
@@ -288,7 +334,7 @@ impl PoolLog {
     /// # Errors
     /// Those of making it; no file is left.
     pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::create_file(path, len_bytes, &options(emulates))?)
+        Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
 }
 

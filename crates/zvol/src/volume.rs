@@ -16,8 +16,8 @@ pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const DATA: ObjectId = ObjectId(1);
 /// The same, as the log names it.
 pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
-/// A transaction holds its txg open, so that longer writes are made in several.
-const TX_BYTES_MAX: usize = 1 << 20;
+/// Longer writes are made in several transactions: each holds its txg open, and keeps others from the object.
+const TX_BYTES_MAX: usize = 64 << 10;
 
 /// An open volume.
 ///
@@ -105,15 +105,18 @@ impl Volume {
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
         self.count(VolumeOperation::Write, data.len() as u64, || {
             self.check_range(offset, data.len() as u64)?;
-            let mut at = offset;
-            let mut last = None;
+            let (mut at, mut last) = (offset, None);
+            let mode = self.dataset.sync_mode();
             for part in data.chunks(TX_BYTES_MAX) {
                 let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
-                last = Some(self.change(at, part.len() as u64, change, record)?);
+                let (txg, is_logged) = self.change(mode, at, part.len() as u64, change, record)?;
+                // A part that is not in the log is durable with its txg, and so at the latest with the last part's.
+                let are_logged = last.is_none_or(|(_, are_logged)| are_logged);
+                last = Some((txg, are_logged && is_logged));
                 at += part.len() as u64;
             }
-            last.map_or(Ok(()), |last| self.after(last, is_fua))
+            last.map_or(Ok(()), |last| self.after(mode, last, is_fua))
         })
     }
 
@@ -169,27 +172,34 @@ impl Volume {
             let is_discard = operation == VolumeOperation::Discard;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
             let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
-            let last = self.change(offset, len_bytes, |tx| self.data.punch(tx, offset, len_bytes), record)?;
-            self.after(last, is_fua)
+            let mode = self.dataset.sync_mode();
+            let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
+            let last = self.change(mode, offset, len_bytes, punch, record)?;
+            self.after(mode, last, is_fua)
         })
     }
 
     /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
     /// leaves. Returns the txg, and whether the record is durable.
+    #[inline]
     fn change(
         &self,
+        mode: SyncMode,
         offset: u64,
         len_bytes: u64,
         change: impl FnOnce(&Tx) -> fastness_pool::Result<()>,
         record: impl FnOnce(&VolumeLog, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
+        if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
+            log.admit();
+        }
         let _range = self.log.as_ref().map(|log| log.ranges.lock(offset, len_bytes));
         let tx = self.pool.begin_tx()?;
         let txg = Txg(tx.txg().0);
         let changed = change(&tx);
         let is_logged = match &self.log {
             // A change that failed may have been made in part: only its txg makes that durable.
-            Some(log) if changed.is_err() || self.dataset.sync_mode() == SyncMode::Disabled => {
+            Some(log) if changed.is_err() || mode == SyncMode::Disabled => {
                 log.zil.note_unlogged(txg);
                 false
             }
@@ -201,8 +211,8 @@ impl Volume {
     }
 
     /// What a write has to wait for.
-    fn after(&self, (txg, is_logged): (Txg, bool), is_fua: bool) -> Result<()> {
-        let waits = match self.dataset.sync_mode() {
+    fn after(&self, mode: SyncMode, (txg, is_logged): (Txg, bool), is_fua: bool) -> Result<()> {
+        let waits = match mode {
             SyncMode::Always => true,
             SyncMode::Standard => is_fua,
             SyncMode::Disabled => false,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Missing, PoolLog};
+use fastness_intent::{Missing, PoolLog, Tuning};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 use proptest::prelude::*;
@@ -28,13 +28,17 @@ type Open = (Arc<Pool>, Arc<PoolLog>, Volume);
 
 impl Bench {
     fn new() -> (Bench, Open) {
+        Bench::with(Tuning::default())
+    }
+
+    fn with(tuning: Tuning) -> (Bench, Open) {
         let device = MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512);
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let bench = Bench { disk: Device::new("disk", Arc::new(device)), dir };
         let pool =
             Arc::new(Pool::create("tank", &[VdevSpec::single(bench.disk.clone())], options()).unwrap());
         let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
-        let log = PoolLog::create(&pool, region).unwrap();
+        let log = PoolLog::create_with(&pool, region, tuning).unwrap();
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
         let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
         pool.sync().unwrap();
@@ -141,6 +145,22 @@ proptest! {
 }
 
 #[test]
+fn a_log_that_fills_makes_txgs_end_and_nobody_waits_for_one() {
+    let (bench, open) = Bench::new();
+    let (first, data) = (open.0.synced_txg(), [0x77; 4096]);
+    // Three times the log.
+    for at in 0..(48 * MIB / 4096) {
+        open.2.write(at % 256 * 4096, &data, true).unwrap();
+    }
+    // By itself none ends within a test.
+    assert!(open.0.synced_txg() > first, "no txg has ended");
+    let waited: u64 = open.1.stats().iter().map(|stats| stats.fallbacks_total()).sum();
+    assert_eq!(waited, 0, "writes waited for a whole txg");
+    let open = bench.crash(open);
+    assert!(contents(&open.2).iter().all(|byte| *byte == 0x77));
+}
+
+#[test]
 fn threads_on_overlapping_ranges_leave_what_was_read_last() {
     let (bench, open) = Bench::new();
     std::thread::scope(|scope| {
@@ -179,7 +199,7 @@ fn a_pool_takes_no_log_but_its_own() {
 
 #[test]
 fn a_long_write_with_fua_waits_if_any_part_of_it_found_no_room() {
-    let (_bench, open) = Bench::new();
+    let (_bench, open) = Bench::with(Tuning { lets_log_fill: true, ..Tuning::default() });
     let (pool, log, volume) = &open;
     volume.resize(32 * MIB).unwrap();
     let logged = || log.stats().iter().map(|stats| stats.bypass_records).sum::<u64>();
@@ -197,8 +217,8 @@ fn a_long_write_with_fua_waits_if_any_part_of_it_found_no_room() {
             let (txg, before) = (pool.open_txg(), logged());
             volume.write(0, &data, true).unwrap();
             let records = logged() - before;
-            split += u64::from(records > 0 && records < 33);
-            assert!(records == 33 || pool.synced_txg() >= txg, "{records} of 33 records, and nobody waited");
+            split += u64::from(records > 0 && records < 65);
+            assert!(records == 65 || pool.synced_txg() >= txg, "{records} of 65 records, and nobody waited");
         }
         is_done.store(true, Ordering::Relaxed);
     });
