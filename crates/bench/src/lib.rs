@@ -4,6 +4,7 @@
 //! result is a ratio with its interval. Every job has a floor: the same bytes moved by the plainest loop.
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
+mod histogram;
 mod lwb;
 mod measure;
 mod medium;

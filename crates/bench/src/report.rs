@@ -43,6 +43,9 @@ pub struct Row {
     /// 99th percentile of latency in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
+    /// What `value` is made of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(&'static str, f64)>,
 }
 
 impl Row {

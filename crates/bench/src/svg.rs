@@ -9,15 +9,27 @@ use crate::Row;
 const ROW_PIXELS: u32 = 26;
 const LABEL_PIXELS: i32 = 420;
 
-/// Draws a bar for each row that has a ratio: green where a goal is met, red where it is missed, grey without one.
+const PARTS_PIXELS: u32 = 46;
+const PART_COLOURS: [RGBColor; 4] =
+    [RGBColor(21, 101, 192), RGBColor(249, 168, 37), RGBColor(0, 131, 143), RGBColor(106, 27, 154)];
+
+/// Draws a bar for each row that has a ratio: green where a goal is met, red where it is missed, grey without one. Below
+/// them, a bar of its parts for each row that has some.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> anyhow::Result<()> {
     let bars: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.ratio?))).collect();
     let longest = bars.iter().map(|&(_, ratio)| ratio).fold(2.0, f64::max);
-    let area = SVGBackend::new(path, (900, 90 + ROW_PIXELS * bars.len() as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
+    let made: Vec<&Row> = rows.iter().filter(|row| !row.parts.is_empty()).collect();
+    let (upper_pixels, lower_pixels) =
+        (90 + ROW_PIXELS * bars.len() as u32, PARTS_PIXELS * made.len() as u32);
+    let whole = SVGBackend::new(path, (900, upper_pixels + lower_pixels)).into_drawing_area();
+    whole.fill(&WHITE)?;
+    let (area, below) = whole.split_vertically(upper_pixels);
+    for (index, row) in made.iter().enumerate() {
+        draw_parts(&below, row, index as i32 * PARTS_PIXELS as i32)?;
+    }
     let mut chart = ChartBuilder::on(&area)
         .caption(format!("{title}: ratio to the baseline"), ("sans-serif", 18))
         .margin(8)
@@ -39,6 +51,31 @@ pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> anyhow::Result<()>
         let (_, y) = chart.backend_coord(&(0.0, (bars.len() - index) as f64 - 0.35));
         area.draw(&Text::new(format!("{} {ratio:.2}x{goal}", row.name), (12, y - 6), ("sans-serif", 12)))?;
     }
-    area.present()?;
+    whole.present()?;
+    Ok(())
+}
+
+/// One bar as long as the row's value, cut into its parts.
+fn draw_parts(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    row: &Row,
+    top: i32,
+) -> anyhow::Result<()> {
+    const WIDTH: f64 = 870.0;
+    area.draw(&Text::new(row.name.clone(), (12, top), ("sans-serif", 12)))?;
+    let sum: f64 = row.parts.iter().map(|&(_, part)| part).sum();
+    let mut from = 12.0;
+    for (&(name, part), colour) in row.parts.iter().zip(PART_COLOURS.iter().cycle()) {
+        let to = from + WIDTH * part / sum.max(1.0);
+        let corners = [(from as i32, top + 16), (to as i32, top + 36)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        let label = Text::new(
+            format!("{name} {part:.0}"),
+            (from as i32 + 4, top + 20),
+            ("sans-serif", 12).into_font(),
+        );
+        area.draw(&label)?;
+        from = to;
+    }
     Ok(())
 }

@@ -23,14 +23,16 @@ mod region;
 mod replay;
 mod side;
 mod space;
+mod volume_log;
 
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
 pub use error::IntentError;
 pub use import::{Consent, ReplayProgress};
-pub use log::{Members, PoolLog, Tuning, VolumeLog, Zil};
+pub use log::{Members, PoolLog, Tuning, Zil};
 pub use logs::AnyLog;
 pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, REGION_BYTES_MIN, RegionId};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
 pub use space::PoolSpace;
+pub use volume_log::VolumeLog;

@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use fastness_pmem::{MsyncMode, OpenOptions, Region, RegionInfo};
+use fastness_pmem::{MsyncMode, OpenOptions, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::Config;
-use fastness_zil::{DatasetId, KindId, RangeLocks, StatsSnapshot, Txg};
+use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::logs::{AnyLog, Logs};
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
+use crate::volume_log::VolumeLog;
 
 /// Key beside the root dataset: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
@@ -20,27 +21,21 @@ pub(crate) const DEVICE: &[u8] = b"log device";
 /// The intent log of one dataset.
 pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
-/// What a volume needs to log its writes.
-#[derive(Debug)]
-pub struct VolumeLog {
-    /// The log.
-    pub zil: Zil,
-    /// Held by a write over its transaction and its record, see [`RangeLocks`].
-    pub ranges: RangeLocks,
-}
-
-/// Settings of a log; none of them is stored.
-#[derive(Debug, Clone, Copy, Default)]
+/// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
-    /// Kind pmem: how many threads copy records at a time, at most 32; by default as many as there are cores.
+    /// Kind pmem: threads that may write to the medium at one time, at most 32; `None`: as many as there are CPUs. On
+    /// Optane two to four for each module. Each has a chunk open, so at most half of the chunks.
     pub ncommitters: Option<u32>,
+    /// Writers are not slowed down while the log is short of room: one that finds none waits for a whole txg.
+    pub lets_log_fill: bool,
 }
 
 impl Tuning {
     pub(crate) fn config(self, chunks: usize) -> Config {
-        let cores = || std::thread::available_parallelism().map_or(4, |cores| cores.get() as u32);
-        let ncommitters = self.ncommitters.unwrap_or_else(cores).clamp(1, chunks.min(32) as u32);
-        Config { ncommitters, ..Config::default() }
+        let cpus = || std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
+        let wanted = self.ncommitters.map_or_else(cpus, |count| count as usize);
+        Config { ncommitters: wanted.clamp(1, (chunks / 2).clamp(1, 32)) as u32, ..Config::default() }
     }
 }
 
@@ -92,6 +87,15 @@ impl TxgHook for Collector {
             }
         }
     }
+}
+
+/// Maps the pages of emulated PM, as a DAX file system has them mapped after the first touch of each 2 MiB.
+fn populated(region: Region) -> Region {
+    if region.info().kind == RegionKind::Tmpfs {
+        // It saves page faults, nothing more.
+        let _ = region.populate();
+    }
+    region
 }
 
 fn options(emulates: bool) -> OpenOptions {
@@ -165,7 +169,7 @@ impl PoolLog {
             return Some(log);
         }
         let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
-        let log = Arc::new(VolumeLog { zil, ranges: RangeLocks::default() });
+        let log = Arc::new(VolumeLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
         open.push((id, Arc::downgrade(&log)));
         Some(log)
     }
@@ -178,6 +182,11 @@ impl PoolLog {
     /// Counters of the logs of volumes that are open.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
         self.open_volumes().iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
+    }
+
+    /// Kind pmem: counters of the region.
+    pub fn medium_stats(&self) -> Option<fastness_prb::Stats> {
+        self.logs().medium_stats()
     }
 
     /// The kind of all logs now.
@@ -196,7 +205,7 @@ impl PoolLog {
     /// # Errors
     /// Those of opening it.
     pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::open(path, &options(emulates))?)
+        Ok(populated(Region::open(path, &options(emulates))?))
     }
 
     /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
@@ -204,7 +213,7 @@ impl PoolLog {
     /// # Errors
     /// Those of making it; no file is left.
     pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::create_file(path, len_bytes, &options(emulates))?)
+        Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
 }
 

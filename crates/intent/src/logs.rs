@@ -51,6 +51,13 @@ impl Logs {
         }
     }
 
+    pub(crate) fn medium_stats(&self) -> Option<fastness_prb::Stats> {
+        match self {
+            Logs::Pmem(logs, _) => Some(logs.prb().stats()),
+            Logs::Lwb(_) => None,
+        }
+    }
+
     pub(crate) fn create(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError> {
         match self {
             Logs::Pmem(logs, _) => logs.create(side, tx, dataset).map(drop),

@@ -60,6 +60,14 @@ impl RawMap {
         RawMap { base: NonNull::new(base).expect("mmap returned no address zero"), len_bytes }
     }
 
+    /// Makes every page present and writable.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        let advice = rustix::mm::Advice::LinuxPopulateWrite;
+        // SAFETY: the mapping is ours; the advice changes no byte of it.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len_bytes, advice)? };
+        Ok(())
+    }
+
     /// Start of the mapping, page-aligned.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -72,6 +72,16 @@ impl Buffers {
         }
     }
 
+    /// Takes back a buffer that its thread made and nobody else has seen, while it is in the CPU's cache.
+    pub(crate) fn give_back(&self, buf: Block) {
+        let mut cache = lock(&self.shards[shard_of_thread()].0);
+        if cache.last().is_none_or(|other| other.len() == buf.len())
+            && (cache.len() + 1) * buf.len() <= BATCH_BYTES
+        {
+            cache.push(buf);
+        }
+    }
+
     /// A batch of buffers of `len` bytes; if there is none, one of another length goes.
     fn take_batch(&self, len: usize) -> Batch {
         if self.kept_bytes.load(Ordering::Relaxed) == 0 {

@@ -205,6 +205,11 @@ impl Contents {
         new_bytes
     }
 
+    /// Puts a whole block into layer `index`, the newest. Returns the one that was there.
+    pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: Block) -> Option<Block> {
+        self.layer_mut(index).blocks.insert(block, bytes)
+    }
+
     /// Clears whole blocks in layer `index` and the newer ones. Returns the bytes of buffers that went away.
     pub(crate) fn clear(&mut self, index: usize, blocks: Range<u64>) -> u64 {
         let mut gone_bytes = 0;

@@ -147,6 +147,7 @@ impl<M: Medium> Chunk<M> {
 
     /// Inserts an entry: body, padding and an empty follow header, then its header.
     ///
+    /// The body is its parts one after the other; the first is whole lines, so that no line is stored twice.
     /// `place` is asked while the body drains; it must not be a LOCKed operation, which would wait for the drain
     /// before the work instead of after it. Returns the entry's place and the bytes written.
     /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
@@ -157,7 +158,7 @@ impl<M: Medium> Chunk<M> {
     pub(crate) fn insert(
         &mut self,
         layout: Layout,
-        body: &[u8],
+        body: [&[u8]; 2],
         place: impl FnOnce() -> EntryMeta,
     ) -> Result<(EntryId, usize), PersistError> {
         match layout.checksum {
@@ -171,24 +172,29 @@ impl<M: Medium> Chunk<M> {
     fn insert_summed<S: BodySum>(
         &mut self,
         layout: Layout,
-        body: &[u8],
+        [front, rest]: [&[u8]; 2],
         place: impl FnOnce() -> EntryMeta,
     ) -> Result<(EntryId, usize), PersistError> {
-        assert!(self.has_room(layout, body.len()), "the caller checks the room");
+        let body_len = front.len() + rest.len();
+        assert!(self.has_room(layout, body_len), "the caller checks the room");
         let position = self.write_position;
-        let padded = layout.alignment.round_up(body.len());
+        let padded = layout.alignment.round_up(body_len);
         let end = position + HEADER_BYTES + padded;
         let follow = if self.medium.len_bytes() - end >= HEADER_BYTES { HEADER_BYTES } else { 0 };
 
-        let mut sum = S::default();
-        self.medium.copy(position + HEADER_BYTES, body, padded + follow, &mut sum);
+        let mut sum = if front.is_empty() { S::default() } else { S::in_parts() };
+        let start = position + HEADER_BYTES;
+        if !front.is_empty() {
+            self.medium.copy(start, front, front.len(), &mut sum);
+        }
+        self.medium.copy(start + front.len(), rest, padded + follow - front.len(), &mut sum);
         let EntryMeta { log, txg, id, counters } = place();
         let header = EntryHeader {
             log,
             txg,
             id,
             counters,
-            body_len_bytes: body.len() as u64,
+            body_len_bytes: body_len as u64,
             body_checksum: sum.finish(),
             checksum_kind: layout.checksum,
             alignment: layout.alignment,

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::chunk::Chunk;
 use crate::ids::{LogGuid, Txg};
@@ -83,6 +84,33 @@ impl<M> Lists<M> {
             }
         }
         Obsolete { full, replayed }
+    }
+}
+
+/// How full the lists are, for readers without the lock. In cache lines of its own: it changes once in a chunk.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Fill {
+    used_per_1024: AtomicU32,
+    /// Chunks that are open in slots when all are busy: they have room and are not free.
+    open_max: usize,
+}
+
+impl Fill {
+    pub(crate) fn new(open_max: usize) -> Self {
+        Self { used_per_1024: AtomicU32::new(0), open_max }
+    }
+
+    /// After a change of the free chunks, under the lock.
+    pub(crate) fn note<M>(&self, lists: &Lists<M>) {
+        let all = lists.usable.saturating_sub(self.open_max).max(1);
+        let used = lists.usable.saturating_sub(self.open_max + lists.free.len()).min(all);
+        self.used_per_1024.store((used * 1024 / all) as u32, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn used_per_1024(&self) -> u32 {
+        self.used_per_1024.load(Ordering::Relaxed)
     }
 }
 

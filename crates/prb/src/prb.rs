@@ -14,7 +14,7 @@ use crate::chunk::{Chunk, EntryMeta, Layout, MediaFault};
 use crate::config::Config;
 use crate::error::{CollectError, Misuse, SetupError, WriteError};
 use crate::ids::{ChunkId, EntryId, Txg};
-use crate::lists::{Lists, Obsolete};
+use crate::lists::{Fill, Lists, Obsolete};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
 use crate::stats::{SlotStats, Stats};
@@ -56,6 +56,7 @@ pub struct Prb<M> {
     slot_stats: Box<[SlotStats]>,
     pub(crate) lists: Mutex<Lists<M>>,
     chunk_freed: Condvar,
+    fill: Fill,
     /// Newest txg that `collect` was told of.
     synced: AtomicU64,
     failed: AtomicBool,
@@ -111,6 +112,7 @@ impl<M: Medium + Sync> Prb<M> {
             slot_stats: (0..committers).map(|_| SlotStats::default()).collect(),
             lists: Mutex::new(Lists::new(ranges.len(), claiming)),
             chunk_freed: Condvar::new(),
+            fill: Fill::new(committers),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             chunk_waits: AtomicU64::new(0),
@@ -194,7 +196,10 @@ impl<M: Medium + Sync> Prb<M> {
         if emptied.is_err() {
             self.failed.store(true, Ordering::Relaxed);
         }
-        lock(&self.lists).free.push_back(chunk);
+        let mut lists = lock(&self.lists);
+        lists.free.push_back(chunk);
+        self.fill.note(&lists);
+        drop(lists);
         self.chunks_collected.fetch_add(1, Ordering::Relaxed);
         self.chunk_freed.notify_all();
         emptied.map(|()| 1)
@@ -215,18 +220,19 @@ impl<M: Medium + Sync> Prb<M> {
     #[inline]
     pub(crate) fn insert<P: FnOnce() -> EntryMeta>(
         &self,
-        body: &[u8],
+        body: [&[u8]; 2],
         wait: Wait,
         reserve: impl FnOnce() -> Result<P, WriteError>,
     ) -> Result<EntryId, WriteError> {
-        let mut slot = self.slot_with_room(body.len(), wait)?;
+        let body_bytes = body[0].len() + body[1].len();
+        let mut slot = self.slot_with_room(body_bytes, wait)?;
         let stats = &self.slot_stats[slot.index()];
         let started = stats.times_next().then(self.config.clock);
         let chunk = slot.as_mut().expect("slot_with_room returns a slot with an open chunk");
         let place = reserve()?;
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
-        stats.entry(body.len(), self.layout.alignment.round_up(body.len()) - body.len(), written);
+        stats.entry(body_bytes, self.layout.alignment.round_up(body_bytes) - body_bytes, written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
@@ -275,6 +281,7 @@ impl<M: Medium + Sync> Prb<M> {
             lists.retire(full);
         }
         *slot = lists.free.pop_front();
+        self.fill.note(&lists);
         slot.is_some()
     }
 
@@ -327,6 +334,13 @@ impl<M: Medium + Sync> Prb<M> {
     /// Number of free chunks right now.
     pub fn free_chunks(&self) -> usize {
         lock(&self.lists).free.len()
+    }
+
+    /// Chunks that are neither free nor open in a slot, in 1024ths of those that can be used so. For owners that make writers wait a little
+    /// before all of them have to; nearly free to call.
+    #[inline]
+    pub fn used_per_1024(&self) -> u32 {
+        self.fill.used_per_1024()
     }
 
     /// What the PRB has done since it was opened.

@@ -84,7 +84,14 @@ impl Scenario {
         let body: Vec<u8> = (0..len).map(byte).collect();
         self.now.in_flight = Some((txg, body.clone()));
         self.mark();
-        self.hdl.write_dependent_entry(Txg(txg), &body, Wait::Fail).unwrap();
+        // Those of more than a line in two parts, as volumes write them.
+        if len > 64 {
+            let (front, rest) = body.split_at(64);
+            self.hdl.start_generation().unwrap();
+            self.hdl.write_entry_parts(Txg(txg), [front, rest], Wait::Fail).unwrap();
+        } else {
+            self.hdl.write_dependent_entry(Txg(txg), &body, Wait::Fail).unwrap();
+        }
         self.now.in_flight = None;
         self.now.records.push((txg, body));
         self.mark();

@@ -199,6 +199,22 @@ fn a_generation_without_entries_is_not_started_again() {
 }
 
 #[test]
+fn a_prb_says_how_full_it_is() {
+    let recorder = recorder(CHUNK, 16);
+    let prb = format(&recorder);
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    durable_log(&mut hdl);
+    let mut seen = vec![prb.used_per_1024()];
+    while hdl.write_entry(Txg(1), &[7; 3000], Wait::Fail).is_ok() {
+        seen.push(prb.used_per_1024());
+    }
+    assert!(seen.is_sorted() && seen[0] == 0, "{seen:?}");
+    assert_eq!(prb.used_per_1024(), 1024);
+    prb.collect(Txg(1)).unwrap();
+    assert_eq!(prb.used_per_1024(), 0);
+}
+
+#[test]
 fn a_full_prb_fails_or_waits_and_a_synced_txg_frees_it() {
     let recorder = recorder(CHUNK, 2);
     let prb = format(&recorder);

@@ -71,7 +71,7 @@ impl<M: Medium + Sync, S: Space> Kind for AnyLog<M, S> {
     }
 
     #[inline]
-    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
         either!(self, log => log.log_alone(txg, record))
     }
 
@@ -94,6 +94,15 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
     /// Why nothing can be written now; `None` if it can.
     pub fn refusal(&self) -> Option<LogCause> {
         either!(self, log => log.refusal())
+    }
+
+    /// How full the log is, in 1024ths; kind lwb takes what it needs of the pool, and is never full before that.
+    #[inline]
+    pub fn used_per_1024(&self) -> u32 {
+        match self {
+            Self::Pmem(log) => log.used_per_1024(),
+            Self::Lwb(_) => 0,
+        }
     }
 
     /// Records that wait for replay.

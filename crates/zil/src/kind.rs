@@ -94,13 +94,14 @@ pub trait Kind: Send + Sync {
     ) -> Result<Persisted, NotPersisted>;
 
     /// Writes one record that is on no commit list: records whose calls overlap in time have no order, of two others
-    /// the one whose call came first is replayed first.
+    /// the one whose call came first is replayed first. The record is its parts one after the other; the first is
+    /// whole lines of 64 bytes, perhaps none.
     ///
     /// Persistence: durable on return.
     ///
     /// # Errors
     /// [`NotPersisted`]; later records are written all the same.
-    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted>;
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted>;
 
     /// Makes every later record depend on every earlier one, so that a loss of these is noticed; if not `is_forced`,
     /// only if nobody has to wait for it.

@@ -1,6 +1,6 @@
 //! Locks of ranges, so that overlapping writes have one order everywhere (see `bypass`).
 //!
-//! A fixed number of locks, each for every 64th stripe of 64 KiB: a write of up to a stripe takes one or two, no
+//! A fixed number of locks, each for every 256th stripe of 64 KiB: a write of up to a stripe takes one or two, no
 //! memory is allocated, and writes to other stripes mostly meet no lock of theirs. Taken in order of their index, so
 //! no two writers wait for each other.
 
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::sync_util::lock;
 
 const STRIPE_BYTES: u64 = 64 << 10;
-const STRIPES: u64 = 64;
+const STRIPES: u64 = 256;
 
 #[repr(align(64))]
 #[derive(Debug, Default)]
@@ -69,8 +69,8 @@ mod tests {
         assert!(!free(0) && (1..STRIPES).all(free));
         drop(guard);
         // Over the end of the ring: the two locks are taken in order of their index.
-        let guard = locks.lock(63 * STRIPE_BYTES, STRIPE_BYTES + 1);
-        assert!(!free(63) && !free(0) && (1..63).all(free));
+        let guard = locks.lock((STRIPES - 1) * STRIPE_BYTES, STRIPE_BYTES + 1);
+        assert!(!free(STRIPES - 1) && !free(0) && (1..STRIPES - 1).all(free));
         drop(guard);
         let guard = locks.lock(5 * STRIPE_BYTES, 3 * STRIPE_BYTES);
         assert!((5..8).all(|stripe| !free(stripe)) && free(8) && free(4));

@@ -188,6 +188,12 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.dataset
     }
 
+    /// What `look` sees of its log, without a reference that outlives the call: nearly free.
+    #[inline]
+    pub fn with_kind<T>(&self, look: impl FnOnce(&K) -> T) -> T {
+        look(&self.kind.load())
+    }
+
     /// Its log, now.
     pub fn kind(&self) -> Arc<K> {
         self.kind.load_full()

@@ -243,7 +243,7 @@ fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses<R: Rig>(
     let mut unknown = [0; 64];
     let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"", &mut unknown);
     unknown[2] = 99;
-    world.zil.kind().log_alone(Txg(2), &unknown[..len]).unwrap();
+    world.zil.kind().log_alone(Txg(2), [&[], &unknown[..len]]).unwrap();
     world.volume_write(1, 8, b"behind");
     world.zil.flush().unwrap();
     let world = rig.crash(&world);
@@ -268,7 +268,7 @@ fn crafted_records_are_reported_with_their_place<R: Rig>() {
         let mut bytes = [0; 72];
         let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"12345678", &mut bytes);
         bytes[at] = byte;
-        world.zil.kind().log_alone(Txg(2), &bytes[..len]).unwrap();
+        world.zil.kind().log_alone(Txg(2), [&[], &bytes[..len]]).unwrap();
         let world = rig.crash(&world);
         let failure = world.replay().unwrap_err();
         assert_eq!((failure.kind(), failure.number), (kind, 1), "{failure}");

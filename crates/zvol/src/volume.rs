@@ -16,8 +16,8 @@ pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const DATA: ObjectId = ObjectId(1);
 /// The same, as the log names it.
 pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
-/// A transaction holds its txg open, so that longer writes are made in several.
-const TX_BYTES_MAX: usize = 1 << 20;
+/// Longer writes are made in several transactions: each holds its txg open, and keeps others from the object.
+const TX_BYTES_MAX: usize = 64 << 10;
 
 /// An open volume.
 ///
@@ -103,7 +103,8 @@ impl Volume {
     /// [`VolumeError::OutOfRange`], [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be
     /// written. With `is_fua` also those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
-        let operation = self.kind_of_write(is_fua);
+        let mode = self.dataset.sync_mode();
+        let operation = kind_of_write(mode, is_fua);
         self.count(operation, data.len() as u64, || {
             self.check_range(offset, data.len() as u64)?;
             let mut at = offset;
@@ -112,7 +113,7 @@ impl Volume {
             for part in data.chunks(TX_BYTES_MAX) {
                 let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
-                let (txg, is_part_logged) = self.change(at, part.len() as u64, change, record)?;
+                let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
                 newest = txg;
                 // One part that is not in the log makes the whole wait.
                 is_logged &= is_part_logged;
@@ -128,8 +129,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_zeroes(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        let operation = self.kind_of_write(is_fua);
-        self.punch(operation, offset, len_bytes, operation == VolumeOperation::SyncWrite)
+        self.punch(false, offset, len_bytes, is_fua)
     }
 
     /// The contents of a range are not needed: it reads as zeroes, and its whole blocks are freed.
@@ -137,8 +137,7 @@ impl Volume {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn discard(&self, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        let is_durable = self.kind_of_write(is_fua) == VolumeOperation::SyncWrite;
-        self.punch(VolumeOperation::Discard, offset, len_bytes, is_durable)
+        self.punch(true, offset, len_bytes, is_fua)
     }
 
     /// Makes every write durable that had returned before, through any handle of this process.
@@ -170,33 +169,41 @@ impl Volume {
         Ok(self.data.segments(offset, len_bytes, segments_max, found)?)
     }
 
-    fn punch(&self, operation: VolumeOperation, offset: u64, len_bytes: u64, is_durable: bool) -> Result<()> {
+    fn punch(&self, is_discard: bool, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
+        let mode = self.dataset.sync_mode();
+        let kind = kind_of_write(mode, is_fua);
+        let operation = if is_discard { VolumeOperation::Discard } else { kind };
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
-            let is_discard = operation == VolumeOperation::Discard;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
             let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
-            let last = self.change(offset, len_bytes, |tx| self.data.punch(tx, offset, len_bytes), record)?;
-            self.after(last, is_durable)
+            let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
+            let last = self.change(mode, offset, len_bytes, punch, record)?;
+            self.after(last, kind == VolumeOperation::SyncWrite)
         })
     }
 
     /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
     /// leaves. Returns the txg, and whether the record is durable.
+    #[inline]
     fn change(
         &self,
+        mode: SyncMode,
         offset: u64,
         len_bytes: u64,
         change: impl FnOnce(&Tx) -> fastness_pool::Result<()>,
         record: impl FnOnce(&VolumeLog, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
+        if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
+            log.admit();
+        }
         let _range = self.log.as_ref().map(|log| log.ranges.lock(offset, len_bytes));
         let tx = self.pool.begin_tx()?;
         let txg = Txg(tx.txg().0);
         let changed = change(&tx);
         let is_logged = match &self.log {
             // A change that failed may have been made in part: only its txg makes that durable.
-            Some(log) if changed.is_err() || self.dataset.sync_mode() == SyncMode::Disabled => {
+            Some(log) if changed.is_err() || mode == SyncMode::Disabled => {
                 log.zil.note_unlogged(txg);
                 false
             }
@@ -224,14 +231,6 @@ impl Volume {
         }
     }
 
-    fn kind_of_write(&self, is_fua: bool) -> VolumeOperation {
-        match self.dataset.sync_mode() {
-            SyncMode::Always => VolumeOperation::SyncWrite,
-            SyncMode::Standard if is_fua => VolumeOperation::SyncWrite,
-            _ => VolumeOperation::Write,
-        }
-    }
-
     fn check_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
         let size_bytes = self.size_bytes();
         if offset.checked_add(len_bytes).is_some_and(|end| end <= size_bytes) {
@@ -245,5 +244,13 @@ impl Volume {
         let result = act();
         self.live.end(operation, timer, bytes, result.is_err());
         result
+    }
+}
+
+fn kind_of_write(mode: SyncMode, is_fua: bool) -> VolumeOperation {
+    match mode {
+        SyncMode::Always => VolumeOperation::SyncWrite,
+        SyncMode::Standard if is_fua => VolumeOperation::SyncWrite,
+        _ => VolumeOperation::Write,
     }
 }

@@ -168,6 +168,22 @@ fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
 }
 
 #[test]
+fn a_log_that_fills_makes_txgs_end_and_nobody_waits_for_one() {
+    let (bench, open) = Bench::new(true);
+    let (first, data) = (open.0.synced_txg(), [0x77; 4096]);
+    // Three times the log.
+    for at in 0..(48 * MIB / 4096) {
+        open.2.write(at % 256 * 4096, &data, true).unwrap();
+    }
+    // By itself none ends within a test.
+    assert!(open.0.synced_txg() > first, "no txg has ended");
+    let waited: u64 = open.1.stats().iter().map(|(_, stats)| stats.fallbacks_total()).sum();
+    assert_eq!(waited, 0, "writes waited for a whole txg");
+    let open = bench.crash(open);
+    assert!(contents(&open.2).iter().all(|byte| *byte == 0x77));
+}
+
+#[test]
 fn threads_on_overlapping_ranges_leave_what_was_read_last() {
     let (bench, open) = Bench::new(true);
     std::thread::scope(|scope| {
@@ -211,27 +227,24 @@ fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
     let (_bench, open) = Bench::new(true);
     let (pool, log, volume) = &open;
     volume.resize(4 * MIB).unwrap();
-    let set_sync = |text: &str| {
-        let value = Property::Sync.parse(text).unwrap();
-        pool.transact(|tx| volume.dataset().set(tx, Property::Sync, Some(value))).unwrap();
-    };
-    let until_written = |offset: u64| {
-        let mut byte = [0];
-        while byte == [0] {
-            volume.read(offset, &mut byte).unwrap();
+    // The write is cut into three transactions. The first and the last are on the commit list; the second, which may go
+    // straight to the log while an earlier one is listed, is logged nowhere.
+    let logged = log.volume(volume.dataset().id()).unwrap();
+    let until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            std::thread::yield_now();
         }
     };
-    // The write is cut into three transactions; the second is made while nothing is logged.
-    let ranges = &log.volume(volume.dataset().id()).unwrap().ranges;
-    let (second, third) = (ranges.lock(MIB, 1), ranges.lock(2 * MIB, 1));
+    let (second, third) = (logged.ranges.lock(MIB, 1), logged.ranges.lock(2 * MIB, 1));
+    logged.zil.set_bypass(false);
     let txg = pool.open_txg();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| volume.write(0, &vec![7; 2 * MIB as usize + 4096], true).unwrap());
-        until_written(0);
-        set_sync("disabled");
+        until(&|| logged.zil.pending_records() == 1);
+        logged.zil.set_bypass(true);
         drop(second);
-        until_written(2 * MIB - 1);
-        set_sync("standard");
+        until(&|| logged.zil.stats().snapshot().unlogged.iter().sum::<u64>() > 0);
+        logged.zil.set_bypass(false);
         drop(third);
         writer.join().unwrap();
     });

@@ -6,7 +6,7 @@ mod recover;
 mod slots;
 mod sweep;
 mod threads;
-mod work;
+pub(crate) mod work;
 mod write;
 
 use crate::{Options, Row};

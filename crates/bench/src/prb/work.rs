@@ -9,9 +9,9 @@ use fastness_prb::{Alignment, Config, HEADER_BYTES, Hdl, HdlHeader, Prb, Txg, Wa
 use crate::measure::time_ns;
 
 /// Bytes of a region, which two sides share: beyond every cache but the largest.
-pub(super) const REGION_BYTES: usize = 256 << 20;
+pub(crate) const REGION_BYTES: usize = 256 << 20;
 /// Chunks of each side.
-pub(super) const CHUNKS: usize = 16;
+pub(crate) const CHUNKS: usize = 16;
 
 /// The default configuration, without the read-back at collection: collection is not what is timed here.
 pub(super) fn config() -> Config {
@@ -77,18 +77,18 @@ impl Writer {
 }
 
 /// The floor: the bytes and the two fences of an entry, one after the other through its ranges.
-pub(super) struct Floor {
+pub(crate) struct Floor {
     ranges: Vec<PmRange>,
     current: usize,
     position: usize,
 }
 
 impl Floor {
-    pub(super) fn new(ranges: Vec<PmRange>) -> Self {
+    pub(crate) fn new(ranges: Vec<PmRange>) -> Self {
         Self { ranges, current: 0, position: 0 }
     }
 
-    pub(super) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> anyhow::Result<f64> {
+    pub(crate) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> anyhow::Result<f64> {
         let padded = body.len().next_multiple_of(alignment.bytes());
         let header = [0x5a; HEADER_BYTES];
         time_ns(|| {

@@ -67,6 +67,12 @@ impl ChecksumKind {
 
 /// A summer that ends in a checksum for the header.
 pub trait BodySum: Summer + Default {
+    /// For a body that comes in several copies: every part but the last is whole lines, and may be shorter than a
+    /// block.
+    fn in_parts() -> Self {
+        Self::default()
+    }
+
     /// The checksum of all bytes taken.
     fn finish(&self) -> Checksum;
 }
@@ -112,7 +118,7 @@ impl BodySum for Crc32cSum {
 
 /// XXH3-128 by the `twox-hash` crate, without allocation.
 ///
-/// A body of less than a block is hashed in one go; a longer one is streamed.
+/// A body of less than a block is hashed in one go; a longer one, or one in parts, is streamed.
 #[derive(Default)]
 pub struct Xxh3Sum(Xxh3);
 
@@ -147,6 +153,11 @@ impl Summer for Xxh3Sum {
 }
 
 impl BodySum for Xxh3Sum {
+    #[inline]
+    fn in_parts() -> Self {
+        Self(Xxh3::Stream(RawHasher::new(SecretBuffer::default())))
+    }
+
     #[inline]
     fn finish(&self) -> Checksum {
         let hash = match &self.0 {

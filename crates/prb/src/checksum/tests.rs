@@ -55,6 +55,28 @@ fn a_fused_sum_equals_the_sum_in_one_go() {
     }
 }
 
+#[test]
+fn a_sum_in_parts_equals_the_sum_in_one_go() {
+    fn in_parts<S: BodySum>(head: &[u8], rest: &[u8]) -> Checksum {
+        let mut sum = S::in_parts();
+        let blocks = head.chunks(S::BLOCK_BYTES).chain(rest.chunks(S::BLOCK_BYTES));
+        blocks.for_each(|block| sum.update(block));
+        sum.finish()
+    }
+    for (head, rest) in
+        [(64, 0), (64, 1), (64, 64), (64, 200), (128, 4096), (256, 257), (64, 4096), (64, 70_000)]
+    {
+        let bytes = noise(head + rest);
+        let (head, rest) = bytes.split_at(head);
+        let sums = [
+            in_parts::<Fletcher4Sum>(head, rest),
+            in_parts::<Crc32cSum>(head, rest),
+            in_parts::<Xxh3Sum>(head, rest),
+        ];
+        assert_eq!(sums, ChecksumKind::ALL.map(|kind| kind.of(&bytes)), "{} + {}", head.len(), rest.len());
+    }
+}
+
 /// Published check values, so that a stranger's decoder agrees with ours.
 #[test]
 fn published_check_values() {

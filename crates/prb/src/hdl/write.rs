@@ -1,6 +1,6 @@
 //! Writing entries.
 
-use fastness_pmem::Medium;
+use fastness_pmem::{LINE_BYTES, Medium};
 
 use crate::chunk::EntryMeta;
 use crate::counters::{Counters, OutsideCorridor, Tracker};
@@ -125,6 +125,19 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Source: zil-pmem thesis, 5.12 and 5.13.3 (`prb_write_entry`).
     #[inline]
     pub fn write_entry(&self, txg: Txg, body: &[u8], wait: Wait) -> Result<Written, WriteError> {
+        self.write_entry_parts(txg, [&[], body], wait)
+    }
+
+    /// As [`write_entry`](Self::write_entry), with a body whose parts lie apart: they need not be copied together first.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Caller bug only: the first part is not whole lines of 64 bytes.
+    #[inline]
+    pub fn write_entry_parts(&self, txg: Txg, body: [&[u8]; 2], wait: Wait) -> Result<Written, WriteError> {
+        assert!(body[0].len().is_multiple_of(LINE_BYTES), "the first part is whole lines");
         let log = self.writable_log()?;
         if txg <= self.prb.synced() {
             return Ok(Written::Obsolete);
@@ -169,7 +182,7 @@ impl<M: Medium + Sync> Hdl<M> {
             return Ok(Written::Obsolete);
         }
         position.check(txg)?;
-        let id = self.prb.insert(body, wait, || {
+        let id = self.prb.insert([&[], body], wait, || {
             Ok(|| {
                 position.start_generation();
                 position.assign(log.guid, txg)

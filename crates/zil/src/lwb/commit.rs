@@ -74,11 +74,11 @@ impl<S: Space> Kind for LwbLog<S> {
         }
     }
 
-    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
-        let lsn = self.log.append(chain_txg(txg), record);
+        let lsn = self.log.append(chain_txg(txg), &record.concat());
         self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })
     }
 

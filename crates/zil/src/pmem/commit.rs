@@ -79,7 +79,7 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
     }
 
     #[inline]
-    fn log_alone(&self, txg: Txg, record: &[u8]) -> Result<(), NotPersisted> {
+    fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
         // Before the lock: its holder may be waiting for a txg, and the caller holds one open.
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
@@ -89,7 +89,7 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
-        match hdl.write_entry(txg, record, Wait::Fail) {
+        match hdl.write_entry_parts(txg, record, Wait::Fail) {
             Ok(_) => Ok(()),
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }

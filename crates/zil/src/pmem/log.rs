@@ -93,6 +93,12 @@ impl<M: Medium + Sync> PmemLog<M> {
         let _ = self.status.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep);
     }
 
+    /// How full the medium is that it shares with other logs, in 1024ths.
+    #[inline]
+    pub fn used_per_1024(&self) -> u32 {
+        self.prb.used_per_1024()
+    }
+
     /// The dataset.
     pub fn dataset(&self) -> DatasetId {
         self.dataset

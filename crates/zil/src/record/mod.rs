@@ -23,7 +23,7 @@ pub use types::{
     Attributes, CloneRange, Create, CreateKind, Link, Record, Remove, Rename, RenameKind, SetAcl, SetAttr,
     SetXattr, Time, Truncate, Write, WriteData, Zeroes, attribute,
 };
-pub use write::{WRITE_HEAD_BYTES, encode_write, encode_write_around};
+pub use write::{WRITE_HEAD_BYTES, encode_write, encode_write_around, encode_write_head};
 
 #[cfg(test)]
 mod tests;

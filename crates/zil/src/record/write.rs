@@ -5,6 +5,27 @@ use super::head::{HEAD_BYTES, Head, RECORD_BYTES_MAX, RecordType};
 /// Bytes of an inline write record before its data: one cache line.
 pub const WRITE_HEAD_BYTES: usize = 64;
 
+/// Head and fields of a write of `len_bytes` bytes, a multiple of 8: with the data behind it, the record.
+///
+/// # Panics
+/// Caller bug only: the length is no multiple of 8, or too great.
+#[inline]
+pub fn encode_write_head(head: Head, offset: u64, len_bytes: usize) -> [u8; WRITE_HEAD_BYTES] {
+    let len = WRITE_HEAD_BYTES + len_bytes;
+    assert!(len.is_multiple_of(8) && len <= RECORD_BYTES_MAX, "a record of {len} bytes does not exist");
+    let mut front = [0; WRITE_HEAD_BYTES];
+    fill_head(&mut front, head, offset, len_bytes, len);
+    front
+}
+
+#[inline]
+fn fill_head(front: &mut [u8], head: Head, offset: u64, data_len: usize, record_len: usize) {
+    front[..HEAD_BYTES].copy_from_slice(&head.to_bytes(RecordType::Write, record_len as u32));
+    front[32..40].copy_from_slice(&offset.to_le_bytes());
+    front[40..48].copy_from_slice(&(data_len as u64).to_le_bytes());
+    front[48..WRITE_HEAD_BYTES].fill(0);
+}
+
 /// Encodes a write of `data` into the front of `buffer`, as [`Record::encode`](super::Record::encode) does;
 /// returns the length. Writes each byte once, and allocates nothing.
 ///
@@ -27,10 +48,7 @@ pub fn encode_write_around(head: Head, offset: u64, len_bytes: usize, buffer: &m
     let end = WRITE_HEAD_BYTES + len_bytes;
     let len = end.next_multiple_of(8);
     assert!(len <= RECORD_BYTES_MAX && len <= buffer.len(), "a record of {len} bytes does not fit");
-    buffer[..HEAD_BYTES].copy_from_slice(&head.to_bytes(RecordType::Write, len as u32));
-    buffer[32..40].copy_from_slice(&offset.to_le_bytes());
-    buffer[40..48].copy_from_slice(&(len_bytes as u64).to_le_bytes());
-    buffer[48..WRITE_HEAD_BYTES].fill(0);
+    fill_head(buffer, head, offset, len_bytes, len);
     buffer[end..len].fill(0);
     len
 }

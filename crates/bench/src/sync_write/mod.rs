@@ -1,0 +1,37 @@
+//! `fastness bench sync-write`: 4 KiB random writes with FUA into volumes, in process, with a log in emulated PM.
+//!
+//! *Floor*: header and body of the entry by plain non-temporal copies and the same two fences. *Upper bound*: the same
+//! writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every row begins with
+//! volumes that were written before. Txgs sync between turns, not beside them, but for the rows that say so.
+//!
+//! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary files.
+
+mod beside;
+mod kinds;
+mod latency;
+mod one;
+mod replay;
+mod stack;
+mod sustained;
+mod threads;
+
+use crate::pool::Place;
+use crate::{Options, Row};
+use stack::{Memory, Site};
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// If a folder has no room, or the pool reports an error.
+pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+    let site = Site { place: Place::new()?, memory: Memory::new()? };
+    let mut rows = one::rows(&site, options)?;
+    rows.extend(kinds::rows(&site, options)?);
+    rows.extend(latency::rows(&site, options)?);
+    rows.extend(threads::scaling(&site, options)?);
+    rows.extend(threads::committers(&site, options)?);
+    rows.push(beside::row(&site, options)?);
+    rows.extend(sustained::rows(&site, options)?);
+    rows.push(replay::row(&site, options)?);
+    Ok(rows)
+}

@@ -1,0 +1,199 @@
+//! Pools with volumes and a log of some kind, to be written to by turns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use fastness_intent::{PmDevice, PoolLog, Tuning};
+use fastness_pool::{Device, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_zvol::{Volume, VolumeOptions};
+
+use crate::pool::{Numbers, Place, noise};
+
+/// Bytes of a write, and of a block.
+pub(super) const BLOCK_BYTES: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// What a volume's synchronous writes wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogKind {
+    /// A log of kind pmem in emulated PM.
+    Pmem,
+    /// A log of kind lwb on a log vdev that is the same emulated PM.
+    LwbInMemory,
+    /// No log: they wait for a transaction group.
+    Txg,
+}
+
+/// What a stack is made of.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) kind: LogKind,
+    pub(super) volumes: usize,
+    pub(super) volume_bytes: u64,
+    pub(super) device_bytes: u64,
+    pub(super) region_bytes: u64,
+    pub(super) tuning: Tuning,
+    /// Whether records go past the commit list.
+    pub(super) has_bypass: bool,
+    pub(super) pool: PoolOptions,
+}
+
+impl Default for Plan {
+    /// One volume. A txg syncs when it is told to: [`Stack::settle`] does so between turns, so that on a machine with
+    /// few CPUs what is timed is the writer and not the txg thread beside it.
+    fn default() -> Self {
+        let pool = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
+        Self {
+            kind: LogKind::Pmem,
+            volumes: 1,
+            volume_bytes: 64 * MIB,
+            device_bytes: 1024 * MIB,
+            region_bytes: 512 * MIB,
+            tuning: Tuning::default(),
+            has_bypass: true,
+            pool,
+        }
+    }
+}
+
+/// A folder in memory, gone in the end.
+pub(super) struct Memory(PathBuf);
+
+impl Memory {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let folder = PathBuf::from(format!("/dev/shm/fastness-bench-sync-{}", std::process::id()));
+        std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // What is left then is for the user to see.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where stacks are made: the pool's device in the folder of the benchmarks, the log's region in memory.
+pub(super) struct Site {
+    pub(super) place: Place,
+    pub(super) memory: Memory,
+}
+
+impl Site {
+    pub(super) fn medium(&self) -> String {
+        format!("emulated PM (DRAM, tmpfs) for the log, {} for the pool", self.place.medium())
+    }
+}
+
+/// A pool with volumes `bench/0`, `bench/1`, and so on.
+pub(super) struct Stack {
+    pub(super) volumes: Vec<Volume>,
+    pub(super) log: Option<Arc<PoolLog>>,
+    pub(super) pool: Arc<Pool>,
+}
+
+impl Stack {
+    /// Makes the files `name` anew, every byte of them written once, and the pool in them. The files' names are gone on
+    /// return, so that nothing is left however the program ends.
+    pub(super) fn new(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+        let stack = Stack::kept(site, name, plan)?;
+        site.place.remove(name)?;
+        if matches!(plan.kind, LogKind::Pmem | LogKind::LwbInMemory) {
+            std::fs::remove_file(site.memory.path(name))?;
+        }
+        Ok(stack)
+    }
+
+    /// As [`new`](Self::new); the files stay until the site goes, to be imported.
+    pub(super) fn kept(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+        drop(site.place.written_file(name, plan.device_bytes)?);
+        let mut vdevs = vec![VdevSpec::single(Device::open(site.place.path(name))?)];
+        let region = || PoolLog::create_region(&site.memory.path(name), plan.region_bytes, true);
+        if plan.kind == LogKind::LwbInMemory {
+            let device = PmDevice::new("log", region()?.into_range());
+            let devices = vec![Device::new("log", Arc::new(device))];
+            vdevs.push(VdevSpec { class: VdevClass::Log, devices });
+        }
+        let pool = Arc::new(Pool::create("bench", &vdevs, plan.pool.clone())?);
+        let log = match plan.kind {
+            LogKind::Txg => None,
+            _ => Some(PoolLog::create(&pool, plan.tuning)?),
+        };
+        if let (LogKind::Pmem, Some(log)) = (plan.kind, &log) {
+            log.add_region(region()?, site.memory.path(name), true)?;
+        }
+        let options = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK_BYTES)] };
+        let volume = |index: usize| {
+            Volume::create(&pool, log.as_deref(), &format!("bench/{index}"), plan.volume_bytes, &options)
+        };
+        let volumes = (0..plan.volumes).map(volume).collect::<Result<Vec<_>, _>>()?;
+        for volume in &volumes {
+            let log = log.as_ref().and_then(|log| log.volume(volume.dataset().id()));
+            log.inspect(|log| log.zil.set_bypass(plan.has_bypass));
+        }
+        pool.sync()?;
+        Ok(Stack { volumes, log, pool })
+    }
+
+    /// Gives a volume the property `sync=disabled`.
+    pub(super) fn disable(&self, index: usize) -> anyhow::Result<()> {
+        let value = Property::Sync.parse("disabled")?;
+        let dataset = self.volumes[index].dataset();
+        self.pool.transact(|tx| dataset.set(tx, Property::Sync, Some(value)))?;
+        Ok(())
+    }
+
+    /// Syncs what was written, so that the log is empty and the next turn meets no txg.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        self.pool.sync()?;
+        Ok(())
+    }
+
+    /// Writes every block of each volume and syncs, twice: buffers, tables and the log's pages are there then.
+    pub(super) fn warm(&self) -> anyhow::Result<()> {
+        for _ in 0..2 {
+            for volume in &self.volumes {
+                let mut writer = Writer::new(volume, 1);
+                writer.write(volume.size_bytes() / BLOCK_BYTES)?;
+                self.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many synchronous writes waited for a txg although there is a log: if any, a row is about something else.
+    pub(super) fn fallbacks(&self) -> u64 {
+        self.log.iter().flat_map(|log| log.stats()).map(|(_, stats)| stats.fallbacks_total()).sum()
+    }
+}
+
+/// Writes blocks of 4 KiB with FUA, at random.
+pub(super) struct Writer<'a> {
+    pub(super) volume: &'a Volume,
+    numbers: Numbers,
+    data: Vec<u8>,
+    blocks: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(volume: &'a Volume, seed: u64) -> Self {
+        let (data, blocks) = (noise(BLOCK_BYTES as usize, seed), volume.size_bytes() / BLOCK_BYTES);
+        Self { volume, numbers: Numbers(seed), data, blocks }
+    }
+
+    pub(super) fn write_one(&mut self) -> anyhow::Result<()> {
+        let offset = self.numbers.below(self.blocks) * BLOCK_BYTES;
+        Ok(self.volume.write(offset, &self.data, true)?)
+    }
+
+    pub(super) fn write(&mut self, count: u64) -> anyhow::Result<()> {
+        (0..count).try_for_each(|_| self.write_one())
+    }
+}
