@@ -9,14 +9,13 @@ const STEP_BITS: u32 = STEPS.trailing_zeros();
 pub(crate) struct Histogram {
     counts: Box<[u64]>,
     count: u64,
-    sum: u64,
     max: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
         let buckets = bucket(u64::MAX) + 1;
-        Self { counts: vec![0; buckets].into_boxed_slice(), count: 0, sum: 0, max: 0 }
+        Self { counts: vec![0; buckets].into_boxed_slice(), count: 0, max: 0 }
     }
 }
 
@@ -40,14 +39,12 @@ impl Histogram {
     pub(crate) fn add(&mut self, value: u64) {
         self.counts[bucket(value)] += 1;
         self.count += 1;
-        self.sum += value;
         self.max = self.max.max(value);
     }
 
     pub(crate) fn merge(&mut self, other: &Histogram) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(to, from)| *to += from);
         self.count += other.count;
-        self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
 
@@ -60,10 +57,6 @@ impl Histogram {
             seen >= wanted
         };
         self.counts.iter().enumerate().find(reaches).map_or(0, |(index, _)| upper(index).min(self.max))
-    }
-
-    pub(crate) fn mean(&self) -> f64 {
-        self.sum as f64 / self.count.max(1) as f64
     }
 
     pub(crate) fn max(&self) -> u64 {
@@ -96,7 +89,7 @@ mod tests {
             half.for_each(|value| one.add(value));
             all.merge(&one);
         }
-        assert_eq!((all.count(), all.max(), all.mean()), (1000, 999, 499.5));
+        assert_eq!((all.count(), all.max()), (1000, 999));
         let near = |share: f64, value: u64| all.quantile(share).abs_diff(value) <= value / 32 + 1;
         assert!(near(0.5, 499) && near(0.99, 989) && near(1.0, 999) && near(0.001, 0));
         assert_eq!(Histogram::default().quantile(0.5), 0);

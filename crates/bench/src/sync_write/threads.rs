@@ -37,7 +37,7 @@ pub(super) fn scaling(site: &Site, options: Options) -> anyhow::Result<Vec<Row>>
     let plan = Plan { volumes: 8, volume_bytes: 32 << 20, ..Plan::default() };
     let stack = Stack::new(site, "threads", &plan)?;
     stack.warm()?;
-    let turns = if options.quick { 15 } else { 61 };
+    let turns = if options.quick { 9 } else { 61 };
     let mut rows = Vec::new();
     let (mut seed, mut other) = (0, 50);
     for (volumes, name) in [(8, "one volume each"), (1, "one volume")] {
@@ -114,7 +114,7 @@ pub(super) fn committers(site: &Site, options: Options) -> anyhow::Result<Vec<Ro
             let stack = Stack::new(site, "committers", &plan)?;
             stack.warm()?;
             let pair = by_turns(
-                if options.quick { 11 } else { 31 },
+                if options.quick { 7 } else { 31 },
                 WRITES as usize,
                 || turn(&usual, THREADS, THREADS, WRITES, &mut seed),
                 || turn(&stack, THREADS, THREADS, WRITES, &mut other),
