@@ -235,11 +235,12 @@ fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
             std::thread::yield_now();
         }
     };
-    let (second, third) = (logged.ranges.lock(MIB, 1), logged.ranges.lock(2 * MIB, 1));
+    let part = 64 << 10;
+    let (second, third) = (logged.ranges.lock(part, 1), logged.ranges.lock(2 * part, 1));
     logged.zil.set_bypass(false);
     let txg = pool.open_txg();
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| volume.write(0, &vec![7; 2 * MIB as usize + 4096], true).unwrap());
+        let writer = scope.spawn(|| volume.write(0, &vec![7; 2 * part as usize + 4096], true).unwrap());
         until(&|| logged.zil.pending_records() == 1);
         logged.zil.set_bypass(true);
         drop(second);
