@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use fastness_pmem::{MsyncMode, OpenOptions, Region, RegionInfo};
+use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::Config;
 use fastness_zil::{DatasetId, KindId, RangeLocks, StatsSnapshot, Txg};
@@ -18,13 +18,13 @@ use crate::side::{HEADER, PoolSide};
 pub(crate) const DEVICE: &[u8] = b"log device";
 
 /// The intent log of one dataset.
-pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
+pub type Zil<M = PmRange> = fastness_zil::Zil<PoolSide, AnyLog<M>>;
 
 /// What a volume needs to log its writes.
 #[derive(Debug)]
-pub struct VolumeLog {
+pub struct VolumeLog<M: Medium + Sync = PmRange> {
     /// The log.
-    pub zil: Zil,
+    pub zil: Zil<M>,
     /// Held by a write over its transaction and its record, see [`RangeLocks`].
     pub ranges: RangeLocks,
 }
@@ -34,6 +34,9 @@ pub struct VolumeLog {
 pub struct Tuning {
     /// Kind pmem: how many threads copy records at a time, at most 32; by default as many as there are cores.
     pub ncommitters: Option<u32>,
+    /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With 1 the
+    /// order of all I/O is that of the caller's calls.
+    pub suspended_at_once: Option<usize>,
 }
 
 impl Tuning {
@@ -47,13 +50,13 @@ impl Tuning {
 /// The log of an imported pool.
 ///
 /// Concurrency: any number of threads. Lock order: members, open, logs.
-pub struct PoolLog {
+pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) side: Arc<PoolSide>,
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
-    pub(crate) logs: RwLock<Arc<Logs>>,
+    pub(crate) logs: RwLock<Arc<Logs<M>>>,
     /// Logs of volumes that are open, so that a volume has one.
-    pub(crate) open: Mutex<Vec<(DatasetId, Weak<VolumeLog>)>>,
+    pub(crate) open: Mutex<Vec<(DatasetId, Weak<VolumeLog<M>>)>>,
     /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
@@ -64,16 +67,16 @@ pub struct PoolLog {
 #[derive(Debug)]
 pub struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
 
-impl std::fmt::Debug for PoolLog {
+impl<M: Medium + Sync> std::fmt::Debug for PoolLog<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PoolLog({:?})", self.kind())
+        write!(f, "PoolLog({:?})", self.logs().kind())
     }
 }
 
 /// Stores headers with each txg, and tells the logs that it is durable.
-struct Collector(Weak<PoolLog>);
+struct Collector<M: Medium + Sync>(Weak<PoolLog<M>>);
 
-impl TxgHook for Collector {
+impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
         if let Some(log) = self.0.upgrade() {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
@@ -113,7 +116,32 @@ impl PoolLog {
         }
     }
 
-    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning) -> Arc<PoolLog> {
+    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
+    /// survives the process, and not the power.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
+        Ok(Region::open(path, &options(emulates))?)
+    }
+
+    /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
+    ///
+    /// # Errors
+    /// Those of making it; no file is left.
+    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
+        Ok(Region::create_file(path, len_bytes, &options(emulates))?)
+    }
+}
+
+impl<M: Medium + Sync> PoolLog<M> {
+    pub(crate) fn logs(&self) -> Arc<Logs<M>> {
+        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
         let log = Arc::new(PoolLog {
             side: Arc::new(PoolSide(pool.clone())),
             tuning,
@@ -124,10 +152,6 @@ impl PoolLog {
         });
         pool.add_hook(Arc::new(Collector(Arc::downgrade(&log))));
         log
-    }
-
-    pub(crate) fn logs(&self) -> Arc<Logs> {
-        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Taken before the transaction that makes or destroys a volume begins, and held until it has ended.
@@ -157,7 +181,7 @@ impl PoolLog {
     }
 
     /// The log of a volume; the same for all who have it open. `None` if it has none.
-    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog>> {
+    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog<M>>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, log)| log.strong_count() > 0);
@@ -170,7 +194,7 @@ impl PoolLog {
         Some(log)
     }
 
-    pub(crate) fn open_volumes(&self) -> Vec<(DatasetId, Arc<VolumeLog>)> {
+    pub(crate) fn open_volumes(&self) -> Vec<(DatasetId, Arc<VolumeLog<M>>)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
     }
@@ -188,23 +212,6 @@ impl PoolLog {
     /// Kind pmem: number of the region, what it is made of, and what survives on it.
     pub fn region(&self) -> Option<(RegionId, RegionInfo)> {
         self.logs().region().map(|region| (region.id, region.info.clone()))
-    }
-
-    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
-    /// survives the process, and not the power.
-    ///
-    /// # Errors
-    /// Those of opening it.
-    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::open(path, &options(emulates))?)
-    }
-
-    /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
-    ///
-    /// # Errors
-    /// Those of making it; no file is left.
-    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
-        Ok(Region::create_file(path, len_bytes, &options(emulates))?)
     }
 }
 
