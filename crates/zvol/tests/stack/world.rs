@@ -321,7 +321,16 @@ impl<'a> World<'a> {
                 Ok(())
             }
             _ => unreachable!("a change of the log"),
+        }?;
+        let config = PoolLog::config(&pool).map_err(|error| error.to_string())?;
+        assert_eq!(config.kind, log.kind(), "{step} has returned, and the pool does not say so");
+        if log.kind() == KindId::Pmem {
+            // What the log before had is given back with the txgs that do without it.
+            pool.sync().and_then(|_| pool.sync()).map_err(|error| error.to_string())?;
+            let report = pool.check().map_err(|error| error.to_string())?;
+            assert!(report.is_clean() && report.log_units == 0, "{step}: {report:?}");
         }
+        Ok(())
     }
 
     /// So that two runs can be compared.
