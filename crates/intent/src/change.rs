@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use fastness_pmem::Region;
+use fastness_pmem::{Medium, Region};
 use fastness_pool::VdevClass;
 use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
 
@@ -22,6 +22,7 @@ use crate::error::IntentError;
 use crate::import::format;
 use crate::log::{DEVICE, PoolLog, volumes};
 use crate::logs::{AnyLog, Logs};
+use crate::region::RegionParts;
 use crate::space::PoolSpace;
 
 /// Logs that are suspended at one time: they share the txgs that they wait for.
@@ -39,6 +40,21 @@ impl PoolLog {
     /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the region and the
     /// pool. The log is as it was, unless the pool is suspended.
     pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
+        self.add_region_on(|| RegionParts::of(region), path, emulates)
+    }
+}
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    /// As [`add_region`](PoolLog::add_region), for a region on any medium: `divide` makes it parts if it is used.
+    ///
+    /// # Errors
+    /// As [`add_region`](PoolLog::add_region).
+    pub fn add_region_on(
+        &self,
+        divide: impl FnOnce() -> Result<RegionParts<M>, IntentError>,
+        path: PathBuf,
+        emulates: bool,
+    ) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         if self.kind() == KindId::Pmem {
             return Err(IntentError::Mixed(
@@ -50,7 +66,7 @@ impl PoolLog {
                 "the pool has block devices for its log: remove them first; a log has one kind",
             ));
         }
-        let logs = format(self.side.pool(), region, self.tuning)?;
+        let logs = format(self.side.pool(), divide()?, self.tuning)?;
         let id = logs.region().expect("it was made on one").id;
         let regions = vec![RegionConfig { id, emulates, path }];
         self.switch(logs, &LogConfig { kind: KindId::Pmem, regions })
@@ -101,15 +117,20 @@ impl PoolLog {
         Ok(())
     }
 
-    fn all(&self) -> Vec<AnyLog> {
+    fn all(&self) -> Vec<AnyLog<M>> {
         let logs = self.logs();
         logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
     }
 
-    fn suspend(&self, logs: &[AnyLog]) -> Result<(), LogError> {
-        for group in logs.chunks(SUSPENDED_AT_ONCE) {
+    fn suspend(&self, logs: &[AnyLog<M>]) -> Result<(), LogError> {
+        let at_once = self.tuning.suspended_at_once.unwrap_or(SUSPENDED_AT_ONCE).max(1);
+        for group in logs.chunks(at_once) {
+            if let [only] = group {
+                only.suspend(&*self.side)?;
+                continue;
+            }
             std::thread::scope(|scope| {
-                let suspend = |log: &AnyLog| log.suspend(&*self.side);
+                let suspend = |log: &AnyLog<M>| log.suspend(&*self.side);
                 let threads: Vec<_> = group.iter().map(|log| scope.spawn(move || suspend(log))).collect();
                 let ended = threads.into_iter().map(|thread| match thread.join() {
                     Ok(ended) => ended,
@@ -121,12 +142,12 @@ impl PoolLog {
         Ok(())
     }
 
-    fn resume(&self, logs: &[AnyLog]) -> Result<(), LogError> {
+    fn resume(&self, logs: &[AnyLog<M>]) -> Result<(), LogError> {
         logs.iter().map(|log| log.resume(&*self.side)).fold(Ok(()), Result::and)
     }
 
     /// Replaces all logs; see the module.
-    fn switch(&self, new: Logs, config: &LogConfig) -> Result<(), IntentError> {
+    fn switch(&self, new: Logs<M>, config: &LogConfig) -> Result<(), IntentError> {
         let pool = self.side.pool();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
@@ -144,7 +165,7 @@ impl PoolLog {
     }
 
     /// Stores what the log is, and begins the new ones; returns the txg that makes it durable.
-    fn begin(&self, new: Logs, config: &LogConfig) -> Result<fastness_pool::Txg, IntentError> {
+    fn begin(&self, new: Logs<M>, config: &LogConfig) -> Result<fastness_pool::Txg, IntentError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let volumes = volumes(pool)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_pmem::{Medium, PmRange, Region};
+use fastness_pmem::{Medium, Region};
 use fastness_pool::{Pool, PoolError};
 use fastness_zil::{Choice, DatasetId, LwbLogs, PmemLogs, Txg};
 
@@ -10,7 +10,7 @@ use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::log::{DEVICE, PoolLog, Tuning, volumes};
 use crate::logs::{Claims, Logs, OpenRegion};
-use crate::region::{self, RegionId, Superblock};
+use crate::region::{self, RegionId, RegionParts, Superblock};
 use crate::replay::{ReplayReport, Volume};
 use crate::side::{HEADER, PoolSide};
 use crate::space::PoolSpace;
@@ -53,6 +53,31 @@ impl PoolLog {
     /// # Errors
     /// Those of the pool.
     pub fn create(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog>, IntentError> {
+        PoolLog::create_on(pool, tuning)
+    }
+
+    /// Takes a pool's log into use again; see [`import_on`](Self::import_on). `regions` are those that the pool's
+    /// [`LogConfig`] names, as far as they could be opened.
+    ///
+    /// # Errors
+    /// As [`import_on`](Self::import_on); [`IntentError::TooSmall`].
+    pub fn import(
+        pool: &Arc<Pool>,
+        regions: Vec<Region>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(ReplayProgress<'_>),
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+        PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
+    }
+}
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    /// As [`create`](PoolLog::create), for regions on any medium.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn create_on(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog<M>>, IntentError> {
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
         let log = PoolLog::new(pool, logs, tuning);
@@ -68,27 +93,28 @@ impl PoolLog {
     }
 
     /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run, and
-    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] names, as far as they could be opened.
-    /// A pool that never had a log gets one of kind lwb. `tell` is told how far replay is.
+    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] names, as far as they could be opened, and
+    /// `divide` makes parts of one that is used. A pool that never had a log gets one of kind lwb. `tell` is told how far replay is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
     /// # Errors
     /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
     /// `consent` says otherwise. Nothing was changed then but what was replayed.
-    pub fn import(
+    pub fn import_on<R>(
         pool: &Arc<Pool>,
-        regions: Vec<Region>,
+        regions: Vec<R>,
+        divide: impl FnOnce(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
         tell: &mut dyn FnMut(ReplayProgress<'_>),
-    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions),
+            Some(config) => OpenLog::of(config, regions, divide),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -161,29 +187,33 @@ impl PoolLog {
 }
 
 /// The medium of a pool's log, before it is looked at.
-enum OpenLog {
-    Pmem(OpenRegion, Vec<PmRange>),
+enum OpenLog<M> {
+    Pmem(OpenRegion<M>, Vec<M>),
     Lwb,
     /// Whatever the pool had is given up.
     Forgotten,
 }
 
-impl OpenLog {
-    fn of(config: &LogConfig, regions: Vec<Region>) -> Result<OpenLog, IntentError> {
+impl<M: Medium + Sync> OpenLog<M> {
+    fn of<R>(
+        config: &LogConfig,
+        regions: Vec<R>,
+        divide: impl FnOnce(R) -> Result<RegionParts<M>, IntentError>,
+    ) -> Result<OpenLog<M>, IntentError> {
         let Some(expected) = config.regions.first().map(|region| region.id) else {
             return Ok(OpenLog::Lwb);
         };
         let Some(region) = regions.into_iter().next() else {
             return Err(IntentError::Missing { expected });
         };
-        let (region, chunks) = open(region)?;
+        let (region, chunks) = open(divide(region)?)?;
         if region.id != expected {
             return Err(IntentError::OtherLog { found: region.id, expected });
         }
         Ok(OpenLog::Pmem(region, chunks))
     }
 
-    fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims, IntentError> {
+    fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims<M>, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let is_forgotten = matches!(self, OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {
@@ -204,26 +234,31 @@ impl OpenLog {
     }
 }
 
+/// Length of a region in parts.
+fn len_bytes<M: Medium>(parts: &RegionParts<M>) -> u64 {
+    parts.chunks.iter().chain([&parts.front]).map(|part| part.len_bytes() as u64).sum()
+}
+
 /// A region that was a log, and its chunks.
-fn open(region: Region) -> Result<(OpenRegion, Vec<PmRange>), IntentError> {
-    let info = region.info().clone();
-    let mut range = region.into_range();
-    let len_bytes = range.len_bytes() as u64;
+fn open<M: Medium>(parts: RegionParts<M>) -> Result<(OpenRegion<M>, Vec<M>), IntentError> {
+    let len_bytes = len_bytes(&parts);
+    let RegionParts { info, mut front, chunks } = parts;
     // What a dead process stored may still be in the CPU's caches only.
-    range.write_back(0, region::DATA_OFFSET.min(range.len_bytes()));
+    front.write_back(0, front.len_bytes());
     // PERSIST: the superblocks are durable before anything is done because of them.
-    range.fence()?;
-    let (front, chunks) = region::divide(range)?;
+    front.fence()?;
     let id = region::read(&front, len_bytes)?.id;
     Ok((OpenRegion { id, info, _front: front }, chunks))
 }
 
 /// Makes a region the log of a pool; nothing of the pool says so yet. What was in the region is lost.
-pub(crate) fn format(pool: &Pool, region: Region, tuning: Tuning) -> Result<Logs, IntentError> {
-    let info = region.info().clone();
-    let range = region.into_range();
-    let len_bytes = range.len_bytes() as u64;
-    let (mut front, chunks) = region::divide(range)?;
+pub(crate) fn format<M: Medium + Sync>(
+    pool: &Pool,
+    parts: RegionParts<M>,
+    tuning: Tuning,
+) -> Result<Logs<M>, IntentError> {
+    let len_bytes = len_bytes(&parts);
+    let RegionParts { info, mut front, chunks } = parts;
     let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
     let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
     region::format(&mut front, &Superblock::new(id, pool.config().guid.0, len_bytes))?;

@@ -31,7 +31,7 @@ pub use import::{Consent, ReplayProgress};
 pub use log::{Members, PoolLog, Tuning, Zil};
 pub use logs::AnyLog;
 pub use pm_device::PmDevice;
-pub use region::{CHUNK_BYTES, REGION_BYTES_MIN, RegionId};
+pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionId, RegionParts};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
 pub use space::PoolSpace;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use fastness_pmem::{MsyncMode, OpenOptions, Region, RegionInfo, RegionKind};
+use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::Config;
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
@@ -19,7 +19,7 @@ use crate::volume_log::VolumeLog;
 pub(crate) const DEVICE: &[u8] = b"log device";
 
 /// The intent log of one dataset.
-pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
+pub type Zil<M = PmRange> = fastness_zil::Zil<PoolSide, AnyLog<M>>;
 
 /// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +29,9 @@ pub struct Tuning {
     pub ncommitters: Option<u32>,
     /// Writers are not slowed down while the log is short of room: one that finds none waits for a whole txg.
     pub lets_log_fill: bool,
+    /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With 1 the
+    /// order of all I/O is that of the caller's calls.
+    pub suspended_at_once: Option<usize>,
 }
 
 impl Tuning {
@@ -42,13 +45,15 @@ impl Tuning {
 /// The log of an imported pool.
 ///
 /// Concurrency: any number of threads. Lock order: members, open, logs.
-pub struct PoolLog {
+pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) side: Arc<PoolSide>,
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
-    pub(crate) logs: RwLock<Arc<Logs>>,
+    pub(crate) logs: Arc<RwLock<Arc<Logs<M>>>>,
     /// Logs of volumes that are open, so that a volume has one.
-    pub(crate) open: Mutex<Vec<(DatasetId, Weak<VolumeLog>)>>,
+    pub(crate) open: OpenLogs<M>,
+    /// What the pool's hook tells of txgs; empty when this is dropped.
+    told: Arc<Mutex<Option<Told<M>>>>,
     /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
@@ -59,34 +64,63 @@ pub struct PoolLog {
 #[derive(Debug)]
 pub struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
 
-impl std::fmt::Debug for PoolLog {
+impl<M: Medium + Sync> std::fmt::Debug for PoolLog<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PoolLog({:?})", self.kind())
+        write!(f, "PoolLog({:?})", self.logs().kind())
     }
 }
 
-/// Stores headers with each txg, and tells the logs that it is durable.
-struct Collector(Weak<PoolLog>);
+type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Weak<VolumeLog<M>>)>>>;
 
-impl TxgHook for Collector {
+fn open_volumes<M: Medium + Sync>(open: &OpenLogs<M>) -> Vec<(DatasetId, Arc<VolumeLog<M>>)> {
+    let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
+}
+
+/// What needs to know of txgs.
+struct Told<M: Medium + Sync> {
+    logs: Arc<RwLock<Arc<Logs<M>>>>,
+    open: OpenLogs<M>,
+}
+
+/// Stores headers with each txg, and tells the logs that it is durable.
+///
+/// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait for its own
+/// end. So it has nothing that has the pool, but logs of open volumes for as long as it holds the lock, and
+/// [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
+struct Collector<M: Medium + Sync>(Arc<Mutex<Option<Told<M>>>>);
+
+impl<M: Medium + Sync> Drop for PoolLog<M> {
+    fn drop(&mut self) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
-        if let Some(log) = self.0.upgrade() {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*told {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
                 changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
             };
-            log.logs().sync(Txg(txg.0), &mut put);
+            current(&told.logs).sync(Txg(txg.0), &mut put);
         }
         Ok(())
     }
 
     fn synced(&self, txg: fastness_pool::Txg) {
-        if let Some(log) = self.0.upgrade() {
-            log.logs().txg_synced(Txg(txg.0));
-            for (_, volume) in log.open_volumes() {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*told {
+            current(&told.logs).txg_synced(Txg(txg.0));
+            for (_, volume) in open_volumes(&told.open) {
                 volume.zil.txg_synced(Txg(txg.0));
             }
         }
     }
+}
+
+fn current<M: Medium + Sync>(logs: &RwLock<Arc<Logs<M>>>) -> Arc<Logs<M>> {
+    logs.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Maps the pages of emulated PM, as a DAX file system has them mapped after the first touch of each 2 MiB.
@@ -117,21 +151,44 @@ impl PoolLog {
         }
     }
 
-    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning) -> Arc<PoolLog> {
-        let log = Arc::new(PoolLog {
-            side: Arc::new(PoolSide(pool.clone())),
-            tuning,
-            logs: RwLock::new(Arc::new(logs)),
-            open: Mutex::default(),
-            members: RwLock::default(),
-            changing: Mutex::default(),
-        });
-        pool.add_hook(Arc::new(Collector(Arc::downgrade(&log))));
-        log
+    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
+    /// survives the process, and not the power.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
+        Ok(populated(Region::open(path, &options(emulates))?))
     }
 
-    pub(crate) fn logs(&self) -> Arc<Logs> {
-        self.logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
+    ///
+    /// # Errors
+    /// Those of making it; no file is left.
+    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
+        Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
+    }
+}
+
+impl<M: Medium + Sync> PoolLog<M> {
+    pub(crate) fn logs(&self) -> Arc<Logs<M>> {
+        current(&self.logs)
+    }
+}
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
+        let (logs, open) = (Arc::new(RwLock::new(Arc::new(logs))), OpenLogs::default());
+        let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
+        pool.add_hook(Arc::new(Collector(told.clone())));
+        Arc::new(PoolLog {
+            side: Arc::new(PoolSide(pool.clone())),
+            tuning,
+            logs,
+            open,
+            told,
+            members: RwLock::default(),
+            changing: Mutex::default(),
+        })
     }
 
     /// Taken before the transaction that makes or destroys a volume begins, and held until it has ended.
@@ -161,7 +218,7 @@ impl PoolLog {
     }
 
     /// The log of a volume; the same for all who have it open. `None` if it has none.
-    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog>> {
+    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog<M>>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, log)| log.strong_count() > 0);
@@ -174,14 +231,9 @@ impl PoolLog {
         Some(log)
     }
 
-    pub(crate) fn open_volumes(&self) -> Vec<(DatasetId, Arc<VolumeLog>)> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
-    }
-
     /// Counters of the logs of volumes that are open.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
-        self.open_volumes().iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
+        open_volumes(&self.open).iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
     /// Kind pmem: counters of the region.
@@ -197,23 +249,6 @@ impl PoolLog {
     /// Kind pmem: number of the region, what it is made of, and what survives on it.
     pub fn region(&self) -> Option<(RegionId, RegionInfo)> {
         self.logs().region().map(|region| (region.id, region.info.clone()))
-    }
-
-    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
-    /// survives the process, and not the power.
-    ///
-    /// # Errors
-    /// Those of opening it.
-    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
-        Ok(populated(Region::open(path, &options(emulates))?))
-    }
-
-    /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
-    ///
-    /// # Errors
-    /// Those of making it; no file is left.
-    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
-        Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fastness_pmem::{PmRange, RegionInfo};
+use fastness_pmem::{Medium, PmRange, RegionInfo};
 use fastness_pool::Tx;
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
@@ -14,29 +14,29 @@ use crate::side::PoolSide;
 use crate::space::PoolSpace;
 
 /// The log of one volume.
-pub type AnyLog = fastness_zil::AnyLog<PmRange, PoolSpace>;
+pub type AnyLog<M = PmRange> = fastness_zil::AnyLog<M, PoolSpace>;
 
 /// A region in use.
-pub(crate) struct OpenRegion {
+pub(crate) struct OpenRegion<M> {
     pub(crate) id: RegionId,
     pub(crate) info: RegionInfo,
     /// Keeps the superblocks' lines.
-    pub(crate) _front: PmRange,
+    pub(crate) _front: M,
 }
 
 /// All logs.
-pub(crate) enum Logs {
-    Pmem(PmemLogs<PmRange>, OpenRegion),
+pub(crate) enum Logs<M: Medium + Sync> {
+    Pmem(PmemLogs<M>, OpenRegion<M>),
     Lwb(LwbLogs<PoolSpace>),
 }
 
-impl fmt::Debug for Logs {
+impl<M: Medium + Sync> fmt::Debug for Logs<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Logs({:?})", self.kind())
     }
 }
 
-impl Logs {
+impl<M: Medium + Sync> Logs<M> {
     pub(crate) fn kind(&self) -> KindId {
         match self {
             Logs::Pmem(..) => KindId::Pmem,
@@ -44,7 +44,7 @@ impl Logs {
         }
     }
 
-    pub(crate) fn region(&self) -> Option<&OpenRegion> {
+    pub(crate) fn region(&self) -> Option<&OpenRegion<M>> {
         match self {
             Logs::Pmem(_, region) => Some(region),
             Logs::Lwb(_) => None,
@@ -72,7 +72,7 @@ impl Logs {
         }
     }
 
-    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
+    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog<M>> {
         match self {
             Logs::Pmem(logs, _) => logs.get(dataset).map(AnyLog::Pmem),
             Logs::Lwb(logs) => logs.get(dataset).map(AnyLog::Lwb),
@@ -103,12 +103,12 @@ impl Logs {
 }
 
 /// Logs between claim and the first txg.
-pub(crate) enum Claims {
-    Pmem(PmemImport<PmRange>, OpenRegion),
+pub(crate) enum Claims<M: Medium + Sync> {
+    Pmem(PmemImport<M>, OpenRegion<M>),
     Lwb(LwbImport<PoolSpace>),
 }
 
-impl Claims {
+impl<M: Medium + Sync> Claims<M> {
     pub(crate) fn problems(&self) -> Vec<ClaimProblem> {
         match self {
             Claims::Pmem(import, _) => import.problems().cloned().collect(),
@@ -130,7 +130,7 @@ impl Claims {
         }
     }
 
-    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs, LogError> {
+    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs<M>, LogError> {
         Ok(match self {
             Claims::Pmem(import, region) => Logs::Pmem(import.finish(side, tx)?, region),
             Claims::Lwb(import) => Logs::Lwb(import.finish(side, tx)?),

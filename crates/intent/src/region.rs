@@ -17,18 +17,19 @@
 
 use std::fmt;
 
-use fastness_pmem::{Medium, NoSum, PmRange};
+use fastness_pmem::{Medium, NoSum, PmRange, Region, RegionInfo};
 
 use crate::error::IntentError;
 
 /// Length of a chunk; bounds a record.
 pub const CHUNK_BYTES: u64 = 1 << 20;
 /// Shortest region: superblocks, and chunks enough to write to some while others wait for their txgs.
-pub const REGION_BYTES_MIN: u64 = DATA_OFFSET as u64 + 8 * CHUNK_BYTES;
+pub const REGION_BYTES_MIN: u64 = FRONT_BYTES as u64 + 8 * CHUNK_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 const COPIES: [usize; 2] = [0, BLOCK_BYTES];
-pub(crate) const DATA_OFFSET: usize = 16384;
+/// Length of what is in front of the chunks: the superblocks, and room.
+pub const FRONT_BYTES: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
 const VERSION: u32 = 1;
 
@@ -94,7 +95,7 @@ impl Superblock {
 /// Writes the superblocks.
 ///
 /// Persistence: durable on return, as far as the region's stores are.
-pub(crate) fn format(front: &mut PmRange, superblock: &Superblock) -> Result<(), IntentError> {
+pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result<(), IntentError> {
     for at in COPIES {
         front.copy(at, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
         // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of them or,
@@ -105,7 +106,7 @@ pub(crate) fn format(front: &mut PmRange, superblock: &Superblock) -> Result<(),
 }
 
 /// Reads the superblocks; the first that is whole counts.
-pub(crate) fn read(front: &PmRange, len_bytes: u64) -> Result<Superblock, IntentError> {
+pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, IntentError> {
     let mut why = "it has no superblock";
     for at in COPIES {
         let mut block = [0; BLOCK_BYTES];
@@ -125,14 +126,37 @@ pub(crate) fn read(front: &PmRange, len_bytes: u64) -> Result<Superblock, Intent
     Err(IntentError::NoLog(why))
 }
 
+/// A region as a log needs it: in parts, on any medium.
+#[derive(Debug)]
+pub struct RegionParts<M = PmRange> {
+    /// What it is made of.
+    pub info: RegionInfo,
+    /// The first [`FRONT_BYTES`].
+    pub front: M,
+    /// What is behind, in equal chunks; they bound a record.
+    pub chunks: Vec<M>,
+}
+
+impl RegionParts {
+    /// Divides a region.
+    ///
+    /// # Errors
+    /// [`IntentError::TooSmall`].
+    pub fn of(region: Region) -> Result<RegionParts, IntentError> {
+        let info = region.info().clone();
+        let (front, chunks) = divide(region.into_range())?;
+        Ok(RegionParts { info, front, chunks })
+    }
+}
+
 /// Divides a region into the blocks in front and the chunks.
-pub(crate) fn divide(range: PmRange) -> Result<(PmRange, Vec<PmRange>), IntentError> {
+fn divide(range: PmRange) -> Result<(PmRange, Vec<PmRange>), IntentError> {
     let found_bytes = range.len_bytes() as u64;
     if found_bytes < REGION_BYTES_MIN {
         return Err(IntentError::TooSmall { found_bytes, least_bytes: REGION_BYTES_MIN });
     }
     let split = |range: PmRange, at| range.split_at(at).expect("whole lines inside of the range");
-    let (front, mut rest) = split(range, DATA_OFFSET);
+    let (front, mut rest) = split(range, FRONT_BYTES);
     let mut chunks = Vec::new();
     while rest.len_bytes() as u64 >= CHUNK_BYTES {
         let (chunk, behind) = split(rest, CHUNK_BYTES as usize);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fastness_pmem::{Medium, PmRange};
 use fastness_zil::RangeLocks;
 
 use crate::log::Zil;
@@ -25,9 +26,9 @@ const DELAY_MAX_NS: u64 = 20_000_000;
 
 /// What a volume needs to log its writes.
 #[derive(Debug)]
-pub struct VolumeLog {
+pub struct VolumeLog<M: Medium + Sync = PmRange> {
     /// The log.
-    pub zil: Zil,
+    pub zil: Zil<M>,
     /// Held by a write over its transaction and its record, see [`RangeLocks`].
     pub ranges: RangeLocks,
     side: Arc<PoolSide>,
@@ -36,15 +37,15 @@ pub struct VolumeLog {
     hurried: AtomicU64,
 }
 
-impl VolumeLog {
-    pub(crate) fn new(zil: Zil, side: Arc<PoolSide>, slows_down: bool) -> VolumeLog {
+impl<M: Medium + Sync> VolumeLog<M> {
+    pub(crate) fn new(zil: Zil<M>, side: Arc<PoolSide>, slows_down: bool) -> VolumeLog<M> {
         VolumeLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
     }
 
     /// Lets a writer sleep while the log is short of room. Call it before the transaction begins and without locks.
     #[inline]
     pub fn admit(&self) {
-        let used = self.zil.with_kind(AnyLog::used_per_1024);
+        let used = self.zil.with_kind(AnyLog::<M>::used_per_1024);
         if used >= HURRY && self.slows_down {
             self.slow_down(used);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fastness_intent::VolumeLog;
+use fastness_pmem::{Medium, PmRange};
 use fastness_pool::{Dataset, Object, ObjectId, Pool, Segment, SyncMode, Tx};
 use fastness_zil::Txg;
 use fastness_zil::record::Zeroes;
@@ -26,28 +27,28 @@ const TX_BYTES_MAX: usize = 64 << 10;
 /// loses the last seconds; what is left is still as of one txg.
 /// Concurrency: any number of threads and of handles on one volume. A flush through one handle covers the writes
 /// through all handles of this process.
-pub struct Volume {
+pub struct Volume<M: Medium + Sync = PmRange> {
     pub(crate) pool: Arc<Pool>,
     pub(crate) dataset: Dataset,
     pub(crate) data: Object,
     /// Where writes are logged; without one, a flush waits for a txg.
-    pub(crate) log: Option<Arc<VolumeLog>>,
+    pub(crate) log: Option<Arc<VolumeLog<M>>>,
     live: Live,
 }
 
-impl std::fmt::Debug for Volume {
+impl<M: Medium + Sync> std::fmt::Debug for Volume<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Volume({})", self.dataset.name())
     }
 }
 
-impl Volume {
+impl<M: Medium + Sync + 'static> Volume<M> {
     pub(crate) fn new(
         pool: Arc<Pool>,
         dataset: Dataset,
         data: Object,
-        log: Option<Arc<VolumeLog>>,
-    ) -> Volume {
+        log: Option<Arc<VolumeLog<M>>>,
+    ) -> Volume<M> {
         Volume { pool, dataset, data, log, live: Live::default() }
     }
 
@@ -111,7 +112,7 @@ impl Volume {
             let (mut newest, mut is_logged) = (Txg(0), true);
             let is_durable = operation == VolumeOperation::SyncWrite;
             for part in data.chunks(TX_BYTES_MAX) {
-                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
+                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
                 let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
                 newest = txg;
@@ -176,7 +177,7 @@ impl Volume {
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
-            let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
+            let record = |log: &VolumeLog<M>, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
             let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
             let last = self.change(mode, offset, len_bytes, punch, record)?;
             self.after(last, kind == VolumeOperation::SyncWrite)
@@ -192,7 +193,7 @@ impl Volume {
         offset: u64,
         len_bytes: u64,
         change: impl FnOnce(&Tx) -> fastness_pool::Result<()>,
-        record: impl FnOnce(&VolumeLog, Txg) -> bool,
+        record: impl FnOnce(&VolumeLog<M>, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
         if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
             log.admit();
