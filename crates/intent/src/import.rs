@@ -161,7 +161,7 @@ impl PoolLog {
 }
 
 /// The medium of a pool's log, before it is looked at.
-enum OpenLog {
+pub(crate) enum OpenLog {
     Pmem(OpenRegion, Vec<PmRange>),
     Lwb,
     /// Whatever the pool had is given up.
@@ -169,7 +169,7 @@ enum OpenLog {
 }
 
 impl OpenLog {
-    fn of(config: &LogConfig, regions: Vec<Region>) -> Result<OpenLog, IntentError> {
+    pub(crate) fn of(config: &LogConfig, regions: Vec<Region>) -> Result<OpenLog, IntentError> {
         let Some(expected) = config.regions.first().map(|region| region.id) else {
             return Ok(OpenLog::Lwb);
         };
@@ -183,7 +183,7 @@ impl OpenLog {
         Ok(OpenLog::Pmem(region, chunks))
     }
 
-    fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims, IntentError> {
+    pub(crate) fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let is_forgotten = matches!(self, OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {
