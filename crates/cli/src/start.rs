@@ -81,41 +81,7 @@ pub(crate) struct Import {
 impl Import {
     /// The devices of the pool.
     fn find(&self) -> anyhow::Result<Vec<Device>> {
-        let mut places = self.places.clone();
-        if places.is_empty() {
-            places = known_devices(&self.name).into_iter().map(PathBuf::from).collect();
-        }
-        if places.is_empty() {
-            places.push(PathBuf::from("/dev"));
-        }
-        // A folder such as /dev always has something that others use.
-        let is_named = |path: &str| places.iter().any(|place| place.as_os_str() == path);
-        let is_busy = |unreadable: &[Unreadable]| {
-            unreadable.iter().any(|device| device.is_busy && is_named(&device.path))
-        };
-        let (found, unreadable) = patiently(|| scan(&places), |(_, unreadable)| is_busy(unreadable));
-        let is_it = |guid: &str| guid == self.name;
-        let mut pools: Vec<_> = found
-            .into_iter()
-            .filter(|pool| pool.config.name == self.name || is_it(&pool.config.guid.to_string()))
-            .collect();
-        if pools.len() > 1 {
-            let guids = pools.iter().map(|pool| pool.config.guid.to_string()).collect();
-            return Err(StartError::Ambiguous { pool: self.name.clone(), guids }.into());
-        }
-        let Some(pool) = pools.pop() else {
-            for Unreadable { path, why, .. } in
-                unreadable.iter().filter(|_| !self.places.is_empty() || places[0] != Path::new("/dev"))
-            {
-                note(format_args!("{path}: {why}"));
-            }
-            let places = places.iter().map(|place| place.display().to_string()).collect();
-            return Err(StartError::NotFound { pool: self.name.clone(), places }.into());
-        };
-        for path in &pool.missing {
-            note(format_args!("device {path} of pool {} was not found", self.name));
-        }
-        pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
+        find_devices(&self.name, &self.places)
     }
 
     fn node(&self) -> anyhow::Result<Arc<Node>> {
@@ -207,6 +173,44 @@ impl Import {
             }
         }
     }
+}
+
+/// The devices of a pool, by its name or GUID: among `places`, or where they were last.
+pub(crate) fn find_devices(name: &str, given: &[PathBuf]) -> anyhow::Result<Vec<Device>> {
+    let mut places = given.to_vec();
+    if places.is_empty() {
+        places = known_devices(name).into_iter().map(PathBuf::from).collect();
+    }
+    if places.is_empty() {
+        places.push(PathBuf::from("/dev"));
+    }
+    // A folder such as /dev always has something that others use.
+    let is_named = |path: &str| places.iter().any(|place| place.as_os_str() == path);
+    let is_busy =
+        |unreadable: &[Unreadable]| unreadable.iter().any(|device| device.is_busy && is_named(&device.path));
+    let (found, unreadable) = patiently(|| scan(&places), |(_, unreadable)| is_busy(unreadable));
+    let is_it = |guid: &str| guid == name;
+    let mut pools: Vec<_> = found
+        .into_iter()
+        .filter(|pool| pool.config.name == name || is_it(&pool.config.guid.to_string()))
+        .collect();
+    if pools.len() > 1 {
+        let guids = pools.iter().map(|pool| pool.config.guid.to_string()).collect();
+        return Err(StartError::Ambiguous { pool: name.to_owned(), guids }.into());
+    }
+    let Some(pool) = pools.pop() else {
+        for Unreadable { path, why, .. } in
+            unreadable.iter().filter(|_| !given.is_empty() || places[0] != Path::new("/dev"))
+        {
+            note(format_args!("{path}: {why}"));
+        }
+        let places = places.iter().map(|place| place.display().to_string()).collect();
+        return Err(StartError::NotFound { pool: name.to_owned(), places }.into());
+    };
+    for path in &pool.missing {
+        note(format_args!("device {path} of pool {name} was not found"));
+    }
+    pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
 }
 
 /// The control socket of a node.

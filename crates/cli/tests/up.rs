@@ -158,3 +158,49 @@ fn without_persistent_memory_a_flush_waits_for_log_blocks_and_survives_a_kill() 
     assert_eq!(client.read(4096, 7).unwrap(), b"flushed");
     assert_eq!(client.read(9000, 8).unwrap(), b"with FUA");
 }
+
+/// Every byte below a folder's files, to see that nothing changed.
+fn contents(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.is_file());
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), std::fs::read(&path).unwrap())).collect()
+}
+
+#[test]
+fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
+    for (options, kind) in [("--emulate-pm --pm-size 16M", "pmem"), ("", "lwb")] {
+        let bench = Bench::new();
+        let up = bench.up(&format!("{UP} {options} --txg-timeout 600"));
+        let mut client = bench.client("demo/volume.sock", "demo/volume");
+        client.write(0, b"makes the chain", true).unwrap();
+        bench.ok("pool sync");
+        for block in 1..9u64 {
+            client.write(block * 4096, &vec![block as u8; 4096], true).unwrap();
+        }
+        let shown = bench.ok("log show");
+        assert!(shown.contains(kind) && shown.contains("demo/volume"), "{shown}");
+        assert!(bench.fails("log verify demo -d demo", 3).contains("running"));
+        up.kill();
+        let before = contents(&bench.path("demo"));
+        let verified = bench.ok("log verify demo -d demo");
+        assert!(verified.contains("demo/volume") && verified.contains('8'), "{verified}");
+        let dumped = bench.ok("log dump demo -d demo");
+        assert!(dumped.contains("4096 bytes at 32768"), "{dumped}");
+        for line in bench.ok("log dump demo -d demo --json").lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
+        assert!(contents(&bench.path("demo")) == before, "looking changed something");
+        // A byte of the fifth record; of blocks, the last place is that of the log.
+        let file = bench.path(if kind == "pmem" { "demo/pm.log" } else { "demo/pool.img" });
+        let mut bytes = std::fs::read(&file).unwrap();
+        let at = bytes.windows(4096).rposition(|data| data.iter().all(|byte| *byte == 5)).unwrap();
+        bytes[at + 100] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let verified = bench.run("log verify demo -d demo");
+        assert_eq!(verified.status.code(), Some(1), "{verified:?}");
+        let said = bench.fails(&format!("up {UP}"), 6);
+        assert!(said.contains("claimed"), "{said}");
+        bench.up(&format!("{UP} --drop-log")).kill();
+    }
+}

@@ -42,8 +42,8 @@ pub use paths::{control_socket, known_devices, remember_devices, run_dir, runnin
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
-    LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, ServedReport,
-    VdevReport,
+    LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, RegionReport,
+    ServedReport, VdevReport,
 };
 pub use topology::split_regions;
 

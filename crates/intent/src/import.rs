@@ -187,7 +187,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
 }
 
 /// The medium of a pool's log, before it is looked at.
-enum OpenLog<M> {
+pub(crate) enum OpenLog<M> {
     Pmem(OpenRegion<M>, Vec<M>),
     Lwb,
     /// Whatever the pool had is given up.
@@ -195,7 +195,7 @@ enum OpenLog<M> {
 }
 
 impl<M: Medium + Sync> OpenLog<M> {
-    fn of<R>(
+    pub(crate) fn of<R>(
         config: &LogConfig,
         regions: Vec<R>,
         divide: impl FnOnce(R) -> Result<RegionParts<M>, IntentError>,
@@ -213,7 +213,7 @@ impl<M: Medium + Sync> OpenLog<M> {
         Ok(OpenLog::Pmem(region, chunks))
     }
 
-    fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims<M>, IntentError> {
+    pub(crate) fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims<M>, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let is_forgotten = matches!(self, OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {

@@ -23,6 +23,7 @@ mod region;
 mod replay;
 mod side;
 mod space;
+pub mod survey;
 mod volume_log;
 
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};

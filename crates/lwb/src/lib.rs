@@ -39,7 +39,7 @@ mod log;
 mod space;
 mod sync_util;
 
-pub use chain::{Claimed, End, OnLoss, Record, Replayed, claim};
+pub use chain::{BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, survey};
 pub use device_space::DeviceSpace;
 pub use error::{ClaimError, CommitError, Ended, HeaderError, ReplayError};
 pub use header::{Chain, Claim, HEADER_BYTES, HEADER_VERSION, Header};

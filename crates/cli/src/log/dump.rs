@@ -10,7 +10,7 @@ use fastness_prb::HdlHeader;
 use serde_json::{Value, json};
 
 use crate::exit::{Outcome, refuse};
-use crate::log::{open_region, report};
+use crate::log::{open_region, pool, report};
 use crate::size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -18,13 +18,17 @@ Examples:
   fastness log dump orders.log                 superblocks, header slots, and the entries of each chunk
   fastness log dump orders.log --headers       superblocks and header slots only
   fastness log dump orders.log --chunk 3 --bodies
+  fastness log dump tank -d /srv/disks         the log of a pool: headers, chunks or blocks, records
 The log is only read. Every part of it is shown, whatever is wrong with the others.";
 
 /// Arguments of `fastness log dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// File or device of the log
+    /// File or device of a record log; or the name of a pool, if there is no file of that name here
     file: PathBuf,
+    /// Where the devices of the pool are; may be repeated
+    #[arg(short, long = "device", value_name = "PATH")]
+    devices: Vec<PathBuf>,
     /// Superblocks and header slots only
     #[arg(long, conflicts_with_all = ["bodies", "chunk"])]
     headers: bool,
@@ -40,6 +44,9 @@ pub(crate) struct DumpArgs {
 }
 
 pub(super) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    if pool::is_pool(&args.file) {
+        return pool::dump(&args.file, &args.devices, args.json, out);
+    }
     let survey = Survey::new(open_region(&args.file)?);
     if let Some(chunk) = args.chunk.filter(|&chunk| chunk >= survey.chunks()) {
         return Err(refuse(format!("there is no chunk {chunk}; the region has {}", survey.chunks())));

@@ -1,8 +1,9 @@
-//! `fastness log`: the record log in one region.
+//! `fastness log`: the record log in one region; the logs of pools.
 
 mod create;
 mod dump;
 mod info;
+mod pool;
 mod recover;
 mod report;
 mod verify;
@@ -29,10 +30,14 @@ pub(crate) enum LogCommand {
     /// Read the records that a crash left, and start anew
     #[command(after_help = recover::EXAMPLES)]
     Recover(recover::RecoverArgs),
-    /// Show everything that is in a log, damaged or not; changes nothing
+    /// Show the logs of running pools, volume by volume
+    #[command(after_help = pool::SHOW)]
+    Show(pool::ShowArgs),
+    /// Show everything that is in a record log, or in the log of a pool that does not run; changes nothing
     #[command(after_help = dump::EXAMPLES)]
     Dump(dump::DumpArgs),
-    /// Read everything and check it; exit code 1 if there is damage
+    /// Read everything in a record log, or in the log of a pool that does not run, and check it; exit code 1 if there is
+    /// damage
     Verify(verify::VerifyArgs),
     /// Show what the region is, what survives on it, and how it is divided
     Info(info::InfoArgs),
@@ -43,6 +48,7 @@ pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> anyhow::Result<Ou
         LogCommand::Create(args) => create::run(&args, out),
         LogCommand::Write(args) => write::run(&args, out),
         LogCommand::Recover(args) => recover::run(&args, out),
+        LogCommand::Show(args) => pool::show(&args, out),
         LogCommand::Dump(args) => dump::run(&args, out),
         LogCommand::Verify(args) => verify::run(&args, out),
         LogCommand::Info(args) => info::run(&args, out),

@@ -8,16 +8,22 @@ use clap::Args;
 use fastness_pmlog::{ErrorKind, OpenOptions, PmLog, Survey};
 
 use crate::exit::Outcome;
-use crate::log::open_region;
+use crate::log::{open_region, pool};
 
 /// Arguments of `fastness log verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// File or device of the log
+    /// File or device of a record log; or the name of a pool, if there is no file of that name here
     file: PathBuf,
+    /// Where the devices of the pool are; may be repeated
+    #[arg(short, long = "device", value_name = "PATH")]
+    devices: Vec<PathBuf>,
 }
 
 pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    if pool::is_pool(&args.file) {
+        return pool::verify(&args.file, &args.devices, out);
+    }
     let mut damages = 0;
     let survey = Survey::new(open_region(&args.file)?);
     // A torn slot is what a crash leaves; an unreadable one is not.

@@ -13,8 +13,10 @@ mod claim;
 mod end;
 mod gather;
 mod replay;
+mod survey;
 mod walk;
 
 pub use claim::{Claimed, OnLoss, claim};
 pub use end::End;
 pub use replay::{Record, Replayed};
+pub use survey::{BlockSurvey, Found, survey};

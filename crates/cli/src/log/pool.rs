@@ -1,0 +1,286 @@
+//! The logs of pools: `fastness log show`, and `dump` and `verify` of a pool that does not run.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use fastness_daemon::{Control, PoolReport, Request, control_socket, run_dir};
+use fastness_intent::survey::{
+    ChunkSurvey, DryClaim, EntrySurvey, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg,
+    headers, record,
+};
+use fastness_intent::{LogConfig, PoolLog, PoolSpace};
+use fastness_lwb::Found;
+use fastness_pmem::Region;
+use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
+use serde_json::json;
+
+use crate::connect::{ask_all, print_json};
+use crate::exit::{Outcome, refuse};
+use crate::output::{fields, note};
+use crate::size::short;
+use crate::start::find_devices;
+use crate::table::table;
+
+pub(super) const SHOW: &str = "\
+Examples:
+  fastness log show              the logs of all running pools, volume by volume
+  fastness log show tank --json
+Offline: `fastness log dump tank` and `fastness log verify tank`.";
+
+/// Arguments of `fastness log show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The pool; all that run without it
+    pool: Option<String>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
+    if args.json {
+        let logs: Vec<_> = pools.iter().map(|pool| json!({"pool": pool.name, "log": pool.log})).collect();
+        print_json(out, &logs)?;
+        return Ok(Outcome::Clean);
+    }
+    for pool in &pools {
+        let Some(log) = &pool.log else {
+            writeln!(out, "pool {}: read-only, its log is not in use", pool.name)?;
+            continue;
+        };
+        let mut rows =
+            vec![("pool", pool.name.clone()), ("kind", log.kind.clone()), ("on", log.medium.clone())];
+        let region =
+            |region: &fastness_daemon::RegionReport| ("region", format!("{} ({})", region.path, region.id));
+        rows.extend(log.regions.iter().map(region));
+        fields(out, &rows)?;
+        writeln!(out)?;
+        let heads = [
+            "RECORDS",
+            "BYTES",
+            "COMMITS",
+            "FLUSHES",
+            "COPIED",
+            "NEED-COPY",
+            "WAITS",
+            "TXG INSTEAD",
+            "STALLS",
+        ];
+        let mut columns = vec![("VOLUME", false)];
+        columns.extend(heads.map(|head| (head, true)));
+        columns.push(("ERRORS", true));
+        let row = |name: &str, of: &fastness_daemon::LogCounters| {
+            let counts = [
+                of.commits,
+                of.flushes,
+                of.copied,
+                of.need_copy,
+                of.waits,
+                of.fallbacks,
+                of.stalls,
+                of.errors,
+            ];
+            let mut row = vec![name.to_owned(), of.records.to_string(), short(of.bytes)];
+            row.extend(counts.iter().map(u64::to_string));
+            row
+        };
+        let mut rows: Vec<_> = log.volumes.iter().map(|volume| row(&volume.name, &volume.counters)).collect();
+        rows.push(row("all", &log.total));
+        table(out, &columns, rows)?;
+    }
+    Ok(Outcome::Clean)
+}
+
+/// Whether a word on a command line is a pool and not the file of a record log.
+pub(super) fn is_pool(word: &Path) -> bool {
+    word.components().count() == 1 && !word.is_absolute() && (!word.exists() || word.is_dir())
+}
+
+/// A pool that does not run, imported read-only.
+struct Offline {
+    pool: Arc<Pool>,
+    config: LogConfig,
+    volumes: Vec<VolumeSurvey>,
+}
+
+impl Offline {
+    fn open(name: &Path, places: &[PathBuf]) -> anyhow::Result<Offline> {
+        let name = name.to_str().ok_or_else(|| refuse("the pool's name is no text"))?;
+        if Control::is_alive(&control_socket(&run_dir()?, name)) {
+            let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
+            return Err(refuse(text));
+        }
+        let devices = find_devices(name, places)?;
+        // Nothing is changed, so whatever there is may be looked at.
+        let import = ImportOptions {
+            is_forced: true,
+            allows_degraded: true,
+            missing_log: MissingLog::Drop,
+            ..ImportOptions::default()
+        };
+        let options = PoolOptions { is_read_only: true, ..PoolOptions::default() };
+        let pool = Arc::new(Pool::import_paused(&devices, &import, options)?);
+        let (config, volumes) = (PoolLog::config(&pool)?, headers(&pool)?);
+        Ok(Offline { pool, config, volumes })
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        let open = |region: &fastness_intent::RegionConfig| {
+            let opened = PoolLog::open_region(&region.path, region.emulates);
+            opened.inspect_err(|error| note(format_args!("{}: {error}", region.path.display()))).ok()
+        };
+        self.config.regions.iter().filter_map(open).collect()
+    }
+
+    fn name(&self, dataset: fastness_zil::DatasetId) -> String {
+        let volume = self.volumes.iter().find(|volume| volume.dataset == dataset);
+        volume.map_or_else(|| dataset.to_string(), |volume| volume.name.clone())
+    }
+
+    /// Whose needed entry it is.
+    fn needed(&self, entry: &EntrySurvey) -> Option<&VolumeSurvey> {
+        let header = &entry.entry.header;
+        let first = first_needed_txg(&self.pool);
+        self.volumes.iter().find(|volume| {
+            let is_it = |(log, first): (_, fastness_zil::Txg)| header.log == log && header.txg.0 >= first.0;
+            volume.entries(first).is_some_and(is_it)
+        })
+    }
+
+    fn chunks(&self) -> anyhow::Result<Vec<(usize, ChunkSurvey)>> {
+        let mut chunks = Vec::new();
+        for region in self.regions() {
+            let survey = RegionSurvey::new(region)?;
+            if let Err(error) = survey.id() {
+                note(format_args!("damage: {error}"));
+            }
+            chunks.extend((0..survey.chunks()).map(|index| (index, survey.chunk(index))));
+        }
+        Ok(chunks)
+    }
+}
+
+/// Says what an import would find.
+pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let offline = Offline::open(name, places)?;
+    let mut damages = 0;
+    for (_, chunk) in offline.chunks()? {
+        for entry in &chunk.entries {
+            if let (Some(volume), Err(fault)) = (offline.needed(entry), &entry.record) {
+                writeln!(out, "damage: {}: entry at {:#x}: {fault}", volume.name, entry.region_offset)?;
+                damages += 1;
+            }
+        }
+    }
+    let DryClaim { summaries, problems } = claim_dry(&offline.pool, offline.regions())?;
+    for problem in &problems {
+        writeln!(out, "damage: {}: {}", offline.name(problem.dataset), problem.cause)?;
+        damages += 1;
+    }
+    let row = |found: &fastness_zil::ClaimSummary| {
+        vec![
+            offline.name(found.dataset),
+            found.records.to_string(),
+            short(found.bytes),
+            found.gaps.to_string(),
+        ]
+    };
+    let columns = [("VOLUME", false), ("TO REPLAY", true), ("BYTES", true), ("GAPS", true)];
+    table(out, &columns, summaries.iter().map(row).collect())?;
+    if damages == 0 {
+        return Ok(Outcome::Clean);
+    }
+    note(format_args!(
+        "an import refuses this log. `pool import --drop-log-tail` gives up what is damaged and what comes after it, \
+         `--read-only` shows the pool without its log and changes nothing; better first: another copy of the medium"
+    ));
+    Ok(Outcome::Found)
+}
+
+/// Shows everything that is in the log.
+pub(super) fn dump(
+    name: &Path,
+    places: &[PathBuf],
+    is_json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
+    let offline = Offline::open(name, places)?;
+    let mut line = |text: String, value: serde_json::Value| {
+        if is_json { writeln!(out, "{value}") } else { writeln!(out, "{text}") }
+    };
+    let regions: Vec<_> =
+        offline.config.regions.iter().map(|region| region.path.display().to_string()).collect();
+    let kind = offline.config.kind.name();
+    let synced = offline.pool.synced_txg();
+    line(
+        format!("log of kind {kind} {}; {synced} is synced", regions.join(" ")),
+        json!({"kind": kind, "regions": regions, "synced_txg": synced.0}),
+    )?;
+    for volume in &offline.volumes {
+        let header = match &volume.header {
+            Ok(header) => format!("{header:?}"),
+            Err(error) => format!("DAMAGE: {error}"),
+        };
+        line(format!("{}: {header}", volume.name), json!({"volume": volume.name, "header": header}))?;
+        let Some(chain) = volume.chain() else { continue };
+        let space = Untouched(PoolSpace::new(offline.pool.log_space()));
+        let mut found = Vec::new();
+        let ended = fastness_lwb::survey(&space, &chain, |each| found.push(block_or_record(each)));
+        for (text, value) in found {
+            line(text, value)?;
+        }
+        line(format!("  ends: {ended}"), json!({"chain_ends": ended.to_string()}))?;
+    }
+    for (index, chunk) in offline.chunks()? {
+        if chunk.entries.is_empty() && !chunk.end.is_damage() {
+            continue;
+        }
+        line(
+            format!("chunk {index} at {:#x}, {} entries", chunk.region_offset, chunk.entries.len()),
+            json!({"chunk": index, "region_offset": chunk.region_offset, "entries": chunk.entries.len()}),
+        )?;
+        for entry in &chunk.entries {
+            let of = offline.needed(entry).map_or("not needed", |volume| &volume.name);
+            let head = &entry.entry.header;
+            let what = match &entry.record {
+                Ok(record) => describe(record),
+                Err(fault) => format!("DAMAGE: {fault}"),
+            };
+            line(
+                format!("  {:#12x} txg {} {} {of}: {what}", entry.region_offset, head.txg.0, head.id),
+                json!({"region_offset": entry.region_offset, "txg": head.txg.0, "id": head.id.to_string(),
+                    "of": of, "record": what}),
+            )?;
+        }
+        line(format!("  ends at {:#x}: {:?}", chunk.ends_at, chunk.end), json!({"ends_at": chunk.ends_at}))?;
+    }
+    Ok(Outcome::Clean)
+}
+
+fn describe(found: &fastness_intent::survey::RecordSurvey) -> String {
+    let range =
+        found.range.map_or_else(String::new, |(offset, len_bytes)| format!(" {len_bytes} bytes at {offset}"));
+    format!("{:?} of object {}{range}", found.record_type, found.object.0)
+}
+
+fn block_or_record(found: Found<'_>) -> (String, serde_json::Value) {
+    match found {
+        Found::Block(block) => (
+            format!("  block {} at {}, {} bytes used", block.seq.0, block.extent.place, block.used_bytes),
+            json!({"block": block.seq.0, "place": block.extent.place.to_string(), "used_bytes": block.used_bytes}),
+        ),
+        Found::Record(each) => {
+            let what = match record(each.bytes) {
+                Ok(found) => describe(&found),
+                Err(error) => format!("DAMAGE: {error}"),
+            };
+            (
+                format!("    record {} txg {}: {what}", each.lsn.0, each.txg.0),
+                json!({"record": each.lsn.0, "txg": each.txg.0, "what": what}),
+            )
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The offline view of a pool's log: everything that is there, damaged or not, without taking it into use.
+//!
+//! The pool is imported read-only. Nothing here stores to the region or writes to a device.
+
+use std::sync::Arc;
+
+use fastness_error::ErrorKind;
+use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
+use fastness_pmem::{Medium, PmRange, Region};
+use fastness_pool::Pool;
+use fastness_prb::{BodyError, End, HdlHeader, Located, LogGuid, Traversal, read_body};
+use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
+use fastness_zil::{
+    ClaimCause, ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs, ObjectId, StoredHeader, Txg,
+};
+
+use crate::error::IntentError;
+use crate::import::OpenLog;
+use crate::log::{PoolLog, Tuning, volumes};
+use crate::region::{self, RegionId, RegionParts};
+use crate::side::HEADER;
+use crate::space::PoolSpace;
+
+/// Where an entry of a chunk may begin.
+const ENTRY_ALIGN_BYTES: usize = 64;
+
+/// A stored log header, decoded.
+#[derive(Debug, Clone)]
+pub enum StoredLog {
+    /// There is no log.
+    None,
+    /// Of kind pmem.
+    Pmem(HdlHeader),
+    /// Of kind lwb.
+    Lwb(ChainHeader),
+}
+
+/// A volume, and the header of its log.
+#[derive(Debug, Clone)]
+pub struct VolumeSurvey {
+    /// Name.
+    pub name: String,
+    /// Number.
+    pub dataset: DatasetId,
+    /// What the last synced txg has of its log, or why that cannot be used.
+    pub header: Result<StoredLog, ClaimCause>,
+}
+
+impl VolumeSurvey {
+    /// Kind pmem: the log whose entries count, and the first txg that is needed of it.
+    pub fn entries(&self, first_txg: Txg) -> Option<(LogGuid, Txg)> {
+        match self.header.as_ref().ok()? {
+            StoredLog::Pmem(HdlHeader::Logging { log }) => Some((*log, first_txg)),
+            StoredLog::Pmem(HdlHeader::Replaying(replaying)) => Some((replaying.log, replaying.first_txg)),
+            _ => None,
+        }
+    }
+
+    /// Kind lwb: where the chain begins.
+    pub fn chain(&self) -> Option<Chain> {
+        match self.header.as_ref().ok()? {
+            StoredLog::Lwb(ChainHeader::Logging(chain)) => Some(*chain),
+            StoredLog::Lwb(ChainHeader::Claimed(claim)) => Some(claim.chain),
+            _ => None,
+        }
+    }
+}
+
+/// The stored headers of all volumes' logs.
+///
+/// # Errors
+/// Those of reading the tables.
+pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, IntentError> {
+    let mut found = Vec::new();
+    for volume in volumes(pool)? {
+        let header = volume.synced_aux(HEADER)?.map_or(Ok(StoredLog::None), |bytes| decode_header(&bytes));
+        found.push(VolumeSurvey { name: volume.name(), dataset: DatasetId(volume.id().0), header });
+    }
+    Ok(found)
+}
+
+/// Reads a stored header; the bytes are not trusted.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_header(bytes: &[u8]) -> Result<StoredLog, ClaimCause> {
+    let stored = StoredHeader::decode(bytes)?;
+    Ok(match stored.kind {
+        KindId::Pmem => StoredLog::Pmem(HdlHeader::decode(stored.bytes)?),
+        KindId::Lwb => StoredLog::Lwb(ChainHeader::decode(stored.bytes)?),
+    })
+}
+
+/// What a record says, without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordSurvey {
+    /// What happened.
+    pub record_type: RecordType,
+    /// To what.
+    pub object: ObjectId,
+    /// The txg that makes it durable elsewhere.
+    pub txg: Txg,
+    /// First byte and number of bytes, if it has a range.
+    pub range: Option<(u64, u64)>,
+}
+
+/// Decodes a record; the bytes are not trusted.
+///
+/// # Errors
+/// [`RecordError`] with the place in the record.
+pub fn record(bytes: &[u8]) -> Result<RecordSurvey, RecordError> {
+    let (Head { txg, object, .. }, record) = Record::decode(bytes)?;
+    let range = match &record {
+        Record::Write(write) => Some(match write.data {
+            WriteData::Inline(data) => (write.offset, data.len() as u64),
+            WriteData::Indirect { len_bytes, .. } => (write.offset, len_bytes),
+        }),
+        Record::Extend { offset, len_bytes } => Some((*offset, *len_bytes)),
+        Record::Truncate(cut) => Some((cut.offset, cut.len_bytes)),
+        Record::Zeroes(zeroes) => Some((zeroes.offset, zeroes.len_bytes)),
+        Record::CloneRange(clone) => Some((clone.offset, clone.len_bytes)),
+        _ => None,
+    };
+    Ok(RecordSurvey { record_type: record.record_type(), object, txg, range })
+}
+
+/// What is wrong with an entry whose header is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryFault {
+    /// Its body is damaged.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// Its body is whole, but no record.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Its txg is not that of its record.
+    #[error("the entry is of {entry}, its record of {record}")]
+    OtherTxg {
+        /// In the entry.
+        entry: Txg,
+        /// In the record.
+        record: Txg,
+    },
+}
+
+/// An entry of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntrySurvey {
+    /// Its header, and where it is in the chunk.
+    pub entry: Located,
+    /// Where it is in the region.
+    pub region_offset: u64,
+    /// What is in it.
+    pub record: Result<RecordSurvey, EntryFault>,
+}
+
+/// What is in a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkSurvey {
+    /// Region offset of the chunk.
+    pub region_offset: u64,
+    /// The entries, front to back, of whatever log.
+    pub entries: Vec<EntrySurvey>,
+    /// Region offset at which they end.
+    pub ends_at: u64,
+    /// Why.
+    pub end: End,
+}
+
+/// A region of kind pmem that is looked at.
+#[derive(Debug)]
+pub struct RegionSurvey {
+    id: Result<RegionId, IntentError>,
+    chunks: Vec<PmRange>,
+}
+
+impl RegionSurvey {
+    /// Looks at a region. One whose superblocks are damaged has its chunks all the same: they are always at the same places.
+    ///
+    /// # Errors
+    /// [`IntentError::TooSmall`]: there is no place for a log.
+    pub fn new(region: Region) -> Result<RegionSurvey, IntentError> {
+        let RegionParts { front, chunks, .. } = RegionParts::of(region)?;
+        let len_bytes = chunks.iter().chain([&front]).map(|part| part.len_bytes() as u64).sum();
+        let id = region::read(&front, len_bytes).map(|superblock| superblock.id);
+        Ok(RegionSurvey { id, chunks })
+    }
+
+    /// The log's number, or what is wrong with both superblocks.
+    ///
+    /// # Errors
+    /// As an import would fail.
+    pub fn id(&self) -> Result<RegionId, &IntentError> {
+        self.id.as_ref().copied()
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Reads a chunk: every entry with its record, up to where they end.
+    ///
+    /// # Panics
+    /// Caller bug only: there is no such chunk.
+    pub fn chunk(&self, index: usize) -> ChunkSurvey {
+        let chunk = &self.chunks[index];
+        let region_offset = chunk.region_offset();
+        let mut traversal = Traversal::new(chunk);
+        let mut buffer = Vec::new();
+        let look = |entry: Located| EntrySurvey {
+            entry,
+            region_offset: region_offset + entry.offset as u64,
+            record: read_record(chunk, &entry, &mut buffer),
+        };
+        let entries = traversal.by_ref().map(look).collect();
+        let ends_at = region_offset + traversal.offset() as u64;
+        ChunkSurvey { region_offset, entries, ends_at, end: traversal.end().unwrap_or(End::Full) }
+    }
+
+    /// The first entry behind the end of a chunk that is needed: then the end is damage, because entries are written
+    /// front to back and a chunk is emptied when none of them is needed. Returns its region offset as well.
+    ///
+    /// # Panics
+    /// Caller bug only: there is no such chunk.
+    pub fn behind(
+        &self,
+        index: usize,
+        survey: &ChunkSurvey,
+        is_needed: impl Fn(&Located) -> bool,
+    ) -> Option<(u64, Located)> {
+        let chunk = &self.chunks[index];
+        let from = (survey.ends_at - survey.region_offset) as usize;
+        let last = chunk.len_bytes().checked_sub(fastness_prb::HEADER_BYTES)?;
+        let places = (from.next_multiple_of(ENTRY_ALIGN_BYTES)..=last).step_by(ENTRY_ALIGN_BYTES);
+        let mut entries = places.filter_map(|offset| Traversal::starting_at(chunk, offset).next());
+        let entry = entries.find(is_needed)?;
+        Some((survey.region_offset + entry.offset as u64, entry))
+    }
+}
+
+fn read_record(chunk: &PmRange, entry: &Located, buffer: &mut Vec<u8>) -> Result<RecordSurvey, EntryFault> {
+    // The traversal has made sure that the body is inside of the chunk.
+    let len = entry.header.body_len_bytes as usize;
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    match read_body(chunk, entry, buffer) {
+        // The record itself is whole, and replay takes it.
+        Ok(()) | Err(BodyError::Padding { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let found = record(&buffer[..len])?;
+    if found.txg != entry.header.txg {
+        return Err(EntryFault::OtherTxg { entry: entry.header.txg, record: found.txg });
+    }
+    Ok(found)
+}
+
+/// What an import would find.
+#[derive(Debug, Clone)]
+pub struct DryClaim {
+    /// Logs that can be claimed.
+    pub summaries: Vec<ClaimSummary>,
+    /// Logs that cannot.
+    pub problems: Vec<ClaimProblem>,
+}
+
+/// The log space of a pool that nothing is taken of or written to.
+#[derive(Debug)]
+pub struct Untouched(pub PoolSpace);
+
+impl Space for Untouched {
+    fn allocate(&self, _: u32) -> Result<Place, SpaceError> {
+        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
+    }
+
+    fn free(&self, _: Extent) {}
+
+    fn claim(&self, extent: Extent) -> Result<(), SpaceError> {
+        let outside = || SpaceError::new(ErrorKind::Corrupt, format!("{} is not in the pool", extent.place));
+        self.0.contains(extent).then_some(()).ok_or_else(outside)
+    }
+
+    fn contains(&self, extent: Extent) -> bool {
+        self.0.contains(extent)
+    }
+
+    fn write(&self, _: Place, _: &[u8]) -> Result<(), SpaceError> {
+        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
+    }
+
+    // Of a mirror one side is read: trying the others would heal it.
+    fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
+        self.0.read(place, buf)
+    }
+
+    fn flush(&self, _: &[u32]) -> Result<(), SpaceError> {
+        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
+    }
+}
+
+/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is imported
+/// read-only. Kind pmem: bodies of entries are not looked at, see [`RegionSurvey::chunk`] for these.
+///
+/// # Errors
+/// What stands in the way of claiming any log: a region that is missing or another one, a damaged description.
+pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
+    let config = PoolLog::config(pool)?;
+    if config.kind == KindId::Lwb {
+        let headers = volumes(pool)?
+            .iter()
+            .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
+            .collect::<Result<Vec<_>, IntentError>>()?;
+        let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
+        let import = LwbLogs::import(space, first_needed_txg(pool), headers);
+        let problems = import.problems().cloned().collect();
+        return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
+    }
+    let claims = OpenLog::of(&config, regions, RegionParts::of)?.claim(pool, Tuning::default())?;
+    Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
+}
+
+/// The first txg that a log is needed for.
+pub fn first_needed_txg(pool: &Pool) -> Txg {
+    Txg(pool.synced_txg().next().0)
+}
