@@ -9,6 +9,8 @@ const BURSTS: usize = 8;
 /// A new log knows nothing; a wait must still end.
 const LATENCY_FIRST_NS: u64 = 100_000;
 const TIMEOUT_MAX: Duration = Duration::from_millis(20);
+/// A sleep and the wake-up of a thread cost about this much.
+const SLEEP_MIN: Duration = Duration::from_micros(30);
 
 /// The last bursts. A burst is what was put into blocks until a block was closed with nothing behind it.
 #[derive(Debug, Default)]
@@ -74,8 +76,10 @@ impl Latency {
         self.0 = self.0 - self.0 / 8 + took / 8;
     }
 
+    /// How long an open block waits; zero where that is shorter than going to sleep and waking up takes.
     pub(super) fn timeout(&self, percent: u32) -> Duration {
-        Duration::from_nanos(self.0.saturating_mul(percent.into()) / 100).min(TIMEOUT_MAX)
+        let timeout = Duration::from_nanos(self.0.saturating_mul(percent.into()) / 100).min(TIMEOUT_MAX);
+        if timeout < SLEEP_MIN { Duration::ZERO } else { timeout }
     }
 }
 
@@ -127,5 +131,9 @@ mod tests {
         assert!(timeout > Duration::from_micros(390) && timeout < Duration::from_micros(410), "{timeout:?}");
         latency.note(Duration::MAX);
         assert_eq!(latency.timeout(100), TIMEOUT_MAX);
+        assert_eq!(latency.timeout(0), Duration::ZERO);
+        let mut quick = Latency::default();
+        (0..100).for_each(|_| quick.note(Duration::from_micros(20)));
+        assert_eq!(quick.timeout(10), Duration::ZERO, "2 us are no sleep");
     }
 }
