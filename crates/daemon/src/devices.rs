@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice};
 use fastness_error::ErrorKind;
-use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, VdevClass, VdevSpec};
+use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, Probe, Txg, VdevClass, VdevSpec};
 
 use crate::error::StartError;
 use crate::protocol::VdevRequest;
@@ -79,6 +79,8 @@ pub struct Candidate {
     pub guid: Guid,
     /// What it says of its pool.
     pub config: PoolConfig,
+    /// The newest txg that it has; `None` if it was being added when the power failed.
+    pub txg: Option<Txg>,
 }
 
 /// A pool that was found.
@@ -136,7 +138,8 @@ pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
         let probe = Device::open(&path).and_then(|device| device.probe());
         match probe {
             Ok(probe) => {
-                let candidate = Candidate { path: name, guid: probe.guid, config: probe.config };
+                let Probe { guid, config, txg, .. } = probe;
+                let candidate = Candidate { path: name, guid, config, txg };
                 by_pool.entry(candidate.config.guid).or_default().push(candidate);
             }
             Err(PoolError::NoLabel { .. }) => {}
@@ -149,9 +152,11 @@ pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     (by_pool.into_values().map(together).collect(), unreadable)
 }
 
-/// One pool's devices: those that the newest label names.
+/// One pool's devices: those that the newest label names. One without a txg decides nothing, as for the import.
 fn together(mut devices: Vec<Candidate>) -> Found {
-    devices.sort_by_key(|device| std::cmp::Reverse(device.config.generation));
+    devices.sort_by_key(|device| {
+        std::cmp::Reverse((device.txg.is_some(), device.config.generation, device.txg))
+    });
     let config = devices[0].config.clone();
     let known: Vec<_> = config.vdevs.iter().flat_map(|vdev| &vdev.devices).collect();
     // What was removed from the pool since, or is there twice under two names.
@@ -182,4 +187,39 @@ fn expand(place: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = entries.filter(is_possible).collect();
     paths.sort();
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_was_being_added_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let device =
+            |name: &str| Device::create(dir.path().join(name), fastness_pool::DEVICE_BYTES_MIN).unwrap();
+        let (first, second) = (device("first"), device("second"));
+        let specs = [VdevSpec::single(first)];
+        let pool =
+            fastness_pool::Pool::create("tank", &specs, fastness_pool::PoolOptions::default()).unwrap();
+        let before = pool.config();
+        pool.add(&VdevSpec::single(second)).unwrap();
+        let after = pool.config();
+        drop(pool);
+        assert!(after.generation > before.generation);
+        let candidate = |config: &PoolConfig, index: usize, txg| Candidate {
+            path: format!("disk {index}"),
+            guid: after.vdevs[index].devices[0].guid,
+            config: config.clone(),
+            txg,
+        };
+        // The power failed when only the new device had a label.
+        let found = together(vec![candidate(&before, 0, Some(Txg(5))), candidate(&after, 1, None)]);
+        assert_eq!(found.config.generation, before.generation);
+        assert_eq!(found.devices.len(), 1);
+        assert!(found.missing.is_empty());
+        // And when both had.
+        let found = together(vec![candidate(&after, 0, Some(Txg(5))), candidate(&after, 1, None)]);
+        assert_eq!((found.devices.len(), found.missing.len()), (2, 0));
+    }
 }
