@@ -141,8 +141,8 @@ impl Shared {
             self.copy_last_log_blocks(vdev, side)?;
             // Pages that were written since the walk went to this side too; all are there once it has flushed.
             let device = side.writable().ok_or_else(|| side.unusable())?;
+            self.write_last_uberblock(side)?;
             device.flush()?;
-            self.label_with_uberblock(side)?;
             if side.errors().write != errors_before {
                 return Err(PoolError::Busy {
                     name: side.path.clone(),
@@ -156,12 +156,10 @@ impl Shared {
     }
 
     /// Gives a side that has everything the last uberblock: it may be all that is left before the next txg.
-    fn label_with_uberblock(&self, side: &Side) -> Result<()> {
+    fn write_last_uberblock(&self, side: &Side) -> Result<()> {
         let (txg, payload) = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        label::write_uberblock(&**device, side.guid, lock(&self.config).guid, txg, &payload)?;
-        // PERSIST: before any label calls the side current.
-        Ok(device.flush()?)
+        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, txg, &payload)?)
     }
 }
 
