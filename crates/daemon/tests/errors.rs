@@ -165,7 +165,9 @@ fn a_mirror_goes_on_with_one_side_and_says_so() {
 fn an_unreadable_block_is_eio_with_its_place_in_the_events() {
     let bench = Bench::new(1, 64 << 20);
     let mut client = bench.client();
-    client.write(0, &noise(1), true).unwrap();
+    client.write(0, &noise(1), false).unwrap();
+    // Until then it is read from memory.
+    bench.ask(&Request::Sync);
     bench.disks[0].set_plan(FaultPlan::new(0).rule(
         On::Only(Operation::Read),
         When::From(1),
