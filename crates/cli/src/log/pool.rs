@@ -7,13 +7,14 @@ use std::sync::Arc;
 use clap::Args;
 use fastness_daemon::{Control, PoolReport, Request, control_socket, run_dir};
 use fastness_intent::survey::{
-    ChunkSurvey, DryClaim, EntrySurvey, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg,
-    headers, record,
+    ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
+    record,
 };
 use fastness_intent::{LogConfig, PoolLog, PoolSpace};
 use fastness_lwb::Found;
 use fastness_pmem::Region;
 use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
+use fastness_prb::Located;
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
@@ -141,8 +142,8 @@ impl Offline {
     }
 
     /// Whose needed entry it is.
-    fn needed(&self, entry: &EntrySurvey) -> Option<&VolumeSurvey> {
-        let header = &entry.entry.header;
+    fn needed(&self, entry: &Located) -> Option<&VolumeSurvey> {
+        let header = &entry.header;
         let first = first_needed_txg(&self.pool);
         self.volumes.iter().find(|volume| {
             let is_it = |(log, first): (_, fastness_zil::Txg)| header.log == log && header.txg.0 >= first.0;
@@ -150,16 +151,45 @@ impl Offline {
         })
     }
 
-    fn chunks(&self) -> anyhow::Result<Vec<(usize, ChunkSurvey)>> {
+    fn chunks(&self) -> anyhow::Result<Vec<Chunk>> {
         let mut chunks = Vec::new();
         for region in self.regions() {
             let survey = RegionSurvey::new(region)?;
             if let Err(error) = survey.id() {
                 note(format_args!("damage: {error}"));
             }
-            chunks.extend((0..survey.chunks()).map(|index| (index, survey.chunk(index))));
+            chunks.extend((0..survey.chunks()).map(|index| {
+                let found = survey.chunk(index);
+                let behind = survey.behind(index, &found, |entry| self.needed(entry).is_some());
+                Chunk { index, found, behind }
+            }));
         }
         Ok(chunks)
+    }
+}
+
+/// A chunk of the region.
+struct Chunk {
+    index: usize,
+    found: ChunkSurvey,
+    /// A needed entry that stands behind the end, and its region offset.
+    behind: Option<(u64, Located)>,
+}
+
+impl Chunk {
+    /// Why its end is not one that a crash leaves.
+    fn damage(&self) -> Option<String> {
+        let ChunkSurvey { ends_at, end, .. } = &self.found;
+        match &self.behind {
+            Some((offset, entry)) => {
+                let id = entry.header.id;
+                Some(format!(
+                    "chunk {} ends at {ends_at:#x}, but {id} stands behind it at {offset:#x}",
+                    self.index
+                ))
+            }
+            None => end.is_damage().then(|| format!("chunk {} ends at {ends_at:#x}: {end:?}", self.index)),
+        }
     }
 }
 
@@ -167,9 +197,13 @@ impl Offline {
 pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let offline = Offline::open(name, places)?;
     let mut damages = 0;
-    for (_, chunk) in offline.chunks()? {
-        for entry in &chunk.entries {
-            if let (Some(volume), Err(fault)) = (offline.needed(entry), &entry.record) {
+    for chunk in offline.chunks()? {
+        if let Some(damage) = chunk.damage() {
+            writeln!(out, "damage: {damage}")?;
+            damages += 1;
+        }
+        for entry in &chunk.found.entries {
+            if let (Some(volume), Err(fault)) = (offline.needed(&entry.entry), &entry.record) {
                 writeln!(out, "damage: {}: entry at {:#x}: {fault}", volume.name, entry.region_offset)?;
                 damages += 1;
             }
@@ -234,8 +268,9 @@ pub(super) fn dump(
         }
         line(format!("  ends: {ended}"), json!({"chain_ends": ended.to_string()}))?;
     }
-    for (index, chunk) in offline.chunks()? {
-        if chunk.entries.is_empty() && !chunk.end.is_damage() {
+    for each in offline.chunks()? {
+        let (index, chunk, damage) = (each.index, &each.found, each.damage());
+        if chunk.entries.is_empty() && damage.is_none() {
             continue;
         }
         line(
@@ -243,7 +278,7 @@ pub(super) fn dump(
             json!({"chunk": index, "region_offset": chunk.region_offset, "entries": chunk.entries.len()}),
         )?;
         for entry in &chunk.entries {
-            let of = offline.needed(entry).map_or("not needed", |volume| &volume.name);
+            let of = offline.needed(&entry.entry).map_or("not needed", |volume| &volume.name);
             let head = &entry.entry.header;
             let what = match &entry.record {
                 Ok(record) => describe(record),
@@ -255,7 +290,11 @@ pub(super) fn dump(
                     "of": of, "record": what}),
             )?;
         }
-        line(format!("  ends at {:#x}: {:?}", chunk.ends_at, chunk.end), json!({"ends_at": chunk.ends_at}))?;
+        let ended = match &damage {
+            Some(damage) => format!("DAMAGE: {damage}"),
+            None => format!("ends at {:#x}: {:?}", chunk.ends_at, chunk.end),
+        };
+        line(format!("  {ended}"), json!({"ends_at": chunk.ends_at, "damage": damage}))?;
     }
     Ok(Outcome::Clean)
 }
