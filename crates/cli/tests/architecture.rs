@@ -10,6 +10,7 @@ use serde_json::Value;
 /// Layer of each crate (`ARCHITECTURE.md`). A normal dependency points to a lower layer.
 const LAYERS: &[(&str, u32)] = &[
     ("fastness-error", 0),
+    ("fastness-sync", 0),
     ("fastness-pmem", 1),
     ("fastness-blkdev", 1),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.

@@ -37,7 +37,6 @@ mod header;
 mod ids;
 mod log;
 mod space;
-mod sync_util;
 
 pub use chain::{BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, survey};
 pub use device_space::DeviceSpace;

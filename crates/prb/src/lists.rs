@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use fastness_sync::atomic::{AtomicU32, Ordering};
 
 use crate::chunk::Chunk;
 use crate::ids::{LogGuid, Txg};

@@ -6,9 +6,10 @@
 //! Source: zil-pmem thesis, 5.8 and 5.11 to 5.13.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastness_pmem::{Medium, PersistError};
+use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 use crate::chunk::{Chunk, EntryMeta, Layout, MediaFault};
 use crate::config::Config;
@@ -18,7 +19,6 @@ use crate::lists::{Fill, Lists, Obsolete};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
 use crate::stats::{SlotStats, Stats};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 /// What a writer does when there is no free chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

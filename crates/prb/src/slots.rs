@@ -20,7 +20,10 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, UnsafeCell, lock, rest, spin_loop, wait};
+use fastness_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use fastness_sync::{Condvar, Mutex, lock, wait};
+
+use crate::sync::{UnsafeCell, rest, spin_loop};
 
 /// Most slots that a PRB can have.
 pub const SLOTS_MAX: u32 = 32;
@@ -55,7 +58,7 @@ pub struct CommitSlots<T> {
 }
 
 /// The slot (as a bit) that this thread used last, of whatever [`CommitSlots`]: a hint.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod last_slot {
     use std::cell::Cell;
 
@@ -73,7 +76,7 @@ mod last_slot {
 }
 
 /// No hint in the model: its threads share the real one's memory.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod last_slot {
     pub(super) fn get() -> u64 {
         0

@@ -1,18 +1,9 @@
 //! The synchronisation primitives of the commit slots, replaced by `loom`'s under its model checker.
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    sync::{Condvar, Mutex, MutexGuard},
-};
-
-#[cfg(not(loom))]
-pub(crate) use std::{
-    hint::spin_loop,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    sync::{Condvar, Mutex, MutexGuard},
-};
+pub(crate) use loom::cell::UnsafeCell;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::hint::spin_loop;
 
 /// `std`'s cell with the closure interface of `loom`'s.
 #[cfg(not(loom))]
@@ -40,28 +31,17 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Locks; a panic of another holder does not make the data unusable, every critical section here keeps its
-/// invariants at each step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// Leaves the CPU for about `rest`.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) fn rest(rest: std::time::Duration) {
     std::thread::sleep(rest);
 }
 
-/// Takes no time in the model, nor does [`rest`]: to loom, a thread that yields is one that need not run before
+/// Takes no time in a model, nor does [`rest`]: to loom, a thread that yields is one that need not run before
 /// all others are done, and what comes behind it, the hand-off, would never be explored beside them.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(crate) fn spin_loop() {}
 
 /// See [`spin_loop`].
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(crate) fn rest(_rest: std::time::Duration) {}
-
-/// Waits on a condition variable.
-pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condvar.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -39,7 +39,8 @@
 //! Source: zil-pmem thesis, 6.3.5.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
+
+use fastness_sync::atomic::Ordering;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
 use crate::ids::{ObjectId, Txg};
@@ -54,7 +55,7 @@ use crate::zil::{Committed, Zil};
 /// Data of one record; longer writes are several records, as a disk may tear them.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
-thread_local! {
+fastness_sync::thread_local! {
     /// Head and data of the record that this thread writes; an entry's body is one range of bytes.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -153,12 +154,13 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// Logs data that needs padding behind it.
     #[cold]
     fn log_padded(&self, kind: &K, head: Head, at: u64, piece: &[u8]) -> bool {
-        SCRATCH.with_borrow_mut(|buffer| {
+        SCRATCH.with(|buffer| {
+            let mut buffer = buffer.borrow_mut();
             let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
             if buffer.len() < needed {
                 buffer.resize(needed, 0);
             }
-            let len = encode_write(head, at, piece, buffer);
+            let len = encode_write(head, at, piece, &mut buffer);
             self.log_record(kind, head.txg, [&[], &buffer[..len]])
         })
     }

@@ -41,7 +41,6 @@ mod range_lock;
 pub mod record;
 mod replay;
 mod stats;
-mod sync_util;
 mod zil;
 
 pub use any::AnyLog;

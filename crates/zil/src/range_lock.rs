@@ -4,9 +4,7 @@
 //! memory is allocated, and writes to other stripes mostly meet no lock of theirs. Taken in order of their index, so
 //! no two writers wait for each other.
 
-use std::sync::{Mutex, MutexGuard};
-
-use crate::sync_util::lock;
+use fastness_sync::{Mutex, MutexGuard, lock};
 
 const STRIPE_BYTES: u64 = 64 << 10;
 const STRIPES: u64 = 256;

@@ -1,7 +1,9 @@
 //! The intent log of one dataset.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::{Mutex, lock};
 
 use arc_swap::ArcSwap;
 
@@ -12,7 +14,6 @@ use crate::itxg::Lists;
 use crate::kind::{Kind, ReadBack};
 use crate::pool::{Pool, PoolFailure};
 use crate::stats::Stats;
-use crate::sync_util::lock;
 
 /// How a commit or a flush made things durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,19 +1,21 @@
 //! Several threads commit to one dataset; the power fails anywhere.
 //!
-//! The threads are real and their interleaving differs from run to run; what a crash can leave of an interleaving is
-//! enumerated (`support/tagged.rs`). Judged is, of each image: import and replay succeed, with an owner that refuses
-//! what cannot happen in its state; what was acknowledged is there; each record whole or not at all; and of the
-//! records that touch one object, a prefix in the order in which they were assigned.
+//! The threads are real and their interleaving differs from run to run, or shuttle's, where a seed repeats it
+//! (`scripts/shuttle`). What a crash can leave of an interleaving is enumerated (`support/tagged.rs`). Judged is, of
+//! each image: import and replay succeed, with an owner that refuses what cannot happen in its state; what was
+//! acknowledged is there; each record whole or not at all; and of the records that touch one object, a prefix in the
+//! order in which they were assigned.
 
 mod support;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fastness_prb::{ChecksumKind, Config, Insertion};
-use fastness_testkit::Heap;
+use fastness_sync::{Mutex, thread};
+use fastness_testkit::{Heap, schedules};
 use fastness_zil::*;
 use support::tagged::{Looked, TaggedRange, Visit, every_image, tagged};
 use support::*;
@@ -54,15 +56,29 @@ fn judge(
 /// One thread of the scenario: what it does between commits, and the object of each commit.
 type Script = Vec<(Vec<Op>, u64)>;
 
-fn commits_of_threads(scripts: Vec<Script>, insertion: Insertion, seed: u64, limit: usize) -> Looked {
+/// Most images of one crash point, where the schedules are many.
+const LIMIT: usize = if cfg!(shuttle) { 20 } else { 300 };
+
+/// What was looked at in all schedules of a scenario.
+fn in_schedules(seed: u64, scenario: impl Fn() -> Looked + Send + Sync + 'static) -> Looked {
+    let total = Arc::new(std::sync::Mutex::new(Looked::default()));
+    let sum = Arc::clone(&total);
+    schedules(seed, move || {
+        let looked = scenario();
+        sum.lock().unwrap().add(looked);
+    });
+    *total.lock().unwrap()
+}
+
+fn commits_of_threads(scripts: &[Script], insertion: Insertion, seed: u64, limit: usize) -> Looked {
     let (recorder, threads, ranges) = tagged(CHUNK, CHUNKS, seed);
     let objects = (1..=3).map(|object| (object, vec![0; 64])).collect();
     let contents = Contents { objects, ..Contents::default() };
     let world = Arc::new(World::new(prb_config(seed, insertion), ranges, contents));
     let from = recorder.op_count();
     let history = Mutex::new(History::default());
-    std::thread::scope(|scope| {
-        for script in &scripts {
+    thread::scope(|scope| {
+        for script in scripts {
             let (world, history, threads, recorder) = (&world, &history, &threads, &recorder);
             scope.spawn(move || {
                 for (ops, object) in script {
@@ -99,8 +115,11 @@ fn commits_of_different_objects_survive_every_crash() {
     let mut overlapping = 0;
     for seed in 0..12 {
         let script = |object| vec![(vec![write(object, 0)], object), (vec![write(object, 1)], object)];
-        let looked = commits_of_threads(vec![script(1), script(2)], Insertion::TwoFences, seed, 20_000);
-        assert_eq!(looked.sampled, 0, "{looked:?}: a small scope is enumerated");
+        let limit = if cfg!(shuttle) { LIMIT } else { 20_000 };
+        let scripts = vec![script(1), script(2)];
+        let looked =
+            in_schedules(seed, move || commits_of_threads(&scripts, Insertion::TwoFences, seed, limit));
+        assert!(cfg!(shuttle) || looked.sampled == 0, "{looked:?}: a small scope is enumerated");
         overlapping += looked.overlapping;
     }
     assert!(overlapping > 0, "the threads never wrote at one time");
@@ -117,9 +136,66 @@ fn commits_that_depend_on_each_other_survive_every_crash() {
         ];
         let second = vec![(vec![write(2, 1), Op::Create("b", 11), write(11, 0)], 11), (vec![write(2, 2)], 0)];
         let third = vec![(vec![Op::Create("c", 12)], 3), (vec![write(3, 0), write(12, 0)], 3)];
-        overlapping += commits_of_threads(vec![first, second, third], insertion, seed, 300).overlapping;
+        let scripts = vec![first, second, third];
+        let looked = in_schedules(seed, move || commits_of_threads(&scripts, insertion, seed, LIMIT));
+        overlapping += looked.overlapping;
     }
     assert!(overlapping > 0, "the threads never wrote at one time");
+}
+
+/// See the test.
+fn volume_writes_of_threads(seed: u64) -> Looked {
+    let (recorder, threads, ranges) = tagged(CHUNK, CHUNKS, seed);
+    let world = World::new(prb_config(seed, Insertion::TwoFences), ranges, Contents::volume(1, 64));
+    let from = recorder.op_count();
+    let (locks, order) = (RangeLocks::default(), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for thread in 0..3usize {
+            let (locks, order, world, threads, recorder) = (&locks, &order, &world, &threads, &recorder);
+            scope.spawn(move || {
+                for round in 0..3usize {
+                    // Two threads overlap; the third one is elsewhere, so that its stores are mixed with theirs.
+                    let stripe = if thread == 2 { 1 << 20 } else { 0 };
+                    let offset = if thread == 2 { 40 } else { 8 * (round % 2) };
+                    let guard = locks.lock(stripe, 16);
+                    let data = vec![(1 + thread * 3 + round) as u8; 16];
+                    let number = {
+                        let mut order = order.lock().unwrap();
+                        order.push((offset, data.clone()));
+                        order.len() as u64 - 1
+                    };
+                    assert!(world.volume_write(1, offset, &data).1);
+                    threads.mark(recorder, number);
+                    drop(guard);
+                    if (round + thread) % 2 == 1 {
+                        assert_eq!(world.zil.flush().unwrap(), Committed::Logged);
+                    }
+                }
+            });
+        }
+    });
+    let order = order.into_inner().unwrap();
+    let now = world.pool.contents(DATASET).objects[&1].clone();
+    let is_right = |marks: &[u64], found: &Contents| {
+        let unknown: Vec<u64> = (0..order.len() as u64).filter(|number| !marks.contains(number)).collect();
+        // What was not acknowledged is there or not; at most three were in flight, and none behind them.
+        let explains = |subset: u32| {
+            let mut bytes = vec![0; 64];
+            for (number, (offset, data)) in order.iter().enumerate() {
+                let is_unknown = unknown.iter().position(|&other| other == number as u64);
+                if is_unknown.is_none_or(|bit| subset & (1 << bit) != 0) {
+                    bytes[*offset..offset + 16].copy_from_slice(data);
+                }
+            }
+            bytes == found.objects[&1]
+        };
+        if (0..1u32 << unknown.len()).any(explains) { Ok(()) } else { Err(format!("{order:?}")) }
+    };
+    let looked = judge(&world, |visit| every_image(&recorder, &threads, from, LIMIT, visit), is_right);
+    // Everything was acknowledged: replay comes to what readers saw.
+    let end = recovered(&recorder.image(), &world.pool.disk()).unwrap();
+    assert_eq!(end.objects[&1], now);
+    looked
 }
 
 /// Volumes: writes past the commit list, overlapping ones under range locks, with flushes between.
@@ -127,58 +203,7 @@ fn commits_that_depend_on_each_other_survive_every_crash() {
 fn writes_past_the_commit_list_survive_every_crash_in_the_order_that_readers_saw() {
     let mut overlapping = 0;
     for seed in 0..16 {
-        let (recorder, threads, ranges) = tagged(CHUNK, CHUNKS, seed);
-        let world = World::new(prb_config(seed, Insertion::TwoFences), ranges, Contents::volume(1, 64));
-        let from = recorder.op_count();
-        let (locks, order) = (RangeLocks::default(), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for thread in 0..3usize {
-                let (locks, order, world, threads, recorder) = (&locks, &order, &world, &threads, &recorder);
-                scope.spawn(move || {
-                    for round in 0..3usize {
-                        // Two threads overlap; the third one is elsewhere, so that its stores are mixed with theirs.
-                        let stripe = if thread == 2 { 1 << 20 } else { 0 };
-                        let offset = if thread == 2 { 40 } else { 8 * (round % 2) };
-                        let guard = locks.lock(stripe, 16);
-                        let data = vec![(1 + thread * 3 + round) as u8; 16];
-                        let number = {
-                            let mut order = order.lock().unwrap();
-                            order.push((offset, data.clone()));
-                            order.len() as u64 - 1
-                        };
-                        assert!(world.volume_write(1, offset, &data).1);
-                        threads.mark(recorder, number);
-                        drop(guard);
-                        if (round + thread) % 2 == 1 {
-                            assert_eq!(world.zil.flush().unwrap(), Committed::Logged);
-                        }
-                    }
-                });
-            }
-        });
-        let order = order.into_inner().unwrap();
-        let now = world.pool.contents(DATASET).objects[&1].clone();
-        let is_right = |marks: &[u64], found: &Contents| {
-            let unknown: Vec<u64> =
-                (0..order.len() as u64).filter(|number| !marks.contains(number)).collect();
-            // What was not acknowledged is there or not; at most three were in flight, and none behind them.
-            let explains = |subset: u32| {
-                let mut bytes = vec![0; 64];
-                for (number, (offset, data)) in order.iter().enumerate() {
-                    let is_unknown = unknown.iter().position(|&other| other == number as u64);
-                    if is_unknown.is_none_or(|bit| subset & (1 << bit) != 0) {
-                        bytes[*offset..offset + 16].copy_from_slice(data);
-                    }
-                }
-                bytes == found.objects[&1]
-            };
-            if (0..1u32 << unknown.len()).any(explains) { Ok(()) } else { Err(format!("{order:?}")) }
-        };
-        let looked = judge(&world, |visit| every_image(&recorder, &threads, from, 300, visit), is_right);
-        overlapping += looked.overlapping;
-        // Everything was acknowledged: replay comes to what readers saw.
-        let end = recovered(&recorder.image(), &world.pool.disk()).unwrap();
-        assert_eq!(end.objects[&1], now);
+        overlapping += in_schedules(seed, move || volume_writes_of_threads(seed)).overlapping;
     }
     assert!(overlapping > 0, "the threads never wrote at one time");
 }

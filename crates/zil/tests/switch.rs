@@ -5,10 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_testkit::{Heap, HeapRange};
+use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::thread;
+use fastness_testkit::{Heap, HeapRange, schedules};
 use fastness_zil::*;
 use support::*;
 
@@ -137,13 +138,16 @@ fn value(contents: &Contents, object: u64, at: usize) -> u64 {
     u64::from_le_bytes(contents.objects[&object][at..at + 8].try_into().unwrap())
 }
 
+/// How often a thread does something: until it is told to stop, or a few times, where there are many schedules.
+const ROUNDS: u64 = if cfg!(shuttle) { 4 } else { u64::MAX };
+
 /// Writers of files and of a volume, beside a thread that changes the kind; crashes at each step of that, and between.
 fn run(seed: u64, switches: usize, toggles_bypass: bool) {
     let both = Both::new();
     let is_over = AtomicBool::new(false);
-    // Files 1 to 3 at 0; the volume at 64 times the thread, with flushes, and with FUA.
+    // Two threads on file 1, one on file 2; the volume at 64 times the thread, with flushes, and with FUA.
     let slots: Vec<Slot> = (0..6).map(|_| Slot::default()).collect();
-    let place = |index: usize| if index < 3 { (index as u64 + 1, 0) } else { (VOLUME, index * 64) };
+    let place = |index: usize| (if index < 3 { 1 + index as u64 / 2 } else { VOLUME }, index * 64);
     let look = || {
         let acknowledged: Vec<u64> =
             slots.iter().map(|slot| slot.acknowledged.load(Ordering::SeqCst)).collect();
@@ -155,14 +159,14 @@ fn run(seed: u64, switches: usize, toggles_bypass: bool) {
             assert!((least..=written).contains(&found), "slot {index}: {found} of {least}..={written}");
         }
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (both, slots, is_over) = (&both, &slots, &is_over);
         let writers: Vec<_> = (0..6)
             .map(|index| {
                 scope.spawn(move || {
                     let (object, at) = place(index);
                     let slot = &slots[index];
-                    for number in 1u64.. {
+                    for number in 1..=ROUNDS {
                         if is_over.load(Ordering::SeqCst) {
                             break;
                         }
@@ -200,9 +204,12 @@ fn run(seed: u64, switches: usize, toggles_bypass: bool) {
             .collect();
         // A thread that holds transactions open over whatever happens.
         scope.spawn(move || {
-            while !is_over.load(Ordering::SeqCst) {
+            for _ in 0..ROUNDS {
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
                 let tx = both.pool.tx();
-                std::thread::sleep(Duration::from_micros(300));
+                thread::sleep(Duration::from_micros(300));
                 let op = Op::Write(VOLUME, 4000, vec![1; 8]);
                 both.pool.apply(&tx, DATASET, &op).unwrap();
                 both.zil.log_write(tx.txg, ObjectId(VOLUME), 4000, &[1; 8], false);
@@ -210,7 +217,10 @@ fn run(seed: u64, switches: usize, toggles_bypass: bool) {
         });
         let look = &look;
         let looker = scope.spawn(move || {
-            while !is_over.load(Ordering::SeqCst) {
+            for _ in 0..ROUNDS {
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
                 look();
             }
         });
@@ -219,12 +229,12 @@ fn run(seed: u64, switches: usize, toggles_bypass: bool) {
                 if toggles_bypass {
                     both.zil.set_bypass(round % 3 != 1);
                 }
-                std::thread::sleep(Duration::from_micros((seed * 131 + round as u64 * 577) % 3000));
+                thread::sleep(Duration::from_micros((seed * 131 + round as u64 * 577) % 3000));
                 both.switch(look);
             }
         }));
         is_over.store(true, Ordering::SeqCst);
-        let results: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         looker.join().unwrap();
         results.into_iter().for_each(|result| result.unwrap());
         result.unwrap();
@@ -235,14 +245,14 @@ fn run(seed: u64, switches: usize, toggles_bypass: bool) {
 #[test]
 fn a_kind_that_is_changed_under_writers_loses_nothing() {
     for seed in 0..6 {
-        run(seed, 10, false);
+        schedules(seed, move || run(seed, if cfg!(shuttle) { 2 } else { 10 }, false));
     }
 }
 
 #[test]
 fn nor_does_one_whose_bypass_comes_and_goes() {
     for seed in 0..3 {
-        run(seed, 12, true);
+        schedules(seed, move || run(seed, if cfg!(shuttle) { 3 } else { 12 }, true));
     }
 }
 
@@ -336,10 +346,10 @@ fn a_transaction_that_is_open_across_the_suspension_is_durable_when_it_says_so()
         let tx = both.pool.tx();
         let op = Op::Write(VOLUME, 0, vec![9; 8]);
         both.pool.apply(&tx, DATASET, &op).unwrap();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let switcher = scope.spawn(|| both.switch(&|| ()));
             while both.zil.kind().refusal().is_none() {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             let logged = both.zil.log_write(tx.txg, ObjectId(VOLUME), 0, &[9; 8], true);
             assert_eq!(logged, !to_lwb, "the bypass is refused, the list is not");

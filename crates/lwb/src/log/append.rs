@@ -1,9 +1,10 @@
 //! Appending: a copy into DRAM under a short lock.
 
+use fastness_sync::lock;
+
 use crate::ids::{Lsn, Txg};
 use crate::log::{Log, RECORD_BYTES_MAX};
 use crate::space::Space;
-use crate::sync_util::lock;
 
 impl<S: Space> Log<S> {
     /// Adds a record of a change in `txg`; returns its number.

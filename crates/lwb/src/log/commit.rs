@@ -1,15 +1,16 @@
 //! Committing: see to it that the records are in blocks, and wait for the block that has the last of them.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use fastness_sync::atomic::Ordering;
+use fastness_sync::{MutexGuard, lock, now, wait, wait_for};
 
 use crate::error::CommitError;
 use crate::ids::{BlockSeq, Lsn};
 use crate::log::index::{Index, State};
 use crate::log::{Counters, Log};
 use crate::space::Space;
-use crate::sync_util::lock;
 
 /// What a waiter has to do.
 enum Step {
@@ -115,10 +116,10 @@ impl<S: Space> Log<S> {
             let rest = if state == State::Opened {
                 let until = match deadline {
                     Some((of, until)) if of == seq => until,
-                    _ => Instant::now() + index.latency.timeout(self.options.timeout_percent),
+                    _ => now() + index.latency.timeout(self.options.timeout_percent),
                 };
                 deadline = Some((seq, until));
-                let rest = until.saturating_duration_since(Instant::now());
+                let rest = until.saturating_duration_since(now());
                 if rest.is_zero() {
                     return Step::Close(seq);
                 }
@@ -137,8 +138,8 @@ fn sleep(mut index: MutexGuard<'_, Index>, seq: BlockSeq, rest: Option<Duration>
     block.waiters += 1;
     let wake = Arc::clone(&block.wake);
     let mut index = match rest {
-        Some(rest) => wake.wait_timeout(index, rest).unwrap_or_else(PoisonError::into_inner).0,
-        None => wake.wait(index).unwrap_or_else(PoisonError::into_inner),
+        Some(rest) => wait_for(&wake, index, rest),
+        None => wait(&wake, index),
     };
     // It may have been released meanwhile.
     if let Some(block) = index.block(seq) {

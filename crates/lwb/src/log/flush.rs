@@ -7,16 +7,14 @@
 //! Each flush is for all devices with blocks that are not acknowledged, whether another flush is under way for them or
 //! not: so its success alone acknowledges all blocks that it began with, whatever becomes of the others.
 
-use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use fastness_sync::atomic::Ordering;
+use fastness_sync::{MutexGuard, lock, now};
 
 use crate::error::CommitError;
 use crate::ids::BlockSeq;
 use crate::log::index::{Index, State};
 use crate::log::{Counters, Log};
 use crate::space::Space;
-use crate::sync_util::lock;
 
 impl<S: Space> Log<S> {
     /// Flushes what can be flushed and acknowledges it. The lock is let go meanwhile.
@@ -59,7 +57,7 @@ impl<S: Space> Log<S> {
     }
 
     fn acknowledge(&self, index: &mut Index, to: BlockSeq) {
-        let now = Instant::now();
+        let now = now();
         // Not what another flush was to make durable and failed to, nor what another one has acknowledged.
         let to = to.min(index.flushable());
         for seq in index.flushed.0 + 1..=to.0 {

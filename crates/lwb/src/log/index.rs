@@ -1,8 +1,10 @@
 //! The blocks of the chain and their states: who waits for which, and what is acknowledged.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::time::Instant;
+
+use fastness_sync::Condvar;
 
 use crate::error::CommitError;
 use crate::header::Chain;

@@ -1,8 +1,7 @@
 //! Filling and writing closed blocks: the parallel part of a commit, without a lock.
 
-use std::time::Instant;
-
 use fastness_blkdev::AlignedBuf;
+use fastness_sync::{lock, now};
 
 use crate::error::CommitError;
 use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, PieceHeader};
@@ -11,7 +10,6 @@ use crate::log::index::State;
 use crate::log::issuer::{Closed, Piece};
 use crate::log::{Counters, Log};
 use crate::space::{Space, SpaceError, UNIT_BYTES};
-use crate::sync_util::lock;
 
 /// Blocks that one thread writes at a time.
 const GROUP: usize = 16;
@@ -131,7 +129,7 @@ impl<S: Space> Log<S> {
         }
         let Some(block) = index.block(seq) else { return false };
         block.state = State::Issued;
-        block.issued_at = Some(Instant::now());
+        block.issued_at = Some(now());
         index.in_flight += 1;
         true
     }

@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use fastness_sync::atomic::Ordering;
+use fastness_sync::lock;
 
 use crate::error::CommitError;
 use crate::format::{BLOCK_HEADER_BYTES, PIECE_HEADER_BYTES, padded};
@@ -14,7 +16,6 @@ use crate::log::predict::{Bursts, block_bytes};
 use crate::log::queue::Batch;
 use crate::log::{Counters, Log};
 use crate::space::{Space, SpaceError, UNIT_BYTES};
-use crate::sync_util::lock;
 
 /// A record is not split for less room than this, unless it is the end of it: headers would take more than data.
 const SPLIT_BYTES_MIN: usize = 512;

@@ -30,8 +30,8 @@ mod predict;
 mod queue;
 mod sync;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use fastness_sync::atomic::{AtomicU64, Ordering};
+use fastness_sync::{Mutex, lock};
 
 use crate::error::CommitError;
 use crate::ids::{Extent, LogGuid, Lsn, Txg};
@@ -40,7 +40,6 @@ use crate::log::issue::Spares;
 use crate::log::issuer::Issuer;
 use crate::log::queue::Queue;
 use crate::space::{BLOCK_BYTES_MAX, Space, UNIT_BYTES};
-use crate::sync_util::lock;
 
 /// Longest record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;

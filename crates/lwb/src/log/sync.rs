@@ -4,8 +4,8 @@
 //! its place. The new chain begins with every record that has not synced, in order, whether it was in a block of the
 //! old chain or not: so it is again a prefix of what was appended, on top of a txg that has all records that it lacks.
 
-use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use fastness_sync::atomic::Ordering;
+use fastness_sync::{MutexGuard, lock};
 
 use crate::error::CommitError;
 use crate::header::{Chain, Header};
@@ -15,7 +15,6 @@ use crate::log::issuer::Issuer;
 use crate::log::predict::block_bytes;
 use crate::log::{Counters, Log};
 use crate::space::Space;
-use crate::sync_util::lock;
 
 impl<S: Space> Log<S> {
     /// The header to store with `txg`, whose changes are complete. Records of it may still be appended, by commits that

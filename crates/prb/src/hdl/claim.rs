@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::Medium;
+use fastness_sync::lock;
 
 use crate::counters::Tracker;
 use crate::entry::EntryHeader;
@@ -18,7 +19,6 @@ use crate::hdl::resume::{ReplayNode, Sequence, Stop, check_seal, make_seal, resu
 use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, LogGuid, Txg};
 use crate::scan::Node;
-use crate::sync::lock;
 use crate::traverse::BodyError;
 
 /// What claim does about entries that are missing or cannot be read.

@@ -22,11 +22,11 @@ mod write;
 use std::sync::Arc;
 
 use fastness_pmem::Medium;
+use fastness_sync::lock;
 
 use crate::error::Misuse;
 use crate::ids::{EntryId, LogGuid, Txg};
 use crate::prb::Prb;
-use crate::sync::lock;
 
 pub use claim::{Claimed, OnLoss};
 pub use header::{GAPS_MAX, HEADER_BYTES_MAX, HEADER_VERSION, HdlHeader, HeaderUpdate, ReplayingHeader};

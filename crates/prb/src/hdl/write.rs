@@ -1,6 +1,7 @@
 //! Writing entries.
 
 use fastness_pmem::{LINE_BYTES, Medium};
+use fastness_sync::{Mutex, lock};
 
 use crate::chunk::EntryMeta;
 use crate::counters::{Counters, OutsideCorridor, Tracker};
@@ -8,7 +9,6 @@ use crate::error::{Misuse, WriteError};
 use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
 use crate::prb::Wait;
-use crate::sync::{Mutex, lock};
 
 /// What became of an entry that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,9 +19,9 @@
 //! appended or with their txg synced, and the chain has made durable what had been appended by then.
 
 use std::collections::VecDeque;
-use std::sync::MutexGuard;
 
 use fastness_lwb::{Lsn, RECORD_BYTES_MAX, Space};
+use fastness_sync::{MutexGuard, lock, wait};
 
 use crate::error::{LogCause, NotPersisted};
 use crate::graph::Job;
@@ -31,7 +31,6 @@ use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
 use crate::lwb::log::{Commits, LwbLog, chain_txg};
 use crate::pieces::Pieces;
 use crate::record::Head;
-use crate::sync_util::{lock, wait};
 
 /// How far a run was appended.
 struct Appended {

@@ -1,16 +1,16 @@
 //! The log of one dataset: its chain, and what says whether it can be written.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use fastness_lwb::{Claimed, CommitError, Header, Log, Lsn, Options, Space};
+use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use fastness_sync::{Condvar, Mutex, lock};
 
 use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::pool::Pool;
-use crate::sync_util::lock;
 
 /// What the log's life allows; whether its chain can be written is the chain's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

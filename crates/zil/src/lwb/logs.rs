@@ -1,16 +1,16 @@
 //! The logs of all datasets of a pool, in one space.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use fastness_lwb::Space;
+use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::error::LogError;
 use crate::ids::{DatasetId, Txg};
 use crate::kind::Kind;
 use crate::lwb::log::LwbLog;
 use crate::pool::Pool;
-use crate::sync_util::{lock, read, write};
 
 /// All logs of a pool.
 ///

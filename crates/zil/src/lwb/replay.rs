@@ -5,9 +5,10 @@
 //! one; the old blocks stay until that txg has synced.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fastness_lwb::{Claimed, Header, Record as ChainRecord, ReplayError, Space};
+use fastness_sync::atomic::Ordering;
+use fastness_sync::lock;
 
 use crate::error::{LogCause, LogError};
 use crate::ids::Txg;
@@ -15,7 +16,6 @@ use crate::lwb::log::{LwbLog, stored};
 use crate::pool::Pool;
 use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
-use crate::sync_util::lock;
 
 impl<S: Space> LwbLog<S> {
     /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was replayed

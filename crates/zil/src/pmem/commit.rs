@@ -5,10 +5,9 @@
 //! a crash never leaves it without these; and it starts a generation if an entry that it depends on is in the current
 //! one, so that a later loss of that one is noticed.
 
-use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-
 use fastness_pmem::Medium;
 use fastness_prb::{Hdl, Wait, WriteError};
+use fastness_sync::{MutexGuard, RwLockReadGuard, lock, read, wait, write};
 
 use crate::error::{LogCause, NotPersisted};
 use crate::graph::Job;
@@ -19,7 +18,6 @@ use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
 use crate::pieces::Pieces;
 use crate::pmem::log::{Commits, PmemLog};
 use crate::record::Head;
-use crate::sync_util::{lock, read, wait, write};
 
 impl<M: Medium + Sync> Kind for PmemLog<M> {
     fn id(&self) -> KindId {
@@ -186,14 +184,12 @@ impl<M: Medium + Sync> PmemLog<M> {
         };
         // Still under the lock: between a generation's start in the graph and in the log, nobody may write. Who is
         // writing now needs no lock to come to the end of its record, so this waits for one record at most.
-        let hdl = if starts {
-            let mut hdl = write(&self.hdl);
+        if starts {
             // In any other state the write that follows says so.
-            let _ = hdl.start_generation();
-            RwLockWriteGuard::downgrade(hdl)
-        } else {
-            read(&self.hdl)
-        };
+            let _ = write(&self.hdl).start_generation();
+        }
+        // In between, a flush of a volume may start one more generation; that orders no less.
+        let hdl = read(&self.hdl);
         // Behind the lock, see `suspend`.
         self.refusal().map_or(Ok(hdl), Err)
     }

@@ -1,17 +1,17 @@
 //! The log of one dataset: its HDL, and what says whether it can be written.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::Arc;
 
 use fastness_pmem::Medium;
 use fastness_prb::{Hdl, HdlHeader, HeaderUpdate, Prb, WriteError};
+use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use fastness_sync::{Condvar, Mutex, RwLock, lock, write};
 
 use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::pool::Pool;
-use crate::sync_util::{lock, write};
 
 /// Whether records can be written; what [`PmemLog::refusal`] is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

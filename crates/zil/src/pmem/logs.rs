@@ -1,17 +1,17 @@
 //! The logs of all datasets of a pool, on one PRB.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use fastness_pmem::Medium;
 use fastness_prb::{CollectError, Collected, Config, HdlHeader, Prb, SetupError};
+use fastness_sync::{RwLock, read, write};
 
 use crate::error::LogError;
 use crate::ids::{DatasetId, Txg};
 use crate::kind::Kind;
 use crate::pmem::log::{PmemLog, Status};
 use crate::pool::Pool;
-use crate::sync_util::{read, write};
 
 /// All logs of a pool.
 ///

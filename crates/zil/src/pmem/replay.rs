@@ -4,17 +4,16 @@
 //! neither; the old log goes in the transaction that makes the new one, and its entries stay in PM until that txg has
 //! synced.
 
-use std::sync::atomic::Ordering;
-
 use fastness_pmem::Medium;
 use fastness_prb::{BodyError, Entry, HeaderUpdate, ReplayError};
+use fastness_sync::atomic::Ordering;
+use fastness_sync::write;
 
 use crate::error::{LogCause, LogError};
 use crate::pmem::log::PmemLog;
 use crate::pool::Pool;
 use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
-use crate::sync_util::write;
 
 impl<M: Medium + Sync> PmemLog<M> {
     /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was replayed

@@ -11,10 +11,11 @@ pub mod world;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use fastness_prb::{Alignment, Config};
+use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::{Condvar, Mutex, thread};
 use fastness_testkit::SeededEntropy;
 use fastness_zil::record::{
     Attributes, Create, CreateKind, Head, Record, Remove, Rename, RenameKind, Truncate, Write, WriteData,
@@ -224,7 +225,7 @@ impl ModelPool {
     /// Waits until somebody waits at the gate.
     pub fn wait_for_visitor(&self) {
         while self.at_gate.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

@@ -7,11 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 use fastness_pm_model::{Config as Model, Machine, Op as PmOp, RecordStyle, Recorder, RecordingRange};
 use fastness_pmem::{Medium, PersistError, ReadError, Summer};
+use fastness_sync::Mutex;
+use fastness_sync::thread::{self, ThreadId};
 
 /// Notes which thread each operation is of, and mixes the threads.
 #[derive(Debug, Clone)]
@@ -39,8 +40,8 @@ impl Threads {
             notes.seed >> 60
         };
         match turn {
-            0..8 => std::thread::yield_now(),
-            8..11 => std::thread::sleep(std::time::Duration::from_micros(20)),
+            0..8 => thread::yield_now(),
+            8..11 => thread::sleep(std::time::Duration::from_micros(20)),
             _ => {}
         }
     }
@@ -50,7 +51,7 @@ impl Threads {
         self.mix();
         let mut notes = self.0.lock().unwrap();
         let done = act();
-        notes.of.resize(recorder.op_count(), std::thread::current().id());
+        notes.of.resize(recorder.op_count(), thread::current().id());
         drop(notes);
         self.mix();
         done
@@ -116,6 +117,15 @@ pub struct Looked {
     pub sampled: usize,
     /// Crash points at which more than one thread had stores pending.
     pub overlapping: usize,
+}
+
+impl Looked {
+    pub fn add(&mut self, other: Looked) {
+        self.points += other.points;
+        self.images += other.images;
+        self.sampled += other.sampled;
+        self.overlapping += other.overlapping;
+    }
 }
 
 /// Hands every crash image of every crash point behind operation `from` to `visit`, with the marks before it; points
