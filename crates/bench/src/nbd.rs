@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fastness_nbd::wire::command;
+use fastness_nbd::wire::{command, command_flag};
 use fastness_nbd::{Client, Endpoint, Request};
 
 use crate::measure::{by_turns, time_ns};
@@ -58,7 +58,7 @@ impl Server {
     }
 
     /// `REQUESTS` requests with `depth` of them in flight.
-    fn turn(&mut self, kind: u16, depth: u64) -> anyhow::Result<()> {
+    fn turn(&mut self, (kind, flags): (u16, u16), depth: u64) -> anyhow::Result<()> {
         let payload = vec![7; if kind == command::WRITE { BLOCK_BYTES as usize } else { 0 }];
         for index in 0..REQUESTS + depth {
             if index >= depth {
@@ -67,7 +67,7 @@ impl Server {
             if index < REQUESTS {
                 // Visits all blocks in an order that no cache knows.
                 let offset = (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
-                let request = Request { kind, flags: 0, offset, length: BLOCK_BYTES, payload: &payload };
+                let request = Request { kind, flags, offset, length: BLOCK_BYTES, payload: &payload };
                 self.client.send(&request)?;
             }
         }
@@ -87,14 +87,17 @@ impl Server {
     }
 }
 
-fn ours(folder: &Path) -> anyhow::Result<Server> {
+/// A server of a volume; `name` is that of its pool, `options` go to `fastness up`.
+fn ours(folder: &Path, name: &str, options: &[&str]) -> anyhow::Result<Server> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command
         .args(["up", "--size", "64M"])
-        .arg(folder.join("bench"))
+        .args(options)
+        .arg(folder.join(name))
         .env("FASTNESS_RUN_DIR", folder.join("run"));
-    Server::start(&mut command, folder.join("bench/volume.sock"), "bench/volume").context("`fastness up`")
+    let socket = folder.join(name).join("volume.sock");
+    Server::start(&mut command, socket, &format!("{name}/volume")).context("`fastness up`")
 }
 
 fn theirs(folder: &Path) -> anyhow::Result<Server> {
@@ -119,25 +122,38 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
 }
 
 fn rows(folder: &Path, options: Options) -> anyhow::Result<Vec<Row>> {
-    let mut ours = ours(folder)?;
+    let mut plain = ours(folder, "bench", &[])?;
     let mut theirs = theirs(folder).ok();
     let turns = if options.quick { 41 } else { 201 };
     let mut rows = Vec::new();
     for (name, kind) in [("write", command::WRITE), ("read", command::READ)] {
         for depth in [1, 32] {
-            rows.push(row(&mut ours, theirs.as_mut(), (name, kind), depth, turns)?);
+            let what = Work { name, kind, flags: 0, depth, goals: (1.1, 1.0) };
+            rows.push(row(&mut plain, theirs.as_mut(), &what, turns)?);
         }
+    }
+    drop(plain);
+    let mut logged = ours(folder, "logged", &["--emulate-pm"])?;
+    for depth in [1, 32] {
+        let name = "FUA write with a log in emulated PM (a mapped file)";
+        let what = Work { name, kind: command::WRITE, flags: command_flag::FUA, depth, goals: (1.15, 1.0) };
+        rows.push(row(&mut logged, theirs.as_mut(), &what, turns)?);
     }
     Ok(rows)
 }
 
-fn row(
-    ours: &mut Server,
-    theirs: Option<&mut Server>,
-    (name, kind): (&str, u16),
+/// What both servers are asked.
+struct Work {
+    name: &'static str,
+    kind: u16,
+    flags: u16,
     depth: u64,
-    turns: usize,
-) -> anyhow::Result<Row> {
+    /// Of latencies at most, and of requests a second at least.
+    goals: (f64, f64),
+}
+
+fn row(ours: &mut Server, theirs: Option<&mut Server>, work: &Work, turns: usize) -> anyhow::Result<Row> {
+    let &Work { name, kind, flags, depth, goals } = work;
     let name = format!("NBD {name} 4 KiB, queue depth {depth}, volume");
     let medium = "a volume with its pool in a file; nbdkit: memory".to_owned();
     let Some(theirs) = theirs else {
@@ -147,16 +163,16 @@ fn row(
     let pair = by_turns(
         turns,
         REQUESTS as usize,
-        || time_ns(|| ours.turn(kind, depth)),
-        || time_ns(|| theirs.turn(kind, depth)),
+        || time_ns(|| ours.turn((kind, flags), depth)),
+        || time_ns(|| theirs.turn((kind, flags), depth)),
     )?;
     let median = |values: &[f64]| crate::measure::Spread::of(values.to_vec()).median;
     let (our_ns, their_ns) = (median(&pair.a), median(&pair.b));
     // At depth 1 latencies are compared, at depth 32 requests a second.
     let (ratio, goal) = if depth == 1 {
-        (pair.ratio(), (1.1, "at most"))
+        (pair.ratio(), (goals.0, "at most"))
     } else {
-        (crate::measure::Pair { a: pair.b.clone(), b: pair.a.clone() }.ratio(), (1.0, "at least"))
+        (crate::measure::Pair { a: pair.b.clone(), b: pair.a.clone() }.ratio(), (goals.1, "at least"))
     };
     let (value, unit, theirs) = match depth {
         1 => (our_ns / 1e3, "us", format!("nbdkit memory, {:.1} us", their_ns / 1e3)),
