@@ -25,7 +25,7 @@ pub enum RecordStyle {
 /// Concurrency: clones are handles of the same recorder; operations are recorded in the order in which
 /// they take the lock, as one program.
 #[derive(Debug, Clone)]
-pub struct Recorder(Arc<Mutex<Recording>>);
+pub struct Recorder(pub(crate) Arc<Mutex<Recording>>);
 
 #[derive(Debug)]
 pub(crate) struct Recording {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
 
@@ -110,6 +111,19 @@ impl Medium for RecordingRange {
         }
         recording.fence();
         Ok(())
+    }
+
+    /// Of two ranges of one recorder: one `sfence`, as it is the thread's.
+    fn fence_both(&mut self, other: &mut Self) -> Result<(), PersistError> {
+        // PERSIST: as asked by the code under test; ranges of two recorders have no thread in common.
+        if !Arc::ptr_eq(&self.recorder.0, &other.recorder.0) {
+            self.fence()?;
+            return other.fence();
+        }
+        if other.faults.fence_fails() {
+            self.recorder.lock().refuses_fences = true;
+        }
+        self.fence()
     }
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {

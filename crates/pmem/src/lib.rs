@@ -34,6 +34,7 @@ mod kernels;
 mod mapping;
 mod medium;
 mod method;
+mod mirror;
 mod open;
 mod options;
 mod pkeys;
@@ -46,6 +47,7 @@ pub use error::{ErrorKind, KeysRefusal, RegionError, RegionPoisoned, SplitError}
 pub use info::{BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, RegionInfo, RegionKind};
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer};
 pub use method::{Kernel, WriteMethod};
+pub use mirror::{Mirror, SIDES_MAX};
 pub use options::{MsyncHook, MsyncMode, OpenOptions, Protection};
 pub use pkeys::protection_keys_available;
 pub use range::PmRange;

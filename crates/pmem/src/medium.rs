@@ -78,6 +78,48 @@ pub trait Medium: Send {
     /// [`ReadError`] with the region offset of the first unreadable byte, if a machine check (poison) or a
     /// truncated file made part of the range unreadable, or if the bytes lie outside of the range.
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError>;
+
+    /// As [`fence`](Self::fence) of both ranges. A fence of the CPU is the thread's and covers all of its stores, so
+    /// ranges that need nothing else override this with a single one.
+    ///
+    /// # Errors
+    /// As [`fence`](Self::fence), of either.
+    fn fence_both(&mut self, other: &mut Self) -> Result<(), PersistError>
+    where
+        Self: Sized,
+    {
+        // PERSIST: each range completes its own stores; for media whose fence is not the thread's.
+        self.fence()?;
+        other.fence()
+    }
+
+    /// Number of copies of every byte: 1, or as many as a [`Mirror`](crate::Mirror) has sides.
+    #[inline]
+    fn sides(&self) -> usize {
+        1
+    }
+
+    /// As [`read`](Self::read), from the copy of one side.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    /// Caller bug only: there is no such side.
+    #[inline]
+    fn read_side(&self, side: usize, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        assert_eq!(side, 0, "there is one side");
+        self.read(offset, dst)
+    }
+
+    /// As [`copy`](Self::copy) without a sum, to the copy of one side: to repair it.
+    ///
+    /// # Panics
+    /// As [`copy`](Self::copy); there is no such side.
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
+    }
 }
 
 /// Why a read from PM returned no data.

@@ -190,6 +190,20 @@ impl Medium for PmRange {
     }
 
     #[inline]
+    fn fence_both(&mut self, other: &mut PmRange) -> Result<(), PersistError> {
+        // PERSIST: as in `fence`; the fence is the thread's, so one covers the stores to both ranges. Excludes that a crash
+        // keeps a later commit mark on one of them and loses what it vouches for on the other.
+        kernels::fence();
+        if self.msync {
+            self.persist_dirty()?;
+        }
+        if other.msync {
+            other.persist_dirty()?;
+        }
+        Ok(())
+    }
+
+    #[inline]
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
         if dst.len() > self.len_bytes || offset > self.len_bytes - dst.len() {
             let first = self.region_offset.saturating_add(offset.max(self.len_bytes));

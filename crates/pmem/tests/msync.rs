@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{disk_dir, pattern};
 use fastness_pmem::{
-    Durability, ErrorKind, Medium, MsyncMode, NoSum, OpenOptions, PmRange, Region, RegionError,
+    Durability, ErrorKind, Medium, Mirror, MsyncMode, NoSum, OpenOptions, PmRange, Region, RegionError,
 };
 
 const LEN: usize = 64 * 1024;
@@ -168,4 +168,27 @@ fn contents_are_there_when_opened_again() {
         range.read(64, &mut back).unwrap();
         assert_eq!(back, pattern(10_048, 0), "{kernel:?}");
     }
+}
+
+/// One fence of a mirror is a system call for each side that needs one.
+#[test]
+fn a_fence_of_a_mirror_syncs_both_sides() {
+    let dirs = [disk_dir(), disk_dir()];
+    let [(first_disk, first), (second_disk, second)] = [setup(&dirs[0]), setup(&dirs[1])];
+    let mut mirror = Mirror::pair(first, second);
+    mirror.copy(4096, &[7; 64], 64, &mut NoSum);
+    mirror.fence().unwrap();
+    assert_eq!([first_disk.take_calls().len(), second_disk.take_calls().len()], [1, 1]);
+    let (mut of_first, mut of_second) = ([0; 64], [0; 64]);
+    mirror.read_side(0, 4096, &mut of_first).unwrap();
+    mirror.read_side(1, 4096, &mut of_second).unwrap();
+    assert_eq!([of_first, of_second], [[7; 64]; 2]);
+    mirror.copy_side(1, 0, &[8; 64], 64);
+    mirror.fence().unwrap();
+    assert_eq!([first_disk.take_calls().len(), second_disk.take_calls().len()], [0, 1]);
+    second_disk.fails.store(true, Ordering::Relaxed);
+    mirror.copy(0, &[9; 64], 64, &mut NoSum);
+    mirror.fence().unwrap_err();
+    let (_, second) = mirror.into_sides();
+    assert!(second.unwrap().is_poisoned(), "only the side that failed");
 }

@@ -13,6 +13,9 @@
 //! With one fence, a whole header may stand before a torn body: the traversal reads such bodies and checks
 //! their 128-bit checksum; and before a follow header of an earlier use of the chunk: its epoch differs.
 //!
+//! A chunk on a mirror is written to both sides at the same offsets, and each fence covers both; so each case holds of
+//! each side, and between two fences the sides may differ.
+//!
 //! Source: zil-pmem thesis, 5.9, 5.11, 5.12.3; dissertation (2025), 3.1.3.
 
 use fastness_pmem::{Medium, NoSum, PersistError};
@@ -21,7 +24,7 @@ use crate::checksum::{BodySum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
 use crate::counters::Counters;
 use crate::entry::{Alignment, EntryHeader, HEADER_BYTES, Insertion};
 use crate::ids::{ChunkId, EntryId, LogGuid, Txg};
-use crate::traverse::{BodyError, End, Traversal, read_body};
+use crate::traverse::{BodyError, End, Traversal, read_body_of};
 
 /// How entries are laid out and protected in a PRB's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +103,30 @@ pub enum MediaFault {
         /// Why it stopped.
         end: End,
     },
+}
+
+/// A [`MediaFault`] on a side of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("side {side}: {fault}")]
+pub struct SideMediaFault {
+    /// The first side that has one.
+    pub side: usize,
+    /// What is wrong.
+    #[source]
+    pub fault: MediaFault,
+    /// No side holds what was written; otherwise nothing would have been lost.
+    pub is_only_copy: bool,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Chunks that are free again.
+    pub chunks: usize,
+    /// Chunks that did not hold what was written to them; they are not used again until the PRB is reopened.
+    pub faults: Vec<MediaFault>,
+    /// Chunks that one side of a mirror did not hold; the other did, so they are used on.
+    pub side_faults: Vec<SideMediaFault>,
 }
 
 impl<M: Medium> Chunk<M> {
@@ -221,16 +248,29 @@ impl<M: Medium> Chunk<M> {
     ///
     /// PM reports no write errors; this is how one is found, at the latest when the chunk is collected.
     /// Source: zil-pmem thesis, 8.1 (future work).
-    pub(crate) fn verify(&self, buffer: &mut Vec<u8>) -> Result<(), MediaFault> {
+    pub(crate) fn verify(&self, buffer: &mut Vec<u8>) -> Result<(), SideMediaFault> {
+        let mut faulty = None;
+        let mut good = 0;
+        for side in 0..self.medium.sides() {
+            match self.verify_side(side, buffer) {
+                Ok(()) => good += 1,
+                Err(fault) => faulty = faulty.or(Some(SideMediaFault { side, fault, is_only_copy: false })),
+            }
+        }
+        faulty.map_or(Ok(()), |faulty| Err(SideMediaFault { is_only_copy: good == 0, ..faulty }))
+    }
+
+    fn verify_side(&self, side: usize, buffer: &mut Vec<u8>) -> Result<(), MediaFault> {
         let chunk = self.id;
         let mut found = Inserted::default();
-        let mut entries = Traversal::new(&self.medium);
+        let mut entries = Traversal::of_side(&self.medium, side);
         for entry in entries.by_ref().take(self.inserted.entries as usize) {
             let len = entry.header.body_len_bytes as usize;
             if buffer.len() < len {
                 buffer.resize(len, 0);
             }
-            read_body(&self.medium, &entry, buffer).map_err(|error| MediaFault::Body { chunk, error })?;
+            read_body_of(&self.medium, side..side + 1, &entry, buffer)
+                .map_err(|error| MediaFault::Body { chunk, error })?;
             found.add(&entry.header.encode());
         }
         if found == self.inserted {

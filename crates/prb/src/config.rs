@@ -54,6 +54,9 @@ pub struct Config {
     pub insertion: Insertion,
     /// Read every chunk back before it is reused and compare it with what was written.
     pub verify_collected: bool,
+    /// Opening the chunks of a mirror copies to each side what only the other has. Off only to look at a log that is not
+    /// taken into use.
+    pub repairs_sides: bool,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
     /// Time, for the statistics.
@@ -68,6 +71,7 @@ impl Default for Config {
             checksum: ChecksumKind::Xxh3,
             insertion: Insertion::TwoFences,
             verify_collected: true,
+            repairs_sides: true,
             entropy: Arc::new(OsEntropy),
             clock: monotonic_ns,
         }
@@ -82,6 +86,7 @@ impl std::fmt::Debug for Config {
             .field("checksum", &self.checksum)
             .field("insertion", &self.insertion)
             .field("verify_collected", &self.verify_collected)
+            .field("repairs_sides", &self.repairs_sides)
             .finish_non_exhaustive()
     }
 }

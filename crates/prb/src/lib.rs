@@ -4,7 +4,7 @@
 //! fences and no system call. An [`Hdl`] is the log of one dataset: it gives its entries an order, finds after
 //! a crash which of them must be replayed, and notices when one is missing. Neither knows what is in a body.
 //!
-//! The owner of the logs provides the chunks (any [`fastness_pmem::Medium`]), transaction groups, and a place
+//! The owner of the logs provides the chunks (any [`fastness_pmem::Medium`], also a [`fastness_pmem::Mirror`]), transaction groups, and a place
 //! for each log's header ([`HdlHeader`]).
 //!
 //! What a crash leaves, and why the log survives it: `chunk` (insertion), `hdl::claim`, `hdl::replay`.
@@ -19,6 +19,7 @@ mod error;
 mod hdl;
 mod ids;
 mod lists;
+mod mirror;
 mod prb;
 mod scan;
 mod slots;
@@ -27,7 +28,7 @@ mod sync;
 mod traverse;
 
 pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
-pub use chunk::MediaFault;
+pub use chunk::{Collected, MediaFault, SideMediaFault};
 pub use config::{Clock, Config, Entropy, OsEntropy};
 pub use counters::{CounterMismatch, Counters};
 pub use entry::{Alignment, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
@@ -40,7 +41,8 @@ pub use hdl::{
     Replayed, ReplayingHeader, Written,
 };
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
-pub use prb::{Collected, Prb, Wait};
+pub use mirror::{SideFault, SideRepairs, SideReport, side_report};
+pub use prb::{Prb, Wait};
 pub use scan::ChunkEnd;
 pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
 pub use stats::Stats;

@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
-use fastness_pmem::{Medium, PersistError};
+use fastness_pmem::{Medium, PersistError, SIDES_MAX};
 use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
-use crate::chunk::{Chunk, EntryMeta, Layout, MediaFault};
+use crate::chunk::{Chunk, Collected, EntryMeta, Layout};
 use crate::config::Config;
 use crate::error::{CollectError, Misuse, SetupError, WriteError};
 use crate::ids::{ChunkId, EntryId, Txg};
 use crate::lists::{Fill, Lists, Obsolete};
+use crate::mirror::{self, SideRepairs};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
 use crate::stats::{SlotStats, Stats};
@@ -30,15 +31,6 @@ pub enum Wait {
     Block,
     /// Fails with [`WriteError::NoFreeChunk`].
     Fail,
-}
-
-/// What a collection did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// Chunks that are free again.
-    pub chunks: usize,
-    /// Chunks that did not hold what was written to them; they are not used again until the PRB is reopened.
-    pub faults: Vec<MediaFault>,
 }
 
 /// The open chunk of a commit slot.
@@ -63,6 +55,8 @@ pub struct Prb<M> {
     chunk_waits: AtomicU64,
     chunks_collected: AtomicU64,
     media_faults: AtomicU64,
+    side_faults: [AtomicU64; SIDES_MAX],
+    repairs: SideRepairs,
 }
 
 impl<M: Medium + Sync> Prb<M> {
@@ -81,19 +75,24 @@ impl<M: Medium + Sync> Prb<M> {
     }
 
     /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each, then
-    /// call [`Prb::finish_claiming`]. Nothing is changed.
+    /// call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that only the other has,
+    /// unless [`Config::repairs_sides`] is off.
     ///
-    /// The chunks must be the ones that the PRB was formatted with, in the same order.
+    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either side suffices.
     ///
     /// # Errors
-    /// [`SetupError`]; nothing was changed.
+    /// [`SetupError`]; what can be read of the chunks is what it was.
     pub fn open(config: Config, mut ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
-        let prb = Self::new(config, &ranges, true)?;
+        let mut prb = Self::new(config, &ranges, true)?;
         for range in &mut ranges {
             range.write_back(0, range.len_bytes());
-            // PERSIST: orders what a process that died has stored before everything that its owner does with
-            // it. Without write-back and fence, claim could count an entry that is only in a CPU cache, and a
-            // power cut would leave a header that says so without the entry.
+            if prb.config.repairs_sides {
+                mirror::repair(range, &mut prb.repairs);
+            }
+            // PERSIST: orders what a process that died has stored, and what a side of a mirror gets from the other,
+            // before everything that the owner does with it. Without write-back and fence, claim could count an entry
+            // that is only in a CPU cache, and a power cut would leave a header that says so without the entry; without
+            // the repair, one that stands on one side only, and the loss of that side would.
             range.fence()?;
         }
         let chunks = ranges.into_iter().enumerate();
@@ -118,6 +117,8 @@ impl<M: Medium + Sync> Prb<M> {
             chunk_waits: AtomicU64::new(0),
             chunks_collected: AtomicU64::new(0),
             media_faults: AtomicU64::new(0),
+            side_faults: Default::default(),
+            repairs: SideRepairs::default(),
             config,
         })
     }
@@ -165,11 +166,17 @@ impl<M: Medium + Sync> Prb<M> {
         for chunk in full {
             let fault = if self.config.verify_collected { chunk.verify(&mut buffer).err() } else { None };
             match fault {
-                Some(fault) => {
+                Some(found) if found.is_only_copy => {
                     self.retire_faulty(chunk);
-                    collected.faults.push(fault);
+                    collected.faults.push(found.fault);
                 }
-                None => collected.chunks += self.free(chunk)?,
+                fault => {
+                    if let Some(found) = &fault {
+                        self.side_faults[found.side].fetch_add(1, Ordering::Relaxed);
+                    }
+                    collected.side_faults.extend(fault);
+                    collected.chunks += self.free(chunk)?;
+                }
             }
         }
         for chunk in replayed {
@@ -320,6 +327,11 @@ impl<M: Medium + Sync> Prb<M> {
         Arc::clone(lists.roster.scan.get_or_insert_with(|| Arc::new(Scan::new(&lists.wait_replay))))
     }
 
+    /// What opening has done to the sides of a mirror.
+    pub fn side_repairs(&self) -> SideRepairs {
+        self.repairs
+    }
+
     /// How the traversal of each chunk ends that was there when the PRB was opened, for reports to the operator.
     pub fn chunk_ends(&self) -> Vec<ChunkEnd> {
         let mut lists = lock(&self.lists);
@@ -350,6 +362,7 @@ impl<M: Medium + Sync> Prb<M> {
             chunk_waits: self.chunk_waits.load(Ordering::Relaxed),
             chunks_collected: self.chunks_collected.load(Ordering::Relaxed),
             media_faults: self.media_faults.load(Ordering::Relaxed),
+            side_faults: self.side_faults.each_ref().map(|count| count.load(Ordering::Relaxed)),
             ..Stats::default()
         };
         self.slot_stats.iter().for_each(|slot| stats.add_slot(slot));

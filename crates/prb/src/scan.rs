@@ -60,18 +60,20 @@ impl<M: Medium> Scan<M> {
         let mut ends = Vec::with_capacity(chunks.len());
         for chunk in chunks {
             let medium = chunk.medium();
-            let mut traversal = Traversal::new(medium);
-            let mut entries = 0;
-            for entry in traversal.by_ref() {
-                entries += 1;
-                by_log.entry(entry.header.log).or_default().push(Node { chunk: Arc::clone(chunk), entry });
+            for mut traversal in Traversal::of_chunk(medium) {
+                let mut entries = 0;
+                for entry in traversal.by_ref() {
+                    entries += 1;
+                    let node = Node { chunk: Arc::clone(chunk), entry };
+                    by_log.entry(entry.header.log).or_default().push(node);
+                }
+                ends.push(ChunkEnd {
+                    chunk: chunk.id,
+                    region_offset: medium.region_offset() + traversal.offset() as u64,
+                    entries,
+                    end: traversal.end().unwrap_or(End::Full),
+                });
             }
-            ends.push(ChunkEnd {
-                chunk: chunk.id,
-                region_offset: medium.region_offset() + traversal.offset() as u64,
-                entries,
-                end: traversal.end().unwrap_or(End::Full),
-            });
         }
         Self { by_log, ends }
     }

@@ -55,7 +55,7 @@ pub struct Stats {
     pub body_bytes: u64,
     /// Zeroes behind the bodies, up to the alignment.
     pub padding_bytes: u64,
-    /// Bytes written to PM: headers, bodies, padding and follow headers.
+    /// Bytes written to PM: headers, bodies, padding and follow headers; those of a mirror once.
     pub written_bytes: u64,
     /// Entries whose insertion was timed, one in 64.
     pub timed_entries: u64,
@@ -69,6 +69,8 @@ pub struct Stats {
     pub chunks_collected: u64,
     /// Chunks that did not hold what was written to them.
     pub media_faults: u64,
+    /// Chunks that one side of a mirror did not hold when they were collected, by side.
+    pub side_faults: [u64; fastness_pmem::SIDES_MAX],
 }
 
 impl Stats {

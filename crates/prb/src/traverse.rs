@@ -2,11 +2,15 @@
 //!
 //! Bytes in a chunk are never trusted: headers are copied into DRAM by a poison-safe read and checked, and
 //! every access stays inside the chunk.
+//!
+//! Of a mirror the union is walked: at each offset an entry counts if its header stands on either side, and its body
+//! if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`.
 //! Source: zil-pmem thesis, 5.10.
+
+use std::ops::Range;
 
 use fastness_pmem::{Medium, ReadError};
 
-use crate::checksum::ChecksumKind;
 use crate::entry::{EntryHeader, HEADER_BYTES, Insertion, NoHeader};
 
 /// An entry's header and where it stands.
@@ -19,15 +23,15 @@ pub struct Located {
 }
 
 impl Located {
-    fn body_offset(&self) -> usize {
+    pub(crate) fn body_offset(&self) -> usize {
         self.offset + HEADER_BYTES
     }
 
-    fn padded_body(&self) -> usize {
+    pub(crate) fn padded_body(&self) -> usize {
         self.header.alignment.round_up(self.header.body_len_bytes as usize)
     }
 
-    fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.body_offset() + self.padded_body()
     }
 }
@@ -102,6 +106,7 @@ pub enum BodyError {
 /// Iterate, then ask [`Traversal::end`] why it stopped.
 pub struct Traversal<'m, M> {
     medium: &'m M,
+    sides: Range<usize>,
     offset: usize,
     epoch: Option<u64>,
     end: Option<End>,
@@ -119,7 +124,21 @@ impl<'m, M: Medium> Traversal<'m, M> {
     /// Caller bug only: `offset` is outside of the chunk.
     pub fn starting_at(medium: &'m M, offset: usize) -> Self {
         assert!(offset <= medium.len_bytes(), "offset {offset} is inside of the chunk");
-        Self { medium, offset, epoch: None, end: None }
+        Self { medium, sides: 0..medium.sides(), offset, epoch: None, end: None }
+    }
+
+    /// As [`new`](Self::new), of one side only, as if it were alone.
+    pub fn of_side(medium: &'m M, side: usize) -> Self {
+        Self { sides: side..side + 1, ..Self::new(medium) }
+    }
+
+    /// The traversals that find everything in a chunk: one, or one of each side of a mirror if the sides hold different
+    /// uses of the chunk. That is no crash's work: one of them is a copy from earlier. Its entries are not needed by
+    /// anybody, those of the other may be, and nothing in the chunk says which is which.
+    pub fn of_chunk(medium: &'m M) -> impl Iterator<Item = Self> {
+        let apart = if sides_are_apart(medium) { medium.sides() } else { 0 };
+        let union = (apart == 0).then(|| Self::new(medium));
+        union.into_iter().chain((0..apart).map(move |side| Self::of_side(medium, side)))
     }
 
     /// Why the traversal stopped; `None` before it did.
@@ -133,22 +152,35 @@ impl<'m, M: Medium> Traversal<'m, M> {
     }
 
     fn step(&mut self) -> Result<Located, End> {
-        let len = self.medium.len_bytes();
-        if len - self.offset < HEADER_BYTES {
+        if self.medium.len_bytes() - self.offset < HEADER_BYTES {
             return Err(End::Full);
         }
+        let mut end = None;
+        for side in self.sides.clone() {
+            match self.look(side) {
+                Ok(entry) => return Ok(entry),
+                // Of two ends, the one that is no damage: the other side is told of by `side_report`.
+                Err(other) if end.is_none_or(|end: End| end.is_damage()) => end = Some(other),
+                Err(_) => {}
+            }
+        }
+        Err(end.expect("a medium has a side"))
+    }
+
+    /// The entry that stands here on a side.
+    fn look(&mut self, side: usize) -> Result<Located, End> {
         let mut bytes = [0; HEADER_BYTES];
-        self.medium.read(self.offset, &mut bytes).map_err(End::Poison)?;
+        self.medium.read_side(side, self.offset, &mut bytes).map_err(End::Poison)?;
         let header = EntryHeader::decode(&bytes).map_err(|no| match no {
             NoHeader::Empty => End::Empty,
             NoHeader::Checksum => End::Torn,
             NoHeader::Unknown => End::Unknown,
         })?;
-        if *self.epoch.get_or_insert(header.epoch) != header.epoch {
+        if self.epoch.is_some_and(|epoch| epoch != header.epoch) {
             return Err(End::Stale);
         }
         let entry = Located { offset: self.offset, header };
-        let room = (len - entry.body_offset()) as u64;
+        let room = (self.medium.len_bytes() - entry.body_offset()) as u64;
         // Compare before any sum with a length from the medium, so that nothing can overflow.
         if header.body_len_bytes > room || entry.padded_body() as u64 > room {
             return Err(End::OutOfBounds);
@@ -156,17 +188,25 @@ impl<'m, M: Medium> Traversal<'m, M> {
         if header.insertion == Insertion::OneFence && !self.body_is_whole(&entry)? {
             return Err(End::TornBody);
         }
+        self.epoch = Some(header.epoch);
         Ok(entry)
     }
 
     fn body_is_whole(&self, entry: &Located) -> Result<bool, End> {
         let mut body = vec![0; entry.header.body_len_bytes as usize];
-        match read_body(self.medium, entry, &mut body) {
+        match first_good(self.sides.clone(), |side| read_whole_body(self.medium, side, entry, &mut body)) {
             Ok(()) => Ok(true),
             Err(BodyError::Poison(error)) => Err(End::Poison(error)),
             Err(_) => Ok(false),
         }
     }
+}
+
+/// True if both sides begin with a whole entry, and not with the same one.
+pub(crate) fn sides_are_apart<M: Medium>(medium: &M) -> bool {
+    let first = |side| Traversal::of_side(medium, side).next();
+    medium.sides() > 1
+        && matches!((first(0), first(1)), (Some(first), Some(second)) if first.header != second.header)
 }
 
 impl<M: Medium> Iterator for Traversal<'_, M> {
@@ -190,38 +230,81 @@ impl<M: Medium> Iterator for Traversal<'_, M> {
 }
 
 /// Reads and checks an entry's body into the front of `buffer`, after making sure that the header on the
-/// medium is still the one that was scanned.
+/// medium is still the one that was scanned. Of a mirror, what one side does not give comes from the other.
 ///
 /// # Errors
-/// See [`BodyError`]. After [`BodyError::Padding`] the body is in the buffer and its checksum fits.
+/// See [`BodyError`]; of a mirror, what is wrong with the first side. After [`BodyError::Padding`] the body is in the
+/// buffer and its checksum fits.
 /// Source: zil-pmem thesis, 5.7 (online corruption) and 5.10.
 pub fn read_body<M: Medium>(medium: &M, entry: &Located, buffer: &mut [u8]) -> Result<(), BodyError> {
+    read_body_of(medium, 0..medium.sides(), entry, buffer)
+}
+
+/// As [`read_body`], of some sides.
+pub(crate) fn read_body_of<M: Medium>(
+    medium: &M,
+    sides: Range<usize>,
+    entry: &Located,
+    buffer: &mut [u8],
+) -> Result<(), BodyError> {
     let body_bytes = entry.header.body_len_bytes;
     let buffer_bytes = buffer.len();
-    let region_offset = medium.region_offset() + entry.offset as u64;
     let Some(body) = usize::try_from(body_bytes).ok().and_then(|len| buffer.get_mut(..len)) else {
         return Err(BodyError::BufferTooSmall { buffer_bytes, body_bytes });
     };
-    let mut header = [0; HEADER_BYTES];
-    medium.read(entry.offset, &mut header)?;
-    if EntryHeader::decode(&header) != Ok(entry.header) {
-        return Err(BodyError::HeaderChanged { region_offset });
-    }
-    medium.read(entry.body_offset(), body)?;
-    let kind: ChecksumKind = entry.header.checksum_kind;
-    let region_offset = region_offset + HEADER_BYTES as u64;
-    if kind.of(body) != entry.header.body_checksum {
-        return Err(BodyError::Checksum { region_offset });
-    }
+    first_good(sides.clone(), |side| check_header(medium, side, entry))?;
+    first_good(sides.clone(), |side| read_whole_body(medium, side, entry, body))?;
     if entry.header.insertion == Insertion::OneFence {
         // A crash may have left this entry whole and its padding not: that says nothing about the body.
         return Ok(());
     }
-    let mut padding = [0; 256];
-    let padding = &mut padding[..entry.padded_body() - body.len()];
-    medium.read(entry.body_offset() + body.len(), padding)?;
-    if padding.iter().any(|&byte| byte != 0) {
-        return Err(BodyError::Padding { region_offset });
+    first_good(sides, |side| check_padding(medium, side, entry))
+}
+
+/// The first side's success, or the first side's error.
+fn first_good<E>(sides: Range<usize>, mut attempt: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+    let mut failed = None;
+    for side in sides {
+        match attempt(side) {
+            Ok(()) => return Ok(()),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
+}
+
+fn check_header<M: Medium>(medium: &M, side: usize, entry: &Located) -> Result<(), BodyError> {
+    let mut header = [0; HEADER_BYTES];
+    medium.read_side(side, entry.offset, &mut header)?;
+    if EntryHeader::decode(&header) == Ok(entry.header) {
+        return Ok(());
+    }
+    Err(BodyError::HeaderChanged { region_offset: medium.region_offset() + entry.offset as u64 })
+}
+
+/// Reads the body of a side into `body`, which is as long as it.
+fn read_whole_body<M: Medium>(
+    medium: &M,
+    side: usize,
+    entry: &Located,
+    body: &mut [u8],
+) -> Result<(), BodyError> {
+    medium.read_side(side, entry.body_offset(), body)?;
+    if entry.header.checksum_kind.of(body) == entry.header.body_checksum {
+        return Ok(());
+    }
+    Err(BodyError::Checksum { region_offset: medium.region_offset() + entry.body_offset() as u64 })
+}
+
+fn check_padding<M: Medium>(medium: &M, side: usize, entry: &Located) -> Result<(), BodyError> {
+    let len = entry.header.body_len_bytes as usize;
+    let mut padding = [0; 256];
+    let padding = &mut padding[..entry.padded_body() - len];
+    medium.read_side(side, entry.body_offset() + len, padding)?;
+    if padding.iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    Err(BodyError::Padding { region_offset: medium.region_offset() + entry.body_offset() as u64 })
 }

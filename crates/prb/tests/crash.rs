@@ -14,102 +14,13 @@ use fastness_pm_model::{
 };
 use fastness_pm_model::{Op, RecordStyle, Recorder, RecordingRange};
 use fastness_prb::*;
+use support::scenario::*;
 use support::*;
 
-const CHUNK: usize = 1280;
+type Scenario = support::scenario::Scenario<RecordingRange>;
 
-/// What an import must find after a crash.
-#[derive(Debug, Clone, Default)]
-struct Expectation {
-    header: HdlHeader,
-    first_txg: u64,
-    /// Acknowledged and not obsolete, in replay order.
-    records: Vec<Record>,
-    /// Being written.
-    in_flight: Option<Record>,
-}
-
-/// A log on recorded PM, and the history of what it owes its owner.
-struct Scenario {
-    recorder: Recorder,
-    prb: std::sync::Arc<Prb<RecordingRange>>,
-    hdl: Hdl<RecordingRange>,
-    now: Expectation,
-    history: Vec<Expectation>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Variant {
-    checksum: ChecksumKind,
-    insertion: Insertion,
-    style: RecordStyle,
-    /// Bytes of one store; pieces of one store are not ordered.
-    store_bytes: usize,
-    persistence: Persistence,
-}
-
-const NT: Variant = Variant {
-    checksum: ChecksumKind::Crc32c,
-    insertion: Insertion::TwoFences,
-    style: RecordStyle::NonTemporal,
-    store_bytes: 64,
-    persistence: Persistence::Adr,
-};
-
-impl Scenario {
-    /// A formatted PRB with a log whose header is durable. What is recorded begins behind that.
-    fn new(variant: Variant, chunk_count: usize, initial: u8) -> Self {
-        let image = vec![initial; CHUNK * chunk_count];
-        let recorder = Recorder::with_store_bytes(image, variant.style, variant.store_bytes);
-        let Variant { checksum, insertion, .. } = variant;
-        let config = Config { checksum, insertion, verify_collected: false, ..config(3) };
-        let prb = Prb::format(config, chunks(&recorder, CHUNK)).unwrap();
-        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
-        let header = durable_log(&mut hdl);
-        let now = Expectation { header, first_txg: 1, ..Expectation::default() };
-        let mut scenario = Self { recorder, prb, hdl, now, history: Vec::new() };
-        scenario.mark();
-        scenario
-    }
-
-    fn mark(&mut self) {
-        self.recorder.mark(self.history.len() as u64);
-        self.history.push(self.now.clone());
-    }
-
-    fn write(&mut self, txg: u64, len: usize) {
-        // Zeroes in the middle: long bodies tear at both ends, and the images can still be enumerated.
-        let salt = self.history.len() * 31;
-        let byte = |i| if i < 12 || i + 12 >= len { (salt + i) as u8 | 1 } else { 0 };
-        let body: Vec<u8> = (0..len).map(byte).collect();
-        self.now.in_flight = Some((txg, body.clone()));
-        self.mark();
-        // Those of more than a line in two parts, as volumes write them.
-        if len > 64 {
-            let (front, rest) = body.split_at(64);
-            self.hdl.start_generation().unwrap();
-            self.hdl.write_entry_parts(Txg(txg), [front, rest], Wait::Fail).unwrap();
-        } else {
-            self.hdl.write_dependent_entry(Txg(txg), &body, Wait::Fail).unwrap();
-        }
-        self.now.in_flight = None;
-        self.now.records.push((txg, body));
-        self.mark();
-    }
-
-    /// The pool has synced `txg`: its entries are obsolete before the log hears of it.
-    fn collect(&mut self, txg: u64) -> usize {
-        self.now.first_txg = txg + 1;
-        self.now.records.retain(|(of, _)| *of > txg);
-        self.mark();
-        let collected = self.prb.collect(Txg(txg)).unwrap();
-        self.mark();
-        collected.chunks
-    }
-
-    fn finish(self) -> (Trace, Vec<Expectation>) {
-        (self.recorder.trace(), self.history)
-    }
+fn new(variant: Variant, chunk_count: usize, initial: u8) -> Scenario {
+    Scenario::new(variant, CHUNK * chunk_count, initial, |recorder| chunks(recorder, CHUNK))
 }
 
 /// Explores the crash images behind the set-up; returns the first that an import gets wrong.
@@ -121,16 +32,7 @@ fn first_violation(trace: &Trace, history: &[Expectation], variant: Variant) -> 
         let Some(mark) = point.last_mark else { return ControlFlow::Continue(()) };
         let expected = &history[mark as usize];
         let found = import(point.image, CHUNK, &expected.header, expected.first_txg);
-        let right = match &found {
-            Ok(found) => {
-                let (acknowledged, rest) = found.split_at(expected.records.len().min(found.len()));
-                acknowledged == expected.records
-                    && (rest.is_empty()
-                        || expected.in_flight.as_ref().is_some_and(|record| rest == [record.clone()]))
-            }
-            Err(_) => false,
-        };
-        if right {
+        if found.as_ref().is_ok_and(|found| expected.is_met_by(found)) {
             return ControlFlow::Continue(());
         }
         violation =
@@ -151,7 +53,7 @@ fn assert_crash_safe(scenario: Scenario, variant: Variant) -> Summary {
 
 /// Inserts entries, changes chunks, collects, and inserts over what was there before.
 fn insert_and_collect(variant: Variant) -> Scenario {
-    let mut scenario = Scenario::new(variant, 2, 0);
+    let mut scenario = new(variant, 2, 0);
     scenario.write(1, 24);
     scenario.write(1, 8);
     scenario.write(1, 300);
@@ -203,7 +105,7 @@ fn insertion_chunk_change_and_collection_survive_every_crash() {
 #[test]
 fn a_small_insertion_with_one_fence_survives_every_crash() {
     let variant = Variant { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..NT };
-    let mut scenario = Scenario::new(variant, 2, 0);
+    let mut scenario = new(variant, 2, 0);
     scenario.write(1, 8);
     scenario.write(2, 8);
     assert_eq!(assert_crash_safe(scenario, variant).sampled_points, 0);
@@ -213,7 +115,7 @@ fn a_small_insertion_with_one_fence_survives_every_crash() {
 #[test]
 fn old_contents_of_a_chunk_do_not_matter() {
     for initial in [0xff, 0x01] {
-        let mut scenario = Scenario::new(NT, 2, initial);
+        let mut scenario = new(NT, 2, initial);
         scenario.write(1, 24);
         scenario.write(1, 100);
         assert_crash_safe(scenario, NT);
@@ -227,7 +129,7 @@ fn every_fence_of_an_insertion_is_necessary() {
         if variant.persistence == Persistence::Eadr && variant.style == RecordStyle::PlainEadr {
             continue; // Stores persist in program order there: fences order nothing more.
         }
-        let mut scenario = Scenario::new(variant, 2, 0);
+        let mut scenario = new(variant, 2, 0);
         let start = scenario.recorder.op_count();
         scenario.write(1, 24);
         // An entry over stale ones, so that the follow header matters too.
@@ -253,7 +155,7 @@ fn flushes_in_order(variant: Variant) -> bool {
 #[test]
 fn every_flush_of_an_insertion_is_necessary() {
     let variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), ..NT };
-    let mut scenario = Scenario::new(variant, 2, 0);
+    let mut scenario = new(variant, 2, 0);
     let start = scenario.recorder.op_count();
     scenario.write(1, 130);
     let (trace, history) = scenario.finish();
@@ -279,7 +181,7 @@ fn a_chunk_is_durably_empty_before_it_is_free() {
         trace.ops[..ops].iter().for_each(|op| machine.apply(op).unwrap());
         machine.pending_lines()
     };
-    let mut scenario = Scenario::new(NT, 2, 0xff);
+    let mut scenario = new(NT, 2, 0xff);
     let formatted = scenario.recorder.op_count();
     scenario.write(1, 24);
     scenario.write(2, 720); // another chunk
@@ -304,7 +206,7 @@ fn a_chunk_is_durably_empty_before_it_is_free() {
 fn claim_and_replay_survive_every_crash() {
     for insertion in [Insertion::TwoFences, Insertion::OneFence] {
         let variant = Variant { checksum: ChecksumKind::Xxh3, insertion, ..NT };
-        let mut first = Scenario::new(variant, 4, 0);
+        let mut first = new(variant, 4, 0);
         for (txg, len) in [(1, 24), (2, 100), (2, 300), (3, 9), (3, 400), (4, 24)] {
             first.write(txg, len);
         }
@@ -353,7 +255,7 @@ fn claim_and_replay_survive_every_crash() {
 /// header that the one before left.
 #[test]
 fn replay_resumes_over_many_crashes() {
-    let mut first = Scenario::new(NT, 4, 0);
+    let mut first = new(NT, 4, 0);
     for i in 0..10 {
         first.write(2 + i / 4, 20);
     }
@@ -387,7 +289,7 @@ fn replay_resumes_over_many_crashes() {
 #[test]
 fn what_claim_has_seen_survives_a_later_power_cut() {
     let variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), ..NT };
-    let mut first = Scenario::new(variant, 2, 0);
+    let mut first = new(variant, 2, 0);
     first.write(1, 24);
     let before = first.recorder.op_count();
     first.write(1, 24);

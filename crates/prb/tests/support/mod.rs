@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod scenario;
+
 use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
 use fastness_prb::*;
 use fastness_testkit::SeededEntropy;
@@ -50,7 +52,16 @@ pub fn import(
     first_txg: u64,
 ) -> Result<Vec<Record>, ImportError> {
     let recorder = Recorder::new(image.to_vec(), RecordStyle::NonTemporal);
-    let prb = Prb::open(config(99), chunks(&recorder, chunk_bytes)).expect("the geometry is right");
+    import_chunks(chunks(&recorder, chunk_bytes), header, first_txg)
+}
+
+/// As [`import`], of chunks on whatever medium.
+pub fn import_chunks<M: fastness_pmem::Medium + Sync>(
+    chunks: Vec<M>,
+    header: &HdlHeader,
+    first_txg: u64,
+) -> Result<Vec<Record>, ImportError> {
+    let prb = Prb::open(config(99), chunks).expect("the geometry is right");
     let mut hdl = prb.setup_hdl(header).expect("one log");
     hdl.claim(Txg(first_txg), OnLoss::Fail).map_err(ImportError::Claim)?;
     prb.finish_claiming().expect("the only log is claimed");

@@ -1,0 +1,109 @@
+//! One range or two that hold the same.
+
+use crate::medium::{Medium, NoSum, PersistError, ReadError, Summer};
+
+/// Most sides of a mirror.
+pub const SIDES_MAX: usize = 2;
+
+/// A range, and perhaps another one with the same contents at the same offsets.
+///
+/// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from side to side, as
+/// far as it was not fenced.
+/// Performance: with one side, a predictable branch; with two, the second copy has no sum, its source is in the cache, and
+/// the fence of two ranges of PM is one instruction.
+/// Shape: the lengths are the same; [`Medium::region_offset`] is that of the first side.
+#[derive(Debug)]
+pub struct Mirror<M> {
+    first: M,
+    second: Option<M>,
+}
+
+impl<M: Medium> Mirror<M> {
+    /// A range that stands alone.
+    pub fn single(only: M) -> Mirror<M> {
+        Mirror { first: only, second: None }
+    }
+
+    /// Two sides.
+    ///
+    /// # Panics
+    /// Caller bug only: their lengths differ.
+    pub fn pair(first: M, second: M) -> Mirror<M> {
+        assert_eq!(first.len_bytes(), second.len_bytes(), "sides of a mirror are of one length");
+        Mirror { first, second: Some(second) }
+    }
+
+    /// The sides again.
+    pub fn into_sides(self) -> (M, Option<M>) {
+        (self.first, self.second)
+    }
+
+    fn side(&self, side: usize) -> &M {
+        match (side, &self.second) {
+            (0, _) => &self.first,
+            (1, Some(second)) => second,
+            _ => panic!("there is no side {side}"),
+        }
+    }
+}
+
+impl<M: Medium> Medium for Mirror<M> {
+    fn len_bytes(&self) -> usize {
+        self.first.len_bytes()
+    }
+
+    fn region_offset(&self) -> u64 {
+        self.first.region_offset()
+    }
+
+    #[inline]
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        self.first.copy(offset, src, extent_bytes, summer);
+        if let Some(second) = &mut self.second {
+            second.copy(offset, src, extent_bytes, &mut NoSum);
+        }
+    }
+
+    fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        self.first.write_back(offset, len_bytes);
+        if let Some(second) = &mut self.second {
+            second.write_back(offset, len_bytes);
+        }
+    }
+
+    #[inline]
+    fn fence(&mut self) -> Result<(), PersistError> {
+        // PERSIST: what was copied to either side is durable before any later store; excludes that a crash keeps a later
+        // store on one side and loses an earlier one on the other.
+        match &mut self.second {
+            None => self.first.fence(),
+            Some(second) => self.first.fence_both(second),
+        }
+    }
+
+    /// From the first side that gives the bytes. The error is that of the first.
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        let read = self.first.read(offset, dst);
+        match (&self.second, read) {
+            (Some(second), Err(error)) => second.read(offset, dst).map_err(|_| error),
+            (_, read) => read,
+        }
+    }
+
+    fn sides(&self) -> usize {
+        1 + usize::from(self.second.is_some())
+    }
+
+    fn read_side(&self, side: usize, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.side(side).read(offset, dst)
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        let side = match (side, &mut self.second) {
+            (0, _) => &mut self.first,
+            (1, Some(second)) => second,
+            _ => panic!("there is no side {side}"),
+        };
+        side.copy(offset, src, extent_bytes, &mut NoSum);
+    }
+}

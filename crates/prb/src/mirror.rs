@@ -1,0 +1,100 @@
+//! What the sides of a mirror hold, and how each gets what only the other has.
+//!
+//! Crash cases of [`repair`]: what it stores is on the other side, so whatever of it a crash leaves, the next import finds the
+//! entries there, and repairs again. It fences nothing: opening does, before claim acts on what it found.
+//!
+//! Why repair comes before claim: `docs/adr/2026-11-22-mirrored-pm-log.md`.
+
+use fastness_pmem::{Medium, SIDES_MAX};
+
+use crate::entry::HEADER_BYTES;
+use crate::traverse::{BodyError, Located, Traversal, read_body, read_body_of, sides_are_apart};
+
+/// An entry that one side of a mirror does not hold, or not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SideFault {
+    /// The side.
+    pub side: usize,
+    /// The entry, as the other side has it.
+    pub entry: Located,
+    /// What is wrong with it on this side.
+    pub error: BodyError,
+    /// Whether no crash of a correct writer leaves it so: neither an unfinished insertion at the end of the chunk, nor
+    /// unfinished emptying at its beginning.
+    pub is_damage: bool,
+}
+
+/// How the sides of a chunk differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SideReport {
+    /// By place.
+    pub faults: Vec<SideFault>,
+    /// The sides hold different uses of the chunk: one of them is a copy from earlier. There are no faults then.
+    pub is_apart: bool,
+}
+
+/// Compares the sides of a chunk; a chunk that is no mirror has nothing to tell.
+///
+/// Every body is read from every side.
+pub fn side_report<M: Medium>(medium: &M) -> SideReport {
+    let mut report = SideReport::default();
+    if medium.sides() < 2 {
+        return report;
+    }
+    report.is_apart = sides_are_apart(medium);
+    if report.is_apart {
+        return report;
+    }
+    let mut buffer = Vec::new();
+    for entry in Traversal::new(medium) {
+        // What was noted at the end so far is not the end.
+        let is_inside = |fault: &SideFault| fault.entry.offset > 0 || !is_no_header(&fault.error);
+        report.faults.iter_mut().filter(|fault| is_inside(fault)).for_each(|fault| fault.is_damage = true);
+        buffer.resize(entry.header.body_len_bytes as usize, 0);
+        for side in 0..medium.sides() {
+            if let Err(error) = read_body_of(medium, side..side + 1, &entry, &mut buffer) {
+                let is_damage = !is_no_header(&error);
+                report.faults.push(SideFault { side, entry, error, is_damage });
+            }
+        }
+    }
+    report
+}
+
+fn is_no_header(error: &BodyError) -> bool {
+    matches!(error, BodyError::HeaderChanged { .. })
+}
+
+/// What the repair of a mirror has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SideRepairs {
+    /// Entries that were copied to each side.
+    pub entries: [u64; SIDES_MAX],
+    /// Those of them that a crash does not account for.
+    pub damaged: [u64; SIDES_MAX],
+    /// Chunks whose sides hold different uses: one side is a copy from earlier. Both count, and nothing was copied.
+    pub chunks_apart: u64,
+}
+
+/// Makes every side of a chunk hold all entries that stand on any of them.
+///
+/// An empty end goes behind the last, as an insertion leaves it.
+/// Persistence: the caller fences, before anybody acts on an entry.
+pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
+    let SideReport { faults, is_apart } = side_report(medium);
+    done.chunks_apart += u64::from(is_apart);
+    let end = Traversal::new(&*medium).last().map_or(0, |last| last.end());
+    let mut body = Vec::new();
+    for SideFault { side, entry, is_damage, .. } in faults {
+        body.resize(entry.header.body_len_bytes as usize, 0);
+        if !matches!(read_body(medium, &entry, &mut body), Ok(()) | Err(BodyError::Padding { .. })) {
+            continue; // It is whole on no side, and claim says so.
+        }
+        let is_last = entry.end() == end;
+        let follow = if is_last && medium.len_bytes() - end >= HEADER_BYTES { HEADER_BYTES } else { 0 };
+        medium.copy_side(side, entry.body_offset(), &body, entry.padded_body() + follow);
+        medium.copy_side(side, entry.offset, &entry.header.encode(), HEADER_BYTES);
+        done.entries[side] += 1;
+        done.damaged[side] += u64::from(is_damage);
+    }
+}
