@@ -112,14 +112,14 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
 /// Puts the log on persistent memory, if there is some.
 fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
     if let Some(path) = &args.pm {
-        return Ok(node.add_pm_log(path, PmUse::default())?);
+        return Ok(node.add_pm_log(&[path], PmUse::default())?);
     }
     if args.emulate_pm {
         if region.exists() {
             // The pool does not know it: what is left of a log that it had once, or was to have.
             fs::remove_file(region).with_context(|| format!("cannot remove {}", region.display()))?;
         }
-        node.add_pm_log(region, PmUse { emulates: true, create_bytes: Some(args.pm_size) })?;
+        node.add_pm_log(&[region], PmUse { emulates: true, create_bytes: Some(args.pm_size) })?;
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! The log of a node's pool: taken into use at import, its devices added and removed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fastness_error::ErrorKind;
-use fastness_intent::{PoolLog, Tuning};
-use fastness_pmem::{Region, RegionKind};
+use fastness_intent::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning};
+use fastness_pmem::{PmRange, Region, RegionKind};
 use fastness_pool::Pool;
 use fastness_zil::KindId;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::error::StartError;
 use crate::journal::{Journal, chain};
 use crate::node::{Node, NodeOptions};
 use crate::protocol::{Failure, VdevRequest};
+use crate::report::JobReport;
 
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,21 +43,8 @@ pub(crate) fn import_log(
         journal.note("the log is not replayed into a read-only pool: synchronous writes of the last seconds may be missing");
         return Ok(None);
     }
-    let mut regions = Vec::new();
-    for region in config.as_ref().map_or(&[][..], |config| &config.regions) {
-        let places = options.log_paths.iter().chain([&region.path]);
-        let Some(path) = places.filter(|path| !path.as_os_str().is_empty()).find(|path| path.exists()) else {
-            journal.note(format!("the log's region {} is not here", region.path.display()));
-            continue;
-        };
-        match PoolLog::open_region(path, region.emulates) {
-            Ok(region) => regions.push(region),
-            Err(error) if options.consent.missing => {
-                journal.note(format!("{} is left out: {}", path.display(), chain(&error)));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let known = config.unwrap_or_default();
+    let regions = open_regions(&known, options, journal)?;
     let mut told = 0;
     let mut tell = |progress: fastness_intent::ReplayProgress<'_>| {
         let percent = progress.done_records * 100 / progress.total_records.max(1);
@@ -75,10 +63,77 @@ pub(crate) fn import_log(
             replayed.records, replayed.volumes, replayed.gaps
         ));
     }
+    for (side, entries) in replayed.sides.entries.iter().enumerate().filter(|(_, entries)| **entries > 0) {
+        journal.note(format!(
+            "{entries} log entries were missing on side {side} of the log's mirror, {} of them by damage; they are there again",
+            replayed.sides.damaged[side]
+        ));
+    }
+    let now = PoolLog::config(pool).unwrap_or_default();
+    for region in now.regions.iter().filter(|region| region.is_out && !is_out(&known, region)) {
+        journal.note(format!("nothing is lost, but the log goes on without {}", region.path.display()));
+    }
     if replayed.damaged > 0 {
         journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
     }
     Ok(Some(log))
+}
+
+fn is_out(config: &LogConfig, region: &RegionConfig) -> bool {
+    config.regions.iter().any(|known| known.id == region.id && known.is_out)
+}
+
+/// Opens what there is of the log's regions: where they were last, and where they are said to be. Which is which is in them.
+fn open_regions(
+    config: &LogConfig,
+    options: &NodeOptions,
+    journal: &Journal,
+) -> Result<Vec<Region>, StartError> {
+    let emulates = config.in_use().any(|region| region.emulates);
+    let mut places: Vec<(&Path, bool)> = match config.in_use().next() {
+        Some(_) => options.log_paths.iter().map(|path| (path.as_path(), emulates)).collect(),
+        None => Vec::new(),
+    };
+    places.extend(config.in_use().map(|region| (region.path.as_path(), region.emulates)));
+    let (mut regions, mut tried, mut failed) = (Vec::new(), Vec::new(), None);
+    for (path, emulates) in places {
+        if path.as_os_str().is_empty() || tried.contains(&real(path)) {
+            continue;
+        }
+        tried.push(real(path));
+        if !path.exists() {
+            journal.note(format!("the log's region {} is not here", path.display()));
+            continue;
+        }
+        match PoolLog::open_region(path, emulates) {
+            Ok(region) => regions.push(region),
+            Err(error) => {
+                journal.note(format!("{} is left out: {}", path.display(), chain(&error)));
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    match failed {
+        // One side of a mirror suffices; whether one of the log is among those that are there, it says itself.
+        Some(error) if regions.is_empty() && !options.consent.missing => Err(error.into()),
+        _ => Ok(regions),
+    }
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Opens, or makes, a region that is to be one of a log.
+fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion<PmRange>, Failure> {
+    let path =
+        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    let region = match pm.create_bytes {
+        Some(len_bytes) if !path.exists() => PoolLog::create_region(&path, len_bytes, pm.emulates),
+        _ => PoolLog::open_region(&path, pm.emulates),
+    };
+    let parts = region.and_then(RegionParts::of).map_err(StartError::from)?;
+    Ok(NewRegion { parts, path, emulates: pm.emulates })
 }
 
 impl Node {
@@ -88,24 +143,76 @@ impl Node {
         self.log().ok_or_else(refuse)
     }
 
-    /// Makes persistent memory, or what stands in for it, the pool's log.
+    /// Makes persistent memory, or what stands in for it, the pool's log: one region, or two that are a mirror.
     ///
     /// # Errors
-    /// Those of [`PoolLog::add_region`] and of opening the region.
-    pub fn add_pm_log(&self, path: &Path, pm: PmUse) -> Result<(), Failure> {
-        let absolute = std::path::absolute(path)
-            .map_err(|source| StartError::System { what: "use the path", source })?;
-        let region = match pm.create_bytes {
-            Some(len_bytes) if !absolute.exists() => {
-                PoolLog::create_region(&absolute, len_bytes, pm.emulates)
-            }
-            _ => PoolLog::open_region(&absolute, pm.emulates),
-        };
-        let log = self.running_log()?;
-        log.add_region(region.map_err(StartError::from)?, absolute.clone(), pm.emulates)
-            .map_err(StartError::from)?;
-        self.journal.note(format!("the log is on {} now", absolute.display()));
+    /// Those of [`PoolLog::add_regions_on`] and of opening the regions.
+    pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse) -> Result<(), Failure> {
+        let regions =
+            paths.iter().map(|path| new_region(path.as_ref(), pm)).collect::<Result<Vec<_>, _>>()?;
+        self.running_log()?.add_regions_on(|| Ok(regions)).map_err(StartError::from)?;
+        let paths: Vec<_> = paths.iter().map(|path| path.as_ref().display().to_string()).collect();
+        self.journal.note(format!("the log is on {} now", paths.join(" and ")));
         Ok(())
+    }
+
+    /// The region of the log of that path or number.
+    pub(crate) fn find_region(&self, device: &str) -> Result<Option<RegionConfig>, Failure> {
+        let config = PoolLog::config(&self.pool).map_err(StartError::from)?;
+        let wanted = real(Path::new(device));
+        let is_it = |region: &RegionConfig| real(&region.path) == wanted || region.id.to_string() == device;
+        Ok(config.regions.into_iter().find(is_it))
+    }
+
+    /// A region like one that the log has: one that stands in for persistent memory is made, if there is no such file.
+    fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion<PmRange>, Failure> {
+        let path = Path::new(path);
+        if !known.emulates && !is_persistent_memory(path) {
+            let text = format!("{} is no persistent memory, and {} is", path.display(), known.path.display());
+            return Err(Failure::refuse(ErrorKind::Invalid, text));
+        }
+        let log = self.running_log()?;
+        let len_bytes = log.regions().iter().map(|(_, info)| info.len_bytes).min();
+        new_region(
+            path,
+            PmUse { emulates: known.emulates, create_bytes: len_bytes.filter(|_| known.emulates) },
+        )
+    }
+
+    /// Makes a mirror of the log's region and another.
+    pub(crate) fn attach_pm_log(&self, to: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
+        let new = self.region_like(to, path)?;
+        self.running_log()?.attach_region(new).map_err(StartError::from)?;
+        Ok(self.changed(format!("{path} is a side of the log now")))
+    }
+
+    /// Puts a region in the place of one of the log.
+    pub(crate) fn replace_pm_log(&self, old: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
+        let new = self.region_like(old, path)?;
+        self.running_log()?.replace_region(old.id, new).map_err(StartError::from)?;
+        Ok(self.changed(format!("{path} has replaced {} in the log", old.path.display())))
+    }
+
+    /// Takes a side off the log's mirror.
+    pub(crate) fn detach_pm_log(&self, region: &RegionConfig) -> Result<(), Failure> {
+        self.running_log()?.detach_region(region.id).map_err(StartError::from)?;
+        self.changed(format!("{} is no side of the log any more", region.path.display()));
+        Ok(())
+    }
+
+    /// A new side begins empty: there is no job that goes on.
+    fn changed(&self, what: String) -> JobReport {
+        self.journal.note(what.clone());
+        JobReport {
+            what,
+            state: "done".to_owned(),
+            done_bytes: 0,
+            total_bytes: 0,
+            wrong_copies: 0,
+            lost: Vec::new(),
+            elapsed_s: 0,
+            error: None,
+        }
     }
 
     /// Removes a device of the log; the log goes on with the others, or on the pool's vdevs.
@@ -113,15 +220,9 @@ impl Node {
         Ok(self.running_log()?.remove_vdev(vdev).map_err(StartError::from)?)
     }
 
-    /// Takes the region out of use, if `device` is it; false if it is something else.
+    /// Takes the log off persistent memory, if `device` is a region of it; false if it is something else.
     pub(crate) fn remove_pm_log(&self, device: &str) -> Result<bool, Failure> {
-        let config = PoolLog::config(&self.pool).map_err(StartError::from)?;
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let wanted = real(Path::new(device));
-        let is_it = |region: &fastness_intent::RegionConfig| {
-            real(&region.path) == wanted || region.id.to_string() == device
-        };
-        if !config.regions.iter().any(is_it) {
+        if self.find_region(device)?.is_none() {
             return Ok(false);
         }
         self.running_log()?.remove_region().map_err(StartError::from)?;

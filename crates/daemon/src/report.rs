@@ -86,7 +86,7 @@ pub struct DeviceReport {
 pub struct LogReport {
     /// `pmem` or `lwb`.
     pub kind: String,
-    /// Regions of kind pmem.
+    /// Regions of kind pmem; two are a mirror.
     pub regions: Vec<RegionReport>,
     /// What it is on, in words.
     pub medium: String,
@@ -105,6 +105,10 @@ pub struct RegionReport {
     pub id: String,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
+    /// `online`; `out`: it was missing, and does not have what was logged since; `faulty`: it did not hold what was written.
+    pub state: String,
+    /// Times that it did not hold what was written to it, and the other side did.
+    pub faults: u64,
 }
 
 /// What the log of one volume did since it was opened.

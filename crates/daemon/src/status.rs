@@ -24,7 +24,11 @@ impl Node {
     /// State of the pool.
     pub fn status(&self) -> PoolReport {
         let status = self.pool.status();
-        let (state, advice) = judge(&status);
+        let regions = self.regions();
+        let (state, advice) = match judge(&status) {
+            ("online", advice) => judge_regions(&status.name, &regions).unwrap_or(("online", advice)),
+            worse => worse,
+        };
         let vdev = |(id, class, sides): &(u16, VdevClass, Vec<DeviceStatus>)| VdevReport {
             id: *id,
             is_log: *class == VdevClass::Log,
@@ -57,8 +61,11 @@ impl Node {
     /// What a power cut leaves: as much as the vdevs do, if the log does.
     fn after_power_cut(&self, status: &PoolStatus) -> String {
         let vdevs = survival(status);
-        let is_lost =
-            |log: &PoolLog| log.region().is_some_and(|(_, info)| info.durability != Durability::PowerFail);
+        // Of a mirror one side that survives suffices.
+        let is_lost = |log: &PoolLog| {
+            let regions = log.regions();
+            !regions.is_empty() && regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
+        };
         if vdevs != Survival::Nothing && self.log().is_some_and(is_lost) {
             return "the last synced txg; flushed writes of the last seconds are lost: the log only stands in for \
                     persistent memory"
@@ -90,17 +97,34 @@ impl Node {
 
     fn regions(&self) -> Vec<RegionReport> {
         let config = PoolLog::config(&self.pool).unwrap_or_default();
-        let report = |region: &RegionConfig| RegionReport {
-            path: region.path.display().to_string(),
-            id: region.id.to_string(),
-            emulates: region.emulates,
+        let stats = self.log().and_then(PoolLog::medium_stats).unwrap_or_default();
+        let mut faults = stats.side_faults.iter();
+        let mut report = |region: &RegionConfig| {
+            // Sides are in the order of the regions in use.
+            let faults = if region.is_out { 0 } else { faults.next().copied().unwrap_or(0) };
+            let state = match (region.is_out, faults) {
+                (true, _) => "out",
+                (false, 0) => "online",
+                (false, _) => "faulty",
+            };
+            RegionReport {
+                path: region.path.display().to_string(),
+                id: region.id.to_string(),
+                emulates: region.emulates,
+                state: state.to_owned(),
+                faults,
+            }
         };
-        config.regions.iter().map(report).collect()
+        config.regions.iter().map(&mut report).collect()
     }
 
     fn log_medium(&self, log: &PoolLog) -> String {
-        if let Some((_, info)) = log.region() {
-            return info.kind.to_string();
+        let kinds: Vec<_> = log.regions().iter().map(|(_, info)| info.kind.to_string()).collect();
+        match &kinds[..] {
+            [] => {}
+            [only] => return only.clone(),
+            [first, second] if first == second => return format!("a mirror of two: {first}"),
+            several => return format!("a mirror of {}", several.join(" and ")),
         }
         let usage = self.pool.log_space().usage();
         let of_logs = usage.iter().filter(|usage| usage.class == VdevClass::Log && !usage.is_retired).count();
@@ -173,6 +197,21 @@ fn judge(status: &PoolStatus) -> (&'static str, Option<String>) {
         format!("{} made errors; `fastness pool scrub {}` looks at everything", side.path, status.name)
     });
     ("online", advice)
+}
+
+/// What is wrong with the log's regions, although nothing is lost.
+fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'static str, Option<String>)> {
+    let bad = regions.iter().find(|region| region.state != "online")?;
+    let why = match bad.state.as_str() {
+        "out" => "was missing, and the log goes on without it",
+        _ => "does not hold what is written to it",
+    };
+    let text = format!(
+        "the log's region {0} {why}: put another in its place with `fastness pool replace {pool} {1} NEW`, or `fastness pool \
+         detach {pool} {1}`",
+        bad.path, bad.id
+    );
+    Some(("degraded", Some(text)))
 }
 
 /// What a power cut leaves: as much as on the least device.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fastness_error::ErrorKind;
+use fastness_intent::REGIONS_MAX;
 use fastness_pool::{Device, DeviceStatus, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
@@ -19,18 +20,24 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Takes devices that are to be a log on persistent memory apart from the others.
+/// Takes devices that are to be a log on persistent memory, one or a mirror of two, apart from the others.
 ///
 /// # Errors
-/// More than one of them.
+/// More of them, or a mirror of persistent memory and something else.
 pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, Vec<VdevRequest>), Failure> {
-    let is_region = |vdev: &&VdevRequest| {
-        vdev.is_log && (pm.emulates || vdev.devices.iter().any(|path| is_persistent_memory(path.as_ref())))
-    };
+    let is_pm = |path: &String| pm.emulates || is_persistent_memory(path.as_ref());
+    let is_region = |vdev: &&VdevRequest| vdev.is_log && vdev.devices.iter().any(is_pm);
     let (regions, vdevs): (Vec<_>, Vec<_>) = vdevs.iter().partition(is_region);
     let paths: Vec<_> = regions.iter().flat_map(|region| region.devices.clone()).collect();
-    if paths.len() > 1 {
-        let text = format!("a log is on one region of persistent memory, not on {}", paths.join(" and "));
+    if regions.len() > 1 || paths.len() > REGIONS_MAX {
+        let text = format!(
+            "a log is on one region of persistent memory, or on a mirror of two, not on {}",
+            paths.join(" and ")
+        );
+        return Err(Failure::refuse(ErrorKind::Invalid, text));
+    }
+    if let Some(other) = paths.iter().find(|path| !is_pm(path)) {
+        let text = format!("{other} is no persistent memory: both sides of a mirror are, or neither is");
         return Err(Failure::refuse(ErrorKind::Invalid, text));
     }
     Ok((paths, vdevs.into_iter().cloned().collect()))
@@ -73,8 +80,8 @@ impl Node {
         if !vdevs.is_empty() {
             self.journal.note(format!("{} vdevs added", vdevs.len()));
         }
-        if let Some(region) = regions.first() {
-            self.add_pm_log(region.as_ref(), pm)?;
+        if !regions.is_empty() {
+            self.add_pm_log(&regions, pm)?;
         }
         self.remember();
         Ok(())
@@ -96,6 +103,9 @@ impl Node {
     }
 
     pub(crate) fn detach(&self, device: &str) -> Result<(), Failure> {
+        if let Some(region) = self.find_region(device)? {
+            return self.detach_pm_log(&region);
+        }
         self.pool.detach(self.find(device)?.guid)?;
         self.journal.note(format!("{device} detached"));
         self.remember();
@@ -110,6 +120,9 @@ impl Node {
         wait: bool,
         tell: Tell<'_>,
     ) -> Result<JobReport, Failure> {
+        if let Some(region) = self.find_region(to)? {
+            return self.attach_pm_log(&region, device);
+        }
         let to = self.find(to)?.guid;
         let new = open_new(device, None, is_forced)?;
         let pool = self.pool.clone();
@@ -125,6 +138,9 @@ impl Node {
         wait: bool,
         tell: Tell<'_>,
     ) -> Result<JobReport, Failure> {
+        if let Some(region) = self.find_region(old)? {
+            return self.replace_pm_log(&region, new);
+        }
         let old_guid = self.find(old)?.guid;
         let device = open_new(new, None, is_forced)?;
         let pool = self.pool.clone();

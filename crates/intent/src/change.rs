@@ -17,20 +17,30 @@ use fastness_pmem::{Medium, Region};
 use fastness_pool::VdevClass;
 use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
 
-use crate::config::{LogConfig, RegionConfig};
+use crate::config::LogConfig;
 use crate::error::IntentError;
-use crate::import::format;
 use crate::log::{DEVICE, PoolLog, volumes};
 use crate::logs::{AnyLog, Logs};
 use crate::region::RegionParts;
+use crate::sides::{Formatted, NewRegion, format};
 use crate::space::PoolSpace;
 
 /// Logs that are suspended at one time: they share the txgs that they wait for.
 const SUSPENDED_AT_ONCE: usize = 64;
 
 impl PoolLog {
-    /// Makes a region of persistent memory the log of the pool: kind pmem, from now on. What was in the region is lost.
-    /// `path` is remembered for the next import.
+    /// As [`add_regions_on`](Self::add_regions_on), with one region.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
+        self.add_regions_on(|| Ok(vec![NewRegion { parts: RegionParts::of(region)?, path, emulates }]))
+    }
+}
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    /// Makes a region of persistent memory the log of the pool, or two that are a mirror: kind pmem, from now on. What was
+    /// in the regions is lost. `make` is called if they are used.
     ///
     /// Persistence: on return the pool has the new log, and records go there. A crash inside leaves it with the old log or
     /// the new one, and nothing acknowledged is lost.
@@ -39,42 +49,38 @@ impl PoolLog {
     /// # Errors
     /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the region and the
     /// pool. The log is as it was, unless the pool is suspended.
-    pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
-        self.add_region_on(|| RegionParts::of(region), path, emulates)
-    }
-}
-
-impl<M: Medium + Sync + 'static> PoolLog<M> {
-    /// As [`add_region`](PoolLog::add_region), for a region on any medium: `divide` makes it parts if it is used.
-    ///
-    /// # Errors
-    /// As [`add_region`](PoolLog::add_region).
-    pub fn add_region_on(
+    pub fn add_regions_on(
         &self,
-        divide: impl FnOnce() -> Result<RegionParts<M>, IntentError>,
-        path: PathBuf,
-        emulates: bool,
+        make: impl FnOnce() -> Result<Vec<NewRegion<M>>, IntentError>,
     ) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         if self.kind() == KindId::Pmem {
             return Err(IntentError::Mixed(
-                "the pool has a log on persistent memory already: remove it first, or add the new device as a mirror",
+                "the pool has a log on persistent memory already: attach the new region to it as a mirror, or remove it first",
             ));
         }
+        self.refuse_log_vdevs()?;
+        self.switch_to_regions(make()?)
+    }
+
+    pub(crate) fn refuse_log_vdevs(&self) -> Result<(), IntentError> {
         if self.side.pool().status().vdevs.iter().any(|(_, class, _)| *class == VdevClass::Log) {
             return Err(IntentError::Mixed(
                 "the pool has block devices for its log: remove them first; a log has one kind",
             ));
         }
-        let logs = format(self.side.pool(), divide()?, self.tuning)?;
-        let id = logs.region().expect("it was made on one").id;
-        let regions = vec![RegionConfig { id, emulates, path }];
-        self.switch(logs, &LogConfig { kind: KindId::Pmem, regions })
+        Ok(())
     }
 
-    /// Takes the region out of use: the log is of kind lwb from now on, on the pool's vdevs.
+    pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion<M>>) -> Result<(), IntentError> {
+        let Formatted { logs, regions, configs } = format(self.side.pool(), new, self.tuning)?;
+        let config = LogConfig { kind: KindId::Pmem, regions: configs };
+        self.switch(Logs::Pmem(logs, regions), &config).map(drop)
+    }
+
+    /// Takes all regions out of use: the log is of kind lwb from now on, on the pool's vdevs.
     ///
-    /// Persistence, concurrency: as [`add_region`](Self::add_region). On return nothing of the pool is in the region.
+    /// Persistence, concurrency: as [`add_regions_on`](Self::add_regions_on). On return nothing of the pool is in the regions.
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if there is none; those of the pool.
@@ -83,6 +89,11 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         if self.kind() != KindId::Pmem {
             return Err(IntentError::Mixed("the pool has no log on persistent memory"));
         }
+        self.switch_to_vdevs().map(drop)
+    }
+
+    /// Returns the logs that were in use before.
+    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs<M>>, IntentError> {
         let pool = self.side.pool();
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
@@ -146,16 +157,16 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         logs.iter().map(|log| log.resume(&*self.side)).fold(Ok(()), Result::and)
     }
 
-    /// Replaces all logs; see the module.
-    fn switch(&self, new: Logs<M>, config: &LogConfig) -> Result<(), IntentError> {
+    /// Replaces all logs, and returns the old ones; see the module.
+    fn switch(&self, new: Logs<M>, config: &LogConfig) -> Result<Arc<Logs<M>>, IntentError> {
         let pool = self.side.pool();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
         let begun = self.suspend(&old).map_err(IntentError::from).and_then(|()| self.begin(new, config));
         match begun {
-            Ok(txg) => {
+            Ok((txg, before)) => {
                 pool.wait_synced(txg)?;
-                Ok(())
+                Ok(before)
             }
             Err(error) => {
                 self.resume(&old)?;
@@ -164,8 +175,12 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         }
     }
 
-    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable.
-    fn begin(&self, new: Logs<M>, config: &LogConfig) -> Result<fastness_pool::Txg, IntentError> {
+    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable, and the logs before.
+    fn begin(
+        &self,
+        new: Logs<M>,
+        config: &LogConfig,
+    ) -> Result<(fastness_pool::Txg, Arc<Logs<M>>), IntentError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let volumes = volumes(pool)?;
@@ -176,13 +191,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Arc::new(new);
-        *self.logs.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        let mut logs = self.logs.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *logs, new.clone());
+        drop(logs);
         for (dataset, volume) in open.iter() {
             if let (Some(volume), Some(log)) = (volume.upgrade(), new.get(*dataset)) {
                 volume.zil.switch_kind(Arc::new(log));
             }
         }
         drop(open);
-        Ok(tx.commit())
+        Ok((tx.commit(), before))
     }
 }

@@ -1,8 +1,8 @@
 //! Which log a pool has, as the pool stores it beside its root dataset.
 //!
-//! Shape, little endian: version 1 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then of each
-//! region: its number (8 bytes), 1 if it only stands in for persistent memory (1), length of its path (2), the path,
-//! UTF-8; then CRC-32C of all before (4).
+//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then of each
+//! region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit 1, it is out), length of its
+//! path (2), the path, UTF-8; then CRC-32C of all before (4). Version 1 had no bit 1.
 //!
 //! A pool that stores nothing has kind lwb: it is as new, and no log of it has a header.
 
@@ -15,7 +15,9 @@ use crate::region::RegionId;
 /// Most regions of one log: two, which hold the same.
 pub const REGIONS_MAX: usize = 2;
 
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+const FLAG_EMULATES: u8 = 1;
+const FLAG_OUT: u8 = 2;
 const HEAD_BYTES: usize = 8;
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -26,6 +28,9 @@ pub struct RegionConfig {
     pub id: RegionId,
     /// Whether it is an ordinary file or memory that stands in for persistent memory.
     pub emulates: bool,
+    /// It was not there when the log was taken into use without it, and does not have what was logged since: it is never
+    /// read again. It is kept here to be named.
+    pub is_out: bool,
     /// Where it was last; a hint.
     pub path: PathBuf,
 }
@@ -35,8 +40,15 @@ pub struct RegionConfig {
 pub struct LogConfig {
     /// The kind of all its logs.
     pub kind: KindId,
-    /// Regions of kind pmem; two are a mirror. None for kind lwb.
+    /// Regions of kind pmem; two are a mirror, and at least one is in use. None for kind lwb.
     pub regions: Vec<RegionConfig>,
+}
+
+impl LogConfig {
+    /// Regions that have everything that is in the log.
+    pub fn in_use(&self) -> impl Iterator<Item = &RegionConfig> {
+        self.regions.iter().filter(|region| !region.is_out)
+    }
 }
 
 impl Default for LogConfig {
@@ -74,7 +86,8 @@ impl LogConfig {
             // A hint that cannot be stored is none.
             let path = region.path.to_str().filter(|path| path.len() <= PATH_BYTES_MAX).unwrap_or_default();
             out.extend_from_slice(&region.id.0.to_le_bytes());
-            out.push(u8::from(region.emulates));
+            let flags = [(region.emulates, FLAG_EMULATES), (region.is_out, FLAG_OUT)];
+            out.push(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
             out.extend_from_slice(&(path.len() as u16).to_le_bytes());
             out.extend_from_slice(path.as_bytes());
         }
@@ -94,9 +107,11 @@ impl LogConfig {
         }
         let (head, mut rest) = body.split_first_chunk::<HEAD_BYTES>().ok_or(ConfigFault::Field(0))?;
         let version = u16::from_le_bytes([head[0], head[1]]);
-        if version != VERSION {
-            return Err(ConfigFault::Version(version));
-        }
+        let flags_max = match version {
+            1 => FLAG_EMULATES,
+            VERSION => FLAG_EMULATES | FLAG_OUT,
+            other => return Err(ConfigFault::Version(other)),
+        };
         let kind = KindId::from_byte(head[2]).ok_or(ConfigFault::Kind(head[2]))?;
         let count = usize::from(head[3]);
         let fits_kind = match kind {
@@ -116,13 +131,18 @@ impl LogConfig {
             let (head, behind) = rest.split_first_chunk::<11>().ok_or(fault)?;
             let path_bytes = usize::from(u16::from_le_bytes([head[9], head[10]]));
             let path = behind.get(..path_bytes).and_then(|path| std::str::from_utf8(path).ok());
-            let path = path.filter(|_| head[8] <= 1 && path_bytes <= PATH_BYTES_MAX).ok_or(fault)?;
+            let flags = head[8];
+            let path = path.filter(|_| flags <= flags_max && path_bytes <= PATH_BYTES_MAX).ok_or(fault)?;
             let id = RegionId(u64::from_le_bytes(head[..8].try_into().expect("8 bytes")));
-            regions.push(RegionConfig { id, emulates: head[8] == 1, path: path.into() });
+            let (emulates, is_out) = (flags & FLAG_EMULATES != 0, flags & FLAG_OUT != 0);
+            regions.push(RegionConfig { id, emulates, is_out, path: path.into() });
             rest = &behind[path_bytes..];
         }
         if !rest.is_empty() {
             return Err(ConfigFault::Field(at(rest)));
+        }
+        if kind == KindId::Pmem && regions.iter().all(|region: &RegionConfig| region.is_out) {
+            return Err(ConfigFault::Field(HEAD_BYTES));
         }
         Ok(LogConfig { kind, regions })
     }
@@ -133,8 +153,29 @@ mod tests {
     use super::*;
 
     fn mirror() -> LogConfig {
-        let region = |id, path: &str| RegionConfig { id: RegionId(id), emulates: id == 2, path: path.into() };
+        let region = |id, path: &str| {
+            let (id, is_second) = (RegionId(id), id == 2);
+            RegionConfig { id, emulates: is_second, is_out: is_second, path: path.into() }
+        };
         LogConfig { kind: KindId::Pmem, regions: vec![region(1, "/dev/dax0.0"), region(2, "")] }
+    }
+
+    /// Bytes after a change, with the checksum that fits.
+    fn with(good: &LogConfig, changes: &[(usize, u8)]) -> Vec<u8> {
+        let mut bytes = good.encode();
+        changes.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+        let body = bytes.len() - 4;
+        let crc = crc32c::crc32c(&bytes[..body]);
+        bytes[body..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn version_1_is_read_and_had_no_region_that_is_out() {
+        let mut single = mirror();
+        single.regions.pop();
+        assert_eq!(LogConfig::decode(&with(&single, &[(0, 1)])), Ok(single));
+        assert_eq!(LogConfig::decode(&with(&mirror(), &[(0, 1)])), Err(ConfigFault::Field(30)));
     }
 
     #[test]
@@ -157,21 +198,15 @@ mod tests {
 
     #[test]
     fn fields_out_of_their_bounds_are_named() {
-        let with = |at: usize, byte: u8| {
-            let mut bytes = mirror().encode();
-            bytes[at] = byte;
-            let body = bytes.len() - 4;
-            let crc = crc32c::crc32c(&bytes[..body]);
-            bytes[body..].copy_from_slice(&crc.to_le_bytes());
-            LogConfig::decode(&bytes).unwrap_err()
-        };
-        assert_eq!(with(0, 2), ConfigFault::Version(2));
+        let with = |at: usize, byte: u8| LogConfig::decode(&with(&mirror(), &[(at, byte)])).unwrap_err();
+        assert_eq!(with(0, 3), ConfigFault::Version(3));
         assert_eq!(with(2, 9), ConfigFault::Kind(9));
         assert_eq!(with(2, 2), ConfigFault::Field(3));
         assert_eq!(with(3, 3), ConfigFault::Field(3));
         assert_eq!(with(3, 1), ConfigFault::Field(30));
         assert_eq!(with(6, 1), ConfigFault::Field(6));
-        assert_eq!(with(16, 2), ConfigFault::Field(8));
+        assert_eq!(with(16, 4), ConfigFault::Field(8));
+        assert_eq!(with(16, 2), ConfigFault::Field(8), "one is in use");
         assert_eq!(with(17, 200), ConfigFault::Field(8));
     }
 }

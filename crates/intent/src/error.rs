@@ -38,7 +38,7 @@ pub enum IntentError {
         /// In the pool.
         expected: RegionId,
     },
-    /// The pool has a log device, and none was given.
+    /// The pool has a log device, and it is not among those given; of a mirror, neither side is.
     #[error(
         "the pool has log device {expected}, and it is not here; what was acknowledged since the last synced txg is in it"
     )]
@@ -69,6 +69,11 @@ pub enum IntentError {
     /// The pool has log devices of another kind.
     #[error("{0}")]
     Mixed(&'static str),
+    /// The regions of the log were to be changed, and the second half of that failed.
+    #[error(
+        "the log's regions are not as they were to be; the log is on the pool's vdevs now, and nothing is lost"
+    )]
+    LeftOnVdevs(#[source] Box<IntentError>),
     /// Two at once want to change the pool's log.
     #[error("the pool's log is being changed by somebody else")]
     Busy,
@@ -108,6 +113,7 @@ impl IntentError {
             IntentError::Config(ConfigFault::Version(_)) | IntentError::Mixed(_) | IntentError::Busy => {
                 ErrorKind::Invalid
             }
+            IntentError::LeftOnVdevs(error) => error.kind(),
             IntentError::Config(_) => ErrorKind::Corrupt,
             IntentError::Replay(failure) => failure.kind(),
             IntentError::Log(error) => error.kind(),

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
 use fastness_pool::{Pool, PoolError};
-use fastness_zil::{Choice, DatasetId, LwbLogs, PmemLogs, Txg};
+use fastness_prb::Config;
+use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::log::{DEVICE, PoolLog, Tuning, volumes};
-use crate::logs::{Claims, Logs, OpenRegion};
-use crate::region::{self, RegionId, RegionParts, Superblock};
+use crate::logs::{Claims, Logs};
+use crate::region::RegionParts;
 use crate::replay::{ReplayReport, Volume};
 use crate::side::{HEADER, PoolSide};
+use crate::sides::Sides;
 use crate::space::PoolSpace;
 
 /// What may be given up so that an import succeeds: with it, acknowledged writes are lost.
@@ -93,8 +95,10 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run, and
-    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] names, as far as they could be opened, and
-    /// `divide` makes parts of one that is used. A pool that never had a log gets one of kind lwb. `tell` is told how far replay is.
+    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
+    /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
+    /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
+    /// replay is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
@@ -104,7 +108,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub fn import_on<R>(
         pool: &Arc<Pool>,
         regions: Vec<R>,
-        divide: impl FnOnce(R) -> Result<RegionParts<M>, IntentError>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
         tell: &mut dyn FnMut(ReplayProgress<'_>),
@@ -122,7 +126,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             opened => opened?,
         };
         let is_forgotten = matches!(opened, OpenLog::Forgotten);
-        let mut claims = opened.claim(pool, tuning)?;
+        let new_config = config.as_ref().and_then(|config| opened.new_config(config));
+        let mut claims = opened.claim(pool, |chunks| tuning.config(chunks))?;
         let problems = claims.problems();
         if let (Some(first), false) = (problems.first(), consent.damaged) {
             return Err(IntentError::Claim { problem: Box::new(first.clone()), count: problems.len() });
@@ -132,12 +137,19 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             resolved.map_err(|problem| IntentError::Claim { problem: Box::new(problem), count: 1 })?;
         }
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
-        let mut report = ReplayReport { gaps, damaged: problems.len() as u64, ..ReplayReport::default() };
+        let damaged = problems.len() as u64;
+        let sides = claims.side_repairs();
+        let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
         let side = PoolSide(pool.clone());
         let logs = {
             let tx = pool.begin_tx()?;
+            let root = pool.dataset(&pool.name())?;
+            if let Some(config) = new_config {
+                // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so the region that
+                // is missing is as good as this one; after it, it is not.
+                pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
+            }
             if is_forgotten {
-                let root = pool.dataset(&pool.name())?;
                 pool.put_aux(&tx, root.id(), DEVICE, None);
                 for volume in volumes(pool)? {
                     pool.put_aux(&tx, volume.id(), HEADER, None);
@@ -188,7 +200,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
 
 /// The medium of a pool's log, before it is looked at.
 pub(crate) enum OpenLog<M> {
-    Pmem(OpenRegion<M>, Vec<M>),
+    Pmem(Sides<M>),
     Lwb,
     /// Whatever the pool had is given up.
     Forgotten,
@@ -198,22 +210,29 @@ impl<M: Medium + Sync> OpenLog<M> {
     pub(crate) fn of<R>(
         config: &LogConfig,
         regions: Vec<R>,
-        divide: impl FnOnce(R) -> Result<RegionParts<M>, IntentError>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
     ) -> Result<OpenLog<M>, IntentError> {
-        let Some(expected) = config.regions.first().map(|region| region.id) else {
-            return Ok(OpenLog::Lwb);
-        };
-        let Some(region) = regions.into_iter().next() else {
-            return Err(IntentError::Missing { expected });
-        };
-        let (region, chunks) = open(divide(region)?)?;
-        if region.id != expected {
-            return Err(IntentError::OtherLog { found: region.id, expected });
-        }
-        Ok(OpenLog::Pmem(region, chunks))
+        Ok(match config.kind {
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide)?),
+            KindId::Lwb => OpenLog::Lwb,
+        })
     }
 
-    pub(crate) fn claim(self, pool: &Arc<Pool>, tuning: Tuning) -> Result<Claims<M>, IntentError> {
+    /// What the pool is to say of its log from now on; `None` if that is what it says. A region that is not there is out:
+    /// from the first txg on it lacks what is logged.
+    fn new_config(&self, config: &LogConfig) -> Option<LogConfig> {
+        let OpenLog::Pmem(sides) = self else { return None };
+        let mut new = config.clone();
+        new.regions.iter_mut().for_each(|region| region.is_out |= !sides.has(region.id));
+        (new != *config).then_some(new)
+    }
+
+    /// `config` is for the PRB: with the machine's choices, and whether the sides of a mirror are repaired.
+    pub(crate) fn claim(
+        self,
+        pool: &Arc<Pool>,
+        config: impl FnOnce(usize) -> Config,
+    ) -> Result<Claims<M>, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let is_forgotten = matches!(self, OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {
@@ -222,9 +241,9 @@ impl<M: Medium + Sync> OpenLog<M> {
         };
         let headers = volumes(pool)?.iter().map(header).collect::<Result<Vec<_>, PoolError>>()?;
         Ok(match self {
-            OpenLog::Pmem(region, chunks) => {
-                let config = tuning.config(chunks.len());
-                Claims::Pmem(PmemLogs::import(config, chunks, first_txg, headers)?, region)
+            OpenLog::Pmem(sides) => {
+                let (regions, chunks) = sides.mirrored();
+                Claims::Pmem(PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?, regions)
             }
             OpenLog::Lwb | OpenLog::Forgotten => {
                 let space = Arc::new(PoolSpace::new(pool.log_space()));
@@ -232,35 +251,4 @@ impl<M: Medium + Sync> OpenLog<M> {
             }
         })
     }
-}
-
-/// Length of a region in parts.
-fn len_bytes<M: Medium>(parts: &RegionParts<M>) -> u64 {
-    parts.chunks.iter().chain([&parts.front]).map(|part| part.len_bytes() as u64).sum()
-}
-
-/// A region that was a log, and its chunks.
-fn open<M: Medium>(parts: RegionParts<M>) -> Result<(OpenRegion<M>, Vec<M>), IntentError> {
-    let len_bytes = len_bytes(&parts);
-    let RegionParts { info, mut front, chunks } = parts;
-    // What a dead process stored may still be in the CPU's caches only.
-    front.write_back(0, front.len_bytes());
-    // PERSIST: the superblocks are durable before anything is done because of them.
-    front.fence()?;
-    let id = region::read(&front, len_bytes)?.id;
-    Ok((OpenRegion { id, info, _front: front }, chunks))
-}
-
-/// Makes a region the log of a pool; nothing of the pool says so yet. What was in the region is lost.
-pub(crate) fn format<M: Medium + Sync>(
-    pool: &Pool,
-    parts: RegionParts<M>,
-    tuning: Tuning,
-) -> Result<Logs<M>, IntentError> {
-    let len_bytes = len_bytes(&parts);
-    let RegionParts { info, mut front, chunks } = parts;
-    let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
-    let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
-    region::format(&mut front, &Superblock::new(id, pool.config().guid.0, len_bytes))?;
-    Ok(Logs::Pmem(logs, OpenRegion { id, info, _front: front }))
 }

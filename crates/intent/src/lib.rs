@@ -1,18 +1,20 @@
 //! The intent log of a pool: what ties `zil`, which knows no pool, to `pool`, which knows no log.
 //!
 //! Design: a [`PoolLog`] is the log of one pool, which is of one kind at a time for all its volumes. Kind pmem: a region
-//! of persistent memory with a superblock (`region`). Kind lwb: log-write blocks on the pool's vdevs for logs, or on its
+//! of persistent memory with a superblock (`region`), or two that are a mirror (`sides`). Kind lwb: log-write blocks on the pool's vdevs for logs, or on its
 //! others (`space`). The rule: a pool with a region has kind pmem, any other kind lwb. The pool stores which
 //! ([`LogConfig`]), so that an import without the region, or with another, is an error and not an empty log; and each log's
 //! header, beside its dataset.
 //!
 //! Import: the pool is imported without txgs ending, every log is claimed in one transaction of the first txg, then txgs
-//! run, then volumes are replayed (`import`). The kind is changed while volumes are written (`change`).
+//! run, then volumes are replayed (`import`). The kind is changed while volumes are written (`change`), and so are the sides of
+//! a mirror (`change_sides`).
 //! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
 
 #![forbid(unsafe_code)]
 
 mod change;
+mod change_sides;
 mod config;
 mod error;
 mod import;
@@ -22,6 +24,7 @@ mod pm_device;
 mod region;
 mod replay;
 mod side;
+mod sides;
 mod space;
 pub mod survey;
 mod volume_log;
@@ -35,5 +38,6 @@ pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionId, RegionParts};
 pub use replay::ReplayReport;
 pub use side::PoolSide;
+pub use sides::NewRegion;
 pub use space::PoolSpace;
 pub use volume_log::VolumeLog;

@@ -246,9 +246,9 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         self.logs().kind()
     }
 
-    /// Kind pmem: number of the region, what it is made of, and what survives on it.
-    pub fn region(&self) -> Option<(RegionId, RegionInfo)> {
-        self.logs().region().map(|region| (region.id, region.info.clone()))
+    /// Kind pmem: of each region in use its number, what it is made of, and what survives on it.
+    pub fn regions(&self) -> Vec<(RegionId, RegionInfo)> {
+        self.logs().regions().iter().map(|region| (region.id, region.info.clone())).collect()
     }
 }
 

@@ -2,31 +2,24 @@
 
 use std::fmt;
 
-use fastness_pmem::{Medium, PmRange, RegionInfo};
+use fastness_pmem::{Medium, Mirror, PmRange};
 use fastness_pool::Tx;
+use fastness_prb::SideRepairs;
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
     PmemLogs, Txg,
 };
 
-use crate::region::RegionId;
 use crate::side::PoolSide;
+use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
 
 /// The log of one volume.
-pub type AnyLog<M = PmRange> = fastness_zil::AnyLog<M, PoolSpace>;
-
-/// A region in use.
-pub(crate) struct OpenRegion<M> {
-    pub(crate) id: RegionId,
-    pub(crate) info: RegionInfo,
-    /// Keeps the superblocks' lines.
-    pub(crate) _front: M,
-}
+pub type AnyLog<M = PmRange> = fastness_zil::AnyLog<Mirror<M>, PoolSpace>;
 
 /// All logs.
 pub(crate) enum Logs<M: Medium + Sync> {
-    Pmem(PmemLogs<M>, OpenRegion<M>),
+    Pmem(PmemLogs<Mirror<M>>, Vec<OpenRegion<M>>),
     Lwb(LwbLogs<PoolSpace>),
 }
 
@@ -44,10 +37,11 @@ impl<M: Medium + Sync> Logs<M> {
         }
     }
 
-    pub(crate) fn region(&self) -> Option<&OpenRegion<M>> {
+    /// Regions of kind pmem that are written.
+    pub(crate) fn regions(&self) -> &[OpenRegion<M>] {
         match self {
-            Logs::Pmem(_, region) => Some(region),
-            Logs::Lwb(_) => None,
+            Logs::Pmem(_, regions) => regions,
+            Logs::Lwb(_) => &[],
         }
     }
 
@@ -104,7 +98,7 @@ impl<M: Medium + Sync> Logs<M> {
 
 /// Logs between claim and the first txg.
 pub(crate) enum Claims<M: Medium + Sync> {
-    Pmem(PmemImport<M>, OpenRegion<M>),
+    Pmem(PmemImport<Mirror<M>>, Vec<OpenRegion<M>>),
     Lwb(LwbImport<PoolSpace>),
 }
 
@@ -113,6 +107,14 @@ impl<M: Medium + Sync> Claims<M> {
         match self {
             Claims::Pmem(import, _) => import.problems().cloned().collect(),
             Claims::Lwb(import) => import.problems().cloned().collect(),
+        }
+    }
+
+    /// What opening has copied from one side of a mirror to the other.
+    pub(crate) fn side_repairs(&self) -> SideRepairs {
+        match self {
+            Claims::Pmem(import, _) => import.side_repairs(),
+            Claims::Lwb(_) => SideRepairs::default(),
         }
     }
 
@@ -132,7 +134,7 @@ impl<M: Medium + Sync> Claims<M> {
 
     pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs<M>, LogError> {
         Ok(match self {
-            Claims::Pmem(import, region) => Logs::Pmem(import.finish(side, tx)?, region),
+            Claims::Pmem(import, regions) => Logs::Pmem(import.finish(side, tx)?, regions),
             Claims::Lwb(import) => Logs::Lwb(import.finish(side, tx)?),
         })
     }

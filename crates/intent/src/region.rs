@@ -10,7 +10,7 @@
 //! | 12 | 4 | zero |
 //! | 16 | 8 | the log's own number, random |
 //! | 24 | 8 | GUID of the pool |
-//! | 32 | 8 | length of the region |
+//! | 32 | 8 | length of the region; of a mirror, of its shorter side |
 //! | 40 | 8 | length of a chunk |
 //! | 48 | 4044 | zero |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4091 |
@@ -54,7 +54,8 @@ impl fmt::Debug for RegionId {
 pub(crate) struct Superblock {
     pub(crate) id: RegionId,
     pub(crate) pool: u64,
-    region_bytes: u64,
+    /// Length of what is in use; of a mirror, that of the shorter side.
+    pub(crate) region_bytes: u64,
 }
 
 impl Superblock {
@@ -146,6 +147,13 @@ impl RegionParts {
         let info = region.info().clone();
         let (front, chunks) = divide(region.into_range())?;
         Ok(RegionParts { info, front, chunks })
+    }
+}
+
+impl<M: Medium> RegionParts<M> {
+    /// Length of all parts together.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.chunks.iter().chain([&self.front]).map(|part| part.len_bytes() as u64).sum()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use fastness_pool::{Dataset, PoolError, Tx};
+use fastness_prb::SideRepairs;
 use fastness_zil::ReplayHandler;
 use fastness_zil::record::{Head, Record, Write, WriteData};
 
@@ -19,6 +20,8 @@ pub struct ReplayReport {
     pub gaps: u64,
     /// Logs that were damaged, and of which a part was given up.
     pub damaged: u64,
+    /// What was copied from one side of a mirror of regions to the other.
+    pub sides: SideRepairs,
 }
 
 /// A record of a kind that a volume's log does not have.

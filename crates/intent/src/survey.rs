@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use fastness_error::ErrorKind;
 use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
-use fastness_pmem::{Medium, PmRange, Region};
+use fastness_pmem::{Medium, Mirror, PmRange, Region};
 use fastness_pool::Pool;
-use fastness_prb::{BodyError, End, HdlHeader, Located, LogGuid, Traversal, read_body};
+use fastness_prb::{
+    BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, read_body, side_report,
+};
 use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
 use fastness_zil::{
     ClaimCause, ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs, ObjectId, StoredHeader, Txg,
 };
 
+use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::import::OpenLog;
 use crate::log::{PoolLog, Tuning, volumes};
@@ -168,31 +171,65 @@ pub struct ChunkSurvey {
     pub end: End,
 }
 
-/// A region of kind pmem that is looked at.
+/// A log of kind pmem that is looked at: one region, or two that are a mirror.
 #[derive(Debug)]
 pub struct RegionSurvey {
-    id: Result<RegionId, IntentError>,
-    chunks: Vec<PmRange>,
+    errors: Vec<(usize, IntentError)>,
+    chunks: Vec<Mirror<PmRange>>,
 }
 
 impl RegionSurvey {
-    /// Looks at a region. One whose superblocks are damaged has its chunks all the same: they are always at the same places.
+    /// Looks at the regions of a log; of each chunk there is what either side has. A region whose superblocks are damaged
+    /// has its chunks all the same, for when it is the only one: they are always at the same places.
     ///
     /// # Errors
-    /// [`IntentError::TooSmall`]: there is no place for a log.
-    pub fn new(region: Region) -> Result<RegionSurvey, IntentError> {
-        let RegionParts { front, chunks, .. } = RegionParts::of(region)?;
-        let len_bytes = chunks.iter().chain([&front]).map(|part| part.len_bytes() as u64).sum();
-        let id = region::read(&front, len_bytes).map(|superblock| superblock.id);
-        Ok(RegionSurvey { id, chunks })
+    /// What is wrong with the first, if none of them can be looked at.
+    pub fn new(config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
+        let expected = config.regions.first().map_or(RegionId(0), |region| region.id);
+        let (mut good, mut damaged, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (side, region) in regions.into_iter().enumerate() {
+            let look = |region| {
+                let parts = RegionParts::of(region)?;
+                Ok((region::read(&parts.front, parts.len_bytes()), parts.chunks))
+            };
+            match look(region) {
+                Err(error) => errors.push((side, error)),
+                Ok((Err(error), chunks)) => {
+                    errors.push((side, error));
+                    damaged.push(chunks);
+                }
+                Ok((Ok(found), chunks)) if config.in_use().any(|known| known.id == found.id) => {
+                    good.push(chunks);
+                }
+                Ok((Ok(found), _)) => {
+                    errors.push((side, IntentError::OtherLog { found: found.id, expected }));
+                }
+            }
+        }
+        let mut sides = if good.is_empty() { damaged } else { good }.into_iter();
+        let Some(first) = sides.next() else {
+            let first = errors.into_iter().next();
+            return Err(first.map_or(IntentError::Missing { expected }, |(_, error)| error));
+        };
+        // Behind the end of the shorter side nothing is in use.
+        let chunks = match sides.next() {
+            None => first.into_iter().map(Mirror::single).collect(),
+            Some(second) => first.into_iter().zip(second).map(|(a, b)| Mirror::pair(a, b)).collect(),
+        };
+        Ok(RegionSurvey { errors, chunks })
     }
 
-    /// The log's number, or what is wrong with both superblocks.
+    /// Regions, by their place among those given, that an import would leave out or refuse, and why.
+    pub fn errors(&self) -> &[(usize, IntentError)] {
+        &self.errors
+    }
+
+    /// How the sides of a chunk differ, if it has two.
     ///
-    /// # Errors
-    /// As an import would fail.
-    pub fn id(&self) -> Result<RegionId, &IntentError> {
-        self.id.as_ref().copied()
+    /// # Panics
+    /// Caller bug only: there is no such chunk.
+    pub fn side_report(&self, index: usize) -> SideReport {
+        side_report(&self.chunks[index])
     }
 
     /// Number of chunks.
@@ -207,16 +244,19 @@ impl RegionSurvey {
     pub fn chunk(&self, index: usize) -> ChunkSurvey {
         let chunk = &self.chunks[index];
         let region_offset = chunk.region_offset();
-        let mut traversal = Traversal::new(chunk);
         let mut buffer = Vec::new();
-        let look = |entry: Located| EntrySurvey {
+        let mut look = |entry: Located| EntrySurvey {
             entry,
             region_offset: region_offset + entry.offset as u64,
             record: read_record(chunk, &entry, &mut buffer),
         };
-        let entries = traversal.by_ref().map(look).collect();
-        let ends_at = region_offset + traversal.offset() as u64;
-        ChunkSurvey { region_offset, entries, ends_at, end: traversal.end().unwrap_or(End::Full) }
+        let mut survey = ChunkSurvey { region_offset, entries: Vec::new(), ends_at: 0, end: End::Full };
+        for mut traversal in Traversal::of_chunk(chunk) {
+            survey.entries.extend(traversal.by_ref().map(&mut look));
+            survey.ends_at = survey.ends_at.max(region_offset + traversal.offset() as u64);
+            survey.end = traversal.end().unwrap_or(End::Full);
+        }
+        survey
     }
 
     /// The first entry behind the end of a chunk that is needed: then the end is damage, because entries are written
@@ -240,7 +280,11 @@ impl RegionSurvey {
     }
 }
 
-fn read_record(chunk: &PmRange, entry: &Located, buffer: &mut Vec<u8>) -> Result<RecordSurvey, EntryFault> {
+fn read_record(
+    chunk: &Mirror<PmRange>,
+    entry: &Located,
+    buffer: &mut Vec<u8>,
+) -> Result<RecordSurvey, EntryFault> {
     // The traversal has made sure that the body is inside of the chunk.
     let len = entry.header.body_len_bytes as usize;
     if buffer.len() < len {
@@ -318,7 +362,8 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Int
         let problems = import.problems().cloned().collect();
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }
-    let claims = OpenLog::of(&config, regions, RegionParts::of)?.claim(pool, Tuning::default())?;
+    let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
+    let claims = OpenLog::of(&config, regions, RegionParts::of)?.claim(pool, look)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
 

@@ -65,6 +65,8 @@ impl<M: Medium> Medium for Mirror<M> {
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        // PERSIST: starts the write-back of both sides; the caller's fence covers both. Excludes that what claim has seen on
+        // one side is only in a CPU cache when the other is lost.
         self.first.write_back(offset, len_bytes);
         if let Some(second) = &mut self.second {
             second.write_back(offset, len_bytes);

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Consent, PoolLog, Tuning};
+use fastness_intent::{
+    Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, Tuning,
+};
+use fastness_pmem::PmRange;
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
@@ -38,25 +41,46 @@ impl Bench {
         (bench, pool, log)
     }
 
-    fn add_region(&self, log: &PoolLog, name: &str) {
+    fn region(&self, name: &str, len_bytes: u64) -> NewRegion<PmRange> {
         let path = self.dir.path().join(name);
         let region = match path.exists() {
             true => PoolLog::open_region(&path, true).unwrap(),
-            false => PoolLog::create_region(&path, 16 * MIB, true).unwrap(),
+            false => PoolLog::create_region(&path, len_bytes, true).unwrap(),
         };
-        log.add_region(region, path, true).unwrap();
+        NewRegion { parts: RegionParts::of(region).unwrap(), path, emulates: true }
+    }
+
+    fn add_region(&self, log: &PoolLog, name: &str) {
+        log.add_regions_on(|| Ok(vec![self.region(name, 16 * MIB)])).unwrap();
+    }
+
+    /// Two regions, of which the second is longer.
+    fn add_mirror(&self, log: &PoolLog) {
+        let sides = || Ok(vec![self.region("a", 16 * MIB), self.region("b", 24 * MIB)]);
+        log.add_regions_on(sides).unwrap();
+    }
+
+    fn id(&self, pool: &Pool, name: &str) -> RegionId {
+        let path = self.dir.path().join(name);
+        let config = PoolLog::config(pool).unwrap();
+        config.regions.iter().find(|region| region.path == path).unwrap().id
     }
 
     /// What an import finds after everything in memory is gone.
     fn import(&self) -> (Arc<Pool>, Arc<PoolLog>) {
+        self.try_import().unwrap()
+    }
+
+    /// With whatever regions are there, also those that are out.
+    fn try_import(&self) -> Result<(Arc<Pool>, Arc<PoolLog>), IntentError> {
         let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), options()).unwrap();
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
-        let open = |path: &std::path::Path| PoolLog::open_region(path, true).unwrap();
-        let regions = config.regions.iter().map(|region| open(&region.path)).collect();
+        let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
+        let regions = config.regions.iter().filter_map(open).collect();
         let tuning = Tuning::default();
-        let (log, _) = PoolLog::import(&pool, regions, Consent::NONE, tuning, &mut |_| {}).unwrap();
-        (pool, log)
+        let (log, _) = PoolLog::import(&pool, regions, Consent::NONE, tuning, &mut |_| {})?;
+        Ok((pool, log))
     }
 }
 
@@ -187,4 +211,139 @@ fn a_log_has_one_kind() {
     assert_eq!(log.kind(), KindId::Pmem);
     log.remove_region().unwrap();
     assert!(log.remove_region().is_err());
+}
+
+#[test]
+fn sides_come_and_go() {
+    let (mut bench, pool, log) = Bench::new();
+    nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+        let wait = || std::thread::sleep(Duration::from_millis(30));
+        bench.add_region(log, "c");
+        for _ in 0..3 {
+            log.attach_region(bench.region("b", 24 * MIB)).unwrap();
+            assert_eq!(log.regions().len(), 2);
+            wait();
+            log.replace_region(bench.id(pool, "c"), bench.region("a", 16 * MIB)).unwrap();
+            wait();
+            assert!(log.attach_region(bench.region("d", 16 * MIB)).is_err(), "there are two");
+            log.detach_region(bench.id(pool, "b")).unwrap();
+            assert_eq!((log.kind(), log.regions().len()), (KindId::Pmem, 1));
+            assert!(log.detach_region(bench.id(pool, "a")).is_err(), "it is the only one");
+            wait();
+            log.replace_region(bench.id(pool, "a"), bench.region("c", 16 * MIB)).unwrap();
+            wait();
+        }
+        log.attach_region(bench.region("a", 16 * MIB)).unwrap();
+        wait();
+    });
+}
+
+/// What to do to a side between a crash and the import.
+type Harm = fn(&std::path::Path);
+
+#[test]
+fn a_lost_or_corrupt_region_costs_nothing() {
+    let remove: Harm = |path| std::fs::remove_file(path).unwrap();
+    let scribble: Harm = |path| std::fs::write(path, vec![0xa5; (16 * MIB) as usize]).unwrap();
+    let truncate: Harm =
+        |path| std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(4 * MIB).unwrap();
+    let no_superblock: Harm = |path| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[0; 8192], 0).unwrap();
+    };
+    for (harm, what) in
+        [(remove, "removed"), (scribble, "scribbled"), (truncate, "cut"), (no_superblock, "no superblock")]
+    {
+        for side in ["a", "b"] {
+            let (mut bench, pool, log) = Bench::new();
+            bench.add_mirror(&log);
+            let volumes = [volume(&pool, &log, "tank/a"), volume(&pool, &log, "tank/b")];
+            pool.sync().unwrap();
+            let written = |round: u8| vec![round; BLOCK as usize];
+            volumes.iter().for_each(|volume| volume.write(0, &written(1), true).unwrap());
+            drop((volumes, log, pool));
+            harm(&bench.dir.path().join(side));
+            let (pool, log) = bench.import();
+            let what = format!("side {side} {what}");
+            let config = PoolLog::config(&pool).unwrap();
+            assert_eq!(config.regions.iter().filter(|region| region.is_out).count(), 1, "{what}");
+            assert_eq!((config.in_use().count(), log.regions().len()), (1, 1), "{what}");
+            let open = |log: &PoolLog, pool: &Arc<Pool>| {
+                ["tank/a", "tank/b"].map(|name| Volume::open(pool, Some(log), name).unwrap())
+            };
+            let check = |volumes: &[Volume; 2], round| {
+                for volume in volumes {
+                    let mut found = written(0);
+                    volume.read(0, &mut found).unwrap();
+                    assert_eq!(found, written(round), "{what}");
+                }
+            };
+            let volumes = open(&log, &pool);
+            check(&volumes, 1);
+            pool.sync().unwrap();
+            volumes.iter().for_each(|volume| volume.write(0, &written(2), true).unwrap());
+            drop((volumes, log, pool));
+            // The other is there again, and has what it had; it is no witness, alone neither.
+            let other = bench.dir.path().join(if side == "a" { "b" } else { "a" });
+            let hidden = bench.dir.path().join("hidden");
+            std::fs::rename(&other, &hidden).unwrap();
+            let missing = bench.try_import().map(drop).unwrap_err();
+            assert!(
+                matches!(
+                    missing,
+                    IntentError::Missing { .. }
+                        | IntentError::NoLog(_)
+                        | IntentError::OtherLog { .. }
+                        | IntentError::TooSmall { .. }
+                ),
+                "{what}: {missing:?}"
+            );
+            std::fs::rename(&hidden, &other).unwrap();
+            let (pool, log) = bench.import();
+            let volumes = open(&log, &pool);
+            check(&volumes, 2);
+            let replaced = bench.id(&pool, side);
+            let _ = std::fs::remove_file(bench.dir.path().join(side));
+            log.replace_region(replaced, bench.region("new", 16 * MIB)).unwrap();
+            assert!(PoolLog::config(&pool).unwrap().regions.iter().all(|region| !region.is_out));
+            volumes.iter().for_each(|volume| volume.write(0, &written(3), true).unwrap());
+            drop((volumes, log, pool));
+            std::fs::remove_file(other).unwrap();
+            let (pool, log) = bench.import();
+            check(&open(&log, &pool), 3);
+            bench.devices.clear();
+        }
+    }
+}
+
+/// A side that comes back unharmed after the log went on without it is as old as that.
+#[test]
+fn a_side_that_was_away_is_no_witness() {
+    let (bench, pool, log) = Bench::new();
+    bench.add_mirror(&log);
+    let one = volume(&pool, &log, "tank/a");
+    pool.sync().unwrap();
+    one.write(0, &[1; 4096], true).unwrap();
+    drop((one, log, pool));
+    let (a, b) = (bench.dir.path().join("a"), bench.dir.path().join("b"));
+    let hidden = bench.dir.path().join("hidden");
+    std::fs::rename(&b, &hidden).unwrap();
+    let (pool, log) = bench.import();
+    let one = Volume::open(&pool, Some(&log), "tank/a").unwrap();
+    pool.sync().unwrap();
+    one.write(0, &[2; 4096], true).unwrap();
+    drop((one, log, pool));
+    std::fs::rename(&hidden, &b).unwrap();
+    std::fs::rename(&a, &hidden).unwrap();
+    let error = bench.try_import().map(drop).unwrap_err();
+    assert!(matches!(error, IntentError::OtherLog { .. } | IntentError::Missing { .. }), "{error:?}");
+    std::fs::rename(&hidden, &a).unwrap();
+    let (pool, log) = bench.import();
+    assert_eq!(log.regions().len(), 1, "the other stays out");
+    let mut found = [0; 4096];
+    Volume::open(&pool, Some(&log), "tank/a").unwrap().read(0, &mut found).unwrap();
+    assert_eq!(found, [2; 4096]);
+    log.detach_region(bench.id(&pool, "b")).unwrap();
+    assert_eq!(PoolLog::config(&pool).unwrap().regions.len(), 1);
 }

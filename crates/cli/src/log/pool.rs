@@ -14,7 +14,7 @@ use fastness_intent::{LogConfig, PoolLog, PoolSpace};
 use fastness_lwb::Found;
 use fastness_pmem::Region;
 use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
-use fastness_prb::Located;
+use fastness_prb::{Located, SideFault, SideReport};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
@@ -54,8 +54,9 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         };
         let mut rows =
             vec![("pool", pool.name.clone()), ("kind", log.kind.clone()), ("on", log.medium.clone())];
-        let region =
-            |region: &fastness_daemon::RegionReport| ("region", format!("{} ({})", region.path, region.id));
+        let region = |region: &fastness_daemon::RegionReport| {
+            ("region", format!("{} ({}, {})", region.path, region.id, region.state))
+        };
         rows.extend(log.regions.iter().map(region));
         fields(out, &rows)?;
         writeln!(out)?;
@@ -133,7 +134,7 @@ impl Offline {
             let opened = PoolLog::open_region(&region.path, region.emulates);
             opened.inspect_err(|error| note(format_args!("{}: {error}", region.path.display()))).ok()
         };
-        self.config.regions.iter().filter_map(open).collect()
+        self.config.in_use().filter_map(open).collect()
     }
 
     fn name(&self, dataset: fastness_zil::DatasetId) -> String {
@@ -151,20 +152,23 @@ impl Offline {
         })
     }
 
-    fn chunks(&self) -> anyhow::Result<Vec<Chunk>> {
-        let mut chunks = Vec::new();
-        for region in self.regions() {
-            let survey = RegionSurvey::new(region)?;
-            if let Err(error) = survey.id() {
-                note(format_args!("damage: {error}"));
-            }
-            chunks.extend((0..survey.chunks()).map(|index| {
-                let found = survey.chunk(index);
-                let behind = survey.behind(index, &found, |entry| self.needed(entry).is_some());
-                Chunk { index, found, behind }
-            }));
+    /// The chunks, and how many regions an import would leave out or refuse.
+    fn chunks(&self) -> anyhow::Result<(Vec<Chunk>, usize)> {
+        let regions = self.regions();
+        let missing = self.config.in_use().count() - regions.len();
+        if regions.is_empty() {
+            return Ok((Vec::new(), missing));
         }
-        Ok(chunks)
+        let survey = RegionSurvey::new(&self.config, regions)?;
+        for (_, error) in survey.errors() {
+            note(format_args!("damage: {error}"));
+        }
+        let look = |index| {
+            let found = survey.chunk(index);
+            let behind = survey.behind(index, &found, |entry| self.needed(entry).is_some());
+            Chunk { index, found, behind, sides: survey.side_report(index) }
+        };
+        Ok(((0..survey.chunks()).map(look).collect(), missing + survey.errors().len()))
     }
 }
 
@@ -174,6 +178,8 @@ struct Chunk {
     found: ChunkSurvey,
     /// A needed entry that stands behind the end, and its region offset.
     behind: Option<(u64, Located)>,
+    /// What the sides of a mirror do not both have.
+    sides: SideReport,
 }
 
 impl Chunk {
@@ -193,11 +199,38 @@ impl Chunk {
     }
 }
 
+impl Chunk {
+    /// What is damaged on one side of a mirror, and whole on the other.
+    fn side_damage(&self) -> Vec<String> {
+        let of = |fault: &SideFault| {
+            format!(
+                "chunk {}: {} is damaged on side {}: {}",
+                self.index, fault.entry.header.id, fault.side, fault.error
+            )
+        };
+        let apart = format!("chunk {}: one side is a copy from earlier", self.index);
+        let damage = self.sides.faults.iter().filter(|fault| fault.is_damage).map(of);
+        damage.chain(self.sides.is_apart.then_some(apart)).collect()
+    }
+}
+
 /// Says what an import would find.
 pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let offline = Offline::open(name, places)?;
-    let mut damages = 0;
-    for chunk in offline.chunks()? {
+    let (chunks, missing) = offline.chunks()?;
+    let (mut damages, mut of_sides) = (0, missing);
+    for region in offline.config.regions.iter().filter(|region| region.is_out) {
+        writeln!(out, "degraded: {} was missing, and the log goes on without it", region.path.display())?;
+        of_sides += 1;
+    }
+    if missing > 0 {
+        writeln!(out, "degraded: {missing} of the log's regions cannot be used")?;
+    }
+    for chunk in chunks {
+        for damage in chunk.side_damage() {
+            writeln!(out, "damage of one side: {damage}")?;
+            of_sides += 1;
+        }
         if let Some(damage) = chunk.damage() {
             writeln!(out, "damage: {damage}")?;
             damages += 1;
@@ -224,6 +257,12 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
     };
     let columns = [("VOLUME", false), ("TO REPLAY", true), ("BYTES", true), ("GAPS", true)];
     table(out, &columns, summaries.iter().map(row).collect())?;
+    if damages == 0 && of_sides > 0 {
+        note(
+            "nothing is lost: an import takes what the other side has; then replace the side that is damaged or missing",
+        );
+        return Ok(Outcome::Found);
+    }
     if damages == 0 {
         return Ok(Outcome::Clean);
     }
@@ -268,7 +307,7 @@ pub(super) fn dump(
         }
         line(format!("  ends: {ended}"), json!({"chain_ends": ended.to_string()}))?;
     }
-    for each in offline.chunks()? {
+    for each in offline.chunks()?.0 {
         let (index, chunk, damage) = (each.index, &each.found, each.damage());
         if chunk.entries.is_empty() && damage.is_none() {
             continue;

@@ -21,6 +21,7 @@ Examples:
   fastness pool create tank mirror a b mirror c d --file-size 10G   files, made here
   fastness pool create tank /dev/sdb -O compression=lz4
   fastness pool create tank mirror /dev/sdb /dev/sdc log /dev/dax0.0
+  fastness pool create tank /dev/sdb log mirror /dev/dax0.0 /dev/dax1.0
   fastness pool create tank disk --file-size 10G log /dev/shm/tank.log --emulate-pm
 A process in the background then has the pool; `fastness pool export tank` ends it.";
 
@@ -83,11 +84,11 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         pool.export()?;
     }
     let devices = || requests.iter().flat_map(|request| &request.devices);
-    if let Some(region) = regions.first() {
+    if !regions.is_empty() {
         let devices = devices().map(Device::open).collect::<Result<Vec<_>, _>>()?;
         let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
         let node = Node::import(&devices, &ImportOptions::default(), options)?;
-        node.add_pm_log(region.as_ref(), pm)?;
+        node.add_pm_log(&regions, pm)?;
         node.pool().export()?;
     }
     let places = devices().map(PathBuf::from).collect();

@@ -51,7 +51,8 @@ pub(crate) enum PoolCommand {
         /// Path or GUID
         device: String,
     },
-    /// Make a mirror of a device, or a larger one, and copy everything onto the new side
+    /// Make a mirror of a device, or a larger one, and copy everything onto the new side; or of the log's region of
+    /// persistent memory
     Attach(AttachArgs),
     /// Take a side off a mirror
     Detach {
@@ -93,6 +94,7 @@ Examples:
   fastness pool add tank mirror /dev/sdd /dev/sde
   fastness pool add tank log /dev/nvme0n1           synchronous writes go to this disk first
   fastness pool add tank log /dev/dax0.0            or to persistent memory: microseconds
+  fastness pool add tank log mirror /dev/dax0.0 /dev/dax1.0
   fastness pool add tank log /dev/shm/tank.log --emulate-pm
 A log on persistent memory is of kind pmem, any other of kind lwb. The kind changes while volumes are written.";
 

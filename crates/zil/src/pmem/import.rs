@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fastness_pmem::Medium;
-use fastness_prb::{Claimed, Config, Hdl, HdlHeader, OnLoss, Prb, SetupError};
+use fastness_prb::{Claimed, Config, Hdl, HdlHeader, OnLoss, Prb, SetupError, SideRepairs};
 
 use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
 use crate::error::LogError;
@@ -29,7 +29,8 @@ enum Slot<M: Medium + Sync> {
 
 /// An import between the scan of PM and the first txg.
 ///
-/// Nothing was changed in PM or in the pool before [`finish`](Self::finish); dropping it leaves everything as it was.
+/// Nothing was changed in PM or in the pool before [`finish`](Self::finish), but for entries that one side of a mirror lacked;
+/// dropping it leaves everything as it was.
 pub struct Import<M: Medium + Sync> {
     prb: Arc<Prb<M>>,
     first_txg: Txg,
@@ -130,6 +131,11 @@ impl<M: Medium + Sync> Import<M> {
         let header = update.expect("a log that was unclaimed has a new header").into_header();
         self.slots.insert(dataset, Slot::Claimed(hdl, header, entries));
         self.problems.remove(&dataset);
+    }
+
+    /// What opening PM has copied from one side of a mirror to the other.
+    pub fn side_repairs(&self) -> SideRepairs {
+        self.prb.side_repairs()
     }
 
     /// Logs that cannot be claimed.

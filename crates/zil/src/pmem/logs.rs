@@ -103,6 +103,15 @@ impl<M: Medium + Sync> PmemLogs<M> {
         collected
     }
 
+    /// Gives PM back, when nobody has one of the logs any more.
+    ///
+    /// # Errors
+    /// Gives itself back, without logs, as long as somebody has one: wait, and try again.
+    pub fn close(self) -> Result<Vec<M>, Self> {
+        drop(self.logs);
+        self.prb.close().map_err(|(prb, _)| Self::new(prb, BTreeMap::new()))
+    }
+
     /// The PRB below.
     pub fn prb(&self) -> &Arc<Prb<M>> {
         &self.prb

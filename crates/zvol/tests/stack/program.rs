@@ -20,7 +20,11 @@ pub enum Step {
     Sync,
     Create,
     AddRegion { bank: usize },
+    AddMirror,
     RemoveRegion,
+    AttachRegion { bank: usize },
+    DetachRegion { bank: usize },
+    ReplaceRegion { old: usize, new: usize },
     AddVdev,
     RemoveVdev { nth: usize },
 }
@@ -109,9 +113,18 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
 }
 
 fn change_log(world: &World<'_>, rng: &mut Rng) -> Step {
-    match world.log_vdevs.is_empty() {
-        _ if !world.is_lwb() => Step::RemoveRegion,
-        true => Step::AddRegion { bank: rng.below(2) as usize },
-        false => Step::RemoveVdev { nth: 0 },
+    let bank = rng.below(2) as usize;
+    match (world.log_vdevs.is_empty(), &world.regions()[..]) {
+        (false, []) => Step::RemoveVdev { nth: 0 },
+        (true, []) if rng.one_in(2) => Step::AddMirror,
+        (true, []) => Step::AddRegion { bank },
+        _ if rng.one_in(3) => Step::RemoveRegion,
+        (_, [(only, _)]) if rng.one_in(4) => Step::ReplaceRegion { old: *only, new: 1 - only },
+        (_, [(only, _)]) => Step::AttachRegion { bank: 1 - only },
+        (_, regions) => match regions.iter().find(|(_, is_out)| *is_out) {
+            Some((out, _)) if rng.one_in(2) => Step::ReplaceRegion { old: *out, new: *out },
+            Some((out, _)) => Step::DetachRegion { bank: *out },
+            None => Step::DetachRegion { bank },
+        },
     }
 }

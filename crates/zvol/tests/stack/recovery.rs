@@ -8,7 +8,7 @@ use fastness_zvol::{Volume, VolumeError};
 
 use crate::oracle::Model;
 use crate::program::Step;
-use crate::world::{Log, Met, TUNING, World, manual, note};
+use crate::world::{Log, Met, TUNING, World, bank_of, manual, note};
 
 impl World<'_> {
     /// The power fails, if it has not yet, or the process dies; what is left is imported, and judged.
@@ -78,12 +78,19 @@ impl World<'_> {
     fn import(&mut self) -> Result<(), IntentError> {
         let pool = self.import_paused()?;
         let config = PoolLog::config(&pool)?;
-        let bank = |path: &str| usize::from(path == "bank1");
-        let regions = config.regions.iter().map(|region| bank(&region.path.to_string_lossy())).collect();
+        // A side that is out is there again, with what it had then; of a mirror, one may be gone.
+        let mut regions: Vec<_> = config.regions.iter().map(bank_of).collect();
+        note(&self.met.sides_back, config.regions.iter().filter(|region| region.is_out).count() as u64);
+        if config.in_use().count() == 2 && self.rng.one_in(2) {
+            let lost = regions.remove(self.rng.below(2) as usize);
+            note(&self.met.sides_lost, 1);
+            self.story.push(format!("bank{lost} is lost"));
+        }
         let banks = &self.banks;
         let divide = |bank: usize| Ok(banks[bank].parts());
         let (log, report) = Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, &mut |_| {})?;
         note(&self.met.replayed, report.records);
+        note(&self.met.sides_repaired, report.sides.entries.iter().sum());
         self.stack = Some((pool, log));
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastness_blkdev::MemImage;
-use fastness_intent::{PoolLog, Tuning};
+use fastness_intent::{NewRegion, PoolLog, RegionConfig, RegionId, Tuning};
 use fastness_pool::{Pool, PoolOptions, Property, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
@@ -68,19 +68,32 @@ pub struct Met {
     pub to_pmem: AtomicU64,
     pub to_lwb: AtomicU64,
     pub vdevs_removed: AtomicU64,
+    pub mirrors: AtomicU64,
+    pub sides_changed: AtomicU64,
+    pub sides_lost: AtomicU64,
+    pub sides_back: AtomicU64,
+    /// Rare: the power must fail between a record's header and its fence. `crates/prb/tests/mirror.rs` goes there.
+    pub sides_repaired: AtomicU64,
 }
 
 impl Met {
     pub fn assert_all(&self) {
         let Met { cuts, deaths, cuts_of_imports, cuts_of_changes, replayed, unlogged, .. } = self;
         let Met { left_nothing, left_part, left_all, to_pmem, to_lwb, vdevs_removed, .. } = self;
+        let Met { mirrors, sides_changed, sides_lost, sides_back, .. } = self;
         for counter in [cuts, deaths, cuts_of_imports, cuts_of_changes, replayed, unlogged]
             .into_iter()
             .chain([left_nothing, left_part, left_all, to_pmem, to_lwb, vdevs_removed])
+            .chain([mirrors, sides_changed, sides_lost, sides_back])
         {
             assert!(counter.load(Ordering::Relaxed) > 0, "something never happened: {self:?}");
         }
     }
+}
+
+/// Which bank a region is.
+pub fn bank_of(region: &RegionConfig) -> usize {
+    usize::from(region.path.as_os_str() == "bank1")
 }
 
 pub fn note(counter: &AtomicU64, count: u64) {
@@ -291,13 +304,47 @@ impl<'a> World<'a> {
         failure
     }
 
+    /// The banks that the pool says its log is on, and whether each is out.
+    pub fn regions(&self) -> Vec<(usize, bool)> {
+        let config = PoolLog::config(self.pool()).unwrap_or_default();
+        config.regions.iter().map(|region| (bank_of(region), region.is_out)).collect()
+    }
+
+    fn region_id(&self, bank: usize) -> RegionId {
+        let config = PoolLog::config(self.pool()).expect("a description");
+        config.regions.iter().find(|region| bank_of(region) == bank).expect("the log is on it").id
+    }
+
+    fn new_region(&self, bank: usize) -> NewRegion<Pm> {
+        NewRegion { parts: self.banks[bank].parts(), path: format!("bank{bank}").into(), emulates: true }
+    }
+
     fn change_log(&mut self, step: &Step) -> Result<(), String> {
         let (pool, log) = (self.pool().clone(), self.log().clone());
         match step {
             Step::AddRegion { bank } => {
-                let parts = || Ok(self.banks[*bank].parts());
-                let done = log.add_region_on(parts, format!("bank{bank}").into(), true);
+                let done = log.add_regions_on(|| Ok(vec![self.new_region(*bank)]));
                 note(&self.met.to_pmem, u64::from(done.is_ok()));
+                done.map_err(|error| error.to_string())
+            }
+            Step::AddMirror => {
+                let done = log.add_regions_on(|| Ok(vec![self.new_region(0), self.new_region(1)]));
+                note(&self.met.mirrors, u64::from(done.is_ok()));
+                done.map_err(|error| error.to_string())
+            }
+            Step::AttachRegion { bank } => {
+                let done = log.attach_region(self.new_region(*bank));
+                note(&self.met.sides_changed, u64::from(done.is_ok()));
+                done.map_err(|error| error.to_string())
+            }
+            Step::DetachRegion { bank } => {
+                let done = log.detach_region(self.region_id(*bank));
+                note(&self.met.sides_changed, u64::from(done.is_ok()));
+                done.map_err(|error| error.to_string())
+            }
+            Step::ReplaceRegion { old, new } => {
+                let done = log.replace_region(self.region_id(*old), self.new_region(*new));
+                note(&self.met.sides_changed, u64::from(done.is_ok()));
                 done.map_err(|error| error.to_string())
             }
             Step::RemoveRegion => {

@@ -1,0 +1,155 @@
+//! A log on two regions of persistent memory, as an operator has it: lost sides, what the program says, replacing.
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use serde_json::Value;
+use support::Bench;
+
+/// A pool with a mirrored log and a volume that is served.
+fn mirrored() -> Bench {
+    let bench = Bench::new();
+    bench.ok("pool create tank disk --file-size 96M log mirror pm1 pm2 --emulate-pm --pm-size 16M");
+    bench.ok("volume create tank/v 8M -b 4K");
+    bench.ok(&format!("volume serve tank/v --socket {}", bench.text("v.sock")));
+    bench
+}
+
+/// Kills the process that has the pool.
+fn kill(bench: &Bench) {
+    let pid = bench.ok_or_degraded("status")[0]["pid"].as_u64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // Until it is gone, it may break off in the middle of an answer.
+    while bench.run("status --json").stdout.trim_ascii() != b"[]" {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+trait Degraded {
+    /// What `line --json` says; the exit code is 0 or, if somebody has to do something, 1.
+    fn ok_or_degraded(&self, line: &str) -> Value;
+}
+
+impl Degraded for Bench {
+    fn ok_or_degraded(&self, line: &str) -> Value {
+        let output = self.run(&format!("{line} --json"));
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{line}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn regions(bench: &Bench) -> Vec<(String, String)> {
+    let status = bench.ok_or_degraded("status");
+    let regions = status[0]["log"]["regions"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let name = |path: String| path.rsplit('/').next().unwrap().to_owned();
+    regions.map(|region| (name(text(&region["path"])), text(&region["state"]))).collect()
+}
+
+fn named(regions: &[(&str, &str)]) -> Vec<(String, String)> {
+    regions.iter().map(|(path, state)| ((*path).to_owned(), (*state).to_owned())).collect()
+}
+
+#[test]
+fn a_region_that_is_lost_costs_nothing_and_is_replaced() {
+    for lost in ["pm1", "pm2"] {
+        let bench = mirrored();
+        assert_eq!(regions(&bench), named(&[("pm1", "online"), ("pm2", "online")]));
+        let mut client = bench.client("v.sock", "tank/v");
+        for block in 0..50_u64 {
+            client.write(block * 4096, &[block as u8 + 1; 4096], true).unwrap();
+        }
+        drop(client);
+        kill(&bench);
+        std::fs::remove_file(bench.path(lost)).unwrap();
+        // Offline, it says so before anything is changed.
+        let found = bench.run("log verify tank");
+        let text = String::from_utf8_lossy(&found.stdout).into_owned();
+        assert_eq!(found.status.code(), Some(1), "{found:?}");
+        assert!(text.contains("degraded") && text.contains("tank/v"), "{text}");
+        bench.ok("log dump tank");
+        bench.ok("pool import tank");
+        let mut client = bench.client("v.sock", "tank/v");
+        for block in 0..50_u64 {
+            assert_eq!(client.read(block * 4096, 4096).unwrap(), [block as u8 + 1; 4096], "block {block}");
+        }
+        assert!(regions(&bench).contains(&(lost.to_owned(), "out".to_owned())));
+        let said = bench.run("status");
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert_eq!(said.status.code(), Some(1), "degraded");
+        assert!(text.contains("degraded") && text.contains("pool replace"), "{text}");
+        let shown = bench.ok("log show tank");
+        assert!(shown.contains(", out)") && shown.contains(", online)"), "{shown}");
+        bench.ok(&format!("pool replace tank {} {}", bench.text(lost), bench.text("pm3")));
+        client.write(0, b"on both sides again", true).unwrap();
+        assert_eq!(bench.json("status")[0]["state"], "online");
+        assert_eq!(regions(&bench).len(), 2);
+        drop(client);
+        kill(&bench);
+        bench.ok("log verify tank");
+        // The side that stayed may go now.
+        std::fs::remove_file(bench.path(if lost == "pm1" { "pm2" } else { "pm1" })).unwrap();
+        bench.ok("pool import tank");
+        let mut client = bench.client("v.sock", "tank/v");
+        assert_eq!(client.read(0, 19).unwrap(), b"on both sides again");
+        assert_eq!(client.read(49 * 4096, 4096).unwrap(), [50; 4096]);
+    }
+}
+
+#[test]
+fn a_damaged_side_is_told_although_nothing_is_lost() {
+    let bench = mirrored();
+    let mut client = bench.client("v.sock", "tank/v");
+    for block in 0..20_u64 {
+        client.write(block * 4096, &[7; 4096], true).unwrap();
+    }
+    drop(client);
+    kill(&bench);
+    bench.ok("log verify tank");
+    // In the middle of the entries of every chunk.
+    let file = std::fs::File::options().write(true).open(bench.path("pm2")).unwrap();
+    for chunk in 0..15_u64 {
+        file.write_all_at(&[0x5a; 64], 16384 + (chunk << 20) + 6000).unwrap();
+    }
+    let found = bench.run("log verify tank");
+    assert_eq!(found.status.code(), Some(1), "{found:?}");
+    assert!(String::from_utf8_lossy(&found.stdout).contains("damage of one side"), "{found:?}");
+    assert!(String::from_utf8_lossy(&found.stderr).contains("nothing is lost"), "{found:?}");
+    bench.ok("pool import tank");
+    let mut client = bench.client("v.sock", "tank/v");
+    for block in 0..20_u64 {
+        assert_eq!(client.read(block * 4096, 4096).unwrap(), [7; 4096]);
+    }
+}
+
+#[test]
+fn sides_are_attached_detached_and_found_elsewhere() {
+    let bench = Bench::new();
+    bench.ok("pool create tank disk --file-size 96M log pm1 --emulate-pm --pm-size 16M");
+    let (pm1, pm2) = (bench.text("pm1"), bench.text("pm2"));
+    bench.ok(&format!("pool attach tank {pm1} {pm2}"));
+    assert_eq!(regions(&bench), named(&[("pm1", "online"), ("pm2", "online")]));
+    assert!(bench.fails(&format!("pool attach tank {pm1} {}", bench.text("pm3")), 3).contains("two regions"));
+    bench.ok("pool export tank");
+    std::fs::rename(&pm1, bench.path("moved")).unwrap();
+    bench.ok(&format!("pool import tank --log {}", bench.text("moved")));
+    assert_eq!(regions(&bench), named(&[("pm1", "online"), ("pm2", "online")]));
+    bench.ok(&format!("pool detach tank {pm2}"));
+    assert_eq!(regions(&bench), named(&[("pm1", "online")]));
+    assert!(bench.fails(&format!("pool detach tank {pm1}"), 3).contains("remove it instead"));
+    bench.ok(&format!("pool remove tank {pm1}"));
+    assert_eq!(bench.json("status")[0]["log"]["kind"], "lwb");
+    bench.ok(&format!("pool add tank log mirror {} {} --emulate-pm --pm-size 16M", pm2, bench.text("pm4")));
+    assert_eq!(regions(&bench).len(), 2);
+    // Both sides gone is what it was for one.
+    bench.ok("pool export tank");
+    std::fs::remove_file(&pm2).unwrap();
+    std::fs::remove_file(bench.path("pm4")).unwrap();
+    assert!(bench.fails("pool import tank", 7).contains("log device"));
+    bench.ok("pool import tank --missing-log");
+    for line in ["log pm5 log pm6", "log mirror pm5 pm6 pm7"] {
+        bench.fails(&format!("pool create other disk2 --file-size 96M {line} --emulate-pm"), 3);
+    }
+}

@@ -1,0 +1,130 @@
+//! Changing the regions of a log of kind pmem: attaching, detaching and replacing sides.
+//!
+//! A new side is never resilvered. The log goes to the pool's vdevs, and then to a new PRB on the regions that are to be,
+//! all of them empty; each of the two steps is a change of the kind (`change`). A crash between them leaves the log on the
+//! vdevs, with everything that was acknowledged.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastness_pmem::Medium;
+use fastness_zil::KindId;
+
+use crate::config::LogConfig;
+use crate::error::IntentError;
+use crate::log::{DEVICE, PoolLog};
+use crate::logs::Logs;
+use crate::region::RegionId;
+use crate::sides::{NewRegion, apart};
+
+/// How long those who use the old logs have to let go of them; it takes the end of a write.
+const LET_GO: Duration = Duration::from_secs(30);
+
+impl<M: Medium + Sync + 'static> PoolLog<M> {
+    /// Makes a mirror of the log's region and another one. What was in that is lost. Regions that are out are forgotten.
+    ///
+    /// Persistence: on return each record goes to both. A crash inside leaves the log as it was, on the pool's vdevs, or on
+    /// both regions, and nothing acknowledged is lost.
+    /// Concurrency: volumes are written meanwhile, synchronous writes wait for txgs for a moment.
+    ///
+    /// # Errors
+    /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the pool.
+    pub fn attach_region(&self, new: NewRegion<M>) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        let config = self.pmem_config()?;
+        if config.in_use().count() > 1 {
+            return Err(IntentError::Mixed(
+                "the log is on two regions already: replace one of them, or detach it",
+            ));
+        }
+        self.reform(&config, |_| true, Some(new))
+    }
+
+    /// Takes a side off a mirror; the log goes on with the other.
+    ///
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is in the region.
+    ///
+    /// # Errors
+    /// [`IntentError::Mixed`] if it is the only one that is in use, or none; as [`attach_region`](Self::attach_region).
+    pub fn detach_region(&self, id: RegionId) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        let mut config = self.pmem_config()?;
+        if !config.in_use().any(|region| region.id != id) {
+            return Err(IntentError::Mixed("it is the only region of the log: remove it instead"));
+        }
+        if config.in_use().any(|region| region.id == id) {
+            return self.reform(&config, |other| other != id, None);
+        }
+        config.regions.retain(|region| region.id != id);
+        self.store(&config)
+    }
+
+    /// Puts a region in the place of one that the log has or had: of the log's only one, or of a side of a mirror, there or
+    /// not.
+    ///
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is in the old one.
+    ///
+    /// # Errors
+    /// As [`attach_region`](Self::attach_region).
+    pub fn replace_region(&self, old: RegionId, new: NewRegion<M>) -> Result<(), IntentError> {
+        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        let config = self.pmem_config()?;
+        self.reform(&config, |id| id != old, Some(new))
+    }
+
+    fn pmem_config(&self) -> Result<LogConfig, IntentError> {
+        if self.kind() != KindId::Pmem {
+            return Err(IntentError::Mixed("the pool has no log on persistent memory"));
+        }
+        PoolLog::config(self.side.pool())
+    }
+
+    fn store(&self, config: &LogConfig) -> Result<(), IntentError> {
+        let pool = self.side.pool();
+        let root = pool.dataset(&pool.name())?;
+        let tx = pool.begin_tx()?;
+        pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
+        let txg = tx.commit();
+        Ok(pool.wait_synced(txg)?)
+    }
+
+    /// Begins the log anew on the regions in use that are kept, and a new one.
+    fn reform(
+        &self,
+        config: &LogConfig,
+        keeps: impl Fn(RegionId) -> bool,
+        new: Option<NewRegion<M>>,
+    ) -> Result<(), IntentError> {
+        let before = self.switch_to_vdevs()?;
+        let begun = take_back(before).and_then(|regions| {
+            let kept = regions.into_iter().filter(|(id, _)| keeps(*id)).filter_map(|(id, parts)| {
+                let known = config.regions.iter().find(|region| region.id == id)?;
+                Some(NewRegion { parts, path: known.path.clone(), emulates: known.emulates })
+            });
+            self.refuse_log_vdevs()?;
+            self.switch_to_regions(kept.chain(new).collect())
+        });
+        begun.map_err(|source| IntentError::LeftOnVdevs(Box::new(source)))
+    }
+}
+
+/// The regions of logs that are not in use any more, as soon as nobody has one of them.
+fn take_back<M: Medium + Sync>(
+    mut old: Arc<Logs<M>>,
+) -> Result<Vec<(RegionId, crate::region::RegionParts<M>)>, IntentError> {
+    let until = Instant::now() + LET_GO;
+    loop {
+        old = match Arc::try_unwrap(old) {
+            Ok(Logs::Lwb(_)) => return Ok(Vec::new()),
+            Ok(Logs::Pmem(logs, regions)) => match logs.close() {
+                Ok(chunks) => return Ok(apart(regions, chunks)),
+                Err(logs) => Arc::new(Logs::Pmem(logs, regions)),
+            },
+            Err(shared) => shared,
+        };
+        if Instant::now() > until {
+            return Err(IntentError::Busy);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

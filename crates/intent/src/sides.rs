@@ -1,0 +1,181 @@
+//! The regions of a log of kind pmem: one, or two that are a mirror.
+//!
+//! Each region has superblocks of its own, with a number of its own; the chunks of both are one PRB, see
+//! `docs/adr/2026-11-22-mirrored-pm-log.md`.
+
+use fastness_pmem::{Medium, Mirror, RegionInfo};
+use fastness_pool::Pool;
+use fastness_zil::PmemLogs;
+
+use crate::config::{LogConfig, REGIONS_MAX, RegionConfig};
+use crate::error::IntentError;
+use crate::log::Tuning;
+use crate::region::{self, RegionId, RegionParts, Superblock};
+
+/// A region in use.
+pub(crate) struct OpenRegion<M> {
+    pub(crate) id: RegionId,
+    pub(crate) info: RegionInfo,
+    /// The superblocks.
+    front: M,
+    /// Chunks behind those that are in use.
+    rest: Vec<M>,
+}
+
+/// A region of a log and its chunks that are in use.
+pub(crate) struct Side<M> {
+    pub(crate) region: OpenRegion<M>,
+    chunks: Vec<M>,
+}
+
+impl<M: Medium> Side<M> {
+    fn new(parts: RegionParts<M>, id: RegionId, used_bytes: u64) -> Side<M> {
+        let RegionParts { info, front, mut chunks } = parts;
+        let mut end = front.len_bytes() as u64;
+        let fits = |chunk: &M| {
+            end += chunk.len_bytes() as u64;
+            end <= used_bytes
+        };
+        let count = chunks.iter().map(fits).take_while(|fits| *fits).count();
+        let rest = chunks.split_off(count);
+        Side { region: OpenRegion { id, info, front, rest }, chunks }
+    }
+
+    /// A region that was a log.
+    pub(crate) fn open(mut parts: RegionParts<M>) -> Result<Side<M>, IntentError> {
+        let len_bytes = parts.len_bytes();
+        // What a dead process stored may still be in the CPU's caches only.
+        parts.front.write_back(0, parts.front.len_bytes());
+        // PERSIST: the superblocks are durable before anything is done because of them.
+        parts.front.fence()?;
+        let found = region::read(&parts.front, len_bytes)?;
+        Ok(Side::new(parts, found.id, found.region_bytes))
+    }
+
+    /// The region as it came.
+    fn into_parts(self) -> RegionParts<M> {
+        let Side { region: OpenRegion { info, front, rest, .. }, mut chunks } = self;
+        chunks.extend(rest);
+        RegionParts { info, front, chunks }
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        self.chunks.iter().map(Medium::len_bytes).collect()
+    }
+}
+
+/// The regions of a log that are there.
+pub(crate) struct Sides<M>(Vec<Side<M>>);
+
+impl<M: Medium + Sync> Sides<M> {
+    /// Takes those of `regions` that the pool's log is in; one of them suffices.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is none of them; [`IntentError::Missing`].
+    pub(crate) fn find<R>(
+        config: &LogConfig,
+        regions: Vec<R>,
+        mut divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+    ) -> Result<Sides<M>, IntentError> {
+        let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
+        let expected = *wanted.first().expect("kind pmem has a region in use");
+        let (mut found, mut why) = (Vec::<Side<M>>::new(), None);
+        for region in regions {
+            match divide(region).and_then(Side::open) {
+                Ok(side) if wanted.contains(&side.region.id) => found.push(side),
+                Ok(side) => {
+                    why.get_or_insert(IntentError::OtherLog { found: side.region.id, expected });
+                }
+                Err(error) => {
+                    why.get_or_insert(error);
+                }
+            }
+        }
+        found.sort_by_key(|side| wanted.iter().position(|id| *id == side.region.id));
+        // A copy of a region is none of the log; and sides that are not alike cannot have been written together.
+        found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
+        match found.is_empty() {
+            true => Err(why.unwrap_or(IntentError::Missing { expected })),
+            false => Ok(Sides(found)),
+        }
+    }
+
+    /// Whether a region is among them.
+    pub(crate) fn has(&self, id: RegionId) -> bool {
+        self.0.iter().any(|side| side.region.id == id)
+    }
+
+    /// The regions, and chunks that are in all of them.
+    pub(crate) fn mirrored(self) -> (Vec<OpenRegion<M>>, Vec<Mirror<M>>) {
+        let (regions, chunks): (Vec<_>, Vec<_>) =
+            self.0.into_iter().map(|side| (side.region, side.chunks)).unzip();
+        let mut sides = chunks.into_iter();
+        let (first, second) = (sides.next().unwrap_or_default(), sides.next());
+        let chunks = match second {
+            None => first.into_iter().map(Mirror::single).collect(),
+            Some(second) => {
+                first.into_iter().zip(second).map(|(first, second)| Mirror::pair(first, second)).collect()
+            }
+        };
+        (regions, chunks)
+    }
+}
+
+/// The parts of each region again, after [`Sides::mirrored`].
+pub(crate) fn apart<M: Medium>(
+    regions: Vec<OpenRegion<M>>,
+    chunks: Vec<Mirror<M>>,
+) -> Vec<(RegionId, RegionParts<M>)> {
+    let (first, second): (Vec<_>, Vec<_>) = chunks.into_iter().map(Mirror::into_sides).unzip();
+    let sides = [first, second.into_iter().flatten().collect()];
+    let part = |(region, chunks): (OpenRegion<M>, Vec<M>)| (region.id, Side { region, chunks }.into_parts());
+    regions.into_iter().zip(sides).map(part).collect()
+}
+
+/// A region that becomes one of a log; what was in it is lost.
+#[derive(Debug)]
+pub struct NewRegion<M> {
+    /// The region.
+    pub parts: RegionParts<M>,
+    /// Remembered for the next import.
+    pub path: std::path::PathBuf,
+    /// Whether it only stands in for persistent memory.
+    pub emulates: bool,
+}
+
+/// What a log is made of, before the pool says so.
+pub(crate) struct Formatted<M: Medium + Sync> {
+    pub(crate) logs: PmemLogs<Mirror<M>>,
+    pub(crate) regions: Vec<OpenRegion<M>>,
+    pub(crate) configs: Vec<RegionConfig>,
+}
+
+/// Makes regions the log of a pool; nothing of the pool says so yet. What was in them is lost.
+pub(crate) fn format<M: Medium + Sync>(
+    pool: &Pool,
+    new: Vec<NewRegion<M>>,
+    tuning: Tuning,
+) -> Result<Formatted<M>, IntentError> {
+    if !(1..=REGIONS_MAX).contains(&new.len()) {
+        return Err(IntentError::Mixed(
+            "a log is on one region of persistent memory, or on two that are a mirror",
+        ));
+    }
+    let used_bytes = new.iter().map(|new| new.parts.len_bytes()).min().expect("there is one");
+    let (mut sides, mut configs) = (Vec::new(), Vec::new());
+    for NewRegion { parts, path, emulates } in new {
+        let id = RegionId(getrandom::u64().expect("the operating system gives random numbers"));
+        sides.push(Side::new(parts, id, used_bytes));
+        configs.push(RegionConfig { id, emulates, is_out: false, path });
+    }
+    if sides.iter().any(|side| side.shape() != sides[0].shape()) {
+        return Err(IntentError::Mixed("the regions of a mirror are divided in another way"));
+    }
+    let (mut regions, chunks) = Sides(sides).mirrored();
+    let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
+    for region in &mut regions {
+        let superblock = Superblock::new(region.id, pool.config().guid.0, used_bytes);
+        region::format(&mut region.front, &superblock)?;
+    }
+    Ok(Formatted { logs, regions, configs })
+}
