@@ -9,7 +9,8 @@ use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceErro
 use fastness_pmem::{Medium, Mirror, PmRange, Region};
 use fastness_pool::Pool;
 use fastness_prb::{
-    BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, read_body, side_report,
+    BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
+    side_report,
 };
 use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
 use fastness_zil::{
@@ -23,9 +24,6 @@ use crate::log::{PoolLog, Tuning, volumes};
 use crate::region::{self, RegionId, RegionParts};
 use crate::side::HEADER;
 use crate::space::PoolSpace;
-
-/// Where an entry of a chunk may begin.
-const ENTRY_ALIGN_BYTES: usize = 64;
 
 /// A stored log header, decoded.
 #[derive(Debug, Clone)]
@@ -272,10 +270,7 @@ impl RegionSurvey {
     ) -> Option<(u64, Located)> {
         let chunk = &self.chunks[index];
         let from = (survey.ends_at - survey.region_offset) as usize;
-        let last = chunk.len_bytes().checked_sub(fastness_prb::HEADER_BYTES)?;
-        let places = (from.next_multiple_of(ENTRY_ALIGN_BYTES)..=last).step_by(ENTRY_ALIGN_BYTES);
-        let mut entries = places.filter_map(|offset| Traversal::starting_at(chunk, offset).next());
-        let entry = entries.find(is_needed)?;
+        let entry = entries_behind(chunk, from).find(is_needed)?;
         Some((survey.region_offset + entry.offset as u64, entry))
     }
 }

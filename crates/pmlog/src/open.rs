@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_pmem::LINE_BYTES;
-use fastness_prb::{
-    ChunkEnd, ChunkId, Clock, Config, End, Entropy, HdlHeader, OnLoss, Prb, SLOTS_MAX, Traversal, Txg,
-};
+use fastness_prb::{Clock, Config, Entropy, HdlHeader, OnLoss, Prb, SLOTS_MAX, Txg};
 
 use crate::create::divide;
 use crate::error::OpenError;
@@ -14,9 +11,7 @@ use crate::geometry::Geometry;
 use crate::log::PmLog;
 use crate::medium::LogMedium;
 use crate::recovery::{Findings, Hidden, Recovery};
-use crate::slot::HeaderSlot;
 use crate::superblock::DATA_OFFSET;
-use crate::survey::entry_behind;
 
 /// How to use a log; nothing of it is kept on the medium.
 #[derive(Debug, Clone)]
@@ -81,37 +76,6 @@ impl OpenOptions {
     }
 }
 
-/// Says where a chunk ends.
-fn scan_chunk<R: LogMedium>(chunk: &R, id: ChunkId) -> ChunkEnd {
-    let mut traversal = Traversal::new(chunk);
-    let entries = traversal.by_ref().count() as u64;
-    let region_offset = chunk.region_offset() + traversal.offset() as u64;
-    ChunkEnd { chunk: id, region_offset, entries, end: traversal.end().unwrap_or(End::Full) }
-}
-
-/// What no crash explains about the end of a chunk.
-fn examine_end<R: LogMedium>(
-    chunk: &R,
-    end: ChunkEnd,
-    slot: &HeaderSlot,
-    geometry: &Geometry,
-) -> Option<Hidden> {
-    // After claim, entries that were given up may be anywhere.
-    let HdlHeader::Logging { log } = slot.header else { return None };
-    // An empty place in front of entries is what clearing poison leaves. Only chunks in use are searched: they
-    // are few, and of the others nothing but reading all of the region would tell.
-    let regular = matches!(end.end, End::Full | End::Stale) || (end.end == End::Empty && end.entries == 0);
-    if regular {
-        return None;
-    }
-    let from = (end.region_offset - chunk.region_offset()) as usize + LINE_BYTES;
-    if let Some(entry) = entry_behind(chunk, from, geometry.alignment, log, slot.synced) {
-        let found = chunk.region_offset() + entry.offset as u64;
-        return Some(Hidden::Behind { end, id: entry.header.id, region_offset: found });
-    }
-    end.end.is_damage().then_some(Hidden::Damage { end })
-}
-
 impl<R: LogMedium> PmLog<R> {
     /// Opens the log in `range`, which starts at the region's first byte, for recovery.
     ///
@@ -139,22 +103,21 @@ impl<R: LogMedium> PmLog<R> {
         let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
         let (front, chunks) = divide(range, &geometry);
 
-        let mut findings = Findings {
-            damaged_blocks: damaged_superblock.into_iter().chain(damaged_slot).collect(),
-            ends: Vec::with_capacity(chunks.len()),
-            hidden: Vec::new(),
-        };
-        for (index, chunk) in chunks.iter().enumerate() {
-            let end = scan_chunk(chunk, ChunkId(index as u32));
-            findings.hidden.extend(examine_end(chunk, end, &slot, &geometry));
-            findings.ends.push(end);
-        }
-
         let config = options.config(&geometry);
         let committers = config.ncommitters;
         let prb = Prb::open(config, chunks)?;
         let mut hdl = prb.setup_hdl(&slot.header).expect("the only log of a PRB that was just opened");
         let first_txg = Txg(slot.synced.0 + 1);
+        let mut findings = Findings {
+            damaged_blocks: damaged_superblock.into_iter().chain(damaged_slot).collect(),
+            ends: prb.chunk_ends(),
+            hidden: Vec::new(),
+        };
+        // After claim, entries that were given up may be anywhere.
+        if let HdlHeader::Logging { log } = slot.header {
+            let tails = prb.chunk_tails(first_txg);
+            findings.hidden.extend(tails.iter().filter_map(|tail| tail.hides(log)).map(Hidden::End));
+        }
         let claimed = hdl.claim(first_txg, options.on_loss).map_err(OpenError::Claim)?;
         let in_flight = u64::from(slot.committers);
         if matches!(slot.header, HdlHeader::Logging { .. }) && claimed.gaps > in_flight {

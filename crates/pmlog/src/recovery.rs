@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fastness_pmem::RegionInfo;
-use fastness_prb::{
-    BodyError, ChunkEnd, ClaimError, Claimed, Entry, EntryId, Hdl, HdlHeader, Prb, ReplayError,
-};
+use fastness_prb::{BodyError, ChunkEnd, ClaimError, Claimed, Entry, Hdl, HdlHeader, Prb, ReplayError};
 
 use crate::error::{FormatError, RecoverError};
 use crate::front::Front;
@@ -20,20 +18,8 @@ use crate::superblock::Superblock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hidden {
-    /// Records of the log stand behind the place where their chunk ends.
-    Behind {
-        /// Where and why the chunk ends.
-        end: ChunkEnd,
-        /// The first record behind it.
-        id: EntryId,
-        /// Where that record is.
-        region_offset: u64,
-    },
-    /// A chunk ends in something that no writer leaves.
-    Damage {
-        /// Where and why the chunk ends.
-        end: ChunkEnd,
-    },
+    /// What a chunk says.
+    End(fastness_prb::Hidden),
     /// More records are missing in the last generation than were being written at one time.
     Gaps {
         /// How many are missing.
@@ -46,18 +32,7 @@ pub enum Hidden {
 impl fmt::Display for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Behind { end, id, region_offset } => write!(
-                f,
-                "{} ends at region offset {:#x} ({:?}), but {id} stands behind it at {region_offset:#x}",
-                end.chunk, end.region_offset, end.end
-            ),
-            Self::Damage { end } => {
-                write!(
-                    f,
-                    "{} ends at region offset {:#x} in damage ({:?})",
-                    end.chunk, end.region_offset, end.end
-                )
-            }
+            Self::End(hidden) => hidden.fmt(f),
             Self::Gaps { missing, in_flight } => write!(
                 f,
                 "{missing} records are missing in the last generation, at most {in_flight} were being written"

@@ -1,9 +1,6 @@
 //! The offline view: everything that is in a region, healthy or not, without recovering it.
 
-use fastness_pmem::Medium;
-use fastness_prb::{
-    Alignment, BodyError, ChunkEnd, ChunkId, End, HEADER_BYTES, Located, LogGuid, Traversal, Txg, read_body,
-};
+use fastness_prb::{BodyError, ChunkEnd, ChunkId, End, Located, Traversal, entries_behind, read_body};
 
 use crate::create::divide;
 use crate::error::{FormatError, OpenError};
@@ -12,23 +9,6 @@ use crate::geometry::Geometry;
 use crate::medium::LogMedium;
 use crate::slot::HeaderSlot;
 use crate::superblock::{DATA_OFFSET, Superblock};
-
-/// The first entry of `log` at or behind `from` that is not obsolete.
-///
-/// Behind the end of a chunk there can be none, unless the end is damage: entries are written front to back,
-/// and a chunk is emptied only once everything in it is obsolete.
-pub(crate) fn entry_behind<M: Medium>(
-    chunk: &M,
-    from: usize,
-    alignment: Alignment,
-    log: LogGuid,
-    synced: Txg,
-) -> Option<Located> {
-    let last = chunk.len_bytes().checked_sub(HEADER_BYTES)?;
-    let places = (from.next_multiple_of(alignment.bytes())..=last).step_by(alignment.bytes());
-    let entries = places.filter_map(|offset| Traversal::starting_at(chunk, offset).next());
-    entries.into_iter().find(|entry| entry.header.log == log && entry.header.txg > synced)
-}
 
 /// An entry that was found in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,9 +142,10 @@ impl<R: LogMedium> Survey<R> {
     }
 
     fn behind(&self, chunk: &R, end: usize) -> Option<Located> {
-        let (superblock, slot) = (self.superblock.as_ref().ok()?, self.slot.as_ref().ok()?);
+        let slot = self.slot.as_ref().ok()?;
         let fastness_prb::HdlHeader::Logging { log } = slot.header else { return None };
-        entry_behind(chunk, end, superblock.geometry.alignment, log, slot.synced)
+        let is_needed = |entry: &Located| entry.header.log == log && entry.header.txg > slot.synced;
+        entries_behind(chunk, end).find(is_needed)
     }
 
     /// Copies the body of an entry of a chunk.

@@ -17,6 +17,7 @@ mod counters;
 mod entry;
 mod error;
 mod hdl;
+mod hidden;
 mod ids;
 mod lists;
 mod mirror;
@@ -40,6 +41,7 @@ pub use hdl::{
     Claimed, Entry, GAPS_MAX, HEADER_BYTES_MAX, HEADER_VERSION, Hdl, HdlHeader, HeaderUpdate, OnLoss,
     Replayed, ReplayingHeader, Written,
 };
+pub use hidden::{ChunkTail, Hidden, entries_behind};
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
 pub use mirror::{SideFault, SideRepairs, SideReport, side_report};
 pub use prb::{Prb, Wait};

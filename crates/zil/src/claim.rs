@@ -26,6 +26,9 @@ pub enum ClaimCause {
     /// Kind pmem: entries are missing or damaged; the error names them and their places.
     #[error(transparent)]
     Claim(#[from] fastness_prb::ClaimError),
+    /// Kind pmem: entries are missing that no other one counts.
+    #[error("entries are missing: {0}")]
+    Hidden(fastness_prb::Hidden),
     /// Kind lwb: the kind's own part of the header is damaged.
     #[error(transparent)]
     ChainHeader(#[from] fastness_lwb::HeaderError),

@@ -36,7 +36,7 @@ fn decode(bytes: &mut [u8], guid: LogGuid, seq: BlockSeq) -> Result<BlockHeader,
 #[derive(Default)]
 struct Refused {
     worst: Option<Reject>,
-    /// Where torn copies say that the chain goes on.
+    /// Where they say that the chain goes on.
     hints: Vec<Extent>,
 }
 
@@ -47,9 +47,8 @@ impl Refused {
             Reject::Checksum => 1,
             Reject::Misplaced(_) | Reject::Version(_) | Reject::Malformed { .. } => 2,
         };
-        if reject == Reject::Checksum {
-            self.hints.extend(BlockHeader::next_hint(bytes));
-        }
+        // Also of a block that seems to be another one: what is damaged may be its magic, guid or number.
+        self.hints.extend(BlockHeader::next_hint(bytes));
         if self.worst.as_ref().is_none_or(|worst| weight(worst) < weight(&reject)) {
             self.worst = Some(reject);
         }
@@ -113,19 +112,17 @@ impl<'a, S: Space> Walk<'a, S> {
             (Ok(true), Some(header)) => Ok(header),
             (Err(error), _) => Err(self.ended(End::Unreadable(error))),
             (Ok(_), _) => {
-                let end = match refused.worst {
-                    Some(Reject::Checksum) => End::Torn { witness: self.find_witness(&refused.hints) },
-                    Some(reject) => reject.into(),
-                    None => End::Unwritten { other: None },
-                };
-                Err(self.ended(end))
+                let end = refused.worst.map_or(End::Unwritten { other: None }, End::from);
+                // Whatever is there instead: a block that says so proves that this one was durable.
+                let witness = end.is_clean().then(|| self.find_witness(&refused.hints)).flatten();
+                Err(self.ended(if witness.is_some() { End::Torn { witness } } else { end }))
             }
         }
     }
 
-    /// Whether a block behind the torn one was written when the torn one was durable; `hints`: where it can be.
+    /// Whether a block behind this one was written when this one was durable; `hints`: where it can be.
     ///
-    /// A crash may leave the block behind whole and this one torn, both unacknowledged; then that one does not say so.
+    /// A crash may leave the block behind whole and this one not, both unacknowledged; then that one does not say so.
     fn find_witness(&self, hints: &[Extent]) -> Option<BlockSeq> {
         let (guid, seq) = (self.chain.guid, self.seq.next());
         let at = |next: &Extent| {

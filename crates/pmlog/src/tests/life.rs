@@ -166,7 +166,7 @@ fn a_damaged_header_in_the_middle_of_a_chunk_is_no_silent_end() {
     let mut image = recorder.image();
     image[16384 + 320] ^= 1;
     let error = open_image(&image).unwrap_err();
-    assert!(matches!(error, OpenError::Hidden(Hidden::Behind { .. })), "{error}");
+    assert!(matches!(error, OpenError::Hidden(Hidden::End(fastness_prb::Hidden::Behind { .. }))), "{error}");
     assert!(error.is_loss());
     let recovery = open_partly(&image).unwrap();
     assert_eq!(recovery.hidden().len(), 1);
@@ -188,7 +188,7 @@ fn an_empty_place_in_front_of_records_is_no_silent_end() {
     // What `ndctl clear-errors` does to an unreadable line.
     image[16384 + 320..16384 + 640].fill(0);
     let error = open_image(&image).unwrap_err();
-    assert!(matches!(error, OpenError::Hidden(Hidden::Behind { .. })), "{error}");
+    assert!(matches!(error, OpenError::Hidden(Hidden::End(fastness_prb::Hidden::Behind { .. }))), "{error}");
     // After a trim, what stands behind the end is obsolete and no sign of anything.
     let (recorder, mut log) = new_log(SMALL);
     append_all(&log, 0..6);

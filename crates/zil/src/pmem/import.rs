@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use fastness_pmem::Medium;
-use fastness_prb::{Claimed, Config, Hdl, HdlHeader, OnLoss, Prb, SetupError, SideRepairs};
+use fastness_prb::{
+    ChunkTail, Claimed, Config, Hdl, HdlHeader, Hidden, OnLoss, Prb, SetupError, SideRepairs,
+};
 
 use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
 use crate::error::LogError;
@@ -19,7 +21,7 @@ use crate::replay::Choice;
 enum Slot<M: Medium + Sync> {
     /// There is nothing to replay.
     Empty(Hdl<M>),
-    Unclaimed(Hdl<M>),
+    Unclaimed(Hdl<M>, Option<Hidden>),
     Claimed(Hdl<M>, HdlHeader, usize),
     /// The header cannot be used; its bytes, for another try.
     Unusable(Vec<u8>),
@@ -33,6 +35,8 @@ enum Slot<M: Medium + Sync> {
 /// dropping it leaves everything as it was.
 pub struct Import<M: Medium + Sync> {
     prb: Arc<Prb<M>>,
+    /// Where entries may be hidden.
+    tails: Vec<ChunkTail>,
     first_txg: Txg,
     slots: BTreeMap<DatasetId, Slot<M>>,
     problems: BTreeMap<DatasetId, ClaimProblem>,
@@ -64,7 +68,8 @@ impl<M: Medium + Sync> PmemLogs<M> {
     ) -> Result<Import<M>, SetupError> {
         let prb = Prb::open(config, ranges)?;
         let (slots, problems, summaries) = Default::default();
-        let mut import = Import { prb, first_txg, slots, problems, summaries };
+        let tails = prb.chunk_tails(first_txg);
+        let mut import = Import { prb, tails, first_txg, slots, problems, summaries };
         for (dataset, header) in headers {
             let slot = header.map_or_else(|| Slot::Empty(import.nozil()), Slot::Unusable);
             import.slots.insert(dataset, slot);
@@ -103,21 +108,32 @@ impl<M: Medium + Sync> Import<M> {
         }
         let header = HdlHeader::decode(stored.of_kind(KindId::Pmem)?)?;
         let hdl = self.prb.setup_hdl(&header)?;
-        Ok(Slot::Unclaimed(hdl))
+        let hidden = match header {
+            HdlHeader::Logging { log } => self.tails.iter().find_map(|tail| tail.hides(log)),
+            // Claimed before: what was found then is known exactly, and what was given up may be anywhere.
+            HdlHeader::NoZil | HdlHeader::Replaying(_) => None,
+        };
+        Ok(Slot::Unclaimed(hdl, hidden))
     }
 
     fn try_claim(&mut self, dataset: DatasetId, on_loss: OnLoss) {
-        let Some(Slot::Unclaimed(hdl)) = self.slots.get_mut(&dataset) else { return };
+        let Some(Slot::Unclaimed(hdl, hidden)) = self.slots.get_mut(&dataset) else { return };
+        let loss = hidden.map(ClaimCause::Hidden);
+        if let (Some(cause), OnLoss::Fail) = (&loss, on_loss) {
+            // It says where the damage is; a claim would find out at most who misses something.
+            self.problems.insert(dataset, ClaimProblem { dataset, cause: cause.clone() });
+            return;
+        }
         match hdl.claim(self.first_txg, on_loss) {
-            Ok(claimed) => self.claimed(dataset, claimed),
+            Ok(claimed) => self.claimed(dataset, claimed, loss),
             Err(error) => {
                 self.problems.insert(dataset, ClaimProblem { dataset, cause: error.into() });
             }
         }
     }
 
-    fn claimed(&mut self, dataset: DatasetId, claimed: Claimed) {
-        let Some(Slot::Unclaimed(hdl)) = self.slots.remove(&dataset) else { unreachable!("just claimed") };
+    fn claimed(&mut self, dataset: DatasetId, claimed: Claimed, hidden: Option<ClaimCause>) {
+        let Some(Slot::Unclaimed(hdl, _)) = self.slots.remove(&dataset) else { unreachable!("just claimed") };
         let Claimed { update, entries, body_bytes, gaps, dropped, loss, .. } = claimed;
         let summary = ClaimSummary {
             dataset,
@@ -125,7 +141,7 @@ impl<M: Medium + Sync> Import<M> {
             bytes: body_bytes,
             gaps,
             dropped,
-            loss: loss.map(Into::into),
+            loss: hidden.or(loss.map(Into::into)),
         };
         self.summaries.push(summary);
         let header = update.expect("a log that was unclaimed has a new header").into_header();
@@ -164,7 +180,7 @@ impl<M: Medium + Sync> Import<M> {
                 self.try_claim(dataset, OnLoss::DropTail);
                 if self.problems.contains_key(&dataset) {
                     let hdl = self.nozil();
-                    if let Some(Slot::Unclaimed(old)) = self.slots.insert(dataset, Slot::Dropped(hdl)) {
+                    if let Some(Slot::Unclaimed(old, _)) = self.slots.insert(dataset, Slot::Dropped(hdl)) {
                         old.teardown(Some(self.first_txg));
                     }
                     self.problems.remove(&dataset);
@@ -200,7 +216,7 @@ impl<M: Medium + Sync> Import<M> {
                     log.unreplayed.store(records as u64, std::sync::atomic::Ordering::Relaxed);
                     log
                 }
-                Slot::Unclaimed(_) | Slot::Unusable(_) => unreachable!("it would be among the problems"),
+                Slot::Unclaimed(..) | Slot::Unusable(_) => unreachable!("it would be among the problems"),
             };
             logs.insert(dataset, log);
         }

@@ -50,6 +50,12 @@ pub trait Rig: Sized + 'static {
     /// What a power cut now leaves.
     fn crashed(&self) -> Self;
 
+    /// The bytes that it leaves.
+    fn image(&self) -> Vec<u8>;
+
+    /// The same medium with these bytes.
+    fn with_image(&self, bytes: &[u8]) -> Self;
+
     fn world(&self, contents: Contents) -> World<Self::Logs> {
         World::with(self.format(), contents)
     }
@@ -123,7 +129,15 @@ impl Rig for PmRig {
     }
 
     fn crashed(&self) -> Self {
-        Self { heap: Heap::new(self.heap.bytes()), seed: self.seed + 1, ..*self }
+        self.with_image(&self.image())
+    }
+
+    fn image(&self) -> Vec<u8> {
+        self.heap.bytes()
+    }
+
+    fn with_image(&self, bytes: &[u8]) -> Self {
+        Self { heap: Heap::new(bytes.to_vec()), seed: self.seed + 1, ..*self }
     }
 }
 
@@ -178,7 +192,15 @@ impl Rig for LwbRig {
     }
 
     fn crashed(&self) -> Self {
-        let image = self.disk.crash(self.seed).unwrap();
+        self.with_image(&self.image())
+    }
+
+    fn image(&self) -> Vec<u8> {
+        self.disk.crash(self.seed).unwrap().to_vec()
+    }
+
+    fn with_image(&self, bytes: &[u8]) -> Self {
+        let image = MemImage::from_bytes(bytes);
         Self::of(image, FaultPlan::new(self.seed), self.seed.wrapping_mul(31) + 7)
     }
 }

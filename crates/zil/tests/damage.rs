@@ -1,0 +1,432 @@
+//! Every record of a log is damaged in turn, in its header, its head and its data: claim and replay do exactly what
+//! `docs/format.md` and `docs/semantics.md` say, and what they say is computed here from the undamaged medium.
+
+#[macro_use]
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use fastness_lwb::{Chain, Header as ChainHeader};
+use fastness_prb::{EntryHeader, HEADER_BYTES, HdlHeader, LogGuid, Traversal};
+use fastness_zil::record::{HEAD_BYTES, Record};
+use fastness_zil::*;
+use support::*;
+
+const OTHER: DatasetId = DatasetId(8);
+/// Room for the write of a step.
+const STEP_BYTES: usize = 3072;
+
+/// What is done to the medium.
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip {
+        byte: usize,
+        bit: u8,
+    },
+    Zero(Range<usize>),
+    /// Kind pmem.
+    Poison(usize),
+}
+
+impl Damage {
+    fn flip(byte: usize) -> Self {
+        Self::Flip { byte, bit: 1 << (byte % 8) }
+    }
+
+    fn first_byte(&self) -> usize {
+        match self {
+            Self::Flip { byte, .. } | Self::Poison(byte) => *byte,
+            Self::Zero(range) => range.start,
+        }
+    }
+
+    fn apply(&self, bytes: &mut [u8]) {
+        self.apply_from(bytes, 0);
+    }
+
+    /// The same to a part of the medium from `start` on.
+    fn apply_from(&self, bytes: &mut [u8], start: usize) {
+        match self {
+            Self::Flip { byte, bit } if *byte >= start => {
+                bytes.get_mut(byte - start).into_iter().for_each(|found| *found ^= bit);
+            }
+            Self::Zero(range) if range.start >= start => {
+                bytes.iter_mut().skip(range.start - start).take(range.len()).for_each(|found| *found = 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the documentation says of one dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Outcome {
+    /// Whether the claim is refused.
+    is_refused: bool,
+    /// Steps whose records are replayed, with consent if it is refused.
+    replayed: Vec<usize>,
+}
+
+type Outcomes = BTreeMap<DatasetId, Outcome>;
+
+/// An undamaged medium and the pool of that time.
+struct Case<R> {
+    rig: R,
+    bytes: Vec<u8>,
+    disk: Disk,
+}
+
+/// Two datasets with a few dozen records of many sizes: of a synced txg, and of two that are not.
+fn case<R: Kinds>() -> Case<R> {
+    let rig = R::rig();
+    let world = rig.world(Contents::volume(1, 36 * STEP_BYTES));
+    let tx = world.pool.tx();
+    world.pool.apply(&tx, OTHER, &Op::Create("a", 1)).unwrap();
+    world.pool.apply(&tx, OTHER, &Op::Truncate(1, 36 * STEP_BYTES)).unwrap();
+    world.logs.create(&world.pool, &tx, OTHER).unwrap();
+    drop(tx);
+    let (other, logs) = (zil(&world, OTHER), Arc::downgrade(&world.logs));
+    let zils = [Arc::downgrade(&world.zil), Arc::downgrade(&other)];
+    world.pool.hook(move |txg| {
+        logs.upgrade().into_iter().for_each(|logs| logs.synced(txg));
+        zils.iter().filter_map(std::sync::Weak::upgrade).for_each(|zil| zil.txg_synced(txg));
+    });
+    world.pool.sync();
+    for step in 0..36usize {
+        match step {
+            // So that entries that are needed stand behind some that are not.
+            10 => world.pool.open_next(),
+            12 => world.pool.sync(),
+            24 => world.pool.open_next(),
+            _ => {}
+        }
+        let (dataset, zil) = if step % 3 == 1 { (OTHER, &other) } else { (DATASET, &world.zil) };
+        let op = Op::Write(1, step * STEP_BYTES, data(step));
+        let tx = world.pool.tx();
+        world.pool.apply(&tx, dataset, &op).unwrap();
+        if step % 4 == 3 {
+            zil.log_write(tx.txg, ObjectId(1), (step * STEP_BYTES) as u64, &data(step), false);
+            drop(tx);
+            // Some volumes' writes share a generation, some have one of their own.
+            if step % 8 == 3 {
+                zil.flush().unwrap();
+            }
+        } else {
+            zil.assign(tx.txg, itx(&op));
+            drop(tx);
+            zil.commit(ObjectId(1)).unwrap();
+        }
+    }
+    world.zil.flush().unwrap();
+    other.flush().unwrap();
+    let bytes = rig.image();
+    Case { rig, bytes, disk: world.pool.disk() }
+}
+
+fn zil<L: Logs>(world: &World<L>, dataset: DatasetId) -> Arc<Zil<PoolRef, L::Log>> {
+    Arc::new(Zil::new(dataset, Arc::new(world.pool.clone()), world.logs.get(dataset).unwrap()))
+}
+
+fn data(step: usize) -> Vec<u8> {
+    vec![step as u8 + 1; [8, 700, 16, 1500, 90, 3000][step % 6]]
+}
+
+/// The step that made a change, whole.
+fn step_of(op: &Op) -> usize {
+    let Op::Write(1, offset, written) = op else { panic!("{op:?}") };
+    let step = offset / STEP_BYTES;
+    assert!(*written == data(step), "step {step}");
+    step
+}
+
+fn step_of_record(bytes: &[u8]) -> usize {
+    let (head, record) = Record::decode(bytes).unwrap();
+    step_of(&op_of(&head, &record, &Contents::default()))
+}
+
+/// How a kind's medium is damaged, and what the documentation says about it.
+trait Kinds: Rig {
+    /// A medium with room for all, and little more: it is copied for each damage.
+    fn rig() -> Self;
+    fn damages(case: &Case<Self>) -> Vec<Damage>;
+    fn expected(case: &Case<Self>, damage: &Damage) -> Outcomes;
+    fn damaged(case: &Case<Self>, damage: &Damage) -> Self;
+}
+
+fn first_txg<R>(case: &Case<R>) -> Txg {
+    Txg(case.disk.synced + 1)
+}
+
+/// Imports, gives up what is refused, replays.
+fn found<R: Kinds>(case: &Case<R>, damage: &Damage) -> Outcomes {
+    let rig = R::damaged(case, damage);
+    let mut refused = BTreeSet::new();
+    let world = World::imported(case.disk.clone(), |pool, first, headers| {
+        let choose = &mut |problem: &ClaimProblem| {
+            let text = problem.to_string();
+            let is_located = text.contains("region offset")
+                || text.contains("device 0 at 0x")
+                || matches!(
+                    problem.cause,
+                    ClaimCause::Claim(fastness_prb::ClaimError::Log(
+                        fastness_prb::LogError::MissingEntries { .. }
+                    ))
+                );
+            assert!(text.contains(&problem.dataset.to_string()) && is_located, "{damage:?}: {text}");
+            refused.insert(problem.dataset);
+            Some(Choice::DropTail)
+        };
+        Ok(rig.claim(pool, first, headers, choose)?.0)
+    })
+    .unwrap();
+    let outcome = |dataset| {
+        let mut apply = Apply::new(&world.pool, dataset);
+        let log = world.logs.get(dataset).unwrap();
+        log.replay(&world.pool, &mut apply).unwrap_or_else(|error| panic!("{damage:?}: {error:?}"));
+        (
+            dataset,
+            Outcome {
+                is_refused: refused.contains(&dataset),
+                replayed: apply.seen.iter().map(step_of).collect(),
+            },
+        )
+    };
+    [DATASET, OTHER].map(outcome).into()
+}
+
+on_each_kind! {
+    every_record_is_damaged_in_turn
+}
+
+fn every_record_is_damaged_in_turn<R: Kinds>() {
+    let case = case::<R>();
+    let whole = R::expected(&case, &Damage::Zero(0..0));
+    let records: usize = whole.values().map(|outcome| outcome.replayed.len()).sum();
+    assert_eq!((records, whole.values().any(|outcome| outcome.is_refused)), (26, false));
+    let damages = R::damages(&case);
+    let (mut refused, mut silent) = (0, 0);
+    for damage in &damages {
+        let expected = R::expected(&case, damage);
+        assert_eq!(found(&case, damage), expected, "{damage:?}");
+        for (dataset, outcome) in &expected {
+            refused += usize::from(outcome.is_refused);
+            silent += usize::from(!outcome.is_refused && outcome.replayed != whole[dataset].replayed);
+        }
+    }
+    assert!(damages.len() > 400 && refused > 200, "{} {refused}", damages.len());
+    // What nothing can tell from a crash: see "Damage that no record shows" in docs/format.md.
+    assert!(silent > 0 && silent * 5 < damages.len(), "{silent} of {}", damages.len());
+}
+
+/// An entry of kind pmem.
+struct Found {
+    at: usize,
+    chunk: usize,
+    header: EntryHeader,
+    body: Range<usize>,
+}
+
+impl Found {
+    fn is_needed(&self, log: LogGuid, first: Txg) -> bool {
+        self.header.log == log && self.header.txg >= first
+    }
+}
+
+fn entries(case: &Case<PmRig>) -> Vec<Found> {
+    let rig = case.rig.with_image(&case.bytes);
+    let mut found = Vec::new();
+    for (chunk, medium) in rig.heap.chunks(rig.chunk_bytes).iter().enumerate() {
+        found.extend(Traversal::new(medium).map(|entry| {
+            let at = chunk * rig.chunk_bytes + entry.offset;
+            let start = at + HEADER_BYTES;
+            let body = start..start + entry.header.body_len_bytes as usize;
+            Found { at, chunk, header: entry.header, body }
+        }));
+    }
+    found
+}
+
+impl Kinds for PmRig {
+    fn rig() -> Self {
+        Self::roomy()
+    }
+
+    fn damages(case: &Case<Self>) -> Vec<Damage> {
+        let of_entry = |entry: Found| {
+            let header = (entry.at..entry.body.start).step_by(13).map(Damage::flip);
+            let head = entry.body.clone().take(HEAD_BYTES).step_by(5).map(Damage::flip);
+            let data =
+                [entry.body.start + HEAD_BYTES, entry.body.start + entry.body.len() / 2, entry.body.end - 1];
+            let poisons =
+                [entry.at, entry.at + 128, entry.body.start, entry.body.end - 1].map(Damage::Poison);
+            header.chain(head).chain(data.map(Damage::flip)).chain(poisons).collect::<Vec<_>>()
+        };
+        let found = entries(case);
+        // Obsolete entries are still there, between those that are needed.
+        assert!(found.iter().any(|entry| entry.header.txg < first_txg(case)), "{}", found.len());
+        found.into_iter().flat_map(of_entry).collect()
+    }
+
+    fn expected(case: &Case<Self>, damage: &Damage) -> Outcomes {
+        let (found, first, at) = (entries(case), first_txg(case), damage.first_byte());
+        let hit = found.iter().find(|entry| (entry.at..entry.body.end).contains(&at));
+        let hit = hit.filter(|_| !matches!(damage, Damage::Zero(_)));
+        let in_header = hit.is_some_and(|hit| at < hit.body.start);
+        // A header that is damaged hides all that is behind it in the chunk.
+        let is_lost = |entry: &Found| match hit {
+            Some(hit) if in_header => entry.chunk == hit.chunk && entry.at >= hit.at,
+            Some(hit) => entry.at == hit.at,
+            None => false,
+        };
+        let outcome = |dataset: DatasetId| {
+            let header = StoredHeader::decode(&case.disk.headers.0[&dataset]).unwrap();
+            let HdlHeader::Logging { log } = HdlHeader::decode(header.bytes).unwrap() else { panic!() };
+            let mut needed: Vec<_> = found.iter().filter(|entry| entry.is_needed(log, first)).collect();
+            needed.sort_by_key(|entry| entry.header.id);
+            let lost: Vec<_> = needed.iter().filter(|entry| is_lost(entry)).collect();
+            let oldest = lost.iter().map(|entry| entry.header.id.generation).min();
+            let is_missed =
+                |entry: &&&Found| oldest.is_some_and(|oldest| entry.header.id.generation > oldest);
+            let misses = needed.iter().filter(|entry| !is_lost(entry)).any(|entry| is_missed(&entry));
+            let is_behind = lost.iter().any(|entry| hit.is_some_and(|hit| entry.at > hit.at));
+            let is_certain = match damage {
+                // Nobody can say whose header it was.
+                Damage::Poison(_) if in_header => true,
+                _ if in_header => is_behind || misses,
+                _ => !lost.is_empty(),
+            };
+            let kept = needed.iter().filter(|entry| !is_lost(entry) && !is_missed(entry));
+            let replayed = kept.map(|entry| step_of_record(&case.bytes[entry.body.clone()])).collect();
+            (dataset, Outcome { is_refused: is_certain, replayed })
+        };
+        [DATASET, OTHER].map(outcome).into()
+    }
+
+    fn damaged(case: &Case<Self>, damage: &Damage) -> Self {
+        let mut bytes = case.bytes.clone();
+        damage.apply(&mut bytes);
+        let rig = case.rig.with_image(&bytes);
+        if let Damage::Poison(at) = damage {
+            rig.heap.poison(*at / 64 * 64..*at / 64 * 64 + 64);
+        }
+        rig
+    }
+}
+
+/// A block of kind lwb; offsets are those of `docs/format.md`.
+struct Block {
+    at: usize,
+    written: usize,
+    seq: u64,
+    durable: u64,
+    /// Records that end in it, with their txgs.
+    records: Vec<(u64, Vec<u8>)>,
+}
+
+const BLOCK_HEADER_BYTES: usize = 104;
+const PIECE_BYTES: usize = 32;
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + N].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+fn chain(case: &Case<LwbRig>, dataset: DatasetId) -> Chain {
+    let header = StoredHeader::decode(&case.disk.headers.0[&dataset]).unwrap();
+    let ChainHeader::Logging(chain) = ChainHeader::decode(header.bytes).unwrap() else { panic!() };
+    chain
+}
+
+fn blocks(case: &Case<LwbRig>, chain: &Chain) -> Vec<Block> {
+    let (mut found, mut at, mut seq, mut record) =
+        (Vec::new(), chain.first.place.offset as usize, chain.first_seq.0, Vec::new());
+    loop {
+        let block = &case.bytes[at..];
+        let is_next = block[..8] == *b"FASTLWBK"
+            && block[16..32] == chain.guid.to_bytes()
+            && number::<8>(block, 32) == seq;
+        if !is_next {
+            return found;
+        }
+        let (written, used) = (number::<4>(block, 12) as usize, number::<4>(block, 56) as usize);
+        let (mut records, mut piece) = (Vec::new(), BLOCK_HEADER_BYTES);
+        while piece < used {
+            let (len, total) = (number::<4>(block, piece) as usize, number::<4>(block, piece + 4) as usize);
+            if number::<4>(block, piece + 24) == 0 {
+                record.clear();
+            }
+            record.extend_from_slice(&block[piece + PIECE_BYTES..][..len]);
+            if record.len() == total {
+                records.push((number::<8>(block, piece + 16), record.clone()));
+            }
+            piece += PIECE_BYTES + len.next_multiple_of(8);
+        }
+        found.push(Block { at, written, seq, durable: number::<8>(block, 40), records });
+        (at, seq) = (number::<8>(block, 72) as usize, seq + 1);
+    }
+}
+
+impl Kinds for LwbRig {
+    fn rig() -> Self {
+        Self::new(512 << 10, fastness_blkdev::FaultPlan::new(1))
+    }
+
+    fn damages(case: &Case<Self>) -> Vec<Damage> {
+        let units = (0..case.bytes.len()).step_by(4096);
+        // Whole blocks of whatever use, obsolete ones, too.
+        let starts: Vec<_> = units.filter(|at| case.bytes[*at..].starts_with(b"FASTLWBK")).collect();
+        let of_block = |at: usize| {
+            let block = &case.bytes[at..];
+            let (written, used) = (number::<4>(block, 12) as usize, number::<4>(block, 56) as usize);
+            let header = (at..at + BLOCK_HEADER_BYTES).map(Damage::flip);
+            let piece = at + BLOCK_HEADER_BYTES;
+            let pieces = (piece..piece + PIECE_BYTES + HEAD_BYTES).step_by(3).map(Damage::flip);
+            let data =
+                [used / 2, used - 1, used.min(written - 1), written - 1].map(|byte| Damage::flip(at + byte));
+            let zero = [Damage::Zero(at..at + written), Damage::Zero(at..at + 512)];
+            header.chain(pieces).chain(data).chain(zero).collect::<Vec<_>>()
+        };
+        starts.into_iter().flat_map(of_block).collect()
+    }
+
+    fn expected(case: &Case<Self>, damage: &Damage) -> Outcomes {
+        let (first, at) = (first_txg(case), damage.first_byte());
+        let outcome = |dataset: DatasetId| {
+            let chain = chain(case, dataset);
+            let blocks = blocks(case, &chain);
+            let hits = |block: &Block| (block.at..block.at + block.written).contains(&at);
+            let is_damage = !matches!(damage, Damage::Zero(range) if range.is_empty());
+            let hit = blocks.iter().position(|block| is_damage && hits(block));
+            let records = blocks[..hit.unwrap_or(blocks.len())].iter().flat_map(|block| &block.records);
+            let replayed =
+                records.filter(|(txg, _)| *txg >= first.0).map(|(_, bytes)| step_of_record(bytes)).collect();
+            let is_refused = hit.is_some_and(|hit| {
+                let (block, offset) = (&blocks[hit], at - blocks[hit].at);
+                // The next block is looked for where the damaged one says that it is, and in as many bytes.
+                let mut damaged = case.bytes[block.at..block.at + BLOCK_HEADER_BYTES].to_vec();
+                damage.apply_from(&mut damaged, block.at);
+                let next_bytes = number::<4>(&damaged, 60) as usize;
+                let is_length = next_bytes.is_multiple_of(4096) && next_bytes <= 128 << 10;
+                let is_place = (64..68).chain(72..80).all(|at| damaged[at] == case.bytes[block.at + at]);
+                let is_witness = |next: &Block| {
+                    next.durable >= block.seq && is_place && is_length && next_bytes >= next.written
+                };
+                let is_witnessed = blocks.get(hit + 1).is_some_and(is_witness);
+                let grows = |bit: u8| block.seq.to_le_bytes()[offset - 32] & bit == 0;
+                // A greater number is none that a crash leaves.
+                let is_misplaced =
+                    matches!(damage, Damage::Flip { bit, .. } if (32..40).contains(&offset) && grows(*bit));
+                chain.durable_seq.0 >= block.seq || is_witnessed || is_misplaced
+            });
+            (dataset, Outcome { is_refused, replayed })
+        };
+        [DATASET, OTHER].map(outcome).into()
+    }
+
+    fn damaged(case: &Case<Self>, damage: &Damage) -> Self {
+        let mut bytes = case.bytes.clone();
+        damage.apply(&mut bytes);
+        case.rig.with_image(&bytes)
+    }
+}
