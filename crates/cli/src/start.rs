@@ -93,7 +93,7 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let options = NodeOptions { pool, remembers: true, log_paths, consent };
+        let options = NodeOptions { pool, remembers: true, log_paths, consent, ..NodeOptions::default() };
         Ok(Node::import(&self.find()?, &import, options)?)
     }
 

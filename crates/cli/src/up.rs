@@ -86,6 +86,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
         remembers: false,
         log_paths: vec![region.clone()],
         consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+        ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
     if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let volume = format!("{}/volume", node.name());
     if node.pool().dataset(&volume).is_err() {
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, args.block_size)] };
-        Volume::create(node.pool(), node.log(), &volume, args.size, &options)?;
+        Volume::create(&node.pool(), node.log().as_deref(), &volume, args.size, &options)?;
     }
     let socket = dir.join("volume.sock");
     node.serve(&volume, &Address::Unix(socket.display().to_string()), false, false)?;

@@ -19,12 +19,12 @@ pub(crate) fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Proper
 
 impl Node {
     pub(crate) fn datasets(&self) -> Vec<DatasetReport> {
-        self.pool.datasets().iter().filter_map(|info| self.dataset_report(info)).collect()
+        self.pool().datasets().iter().filter_map(|info| self.dataset_report(info)).collect()
     }
 
     /// `None` if it was destroyed meanwhile.
     fn dataset_report(&self, info: &DatasetInfo) -> Option<DatasetReport> {
-        let dataset = self.pool.dataset(&info.name).ok()?;
+        let dataset = self.pool().dataset(&info.name).ok()?;
         let is_volume = info.kind == DatasetKind::Volume;
         let size_bytes = match is_volume {
             true => dataset.object(ObjectId(1)).ok().map(|data| data.size_bytes()),
@@ -37,7 +37,7 @@ impl Node {
         };
         let properties = Property::ALL.into_iter().filter(applies);
         let properties =
-            properties.map(|property| property_report(&self.pool, &dataset, &info.name, property));
+            properties.map(|property| property_report(&self.pool(), &dataset, &info.name, property));
         Some(DatasetReport {
             name: info.name.clone(),
             kind: if is_volume { "volume" } else { "filesystem" }.to_owned(),
@@ -57,17 +57,17 @@ impl Node {
         if with_parents {
             self.create_parents(name)?;
         }
-        self.change(|tx| self.pool.create_dataset(tx, name, DatasetKind::Filesystem, &properties).map(drop))
+        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Filesystem, &properties).map(drop))
     }
 
     /// Makes the datasets above one that do not exist.
     pub(crate) fn create_parents(&self, name: &str) -> Result<(), Failure> {
         for (end, _) in name.match_indices('/').skip(1) {
             let parent = &name[..end];
-            if self.pool.dataset(parent).is_err() {
+            if self.pool().dataset(parent).is_err() {
                 let create =
-                    |tx: &Tx| self.pool.create_dataset(tx, parent, DatasetKind::Filesystem, &[]).map(drop);
-                self.pool.transact(create)?;
+                    |tx: &Tx| self.pool().create_dataset(tx, parent, DatasetKind::Filesystem, &[]).map(drop);
+                self.pool().transact(create)?;
             }
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Node {
 
     pub(crate) fn destroy_dataset(&self, name: &str, is_recursive: bool) -> Result<(), Failure> {
         let below = format!("{name}/");
-        let mut names: Vec<_> = self.pool.datasets().into_iter().map(|info| info.name).collect();
+        let mut names: Vec<_> = self.pool().datasets().into_iter().map(|info| info.name).collect();
         names.retain(|other| other == name || other.starts_with(&below));
         if names.len() > 1 && !is_recursive {
             let text = format!(
@@ -92,13 +92,14 @@ impl Node {
         if names.is_empty() {
             return Err(PoolError::NoDataset(name.to_owned()).into());
         }
-        let members = self.log().map(PoolLog::members);
+        let log = self.log();
+        let members = log.as_deref().map(PoolLog::members);
         // Children come after their parents in the list. One that is overtaken half-way goes on where it was.
         self.change(|tx| {
             while let Some(name) = names.last() {
-                let id = self.pool.dataset(name)?.id();
-                self.pool.destroy_dataset(tx, name)?;
-                if let (Some(log), Some(members)) = (self.log(), &members)
+                let id = self.pool().dataset(name)?.id();
+                self.pool().destroy_dataset(tx, name)?;
+                if let (Some(log), Some(members)) = (&log, &members)
                     && let Err(error) = log.destroy_log(tx, id, members)
                 {
                     // Its records are found to be of no dataset, and collected with their txgs.
@@ -114,12 +115,12 @@ impl Node {
 
     /// One change, durable on return.
     fn change(&self, change: impl FnMut(&Tx) -> Result<(), PoolError>) -> Result<(), Failure> {
-        let ((), txg) = self.pool.transact(change)?;
-        Ok(self.pool.wait_synced(txg)?)
+        let ((), txg) = self.pool().transact(change)?;
+        Ok(self.pool().wait_synced(txg)?)
     }
 
     pub(crate) fn rename_dataset(&self, from: &str, to: &str) -> Result<(), Failure> {
-        self.change(|tx| self.pool.rename_dataset(tx, from, to))
+        self.change(|tx| self.pool().rename_dataset(tx, from, to))
     }
 
     pub(crate) fn set_property(
@@ -128,7 +129,7 @@ impl Node {
         property: &str,
         value: Option<&str>,
     ) -> Result<(), Failure> {
-        let dataset = self.pool.dataset(name)?;
+        let dataset = self.pool().dataset(name)?;
         let property: Property = property.parse()?;
         let value = value.map(|value| property.parse(value)).transpose()?;
         self.change(|tx| dataset.set(tx, property, value))

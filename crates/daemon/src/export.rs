@@ -1,26 +1,61 @@
 //! A volume as an NBD export: translates, decides nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
 use fastness_pool::{ErrorKind, PoolError, Segment};
 use fastness_zvol::{Volume, VolumeError};
 
+use crate::gate::{Outcome, Slot};
 use crate::journal::{Journal, chain};
+use crate::lock;
 
 /// Segments of one answer to a client that asks what is allocated.
 const SEGMENTS_MAX: usize = 1024;
 
 pub(crate) struct VolumeExport {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) is_read_only: bool,
-    pub(crate) journal: Arc<Journal>,
+    slot: Arc<Slot>,
+    is_read_only: bool,
+    journal: Arc<Journal>,
+    /// What clients that connect while there is no volume are told: as it was.
+    last: Mutex<Shape>,
+}
+
+/// What a client learns when it connects.
+#[derive(Clone, Copy)]
+struct Shape {
+    size_bytes: u64,
+    block_bytes: u32,
+    is_read_only: bool,
 }
 
 impl VolumeExport {
-    /// What the client is told; what is behind it goes to the journal.
-    fn told(&self, result: Result<(), VolumeError>) -> Result<(), ExportError> {
-        let Err(error) = result else { return Ok(()) };
+    pub(crate) fn new(slot: Arc<Slot>, is_read_only: bool, journal: Arc<Journal>) -> VolumeExport {
+        let last = Mutex::new(Shape { size_bytes: 0, block_bytes: 4096, is_read_only });
+        let export = VolumeExport { slot, is_read_only, journal, last };
+        export.shape();
+        export
+    }
+
+    fn shape(&self) -> Shape {
+        let mut last = lock(&self.last);
+        if let Some(volume) = self.slot.volume() {
+            *last = Shape {
+                size_bytes: volume.size_bytes(),
+                block_bytes: volume.block_bytes(),
+                is_read_only: self.is_read_only || volume.is_read_only(),
+            };
+        }
+        *last
+    }
+
+    /// Carries a request out. What the client is told; what is behind it goes to the journal.
+    fn run(&self, request: impl FnMut(&Volume) -> Result<(), VolumeError>) -> Result<(), ExportError> {
+        let error = match self.slot.run(request) {
+            Outcome::Done(Ok(())) => return Ok(()),
+            Outcome::Done(Err(error)) => error,
+            Outcome::Ended => return Err(ExportError::ShuttingDown),
+        };
         let told = match (&error, error.kind()) {
             (VolumeError::Pool(PoolError::Closed), _) => ExportError::ShuttingDown,
             (VolumeError::Pool(PoolError::ReadOnly(_)), _) => ExportError::NotPermitted,
@@ -29,7 +64,7 @@ impl VolumeExport {
             _ => ExportError::Io,
         };
         if told != ExportError::ShuttingDown {
-            self.journal.note(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
+            self.journal.note(format!("{}: {told}: {}", self.slot.name(), chain(&error)));
         }
         Err(told)
     }
@@ -37,15 +72,15 @@ impl VolumeExport {
 
 impl Export for VolumeExport {
     fn size_bytes(&self) -> u64 {
-        self.volume.size_bytes()
+        self.shape().size_bytes
     }
 
     fn block_sizes(&self) -> BlockSizes {
-        BlockSizes { preferred: self.volume.block_bytes().max(4096), ..BlockSizes::default() }
+        BlockSizes { preferred: self.shape().block_bytes.max(4096), ..BlockSizes::default() }
     }
 
     fn is_read_only(&self) -> bool {
-        self.is_read_only || self.volume.is_read_only()
+        self.shape().is_read_only
     }
 
     fn features(&self) -> Features {
@@ -64,32 +99,35 @@ impl Export for VolumeExport {
     }
 
     fn description(&self) -> Option<String> {
-        Some(format!("volume {}", self.volume.name()))
+        Some(format!("volume {}", self.slot.name()))
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ExportError> {
-        self.told(self.volume.read(offset, buffer))
+        self.run(|volume| volume.read(offset, buffer))
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), ExportError> {
-        self.told(self.volume.write(offset, data, fua))
+        self.run(|volume| volume.write(offset, data, fua))
     }
 
     fn flush(&self) -> Result<(), ExportError> {
-        self.told(self.volume.flush())
+        self.run(|volume| volume.flush())
     }
 
     fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), ExportError> {
-        self.told(self.volume.discard(offset, length, fua))
+        self.run(|volume| volume.discard(offset, length, fua))
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, options: ZeroOptions) -> Result<(), ExportError> {
-        self.told(self.volume.write_zeroes(offset, length, options.fua))
+        self.run(|volume| volume.write_zeroes(offset, length, options.fua))
     }
 
     fn block_status(&self, offset: u64, length: u64, extents: &mut Vec<Extent>) -> Result<(), ExportError> {
         let mut segments = Vec::new();
-        self.told(self.volume.segments(offset, length, SEGMENTS_MAX, &mut segments))?;
+        self.run(|volume| {
+            segments.clear();
+            volume.segments(offset, length, SEGMENTS_MAX, &mut segments)
+        })?;
         let kind = |segment: &Segment| if segment.is_hole { ExtentKind::Hole } else { ExtentKind::Data };
         extents
             .extend(segments.iter().map(|segment| Extent { length: segment.len_bytes, kind: kind(segment) }));

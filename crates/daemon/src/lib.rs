@@ -12,18 +12,21 @@
 
 #![forbid(unsafe_code)]
 
+mod clear;
 mod client;
 mod control;
 mod datasets;
 mod devices;
 mod error;
 mod export;
+mod gate;
 mod jobs;
 mod journal;
 mod log_device;
 mod medium;
 mod node;
 mod paths;
+mod pool_properties;
 mod protocol;
 mod report;
 mod serving;
@@ -31,6 +34,7 @@ mod status;
 mod topology;
 mod volumes;
 
+pub use clear::Opener;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};

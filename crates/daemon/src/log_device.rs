@@ -138,7 +138,7 @@ fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion<PmRange>, Failure> {
 
 impl Node {
     /// The running log.
-    fn running_log(&self) -> Result<&PoolLog, Failure> {
+    fn running_log(&self) -> Result<Arc<PoolLog>, Failure> {
         let refuse = || Failure::refuse(ErrorKind::Invalid, format!("pool {} is read-only", self.name()));
         self.log().ok_or_else(refuse)
     }
@@ -158,7 +158,7 @@ impl Node {
 
     /// The region of the log of that path or number.
     pub(crate) fn find_region(&self, device: &str) -> Result<Option<RegionConfig>, Failure> {
-        let config = PoolLog::config(&self.pool).map_err(StartError::from)?;
+        let config = PoolLog::config(&self.pool()).map_err(StartError::from)?;
         let wanted = real(Path::new(device));
         let is_it = |region: &RegionConfig| real(&region.path) == wanted || region.id.to_string() == device;
         Ok(config.regions.into_iter().find(is_it))

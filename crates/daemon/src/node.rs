@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use fastness_error::ErrorKind;
 use fastness_intent::{Consent, PoolLog};
-use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions, Unsynced};
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::clear::Opener;
 use crate::error::StartError;
+use crate::gate::Gate;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
@@ -34,6 +36,8 @@ pub struct NodeOptions {
     pub log_paths: Vec<PathBuf>,
     /// What of the log may be given up: acknowledged writes are lost then.
     pub consent: Consent,
+    /// How devices are opened when a suspended pool is imported again.
+    pub opener: Opener,
 }
 
 /// Why a node is to end.
@@ -47,26 +51,49 @@ pub enum Ending {
     Destroyed,
 }
 
+/// An import of the pool.
+pub(crate) struct Incarnation {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) log: Option<Arc<PoolLog>>,
+}
+
+impl Incarnation {
+    pub(crate) fn import(
+        devices: &[Device],
+        import: &ImportOptions,
+        options: &NodeOptions,
+        journal: &Journal,
+    ) -> Result<Incarnation, StartError> {
+        let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
+        let log = import_log(&pool, options, journal)?;
+        Ok(Incarnation { pool, log })
+    }
+}
+
 /// An imported pool, what it serves and what it does in the background.
 ///
 /// Concurrency: any number of threads hand it requests.
 pub struct Node {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) log: Option<Arc<PoolLog>>,
+    incarnation: RwLock<Incarnation>,
     pub(crate) options: NodeOptions,
+    /// Held shared by requests that change something, alone while the pool is imported again.
+    pub(crate) changing: RwLock<()>,
+    /// What a suspended pool had in memory, from when it was given up until it is in the next import.
+    pub(crate) kept: Mutex<Option<Unsynced>>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
     pub(crate) started: Instant,
     endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
-    is_ending: AtomicBool,
+    pub(crate) is_ending: AtomicBool,
     /// What a request has ended it with, until its answer is on its way.
     ending: Mutex<Option<Ending>>,
 }
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Node({})", self.pool.name())
+        write!(f, "Node({})", self.pool().name())
     }
 }
 
@@ -80,14 +107,15 @@ impl Node {
         import: &ImportOptions,
         options: NodeOptions,
     ) -> Result<Arc<Node>, StartError> {
-        let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
         let journal: Arc<Journal> = Arc::default();
-        let log = import_log(&pool, &options, &journal)?;
+        let incarnation = Incarnation::import(devices, import, &options, &journal)?;
         let (sender, receiver) = channel();
         let node = Arc::new(Node {
-            pool,
-            log,
+            incarnation: RwLock::new(incarnation),
             options,
+            changing: RwLock::default(),
+            kept: Mutex::default(),
+            gate: Arc::default(),
             servings: Mutex::default(),
             jobs: Jobs::default(),
             journal,
@@ -103,17 +131,25 @@ impl Node {
 
     /// Name of the pool.
     pub fn name(&self) -> String {
-        self.pool.name()
+        self.pool().name()
     }
 
     /// Its log; none if the pool is read-only.
-    pub fn log(&self) -> Option<&PoolLog> {
-        self.log.as_deref()
+    pub fn log(&self) -> Option<Arc<PoolLog>> {
+        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
-    /// The pool.
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+    /// The pool, as it is imported now: a pool that was suspended and cleared is another one.
+    pub fn pool(&self) -> Arc<Pool> {
+        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).pool.clone()
+    }
+
+    pub(crate) fn let_log_go(&self) {
+        self.incarnation.write().unwrap_or_else(PoisonError::into_inner).log = None;
+    }
+
+    pub(crate) fn set_incarnation(&self, next: Incarnation) {
+        *self.incarnation.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
     /// Notes where the devices are.
@@ -121,7 +157,7 @@ impl Node {
         if !self.options.remembers {
             return;
         }
-        let status = self.pool.status();
+        let status = self.pool().status();
         let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
         let paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
         if let Err(error) = remember_devices(&status.name, &paths) {
@@ -161,7 +197,7 @@ impl Node {
         let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
         if ending == Ending::Signal {
             self.quiet();
-            self.pool.export()?;
+            self.pool().export()?;
         }
         Ok(ending)
     }
@@ -184,10 +220,17 @@ impl Node {
                 format!("pool {} is being exported", self.name()),
             ));
         }
+        let _unchanged = (!request.may_come_any_time())
+            .then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
         match request {
+            Request::Clear { is_degraded } => answer(self.clear(is_degraded)?),
+            Request::PoolProperties => answer(self.pool_properties()),
+            Request::SetPoolProperty { property, value } => {
+                answer(self.set_pool_property(&property, &value)?)
+            }
             Request::Status => answer(self.status()),
             Request::Io => answer(self.io()),
-            Request::Sync => answer(self.pool.sync()?.0),
+            Request::Sync => answer(self.pool().sync()?.0),
             Request::Export => answer(self.export()?),
             Request::Destroy => answer(self.destroy()?),
             Request::Check => answer(self.check()?),
@@ -233,14 +276,14 @@ impl Node {
 
     fn export(&self) -> Result<(), Failure> {
         self.quiet();
-        let result = self.pool.export();
+        let result = self.pool().export();
         *lock(&self.ending) = Some(Ending::Request);
         Ok(result?)
     }
 
     fn destroy(&self) -> Result<(), Failure> {
         self.quiet();
-        let result = self.pool.destroy();
+        let result = self.pool().destroy();
         if self.options.remembers {
             // A hint only.
             let _ = remember_devices(&self.name(), &[]);

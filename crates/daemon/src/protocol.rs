@@ -40,6 +40,16 @@ pub enum Request {
     Status,
     /// Answer: [`crate::IoReport`].
     Io,
+    /// Lets a suspended pool go on, if its devices are back.
+    Clear {
+        is_degraded: bool,
+    },
+    /// Answer: a list of [`crate::PropertyReport`], features among them.
+    PoolProperties,
+    SetPoolProperty {
+        property: String,
+        value: String,
+    },
     /// Makes everything durable. Answer: the txg.
     Sync,
     /// Sync, give the pool back, end the daemon. Answered before the process ends.
@@ -130,6 +140,21 @@ pub enum Request {
     Unserve {
         name: String,
     },
+}
+
+impl Request {
+    /// Whether it is carried out even while a suspended pool is imported again: it looks only, or ends everything.
+    pub(crate) fn may_come_any_time(&self) -> bool {
+        matches!(
+            self,
+            Request::Status
+                | Request::Io
+                | Request::Export
+                | Request::Destroy
+                | Request::StopJob
+                | Request::Clear { .. }
+        )
+    }
 }
 
 /// What the daemon says.

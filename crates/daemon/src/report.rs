@@ -15,6 +15,10 @@ pub struct PoolReport {
     pub state: String,
     /// Why it is not online, and what to do.
     pub advice: Option<String>,
+    /// `failmode`: whether requests wait while it is suspended.
+    pub failmode: String,
+    /// Requests of clients that wait for it.
+    pub waiting: usize,
     /// The process that has it.
     pub pid: u32,
     /// Since the import.

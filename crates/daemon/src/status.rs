@@ -5,7 +5,7 @@ use std::path::Path;
 use fastness_blkdev::{Operation, StatsSnapshot};
 use fastness_intent::{PoolLog, RegionConfig};
 use fastness_pmem::Durability;
-use fastness_pool::{DeviceStatus, PoolStatus, VdevClass};
+use fastness_pool::{DeviceStatus, FailMode, PoolStatus, VdevClass};
 use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
 
 use crate::lock;
@@ -23,9 +23,10 @@ const PLACES_MAX: usize = 100;
 impl Node {
     /// State of the pool.
     pub fn status(&self) -> PoolReport {
-        let status = self.pool.status();
+        let pool = self.pool();
+        let status = pool.status();
         let regions = self.regions();
-        let (state, advice) = match judge(&status) {
+        let (state, advice) = match judge(&status, pool.fail_mode()) {
             ("online", advice) => judge_regions(&status.name, &regions).unwrap_or(("online", advice)),
             worse => worse,
         };
@@ -49,6 +50,8 @@ impl Node {
             after_process_crash: Survival::Everything.text().to_owned(),
             after_power_cut: self.after_power_cut(&status),
             log: self.log_report(),
+            failmode: pool.fail_mode().name().to_owned(),
+            waiting: self.gate.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
             served: self.served(),
             job: self.jobs.report(),
@@ -66,7 +69,7 @@ impl Node {
             let regions = log.regions();
             !regions.is_empty() && regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
         };
-        if vdevs != Survival::Nothing && self.log().is_some_and(is_lost) {
+        if vdevs != Survival::Nothing && self.log().as_deref().is_some_and(is_lost) {
             return "the last synced txg; flushed writes of the last seconds are lost: the log only stands in for \
                     persistent memory"
                 .to_owned();
@@ -76,6 +79,7 @@ impl Node {
 
     fn log_report(&self) -> Option<LogReport> {
         let log = self.log()?;
+        let log = &*log;
         let mut report = LogReport {
             kind: log.kind().name().to_owned(),
             regions: self.regions(),
@@ -87,7 +91,7 @@ impl Node {
             let counters = log_counters(&stats);
             report.total = sum(&report.total, &counters);
             // One that was destroyed meanwhile has no name.
-            if let Ok(dataset) = self.pool.dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
+            if let Ok(dataset) = self.pool().dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
                 report.volumes.push(LogVolumeReport { name: dataset.name(), counters });
             }
         }
@@ -96,8 +100,8 @@ impl Node {
     }
 
     fn regions(&self) -> Vec<RegionReport> {
-        let config = PoolLog::config(&self.pool).unwrap_or_default();
-        let stats = self.log().and_then(PoolLog::medium_stats).unwrap_or_default();
+        let config = PoolLog::config(&self.pool()).unwrap_or_default();
+        let stats = self.log().as_deref().and_then(PoolLog::medium_stats).unwrap_or_default();
         let mut faults = stats.side_faults.iter();
         let mut report = |region: &RegionConfig| {
             // Sides are in the order of the regions in use.
@@ -126,7 +130,7 @@ impl Node {
             [first, second] if first == second => return format!("a mirror of two: {first}"),
             several => return format!("a mirror of {}", several.join(" and ")),
         }
-        let usage = self.pool.log_space().usage();
+        let usage = self.pool().log_space().usage();
         let of_logs = usage.iter().filter(|usage| usage.class == VdevClass::Log && !usage.is_retired).count();
         match of_logs {
             0 => "blocks on the pool's own devices".to_owned(),
@@ -136,10 +140,11 @@ impl Node {
     }
 
     pub(crate) fn io(&self) -> IoReport {
-        let status = self.pool.status();
+        let status = self.pool().status();
         let mut volumes: Vec<IoRow> = Vec::new();
         for serving in lock(&self.servings).iter() {
-            let row = volume_row(&serving.volume);
+            let Some(volume) = serving.slot.volume() else { continue };
+            let row = volume_row(&volume);
             if volumes.iter().all(|known| known.name != row.name) {
                 volumes.push(row);
             }
@@ -156,7 +161,7 @@ impl Node {
     }
 
     pub(crate) fn check(&self) -> Result<CheckReport, Failure> {
-        let report = self.pool.check()?;
+        let report = self.pool().check()?;
         let names = |places: &[fastness_pool::Place]| {
             places.iter().take(PLACES_MAX).map(ToString::to_string).collect::<Vec<_>>()
         };
@@ -172,10 +177,17 @@ impl Node {
 }
 
 /// One word for a pool, and what to do about it.
-fn judge(status: &PoolStatus) -> (&'static str, Option<String>) {
+fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) {
     if let Some(error) = &status.suspended {
-        let text =
-            format!("{error}; nothing is written any more. Export it, see to its devices, import it again");
+        let requests = match mode {
+            FailMode::Wait => "writes wait",
+            FailMode::Continue => "writes fail",
+        };
+        let text = format!(
+            "{error}; {requests}, nothing is lost yet. See to its devices, and let it go on with `fastness pool clear {0}`; \
+             or end it with `fastness pool export {0}`, which loses what was not flushed",
+            status.name
+        );
         return ("suspended", Some(text));
     }
     let sides = || status.vdevs.iter().flat_map(|(.., sides)| sides);

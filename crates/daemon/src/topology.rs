@@ -57,7 +57,7 @@ impl Node {
             let real = |path: &str| Path::new(path).canonicalize().ok();
             path == device || real(path).is_some_and(|path| Some(path) == real(device))
         };
-        for (id, class, sides) in self.pool.status().vdevs {
+        for (id, class, sides) in self.pool().status().vdevs {
             for side in sides {
                 if same(&side.path) || side.guid.to_string() == device {
                     return Ok((id, class, side));
@@ -66,7 +66,7 @@ impl Node {
         }
         let text = format!(
             "{device} is no device of pool {}: give its path or GUID as `pool status` shows it",
-            self.pool.name()
+            self.pool().name()
         );
         Err(Failure::refuse(ErrorKind::Invalid, text))
     }
@@ -75,7 +75,7 @@ impl Node {
         let (regions, vdevs) = split_regions(vdevs, pm)?;
         self.check_log_vdevs(&vdevs)?;
         for spec in open_vdevs(&vdevs, None, is_forced)? {
-            self.pool.add(&spec)?;
+            self.pool().add(&spec)?;
         }
         if !vdevs.is_empty() {
             self.journal.note(format!("{} vdevs added", vdevs.len()));
@@ -106,7 +106,7 @@ impl Node {
         if let Some(region) = self.find_region(device)? {
             return self.detach_pm_log(&region);
         }
-        self.pool.detach(self.find(device)?.guid)?;
+        self.pool().detach(self.find(device)?.guid)?;
         self.journal.note(format!("{device} detached"));
         self.remember();
         Ok(())
@@ -125,7 +125,7 @@ impl Node {
         }
         let to = self.find(to)?.guid;
         let new = open_new(device, None, is_forced)?;
-        let pool = self.pool.clone();
+        let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.attach(to, new, progress));
         self.job(format!("resilver of {device}"), work, wait, tell)
     }
@@ -143,13 +143,13 @@ impl Node {
         }
         let old_guid = self.find(old)?.guid;
         let device = open_new(new, None, is_forced)?;
-        let pool = self.pool.clone();
+        let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.replace(old_guid, device, progress));
         self.job(format!("resilver of {new}"), work, wait, tell)
     }
 
     pub(crate) fn offline(&self, device: &str) -> Result<(), Failure> {
-        self.pool.offline(self.find(device)?.guid)?;
+        self.pool().offline(self.find(device)?.guid)?;
         self.journal.note(format!("{device} is offline"));
         Ok(())
     }
@@ -164,19 +164,19 @@ impl Node {
     ) -> Result<JobReport, Failure> {
         let side = self.find(device)?;
         if side.is_poisoned {
-            self.pool.offline(side.guid)?;
+            self.pool().offline(side.guid)?;
         }
         if side.is_poisoned || !side.is_present {
             let path = path.unwrap_or(&side.path);
-            self.pool.online(side.guid, Device::open(path)?)?;
+            self.pool().online(side.guid, Device::open(path)?)?;
         }
-        let pool = self.pool.clone();
+        let pool = self.pool();
         let work: Work = Box::new(move |progress| pool.resilver(side.guid, progress));
         self.job(format!("resilver of {device}"), work, wait, tell)
     }
 
     pub(crate) fn scrub(&self, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {
-        let pool = self.pool.clone();
+        let pool = self.pool();
         self.job("scrub".to_owned(), Box::new(move |progress| pool.scrub(progress)), wait, tell)
     }
 

@@ -7,6 +7,7 @@ use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
+use crate::gate::Slot;
 use crate::journal::chain;
 use crate::lock;
 use crate::node::Node;
@@ -35,7 +36,7 @@ impl Node {
         if with_parents {
             self.create_parents(name)?;
         }
-        Volume::create(&self.pool, self.log(), name, size_bytes, &options)?;
+        Volume::create(&self.pool(), self.log().as_deref(), name, size_bytes, &options)?;
         Ok(())
     }
 
@@ -52,10 +53,10 @@ impl Node {
 
     /// The volume, in the hands of those who serve it already if there are any.
     fn volume(&self, name: &str) -> Result<Arc<Volume>, Failure> {
-        let opened = Volume::open(&self.pool, self.log(), name)?;
+        let opened = Volume::open(&self.pool(), self.log().as_deref(), name)?;
         let servings = lock(&self.servings);
-        let same = servings.iter().find(|serving| serving.volume.dataset().id() == opened.dataset().id());
-        Ok(same.map_or_else(|| Arc::new(opened), |serving| serving.volume.clone()))
+        let same = servings.iter().find(|serving| serving.slot.id == opened.dataset().id());
+        Ok(same.and_then(|serving| serving.slot.volume()).unwrap_or_else(|| Arc::new(opened)))
     }
 
     /// Serves a volume; with `is_kept`, after each import.
@@ -70,7 +71,8 @@ impl Node {
         is_kept: bool,
     ) -> Result<ServedReport, Failure> {
         let volume = self.volume(name)?;
-        let serving = Serving::start(volume.clone(), address, is_read_only, &self.journal)?;
+        let slot = Slot::new(&self.gate, self.pool(), volume.clone());
+        let serving = Serving::start(slot, address, is_read_only, &self.journal)?;
         let report = serving.report();
         lock(&self.servings).push(serving);
         if is_kept {
@@ -88,7 +90,7 @@ impl Node {
         let id = volume.dataset().id();
         let ended: Vec<_> = {
             let mut servings = lock(&self.servings);
-            servings.extract_if(.., |serving| serving.volume.dataset().id() == id).collect()
+            servings.extract_if(.., |serving| serving.slot.id == id).collect()
         };
         ended.into_iter().for_each(Serving::stop);
         self.keep(&volume, &[])
@@ -106,7 +108,7 @@ impl Node {
 
     /// Serves what was served before the pool was given back; what cannot be served is noted.
     pub(crate) fn serve_kept(&self) {
-        let volumes = self.pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
+        let volumes = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
         for info in volumes {
             let Ok(volume) = self.volume(&info.name) else { continue };
             for Kept { address, is_read_only } in self.kept(&volume) {
@@ -127,8 +129,8 @@ impl Node {
             return Ok(());
         }
         let value = serde_json::to_vec(kept).expect("text and flags");
-        let tx = self.pool.begin_tx()?;
+        let tx = self.pool().begin_tx()?;
         volume.dataset().put_aux(&tx, KEPT, (!kept.is_empty()).then_some(&value[..]));
-        Ok(self.pool.wait_synced(tx.commit())?)
+        Ok(self.pool().wait_synced(tx.commit())?)
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
-use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
+use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, Opener, PoolReport, Request};
 use fastness_nbd::{Client, ClientError, Endpoint};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
 use serde_json::Value;
@@ -42,7 +42,10 @@ impl Bench {
         drop(pool);
         // No cache: reads reach the disks.
         let pool = PoolOptions { cache_bytes: 0, ..PoolOptions::default() };
-        let options = NodeOptions { pool, ..NodeOptions::default() };
+        let reopened = devices.clone();
+        let opener =
+            Opener::new(move |path| Ok(reopened.iter().find(|device| device.path == path).unwrap().clone()));
+        let options = NodeOptions { pool, opener, ..NodeOptions::default() };
         let node = Node::import(&devices, &ImportOptions::default(), options).unwrap();
         let bench = Bench { disks, node, dir: tempfile::tempdir().unwrap() };
         bench.ask(&Request::CreateVolume {
@@ -123,6 +126,7 @@ fn a_full_pool_is_enospc_and_discarding_makes_room() {
 #[test]
 fn a_failed_flush_is_eio_and_no_later_flush_claims_what_it_lost() {
     let bench = Bench::new(1, 64 << 20);
+    bench.ask(&Request::SetPoolProperty { property: "failmode".to_owned(), value: "continue".to_owned() });
     let mut client = bench.client();
     client.write(0, &noise(1), true).unwrap();
     bench.disks[0].set_plan(FaultPlan::new(0).rule(
@@ -138,7 +142,132 @@ fn a_failed_flush_is_eio_and_no_later_flush_claims_what_it_lost() {
     assert_eq!(code(client.write(0, &noise(3), false)), EIO);
     let status = bench.status();
     assert_eq!(status.state, "suspended");
-    assert!(status.advice.unwrap().contains("import it again"));
+    assert!(status.advice.unwrap().contains("fastness pool clear tank"));
+    // What they were told was written is in memory, and the next import takes it over.
+    assert_eq!(client.read(0, 1 << 20).unwrap(), noise(2));
+    bench.disks[0].reopen(1).unwrap();
+    bench.ask(&Request::Clear { is_degraded: false });
+    assert_eq!(client.read(0, 1 << 20).unwrap(), noise(2));
+    client.flush().unwrap();
+    client.write(0, &noise(3), true).unwrap();
+    assert_eq!(bench.status().state, "online");
+}
+
+/// The disk fails; so many requests of other threads wait.
+fn suspend(bench: &Bench) {
+    let plan = FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5));
+    bench.disks[0].set_plan(plan);
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it does not come to that");
+}
+
+#[test]
+fn requests_wait_for_a_suspended_pool_and_go_on_when_it_was_cleared() {
+    let bench = Bench::new(1, 256 << 20);
+    bench.client().write(0, &noise(1), true).unwrap();
+    // Told as written, and in memory only.
+    bench.client().write(1 << 20, &noise(1), false).unwrap();
+    suspend(&bench);
+    std::thread::scope(|scope| {
+        let write = |at: u64| {
+            let mut client = bench.client();
+            scope.spawn(move || client.write(at << 20, &noise(at), true))
+        };
+        let mut writers: Vec<_> = (2..4).map(write).collect();
+        let mut flusher = bench.client();
+        writers.push(scope.spawn(move || flusher.flush()));
+        wait_until(|| bench.status().waiting == 3);
+        let status = bench.status();
+        assert_eq!((&status.state[..], &status.failmode[..]), ("suspended", "wait"));
+        // What is in memory can be read, and what changes the pool is refused.
+        assert_eq!(bench.client().read(1 << 20, 1 << 20).unwrap(), noise(1));
+        let create =
+            Request::CreateDataset { name: "tank/d".to_owned(), properties: Vec::new(), with_parents: false };
+        assert_eq!(bench.refused(&create).kind, "closed");
+        // The disk is not back: nobody goes on, twice.
+        bench.disks[0].vanish();
+        for _ in 0..2 {
+            assert!(!bench.refused(&Request::Clear { is_degraded: false }).message.is_empty());
+            assert_eq!(bench.status().waiting, 3);
+        }
+        assert!(writers.iter().all(|writer| !writer.is_finished()));
+        bench.disks[0].set_plan(FaultPlan::new(0));
+        bench.disks[0].reopen(7).unwrap();
+        bench.ask(&Request::Clear { is_degraded: false });
+        writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+    });
+    let status = bench.status();
+    assert_eq!((&status.state[..], status.waiting), ("online", 0));
+    let mut client = bench.client();
+    for at in 0..4u64 {
+        assert!(client.read(at << 20, 1 << 20).unwrap() == noise(at.max(1)), "{at}");
+    }
+    assert_eq!(bench.refused(&Request::Clear { is_degraded: false }).kind, "invalid");
+    // And all of it is durable.
+    drop(client);
+    let image = bench.disks[0].crash(3).unwrap();
+    let device = Device::new("disk0", Arc::new(MemDevice::from_image("disk0", image, 512)));
+    let node = Node::import(&[device], &ImportOptions::default(), NodeOptions::default()).unwrap();
+    let volume = fastness_zvol::Volume::open(&node.pool(), node.log().as_deref(), "tank/v").unwrap();
+    let mut found = vec![0; 1 << 20];
+    for at in 0..4u64 {
+        volume.read(at << 20, &mut found).unwrap();
+        assert!(found == noise(at.max(1)), "{at}");
+    }
+}
+
+#[test]
+fn an_export_ends_those_who_wait() {
+    for request in [Request::Export, Request::Unserve { name: "tank/v".to_owned() }] {
+        let bench = Bench::new(1, 64 << 20);
+        suspend(&bench);
+        std::thread::scope(|scope| {
+            let mut client = bench.client();
+            let waiting = scope.spawn(move || client.write(0, &noise(1), true));
+            wait_until(|| bench.status().waiting == 1);
+            // An export fails, and ends everything; that a volume is not served any more needs no txg.
+            let is_export = request == Request::Export;
+            assert_eq!(bench.node.handle(request, &mut quiet).is_err(), is_export);
+            assert!(waiting.join().unwrap().is_err(), "not told that it was done");
+        });
+    }
+}
+
+/// The process dies while requests wait: what was acknowledged before is there, as after any crash.
+#[test]
+fn a_crash_while_requests_wait_loses_nothing_that_was_acknowledged() {
+    let bench = Bench::new(1, 64 << 20);
+    let mut client = bench.client();
+    client.write(0, &noise(1), true).unwrap();
+    suspend(&bench);
+    std::thread::scope(|scope| {
+        let mut other = bench.client();
+        let waiting = scope.spawn(move || other.write(0, &noise(2), true));
+        wait_until(|| bench.status().waiting == 1);
+        for seed in 0..20 {
+            let image = bench.disks[0].crash(seed).unwrap();
+            let device = Device::new("disk0", Arc::new(MemDevice::from_image("disk0", image, 512)));
+            let node = Node::import(&[device], &ImportOptions::default(), NodeOptions::default()).unwrap();
+            let volume = fastness_zvol::Volume::open(&node.pool(), node.log().as_deref(), "tank/v").unwrap();
+            let mut found = vec![0; 4096];
+            for block in 0..256u64 {
+                volume.read(block * 4096, &mut found).unwrap();
+                let at = block as usize * 4096;
+                let is = |seed| found == noise(seed)[at..at + 4096];
+                assert!(is(1) || is(2), "seed {seed}, block {block}");
+            }
+        }
+        assert!(bench.node.handle(Request::Export, &mut quiet).is_err());
+        assert!(waiting.join().unwrap().is_err());
+    });
 }
 
 #[test]

@@ -53,6 +53,19 @@ pub enum PoolError {
         /// Newest version known.
         known: u32,
     },
+    /// The pool's media need something that this program does not know.
+    #[error(
+        "pool {pool} needs feature {feature}, which this program does not know{}",
+        if *is_read_only_compatible { "; it can be imported read-only" } else { "" }
+    )]
+    UnknownFeature {
+        /// The pool.
+        pool: String,
+        /// The feature.
+        feature: String,
+        /// Whether a read-only import may go on without it.
+        is_read_only_compatible: bool,
+    },
     /// The device belongs to another pool than the others.
     #[error("{path} belongs to pool {found_name} ({found}), not to {expected_name} ({expected})")]
     ForeignPool {
@@ -279,6 +292,7 @@ impl PoolError {
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }
             | PoolError::NewerVersion { .. }
+            | PoolError::UnknownFeature { .. }
             | PoolError::ForeignPool { .. }
             | PoolError::Removed { .. }
             | PoolError::Split { .. }

@@ -17,6 +17,7 @@ use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::pool::{Pool, check_name};
 use crate::props::Values;
+use crate::settings::{SETTINGS, Settings};
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
 use crate::tables::{self, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE};
@@ -198,7 +199,7 @@ impl Pool {
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
-    /// [`PoolError::NewerVersion`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
+    /// [`PoolError::NewerVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
     /// [`PoolError::MissingSide`], [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
     /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
@@ -275,6 +276,13 @@ fn open_shared(
         doomed.first()?.is_some()
     };
     let snapshot = Snapshot::take(&database)?;
+    let settings = match namespace.root() {
+        Some(root) => {
+            Settings::of_stored(snapshot.aux.get((root, SETTINGS))?.as_ref().map(|row| row.value()))?
+        }
+        None => Settings::default(),
+    };
+    settings.check(&config.name, options.is_read_only)?;
     let cache = Cache::with(
         (options.cache_bytes / 4096).max(16) as usize,
         options.cache_bytes,
@@ -296,6 +304,7 @@ fn open_shared(
         snapshot: RwLock::new(Arc::new(snapshot)),
         changes: Default::default(),
         namespace: RwLock::new(namespace),
+        settings: Mutex::new((synced, settings)),
         cache,
         hooks: Mutex::default(),
         syncing: Mutex::new(()),
@@ -344,8 +353,8 @@ fn load_rows(
         let usage = usage.get(id.value())?.map_or((1, 0), |usage| usage.value());
         add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage);
     }
-    if let Some(root) = namespace.children.range((0, String::new())..(1, String::new())).next() {
-        namespace.refresh(*root.1);
+    if let Some(root) = namespace.root() {
+        namespace.refresh(root);
     }
     for row in transaction.open_table(SPACE)?.iter()? {
         let (key, bitmap) = row?;

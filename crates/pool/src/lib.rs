@@ -13,6 +13,7 @@
 
 mod alloc;
 mod buffers;
+mod carry;
 mod change;
 mod check;
 mod codec;
@@ -43,6 +44,7 @@ mod ranges;
 mod run;
 mod scrub;
 mod segments;
+mod settings;
 mod state;
 mod status;
 mod sync;
@@ -51,6 +53,7 @@ mod tables;
 mod txg;
 mod vdev;
 
+pub use carry::Unsynced;
 pub use check::CheckReport;
 pub use config::{DeviceConfig, DeviceState, FORMAT_VERSION, PoolConfig, PoolState, VdevClass, VdevConfig};
 pub use dataset::{Dataset, DatasetInfo};
@@ -67,6 +70,7 @@ pub use probe::Probe;
 pub use props::{Compression, LogBias, Property, SyncMode};
 pub use scrub::ScrubReport;
 pub use segments::Segment;
+pub use settings::{FailMode, Feature};
 pub use state::{HookChanges, PoolOptions, TxgHook};
 pub use status::{DeviceStatus, PoolStatus};
 pub use tables::DatasetKind;

@@ -88,7 +88,11 @@ impl Pool {
 
 impl Side {
     /// The same side, stale, with another device or none.
-    fn with_device(&self, path: String, device: Option<Arc<dyn fastness_blkdev::BlockDevice>>) -> Side {
+    pub(crate) fn with_device(
+        &self,
+        path: String,
+        device: Option<Arc<dyn fastness_blkdev::BlockDevice>>,
+    ) -> Side {
         let side = Side::new(self.guid, path, device, DeviceState::Stale);
         side.take_counters(self);
         side

@@ -132,7 +132,12 @@ impl Pool {
             }
         }
         let hold = shared.pipeline.hold();
-        Ok(Tx { home: self.homes[hold.shard].clone(), hold })
+        let tx = Tx { home: self.homes[hold.shard].clone(), hold };
+        // Again: a pool that is given up waits for the transactions that it can see, and there must be none behind them.
+        if shared.must_check.load(Ordering::Relaxed) {
+            shared.check_alive()?;
+        }
+        Ok(tx)
     }
 
     /// Runs `change` in a transaction of its own, and again in a newer one as long as it is overtaken. Returns what it

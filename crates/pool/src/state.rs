@@ -15,6 +15,7 @@ use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::object::ObjectCore;
 use crate::props::{Property, Values};
+use crate::settings::Settings;
 use crate::sync_util::{lock, read, write};
 use crate::tables::{DatasetRow, Snapshot};
 use crate::txg::{Pipeline, RING};
@@ -163,6 +164,8 @@ pub(crate) struct Shared {
     pub(crate) pipeline: Pipeline,
     pub(crate) changes: [Mutex<TxgChanges>; RING],
     pub(crate) namespace: RwLock<Namespace>,
+    /// Settings of the pool, and the newest txg that changed them.
+    pub(crate) settings: Mutex<(Txg, Settings)>,
     pub(crate) cache: Cache,
     pub(crate) buffers: Buffers,
     /// Threads that pack blocks in a sync.
@@ -267,6 +270,11 @@ impl Namespace {
             Some(newest) if newest > txg => Err(PoolError::Overtaken { txg, newest }),
             _ => Ok(()),
         }
+    }
+
+    /// Number of the root dataset.
+    pub(crate) fn root(&self) -> Option<u64> {
+        self.children.range((0, String::new())..(1, String::new())).next().map(|(_, root)| *root)
     }
 
     /// The dataset and all below it.

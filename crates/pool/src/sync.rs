@@ -7,7 +7,7 @@
 //! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and everything
 //! it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that it refers to.
 //! An error on the way suspends the pool: what the engine has in memory is then ahead of the medium, and nobody may
-//! build on it.
+//! build on it. The layers stay in memory, for the next import to take over (`carry`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ impl Shared {
         match result {
             Ok(()) => progress.synced = txg,
             Err(ref error) => {
+                // Its layers are all that is left of it, see `carry`.
+                *self.changes(txg) = changes;
                 progress.failed = Some(PoolError::Suspended { txg, reason: chain(error) });
                 self.must_check.store(true, Ordering::SeqCst);
             }

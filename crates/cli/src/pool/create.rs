@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{Control, Node, NodeOptions, control_socket, open_vdevs, run_dir, split_regions};
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, Pool, Property};
+use fastness_pool::{Device, FailMode, ImportOptions, Pool, Property};
 
 use crate::exit::{Outcome, refuse};
 use crate::pool::{PmArgs, assignments, list, vdevs};
@@ -42,6 +42,9 @@ pub(crate) struct CreateArgs {
     /// Set a property of the root dataset
     #[arg(short = 'O', value_name = "PROPERTY=VALUE")]
     properties: Vec<String>,
+    /// Set a property of the pool: failmode
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pool_properties: Vec<String>,
     /// Have the pool in this process, until Ctrl-C
     #[arg(long)]
     foreground: bool,
@@ -52,6 +55,20 @@ pub(crate) struct CreateArgs {
     pm: PmArgs,
     #[command(flatten)]
     bounds: BoundArgs,
+}
+
+/// The one property that a new pool can be given.
+fn fail_mode(words: &[String]) -> anyhow::Result<Option<FailMode>> {
+    let mut found = None;
+    for (name, value) in assignments(words)? {
+        if name != "failmode" {
+            return Err(refuse(format!(
+                "a pool has no property {name} to set; those of datasets come with -O"
+            )));
+        }
+        found = Some(value.parse()?);
+    }
+    Ok(found)
 }
 
 pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -70,12 +87,16 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
             Ok((property, property.parse(&value)?))
         })
         .collect::<Result<Vec<_>, fastness_pool::PoolError>>()?;
+    let fail_mode = fail_mode(&args.pool_properties)?;
     {
         let specs = open_vdevs(&requests, args.file_size, args.force)?;
         let pool = Pool::create(&args.pool, &specs, args.bounds.options());
         let pool = pool.with_context(|| format!("cannot create pool {}", args.pool))?;
-        if !properties.is_empty() {
+        if !properties.is_empty() || fail_mode.is_some() {
             let tx = pool.begin_tx()?;
+            if let Some(mode) = fail_mode {
+                pool.set_fail_mode(&tx, mode)?;
+            }
             let root = pool.dataset(&args.pool)?;
             for (property, value) in properties {
                 root.set(&tx, property, Some(value))?;

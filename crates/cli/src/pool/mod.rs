@@ -3,6 +3,7 @@
 mod create;
 mod import;
 mod list;
+mod properties;
 mod vdevs;
 
 use std::io::Write;
@@ -77,6 +78,28 @@ pub(crate) enum PoolCommand {
     Scrub(ScrubArgs),
     /// Compare what is allocated with what is referred to; exit code 1 if they differ
     Check(CheckArgs),
+    /// Let a suspended pool go on, when its devices are back: nothing that it had in memory is lost
+    #[command(after_help = CLEAR)]
+    Clear {
+        /// The pool
+        pool: String,
+        /// Go on although a side of a mirror that is current is not there
+        #[arg(long)]
+        degraded: bool,
+    },
+    /// Set a property of pools
+    #[command(after_help = properties::HELP)]
+    Set {
+        /// What to set
+        #[arg(value_name = "PROPERTY=VALUE")]
+        assignment: String,
+        /// Names
+        #[arg(required = true)]
+        pools: Vec<String>,
+    },
+    /// Show properties of pools, and which features they need
+    #[command(after_help = properties::HELP)]
+    Get(properties::GetArgs),
     /// Make everything durable
     Sync {
         /// The pool; not needed if only one runs
@@ -88,6 +111,11 @@ pub(crate) enum PoolCommand {
         pool: String,
     },
 }
+
+const CLEAR: &str = "\
+A pool that could not make a transaction group durable is suspended (`fastness status` says why). While it is, with
+failmode=wait requests of clients wait, with failmode=continue they fail. Opens the devices again, imports the pool,
+replays its log, writes what was in memory only, and lets those go on who wait. If that fails, they wait on.";
 
 const ADD: &str = "\
 Examples:
@@ -239,6 +267,9 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<O
         }
         PoolCommand::Scrub(ScrubArgs { pool, wait, .. }) => long(&pool, &Request::Scrub { wait }, wait, out),
         PoolCommand::Check(args) => check(args, out),
+        PoolCommand::Clear { pool, degraded } => done(&pool, &Request::Clear { is_degraded: degraded }),
+        PoolCommand::Set { assignment, pools } => properties::set(assignment, &pools),
+        PoolCommand::Get(args) => properties::get(&args, out),
         PoolCommand::Sync { pool } => {
             let txg: u64 = ask(&only_pool(pool)?, &Request::Sync)?;
             writeln!(out, "txg {txg} is durable")?;

@@ -51,6 +51,13 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs a command that succeeds or finds something; what it printed.
+    pub fn ok_or_found(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.code().is_some_and(|code| code < 2), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Runs a command that fails with this exit code; what it said.
     pub fn fails(&self, line: &str, code: i32) -> String {
         let output = self.run(line);

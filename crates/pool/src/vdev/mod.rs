@@ -213,6 +213,14 @@ impl Vdev {
         *write(&self.sides) = sides;
     }
 
+    /// Lets go of all devices, for good: nobody reads or writes any more.
+    pub(crate) fn let_go(&self) {
+        let _no_log_io = write(&self.log_io);
+        let sides =
+            self.sides().iter().map(|side| Arc::new(side.with_device(side.path.clone(), None))).collect();
+        self.set_sides(sides);
+    }
+
     pub(crate) fn config(&self) -> VdevConfig {
         let device = |side: &Arc<Side>| DeviceConfig {
             guid: side.guid,

@@ -1,0 +1,67 @@
+//! `fastness pool set` and `fastness pool get`.
+
+use std::io::Write;
+
+use clap::Args;
+use fastness_daemon::{PropertyReport, Request};
+
+use crate::connect::{ask, print_json};
+use crate::exit::{Outcome, refuse};
+use crate::pool::{assignments, done};
+use crate::table::table;
+
+pub(super) const HELP: &str = "\
+Properties:
+  failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
+  feature@NAME   enabled | active     whether what is stored needs a program that knows NAME; cannot be set
+Examples:
+  fastness pool set failmode=continue tank
+  fastness pool get all tank";
+
+/// Arguments of `fastness pool get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// Names with commas, or `all`
+    property: String,
+    /// The pools
+    #[arg(required = true)]
+    pools: Vec<String>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn set(assignment: String, pools: &[String]) -> anyhow::Result<Outcome> {
+    let (property, value) = assignments(&[assignment])?.remove(0);
+    for pool in pools {
+        done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
+    }
+    Ok(Outcome::Clean)
+}
+
+pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let wanted: Vec<&str> = args.property.split(',').collect();
+    let mut found: Vec<(&str, PropertyReport)> = Vec::new();
+    for pool in &args.pools {
+        let all: Vec<PropertyReport> = ask(pool, &Request::PoolProperties)?;
+        if let Some(unknown) =
+            wanted.iter().find(|name| **name != "all" && all.iter().all(|is| is.name != **name))
+        {
+            return Err(refuse(format!("a pool has no property {unknown}")));
+        }
+        let is_wanted = |report: &PropertyReport| wanted.contains(&"all") || wanted.contains(&&*report.name);
+        found.extend(all.into_iter().filter(is_wanted).map(|report| (&**pool, report)));
+    }
+    if args.json {
+        let rows: Vec<_> = found
+            .iter()
+            .map(|(pool, is)| serde_json::json!({"name": pool, "property": is.name, "value": is.value, "source": is.source}))
+            .collect();
+        print_json(out, &rows)?;
+    } else {
+        let columns = [("NAME", false), ("PROPERTY", false), ("VALUE", false), ("SOURCE", false)];
+        let row = |(pool, is): (&str, PropertyReport)| vec![pool.to_owned(), is.name, is.value, is.source];
+        table(out, &columns, found.into_iter().map(row).collect())?;
+    }
+    Ok(Outcome::Clean)
+}

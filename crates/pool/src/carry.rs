@@ -1,0 +1,127 @@
+//! From a pool that is suspended to the next import of it, without losing what was acknowledged and not yet durable.
+//!
+//! Problem: what the engine of a suspended pool has in memory may be ahead of the medium, so it cannot go on. A new
+//! import finds the last synced txg, and the intent log what was made durable since. All other changes, which users were
+//! told of and can still read, are in the layers of objects in DRAM.
+//!
+//! Design: [`Pool::abandon`] waits for transactions to end, lets go of the devices, and hands out the layers; the owner
+//! imports the pool again and replays its log; [`Unsynced::apply`] then makes the same changes in one transaction. After
+//! it every object that was carried over reads as it did: what is in no layer is as of the last synced txg in both,
+//! and what the log has replayed was in a layer.
+//!
+//! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last synced txg,
+//! and what the log has. Afterwards everything. One transaction, so there is nothing between the two.
+//!
+//! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever makes them
+//! waits for their txg before saying that they are done; nobody was told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::handle::Object;
+use crate::ids::{DatasetId, ObjectId};
+use crate::object::{Layer, ObjectCore};
+use crate::pool::{Pool, Tx};
+use crate::sync_util::{lock, read};
+
+/// What a pool had in memory when it was given up.
+///
+/// Persistence: none; it is in DRAM, as much as was dirty.
+#[derive(Debug, Clone, Default)]
+pub struct Unsynced {
+    objects: Vec<Carried>,
+}
+
+#[derive(Debug, Clone)]
+struct Carried {
+    dataset: DatasetId,
+    object: ObjectId,
+    block_bytes: u64,
+    /// Oldest first.
+    layers: Vec<Arc<Layer>>,
+}
+
+impl Pool {
+    /// Gives up a pool that is suspended: it is closed, its devices are let go, and what was not durable is handed out.
+    /// Waits for transactions to end.
+    ///
+    /// # Errors
+    /// [`PoolError::Busy`] for a pool that is not suspended; nothing was changed.
+    pub fn abandon(&self) -> Result<Unsynced> {
+        let shared = &self.shared;
+        if !self.is_suspended() {
+            return Err(PoolError::Busy { name: self.name(), why: "it is not suspended" });
+        }
+        // From here on no transaction begins; see `begin_tx`.
+        self.stop();
+        let _syncing = lock(&shared.syncing);
+        let _naming = lock(&shared.naming);
+        shared.pipeline.quiesce();
+        let mut cores: BTreeMap<(u64, u64), Arc<ObjectCore>> = BTreeMap::new();
+        for changes in &shared.changes {
+            let objects = std::mem::take(&mut lock(changes).objects);
+            cores.extend(objects.into_iter().map(|core| ((core.dataset.0, core.id.0), core)));
+        }
+        let carried = |core: Arc<ObjectCore>| Carried {
+            dataset: core.dataset,
+            object: core.id,
+            block_bytes: u64::from(core.block_bytes),
+            layers: read(&core.contents).layers.clone(),
+        };
+        let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
+        let objects = cores.into_values().filter(is_there).map(carried).collect();
+        shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        Ok(Unsynced { objects })
+    }
+}
+
+impl Unsynced {
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> u64 {
+        let of = |carried: &Carried| {
+            carried.layers.iter().map(|layer| layer.blocks.len() as u64).sum::<u64>() * carried.block_bytes
+        };
+        self.objects.iter().map(of).sum()
+    }
+
+    /// Makes the same changes in a transaction of the pool that was imported since.
+    ///
+    /// Persistence: all of it with the transaction's txg.
+    ///
+    /// # Errors
+    /// Those of writing; then a part is in the transaction, and the pool has to be given up.
+    pub fn apply(&self, pool: &Pool, tx: &Tx) -> Result<()> {
+        for carried in &self.objects {
+            let found =
+                pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));
+            match found {
+                Ok(object) => carried.apply(&object, tx)?,
+                Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Carried {
+    fn apply(&self, object: &Object, tx: &Tx) -> Result<()> {
+        for layer in &self.layers {
+            for cleared in layer.cleared.iter() {
+                let (start, end) = (cleared.start * self.block_bytes, cleared.end * self.block_bytes);
+                object.punch(tx, start, end - start)?;
+            }
+            for (block, bytes) in &layer.blocks {
+                let offset = block * self.block_bytes;
+                let len = layer.size_bytes.saturating_sub(offset).min(self.block_bytes) as usize;
+                object.write(tx, offset, &bytes[..len])?;
+            }
+            if object.size_bytes() != layer.size_bytes {
+                object.truncate(tx, layer.size_bytes)?;
+            }
+        }
+        Ok(())
+    }
+}

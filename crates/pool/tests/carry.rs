@@ -1,0 +1,195 @@
+//! What a suspended pool had in memory is taken over by its next import: every object reads as it did.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_blkdev::{BlockDevice, Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
+use fastness_pool::{
+    Device, FailMode, Feature, ImportOptions, ObjectId, Pool, PoolError, PoolOptions, Property, VdevSpec,
+};
+use support::Rng;
+
+const BLOCK: u64 = 4096;
+const OBJECTS: u64 = 3;
+const LEN: u64 = 40 * BLOCK;
+
+fn options() -> PoolOptions {
+    PoolOptions { has_txg_thread: false, txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() }
+}
+
+fn disk() -> Arc<Faulty<MemDevice>> {
+    Arc::new(Faulty::new(MemDevice::new("disk", 32 << 20), FaultPlan::new(0)))
+}
+
+fn import(disk: &Arc<Faulty<MemDevice>>) -> Result<Pool, PoolError> {
+    let device = Device::new("disk", Arc::clone(disk) as Arc<dyn BlockDevice>);
+    Pool::import(&[device], &ImportOptions::default(), options())
+}
+
+fn create(disk: &Arc<Faulty<MemDevice>>) -> Pool {
+    let device = Device::new("disk", Arc::clone(disk) as Arc<dyn BlockDevice>);
+    let pool = Pool::create("tank", &[VdevSpec::single(device)], options()).unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let root = pool.dataset("tank").unwrap();
+    root.set(&tx, Property::RecordSize, Some(BLOCK)).unwrap();
+    for id in 1..=OBJECTS {
+        let object = root.create_object(&tx).unwrap();
+        assert_eq!(object.id(), ObjectId(id));
+        object.truncate(&tx, LEN).unwrap();
+    }
+    drop(tx);
+    pool.sync().unwrap();
+    pool
+}
+
+/// All objects: their sizes and bytes.
+fn contents(pool: &Pool) -> Vec<Vec<u8>> {
+    let root = pool.dataset("tank").unwrap();
+    let read = |id| {
+        let object = root.object(ObjectId(id)).unwrap();
+        let mut bytes = vec![0xee; object.size_bytes() as usize];
+        assert_eq!(object.read(0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    };
+    (1..=OBJECTS).map(read).collect()
+}
+
+/// One change, in the open txg; false if the pool takes none.
+fn change(pool: &Pool, rng: &mut Rng) -> bool {
+    let Ok(tx) = pool.begin_tx() else { return false };
+    let object = pool.dataset("tank").unwrap().object(ObjectId(rng.below(OBJECTS) + 1)).unwrap();
+    let size = object.size_bytes();
+    let (offset, len) = (rng.below(size - 1), rng.below(5 * BLOCK) + 1);
+    let len = len.min(size - offset);
+    match rng.below(8) {
+        0 => object.punch(&tx, offset, len).unwrap(),
+        1 => object.truncate(&tx, (rng.below(40) + 10) * 1000).unwrap(),
+        2 => object.write(&tx, offset / BLOCK * BLOCK, &rng.bytes(BLOCK as usize)).unwrap(),
+        _ => object.write(&tx, offset, &rng.bytes(len as usize)).unwrap(),
+    }
+    true
+}
+
+#[test]
+fn everything_in_memory_is_taken_over() {
+    let mut lost_writes = 0;
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let disk = disk();
+        let pool = create(&disk);
+        (0..rng.below(30)).for_each(|_| assert!(change(&pool, &mut rng)));
+        pool.sync().unwrap();
+        let synced = contents(&pool);
+        let operation = if rng.below(2) == 0 { Operation::Flush } else { Operation::Write };
+        let nth = rng.below(if operation == Operation::Flush { 2 } else { 4 }) + 1;
+        (0..rng.below(20) + 1).for_each(|_| assert!(change(&pool, &mut rng)));
+        disk.set_plan(FaultPlan::new(seed).rule(On::Only(operation), When::From(nth), Fault::Errno(5)));
+        // Of the next txg, before it knows that the one before failed.
+        let held = pool.begin_tx().unwrap();
+        let later = pool.dataset("tank").unwrap().object(ObjectId(1)).unwrap();
+        later.write(&held, 0, &rng.bytes(100)).unwrap();
+        drop(held);
+        assert!(pool.sync().is_err(), "seed {seed}");
+        assert!(!change(&pool, &mut rng), "it takes no changes");
+        // As users see it, who are told what is in memory.
+        let seen = contents(&pool);
+        let unsynced = pool.abandon().unwrap();
+        assert!(unsynced.bytes() > 0);
+        assert!(matches!(pool.begin_tx(), Err(PoolError::Closed)));
+        disk.set_plan(FaultPlan::new(0));
+        disk.reopen(seed).unwrap();
+        // The last flush may have worked although it failed.
+        let next = import(&disk).unwrap();
+        lost_writes += usize::from(contents(&next) == synced && synced != seen);
+        let tx = next.begin_tx().unwrap();
+        unsynced.apply(&next, &tx).unwrap();
+        drop(tx);
+        assert!(contents(&next) == seen, "seed {seed}");
+        next.sync().unwrap();
+        assert!(next.check().unwrap().is_clean());
+        drop(next);
+        assert!(contents(&import(&disk).unwrap()) == seen, "seed {seed}");
+    }
+    assert!(lost_writes > 100, "without taking over, most would have lost something: {lost_writes}");
+}
+
+/// A crash before the transaction has synced finds the pool as before, and so does the next try.
+#[test]
+fn taking_over_is_one_step() {
+    let disk = disk();
+    let pool = create(&disk);
+    let mut rng = Rng::new(1);
+    let before = contents(&pool);
+    (0..20).for_each(|_| assert!(change(&pool, &mut rng)));
+    disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
+    assert!(pool.sync().is_err());
+    let seen = contents(&pool);
+    let unsynced = pool.abandon().unwrap();
+    disk.set_plan(FaultPlan::new(0));
+    disk.reopen(1).unwrap();
+    for _ in 0..3 {
+        let next = import(&disk).unwrap();
+        assert!(contents(&next) == before);
+        unsynced.apply(&next, &next.begin_tx().unwrap()).unwrap();
+        assert!(contents(&next) == seen);
+    }
+}
+
+/// A transaction that has begun when the pool is given up is in what is handed out, or was refused.
+#[test]
+fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
+    for seed in 0..20 {
+        let disk = disk();
+        let pool = Arc::new(create(&disk));
+        let writers: Vec<_> = (1..=OBJECTS)
+            .map(|id| {
+                let pool = Arc::clone(&pool);
+                std::thread::spawn(move || {
+                    let object = pool.dataset("tank").unwrap().object(ObjectId(id)).unwrap();
+                    let mut told = 0;
+                    while let Ok(tx) = pool.begin_tx() {
+                        object.write(&tx, 0, &(told + 1u64).to_le_bytes()).unwrap();
+                        told += 1;
+                    }
+                    told
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(2));
+        disk.set_plan(FaultPlan::new(seed).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
+        assert!(pool.sync().is_err());
+        let unsynced = pool.abandon().unwrap();
+        let told: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        disk.set_plan(FaultPlan::new(0));
+        disk.reopen(seed).unwrap();
+        let next = import(&disk).unwrap();
+        unsynced.apply(&next, &next.begin_tx().unwrap()).unwrap();
+        let found: Vec<_> =
+            contents(&next).iter().map(|bytes| u64::from_le_bytes(bytes[..8].try_into().unwrap())).collect();
+        assert_eq!(found, told);
+    }
+}
+
+#[test]
+fn settings_are_stored_and_a_pool_that_works_is_not_given_up() {
+    let disk = disk();
+    let pool = create(&disk);
+    assert!(matches!(pool.abandon(), Err(PoolError::Busy { .. })));
+    assert_eq!((pool.fail_mode(), pool.is_active(Feature::LogDevice)), (FailMode::Wait, false));
+    let tx = pool.begin_tx().unwrap();
+    pool.set_fail_mode(&tx, FailMode::Continue).unwrap();
+    pool.set_feature(&tx, Feature::LogDevice, true).unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    drop(pool);
+    let pool = import(&disk).unwrap();
+    assert_eq!((pool.fail_mode(), pool.is_active(Feature::LogDevice)), (FailMode::Continue, true));
+    let tx = pool.begin_tx().unwrap();
+    pool.set_feature(&tx, Feature::LogDevice, false).unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    drop(pool);
+    assert!(!import(&disk).unwrap().is_active(Feature::LogDevice));
+}
