@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::VdevClass;
+use fastness_pool::{Feature, VdevClass};
 use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
 
 use crate::config::LogConfig;
@@ -185,6 +185,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let root = pool.dataset(&pool.name())?;
         let volumes = volumes(pool)?;
         let tx = pool.begin_tx()?;
+        // A program that does not know of log devices must not overlook this one.
+        pool.set_feature(&tx, Feature::LogDevice, !config.regions.is_empty())?;
         for volume in &volumes {
             new.create(&self.side, &tx, DatasetId(volume.id().0))?;
         }

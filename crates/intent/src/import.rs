@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::{Pool, PoolError};
+use fastness_pool::{Feature, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
@@ -150,6 +150,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
                 pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
             }
             if is_forgotten {
+                pool.set_feature(&tx, Feature::LogDevice, false)?;
                 pool.put_aux(&tx, root.id(), DEVICE, None);
                 for volume in volumes(pool)? {
                     pool.put_aux(&tx, volume.id(), HEADER, None);

@@ -9,7 +9,7 @@ use fastness_intent::{
     Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, Tuning,
 };
 use fastness_pmem::PmRange;
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_pool::{Device, Feature, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -168,6 +168,7 @@ fn the_kind_changes() {
                 }
                 let config = PoolLog::config(pool).unwrap();
                 assert_eq!(config.kind, log.kind());
+                assert_eq!(pool.is_active(Feature::LogDevice), config.kind == KindId::Pmem);
             }
             std::thread::sleep(Duration::from_millis(30));
             assert_eq!(log.kind(), last);
