@@ -12,12 +12,14 @@ use support::Bench;
 
 const EIO: u32 = 5;
 const SOCKET: &str = "disk.sock";
+/// The log: blocks of the pool, or a region.
+const LOGS: [&str; 2] = ["", "log pm --emulate-pm --pm-size 16M"];
 
 /// A pool in a file, served by a process that takes a write beyond its limit for an error, as of a disk.
-fn bench() -> Bench {
+fn bench(log: &str) -> Bench {
     let bench = Bench::new();
     let program = env!("CARGO_BIN_EXE_fastness");
-    let line = format!("trap '' XFSZ; exec {program} pool create tank disk --file-size 64M");
+    let line = format!("trap '' XFSZ; exec {program} pool create tank disk --file-size 64M {log}");
     let mut command = Command::new("sh");
     command.args(["-c", &line]).current_dir(bench.dir.path());
     command.env("FASTNESS_RUN_DIR", bench.path("run")).env("FASTNESS_STATE_DIR", bench.path("state"));
@@ -33,6 +35,15 @@ fn status(bench: &Bench) -> (String, u64, i32) {
     let pool = pools[0].clone();
     let number = |name: &str| pool[name].as_i64().unwrap();
     (pool["state"].as_str().unwrap().to_owned(), number("waiting") as u64, number("pid") as i32)
+}
+
+/// Lets every write of the process fail, and with it the pool: blocks of a log fail at once, a region does not notice.
+fn fail_disk(bench: &Bench, log: &str) {
+    break_disk(bench, true);
+    if !log.is_empty() {
+        bench.client(SOCKET, "tank/disk").write(31 * 4096, &[9; 4096], false).unwrap();
+        assert!(!bench.run("pool sync tank").status.success());
+    }
 }
 
 /// Lets every write of the process fail, or none.
@@ -64,11 +75,15 @@ fn read(bench: &Bench, at: u64) -> u8 {
 
 #[test]
 fn writes_wait_until_the_pool_was_cleared_or_fail_as_it_was_told() {
-    let bench = bench();
+    LOGS.into_iter().for_each(writes_wait_or_fail);
+}
+
+fn writes_wait_or_fail(log: &str) {
+    let bench = bench(log);
     assert!(bench.ok("pool get failmode tank").contains("wait"));
     write(&bench, 0, 1).join().unwrap().unwrap();
     bench.client(SOCKET, "tank/disk").write(4096, &[2; 4096], false).unwrap();
-    break_disk(&bench, true);
+    fail_disk(&bench, log);
     let waiting = write(&bench, 2, 3);
     wait_for_waiting(&bench);
     assert_eq!(status(&bench).0, "suspended");
@@ -84,7 +99,7 @@ fn writes_wait_until_the_pool_was_cleared_or_fail_as_it_was_told() {
 
     bench.ok("pool set failmode=continue tank");
     assert_eq!(bench.json("pool get failmode tank")[0]["value"], "continue");
-    break_disk(&bench, true);
+    fail_disk(&bench, log);
     assert!(matches!(write(&bench, 3, 4).join().unwrap(), Err(ClientError::Failed(EIO))));
     break_disk(&bench, false);
     bench.ok("pool clear tank");
@@ -96,10 +111,10 @@ fn writes_wait_until_the_pool_was_cleared_or_fail_as_it_was_told() {
 
 #[test]
 fn an_export_or_a_kill_ends_the_waiting_and_loses_nothing_that_was_flushed() {
-    for is_killed in [false, true] {
-        let bench = bench();
+    for (is_killed, log) in [(false, LOGS[0]), (true, LOGS[0]), (false, LOGS[1]), (true, LOGS[1])] {
+        let bench = bench(log);
         write(&bench, 0, 1).join().unwrap().unwrap();
-        break_disk(&bench, true);
+        fail_disk(&bench, log);
         let waiting = write(&bench, 1, 2);
         wait_for_waiting(&bench);
         if is_killed {
