@@ -180,6 +180,12 @@ fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
         }
         let shown = bench.ok("log show");
         assert!(shown.contains(kind) && shown.contains("demo/volume"), "{shown}");
+        let log = &bench.json("log show")[0]["log"];
+        if kind == "pmem" {
+            assert!(shown.contains("regions: 9 entries"), "{shown}");
+            assert_eq!(log["medium_counters"]["chunk_waits"], 0);
+        }
+        assert_eq!(log["volumes"][0]["causes"], serde_json::json!([]));
         assert!(bench.fails("log verify demo -d demo", 3).contains("running"));
         up.kill();
         let before = contents(&bench.path("demo"));

@@ -23,6 +23,7 @@ mod gate;
 mod jobs;
 mod journal;
 mod log_device;
+mod log_status;
 mod medium;
 mod node;
 mod paths;
@@ -46,8 +47,8 @@ pub use paths::{control_socket, known_devices, remember_devices, run_dir, runnin
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
-    LatencyBucket, LogCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport, RegionReport,
-    ServedReport, VdevReport,
+    LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport,
+    PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;
 

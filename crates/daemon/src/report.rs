@@ -98,6 +98,38 @@ pub struct LogReport {
     pub total: LogCounters,
     /// Volumes that are open, by name.
     pub volumes: Vec<LogVolumeReport>,
+    /// Kind pmem: what went to the regions since the import.
+    pub medium_counters: Option<LogMediumCounters>,
+}
+
+/// Counters of the regions of a log, which all volumes share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogMediumCounters {
+    /// Entries written.
+    pub entries: u64,
+    /// Bytes written, with headers and padding; those of a mirror once.
+    pub bytes: u64,
+    /// Times that a writer found no free commit slot.
+    pub slot_waits: u64,
+    /// Times that a writer found no free chunk.
+    pub chunk_waits: u64,
+    /// Chunks that were emptied to be used again.
+    pub chunks_collected: u64,
+    /// Chunks that did not hold what was written to them.
+    pub media_faults: u64,
+    /// Estimated time that all writers together spent writing, in ns (from one entry in 64).
+    pub time_in_pm_ns: u64,
+}
+
+/// Why synchronous writes were not in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCauseReport {
+    /// In words.
+    pub cause: String,
+    /// Commits and flushes that waited for a txg for it.
+    pub fallbacks: u64,
+    /// Records that did not get into the log for it; the next flush waits for a txg, unless one came before.
+    pub unlogged: u64,
 }
 
 /// A region of persistent memory that a log is in.
@@ -122,6 +154,8 @@ pub struct LogVolumeReport {
     pub name: String,
     /// Counters.
     pub counters: LogCounters,
+    /// What the fallbacks came from; causes that never occurred are left out.
+    pub causes: Vec<LogCauseReport>,
 }
 
 /// Counters of logs.

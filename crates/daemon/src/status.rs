@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use fastness_blkdev::{Operation, StatsSnapshot};
-use fastness_intent::{PoolLog, RegionConfig};
+use fastness_intent::PoolLog;
 use fastness_pmem::Durability;
 use fastness_pool::{DeviceStatus, FailMode, PoolStatus, VdevClass};
 use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
 
 use crate::lock;
+use crate::log_status::judge_regions;
 use crate::medium::{Survival, describe};
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{
-    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, LogCounters, LogReport,
-    LogVolumeReport, PoolReport, RegionReport, VdevReport,
+    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, PoolReport, VdevReport,
 };
 
 /// Places that a report names.
@@ -75,68 +75,6 @@ impl Node {
                 .to_owned();
         }
         vdevs.text().to_owned()
-    }
-
-    fn log_report(&self) -> Option<LogReport> {
-        let log = self.log()?;
-        let log = &*log;
-        let mut report = LogReport {
-            kind: log.kind().name().to_owned(),
-            regions: self.regions(),
-            medium: self.log_medium(log),
-            total: LogCounters::default(),
-            volumes: Vec::new(),
-        };
-        for (dataset, stats) in log.stats() {
-            let counters = log_counters(&stats);
-            report.total = sum(&report.total, &counters);
-            // One that was destroyed meanwhile has no name.
-            if let Ok(dataset) = self.pool().dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
-                report.volumes.push(LogVolumeReport { name: dataset.name(), counters });
-            }
-        }
-        report.volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        Some(report)
-    }
-
-    fn regions(&self) -> Vec<RegionReport> {
-        let config = PoolLog::config(&self.pool()).unwrap_or_default();
-        let stats = self.log().as_deref().and_then(PoolLog::medium_stats).unwrap_or_default();
-        let mut faults = stats.side_faults.iter();
-        let mut report = |region: &RegionConfig| {
-            // Sides are in the order of the regions in use.
-            let faults = if region.is_out { 0 } else { faults.next().copied().unwrap_or(0) };
-            let state = match (region.is_out, faults) {
-                (true, _) => "out",
-                (false, 0) => "online",
-                (false, _) => "faulty",
-            };
-            RegionReport {
-                path: region.path.display().to_string(),
-                id: region.id.to_string(),
-                emulates: region.emulates,
-                state: state.to_owned(),
-                faults,
-            }
-        };
-        config.regions.iter().map(&mut report).collect()
-    }
-
-    fn log_medium(&self, log: &PoolLog) -> String {
-        let kinds: Vec<_> = log.regions().iter().map(|(_, info)| info.kind.to_string()).collect();
-        match &kinds[..] {
-            [] => {}
-            [only] => return only.clone(),
-            [first, second] if first == second => return format!("a mirror of two: {first}"),
-            several => return format!("a mirror of {}", several.join(" and ")),
-        }
-        let usage = self.pool().log_space().usage();
-        let of_logs = usage.iter().filter(|usage| usage.class == VdevClass::Log && !usage.is_retired).count();
-        match of_logs {
-            0 => "blocks on the pool's own devices".to_owned(),
-            1 => "blocks on a device for logs".to_owned(),
-            count => format!("blocks on {count} devices for logs"),
-        }
     }
 
     pub(crate) fn io(&self) -> IoReport {
@@ -211,21 +149,6 @@ fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) 
     ("online", advice)
 }
 
-/// What is wrong with the log's regions, although nothing is lost.
-fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'static str, Option<String>)> {
-    let bad = regions.iter().find(|region| region.state != "online")?;
-    let why = match bad.state.as_str() {
-        "out" => "was missing, and the log goes on without it",
-        _ => "does not hold what is written to it",
-    };
-    let text = format!(
-        "the log's region {0} {why}: put another in its place with `fastness pool replace {pool} {1} NEW`, or `fastness pool \
-         detach {pool} {1}`",
-        bad.path, bad.id
-    );
-    Some(("degraded", Some(text)))
-}
-
 /// What a power cut leaves: as much as on the least device.
 fn survival(status: &PoolStatus) -> Survival {
     let present = status.vdevs.iter().flat_map(|(.., sides)| sides);
@@ -250,39 +173,6 @@ fn device(side: &DeviceStatus) -> DeviceReport {
         checksum_errors: side.errors.checksum,
         healed: side.errors.healed,
         medium: medium.unwrap_or_default(),
-    }
-}
-
-fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
-    let [copied, need_copy, indirect] = stats.assigned;
-    LogCounters {
-        records: stats.records + stats.bypass_records,
-        bytes: stats.bytes + stats.bypass_bytes,
-        commits: stats.commits,
-        flushes: stats.flushes,
-        waits: stats.waits,
-        copied,
-        need_copy,
-        indirect,
-        fallbacks: stats.fallbacks_total(),
-        stalls: stats.stalls(),
-        errors: stats.errors,
-    }
-}
-
-fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
-    LogCounters {
-        records: a.records + b.records,
-        bytes: a.bytes + b.bytes,
-        commits: a.commits + b.commits,
-        flushes: a.flushes + b.flushes,
-        waits: a.waits + b.waits,
-        copied: a.copied + b.copied,
-        need_copy: a.need_copy + b.need_copy,
-        indirect: a.indirect + b.indirect,
-        fallbacks: a.fallbacks + b.fallbacks,
-        stalls: a.stalls + b.stalls,
-        errors: a.errors + b.errors,
     }
 }
 

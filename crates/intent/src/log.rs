@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
-use fastness_prb::Config;
+use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 
 use crate::config::LogConfig;
@@ -237,7 +237,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// Kind pmem: counters of the region.
-    pub fn medium_stats(&self) -> Option<fastness_prb::Stats> {
+    pub fn medium_stats(&self) -> Option<RegionStats> {
         self.logs().medium_stats()
     }
 

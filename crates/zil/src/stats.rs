@@ -82,9 +82,14 @@ impl StatsSnapshot {
         self.fallbacks[index(cause)]
     }
 
+    /// Records past the commit list that one cause kept out of the log.
+    pub fn unlogged_of(&self, cause: LogCause) -> u64 {
+        self.unlogged[index(cause)]
+    }
+
     /// Stalls: for want of room somebody waited for a txg, or will at the next flush.
     pub fn stalls(&self) -> u64 {
-        self.fallbacks_of(LogCause::NoRoom) + self.unlogged[index(LogCause::NoRoom)]
+        self.fallbacks_of(LogCause::NoRoom) + self.unlogged_of(LogCause::NoRoom)
     }
 }
 

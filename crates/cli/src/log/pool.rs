@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use fastness_daemon::{Control, PoolReport, Request, control_socket, run_dir};
+use fastness_daemon::{Control, LogCauseReport, PoolReport, Request, control_socket, run_dir};
 use fastness_intent::survey::{
     ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
     record,
@@ -92,6 +92,28 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         let mut rows: Vec<_> = log.volumes.iter().map(|volume| row(&volume.name, &volume.counters)).collect();
         rows.push(row("all", &log.total));
         table(out, &columns, rows)?;
+        for volume in &log.volumes {
+            for LogCauseReport { cause, fallbacks, unlogged } in &volume.causes {
+                let name = &volume.name;
+                writeln!(
+                    out,
+                    "{name}: {cause}: {fallbacks} waited for a txg, {unlogged} records not logged"
+                )?;
+            }
+        }
+        if let Some(of) = &log.medium_counters {
+            writeln!(
+                out,
+                "regions: {} entries, {} with headers; waited: {} for a commit slot, {} for a free chunk; chunks emptied: {}, \
+                 faulty: {}",
+                of.entries,
+                short(of.bytes),
+                of.slot_waits,
+                of.chunk_waits,
+                of.chunks_collected,
+                of.media_faults
+            )?;
+        }
     }
     Ok(Outcome::Clean)
 }

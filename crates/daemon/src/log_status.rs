@@ -1,0 +1,169 @@
+//! What a node tells about its log.
+
+use fastness_intent::{PoolLog, RegionConfig, RegionStats};
+use fastness_pool::VdevClass;
+use fastness_zil::LogCause;
+
+use crate::node::Node;
+use crate::report::{
+    LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, RegionReport,
+};
+
+impl Node {
+    pub(crate) fn log_report(&self) -> Option<LogReport> {
+        let log = self.log()?;
+        let log = &*log;
+        let mut report = LogReport {
+            kind: log.kind().name().to_owned(),
+            regions: self.regions(),
+            medium: self.log_medium(log),
+            total: LogCounters::default(),
+            volumes: Vec::new(),
+            medium_counters: log.medium_stats().as_ref().map(medium_counters),
+        };
+        for (dataset, stats) in log.stats() {
+            let counters = log_counters(&stats);
+            report.total = sum(&report.total, &counters);
+            // One that was destroyed meanwhile has no name.
+            if let Ok(dataset) = self.pool().dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
+                let (name, causes) = (dataset.name(), causes(&stats));
+                report.volumes.push(LogVolumeReport { name, counters, causes });
+            }
+        }
+        report.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        Some(report)
+    }
+
+    pub(crate) fn regions(&self) -> Vec<RegionReport> {
+        let config = PoolLog::config(&self.pool()).unwrap_or_default();
+        let stats = self.log().as_deref().and_then(PoolLog::medium_stats).unwrap_or_default();
+        let mut faults = stats.side_faults.iter();
+        let mut report = |region: &RegionConfig| {
+            // Sides are in the order of the regions in use.
+            let faults = if region.is_out { 0 } else { faults.next().copied().unwrap_or(0) };
+            let state = match (region.is_out, faults) {
+                (true, _) => "out",
+                (false, 0) => "online",
+                (false, _) => "faulty",
+            };
+            RegionReport {
+                path: region.path.display().to_string(),
+                id: region.id.to_string(),
+                emulates: region.emulates,
+                state: state.to_owned(),
+                faults,
+            }
+        };
+        config.regions.iter().map(&mut report).collect()
+    }
+
+    fn log_medium(&self, log: &PoolLog) -> String {
+        let kinds: Vec<_> = log.regions().iter().map(|(_, info)| info.kind.to_string()).collect();
+        match &kinds[..] {
+            [] => {}
+            [only] => return only.clone(),
+            [first, second] if first == second => return format!("a mirror of two: {first}"),
+            several => return format!("a mirror of {}", several.join(" and ")),
+        }
+        let usage = self.pool().log_space().usage();
+        let of_logs = usage.iter().filter(|usage| usage.class == VdevClass::Log && !usage.is_retired).count();
+        match of_logs {
+            0 => "blocks on the pool's own devices".to_owned(),
+            1 => "blocks on a device for logs".to_owned(),
+            count => format!("blocks on {count} devices for logs"),
+        }
+    }
+}
+
+/// What is wrong with the log's regions, although nothing is lost.
+pub(crate) fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'static str, Option<String>)> {
+    let bad = regions.iter().find(|region| region.state != "online")?;
+    let why = match bad.state.as_str() {
+        "out" => "was missing, and the log goes on without it",
+        _ => "does not hold what is written to it",
+    };
+    let text = format!(
+        "the log's region {0} {why}: put another in its place with `fastness pool replace {pool} {1} NEW`, or `fastness pool \
+         detach {pool} {1}`",
+        bad.path, bad.id
+    );
+    Some(("degraded", Some(text)))
+}
+
+fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
+    let [copied, need_copy, indirect] = stats.assigned;
+    LogCounters {
+        records: stats.records + stats.bypass_records,
+        bytes: stats.bytes + stats.bypass_bytes,
+        commits: stats.commits,
+        flushes: stats.flushes,
+        waits: stats.waits,
+        copied,
+        need_copy,
+        indirect,
+        fallbacks: stats.fallbacks_total(),
+        stalls: stats.stalls(),
+        errors: stats.errors,
+    }
+}
+
+fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
+    LogCounters {
+        records: a.records + b.records,
+        bytes: a.bytes + b.bytes,
+        commits: a.commits + b.commits,
+        flushes: a.flushes + b.flushes,
+        waits: a.waits + b.waits,
+        copied: a.copied + b.copied,
+        need_copy: a.need_copy + b.need_copy,
+        indirect: a.indirect + b.indirect,
+        fallbacks: a.fallbacks + b.fallbacks,
+        stalls: a.stalls + b.stalls,
+        errors: a.errors + b.errors,
+    }
+}
+
+/// Why records of a volume were not in the log when somebody wanted them to be.
+fn causes(stats: &fastness_zil::StatsSnapshot) -> Vec<LogCauseReport> {
+    let cause = |cause: LogCause| LogCauseReport {
+        cause: cause.to_string(),
+        fallbacks: stats.fallbacks_of(cause),
+        unlogged: stats.unlogged_of(cause),
+    };
+    let seen = |report: &LogCauseReport| report.fallbacks + report.unlogged > 0;
+    LogCause::ALL.into_iter().map(cause).filter(seen).collect()
+}
+
+fn medium_counters(stats: &RegionStats) -> LogMediumCounters {
+    LogMediumCounters {
+        entries: stats.entries,
+        bytes: stats.written_bytes,
+        slot_waits: stats.slot_waits,
+        chunk_waits: stats.chunk_waits,
+        chunks_collected: stats.chunks_collected,
+        media_faults: stats.media_faults,
+        time_in_pm_ns: stats.time_in_pm_ns(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastness_zil::StatsSnapshot;
+
+    use super::*;
+
+    #[test]
+    fn causes_that_occurred_are_named_and_no_others() {
+        let mut stats = StatsSnapshot::default();
+        assert_eq!(causes(&stats), []);
+        stats.fallbacks[4] = 3;
+        stats.unlogged[4] = 2;
+        stats.unlogged[8] = 1;
+        let cause = |cause: LogCause, fallbacks, unlogged| LogCauseReport {
+            cause: cause.to_string(),
+            fallbacks,
+            unlogged,
+        };
+        assert_eq!(causes(&stats), [cause(LogCause::NoRoom, 3, 2), cause(LogCause::Failed, 0, 1)]);
+    }
+}
