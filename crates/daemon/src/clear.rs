@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, chain};
 use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolError};
 use fastness_zvol::Volume;
@@ -20,7 +20,6 @@ use fastness_zvol::Volume;
 use crate::devices::patiently;
 use crate::error::StartError;
 use crate::gate::Slot;
-use crate::journal::chain;
 use crate::lock;
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;

@@ -145,7 +145,7 @@ pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
             Err(PoolError::NoLabel { .. }) => {}
             Err(error) => {
                 let is_busy = error.kind() == ErrorKind::Retry;
-                unreadable.push(Unreadable { path: name, why: crate::journal::chain(&error), is_busy });
+                unreadable.push(Unreadable { path: name, why: fastness_error::chain(&error), is_busy });
             }
         }
     }

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use fastness_error::chain;
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
 use fastness_pool::{ErrorKind, PoolError, Segment};
 use fastness_zvol::{Volume, VolumeError};
 
 use crate::gate::{Outcome, Slot};
-use crate::journal::{Journal, chain};
+use crate::journal::Journal;
 use crate::lock;
 
 /// Segments of one answer to a client that asks what is allocated.

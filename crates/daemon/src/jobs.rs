@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, chain};
 use fastness_pool::{PoolError, ScrubReport};
 
-use crate::journal::{Journal, chain};
+use crate::journal::Journal;
 use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;

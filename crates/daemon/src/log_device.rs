@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, chain};
 use fastness_intent::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning};
 use fastness_pmem::{PmRange, Region, RegionKind};
 use fastness_pool::Pool;
@@ -11,7 +11,7 @@ use fastness_zil::KindId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
-use crate::journal::{Journal, chain};
+use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use fastness_error::chain;
 use fastness_pool::DatasetKind;
 use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
 use crate::gate::Slot;
-use crate::journal::chain;
 use crate::lock;
 use crate::node::Node;
 use crate::protocol::{Address, Failure};

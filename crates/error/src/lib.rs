@@ -70,6 +70,19 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// An error and its sources in one line. A source whose text ends that of the error before is not said twice.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 /// A text that names no kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownKind;
@@ -86,6 +99,29 @@ impl FromStr for ErrorKind {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[derive(Debug)]
+    struct Failed(&'static str, Option<Box<Failed>>);
+
+    impl fmt::Display for Failed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Failed {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|source| source as _)
+        }
+    }
+
+    #[test]
+    fn a_chain_says_everything_once() {
+        let disk = Failed("no space left", None);
+        let write = Failed("cannot write block 7: no space left", Some(Box::new(disk)));
+        let sync = Failed("txg 3 failed", Some(Box::new(write)));
+        assert_eq!(chain(&sync), "txg 3 failed: cannot write block 7: no space left");
+    }
 
     #[test]
     fn names_go_there_and_back_and_codes_differ() {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fastness_error::chain;
 use redb::{ReadableTable, WriteTransaction};
 
 use crate::codec::Writer;
@@ -336,16 +337,4 @@ fn store(table: &mut redb::Table<'_, ExtentKey, &'static [u8]>, key: ExtentKey, 
         table.insert(key, encode_group(group).as_slice())?;
     }
     Ok(())
-}
-
-/// The message of an error with those of its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
