@@ -1,23 +1,21 @@
-//! Becoming the process that has a pool, in the foreground or in the background.
+//! Becoming the process that has a pool.
 
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
-    Control, Ending, Failure, Node, NodeOptions, PoolReport, Request, StartError, Unreadable, control_socket,
+    Control, Ending, Failure, Node, NodeOptions, ReplayWatch, StartError, Unreadable, control_socket,
     known_devices, patiently, run_dir, scan,
 };
 use fastness_error::ErrorKind;
 use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, MissingLog, PoolOptions};
 
-use crate::connect::ask;
-use crate::exit::{Outcome, refuse};
+use crate::background::{self, Announcement};
+use crate::exit::Outcome;
 use crate::output::note;
 use crate::size;
 
@@ -51,7 +49,7 @@ impl BoundArgs {
     }
 
     /// The same as arguments.
-    fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let pairs = [
             ("--cache", self.cache),
             ("--meta-cache", self.meta_cache),
@@ -84,7 +82,7 @@ impl Import {
         find_devices(&self.name, &self.places)
     }
 
-    fn node(&self) -> anyhow::Result<Arc<Node>> {
+    fn node(&self, replay: ReplayWatch) -> anyhow::Result<Arc<Node>> {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
@@ -93,17 +91,19 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let options = NodeOptions { pool, remembers: true, log_paths, consent, ..NodeOptions::default() };
+        let options =
+            NodeOptions { pool, remembers: true, log_paths, consent, replay, ..NodeOptions::default() };
         Ok(Node::import(&self.find()?, &import, options)?)
     }
 
-    /// Has the pool until somebody ends that. `announce`: a parent waits for one line on standard output.
+    /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard output.
     pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         if announce {
             // A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
             let _ = rustix::process::setsid();
         }
-        let started = self.node().and_then(|node| {
+        let replay = if announce { background::watch() } else { ReplayWatch::default() };
+        let started = self.node(replay).and_then(|node| {
             let control = listen(&node)?;
             node.end_on_signals()?;
             Ok((node, control))
@@ -114,64 +114,19 @@ impl Import {
                 let kind = crate::exit::kind_of(&error).unwrap_or(ErrorKind::Bug);
                 let causes = error.chain().skip(1).map(ToString::to_string).collect();
                 let failure = Failure { kind: kind.name().to_owned(), message: error.to_string(), causes };
-                writeln!(out, "{}", serde_json::to_string(&failure)?)?;
+                Announcement::Failed(failure).say(out)?;
                 return Err(error);
             }
             Err(error) => return Err(error),
         };
         if announce {
-            writeln!(out, "ready")?;
+            Announcement::Ready.say(out)?;
         } else {
             writeln!(out, "pool {} is imported; Ctrl-C exports it", node.name())?;
         }
         out.flush()?;
         until_end(&node, control)?;
         Ok(Outcome::Clean)
-    }
-
-    /// Starts a process that has the pool, and returns when it does.
-    pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
-        let log_path = run_dir()?.join(format!("{}.log", self.name));
-        let log = OpenOptions::new().create(true).append(true).open(&log_path);
-        let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
-        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args(["pool", "import", &self.name, "--foreground", "--announce"]);
-        command.args(self.bounds.arguments());
-        for place in &self.places {
-            command.arg("-d").arg(place);
-        }
-        if self.is_forced {
-            command.arg("--force");
-        }
-        if self.is_read_only {
-            command.arg("--read-only");
-        }
-        if self.is_degraded {
-            command.arg("--degraded");
-        }
-        for path in &self.log_paths {
-            command.arg("--log").arg(path);
-        }
-        if self.consent.missing {
-            command.arg("--missing-log");
-        }
-        if self.consent.damaged {
-            command.arg("--drop-log-tail");
-        }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
-        let mut child = child.context("cannot start a process for the pool")?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("a pipe that was asked for");
-        BufReader::new(stdout).read_line(&mut line)?;
-        if line.trim() == "ready" {
-            return ask(&self.name, &Request::Status);
-        }
-        match serde_json::from_str::<Failure>(&line) {
-            Ok(failure) => Err(failure.into()),
-            Err(_) => {
-                Err(refuse(format!("the process for the pool died; {} may say why", log_path.display())))
-            }
-        }
     }
 }
 

@@ -2,6 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
 use support::Bench;
 
 const UP: &str = "demo --size 64M";
@@ -117,6 +121,28 @@ fn a_logged_flush_waits_for_no_txg_and_survives_a_kill() {
     let events = bench.ok("status");
     assert!(events.contains("2 logged writes"), "{events}");
     assert_eq!(up.interrupt(), Some(0));
+}
+
+#[test]
+fn an_import_says_how_far_the_replay_is_and_then_that_it_is_ready() {
+    let bench = Bench::new();
+    let up = bench.up(&format!("{UP} --emulate-pm --pm-size 16M --txg-timeout 600"));
+    let mut client = bench.client("demo/volume.sock", "demo/volume");
+    (0..40).for_each(|block| client.write(block * 4096, &[7; 4096], true).unwrap());
+    up.kill();
+    let import = "pool import demo -d demo/pool.img --foreground --announce";
+    let mut import = bench.command(import).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(import.stdout.take().unwrap()).lines();
+    let said: Vec<String> = lines.take(2).map(Result::unwrap).collect();
+    let replaying: Value = serde_json::from_str(&said[0]).unwrap();
+    let report = &replaying["replaying"];
+    assert_eq!(report["volume"].as_str(), Some("demo/volume"));
+    assert_eq!((report["done_records"].as_u64(), report["total_records"].as_u64()), (Some(0), Some(40)));
+    assert_eq!(said[1], "\"ready\"");
+    bench.ok("pool export demo");
+    assert!(import.wait().unwrap().success());
+    assert!(bench.ok("pool import demo -d demo/pool.img").contains("demo"), "in the background");
+    bench.ok("pool export demo");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod node;
 mod paths;
 mod pool_properties;
 mod protocol;
+mod replaying;
 mod report;
 mod serving;
 mod status;
@@ -45,6 +46,7 @@ pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
+pub use replaying::{ReplayWatch, ReplayingReport};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
     LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport,

@@ -45,17 +45,7 @@ pub(crate) fn import_log(
     }
     let known = config.unwrap_or_default();
     let regions = open_regions(&known, options, journal)?;
-    let mut told = 0;
-    let mut tell = |progress: fastness_intent::ReplayProgress<'_>| {
-        let percent = progress.done_records * 100 / progress.total_records.max(1);
-        if percent >= told + 10 {
-            told = percent;
-            journal.note(format!(
-                "replaying the log: {percent} % of {} records, now {}",
-                progress.total_records, progress.volume
-            ));
-        }
-    };
+    let mut tell = options.replay.with_journal(journal);
     let (log, replayed) = PoolLog::import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
     if replayed.records + replayed.gaps > 0 {
         journal.note(format!(

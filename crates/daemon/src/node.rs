@@ -22,6 +22,7 @@ use crate::lock;
 use crate::log_device::import_log;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
+use crate::replaying::ReplayWatch;
 use crate::serving::Serving;
 use crate::topology::Tell;
 
@@ -38,6 +39,8 @@ pub struct NodeOptions {
     pub consent: Consent,
     /// How devices are opened when a suspended pool is imported again.
     pub opener: Opener,
+    /// Who is told how far the replay of the log is.
+    pub replay: ReplayWatch,
 }
 
 /// Why a node is to end.

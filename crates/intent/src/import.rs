@@ -44,7 +44,7 @@ pub struct ReplayProgress<'a> {
     pub total_records: u64,
 }
 
-/// Records after which the progress is told.
+/// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
 impl PoolLog {
@@ -179,7 +179,10 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let mut done_records = 0;
         for (log, volume) in with_logs {
             let (records, name) = (log.unreplayed_records(), volume.name());
-            report.volumes += u64::from(records > 0);
+            if records > 0 {
+                report.volumes += 1;
+                tell(ReplayProgress { volume: &name, done_records, total_records });
+            }
             let mut of_volume = 0;
             let mut count = || {
                 of_volume += 1;

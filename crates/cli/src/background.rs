@@ -1,0 +1,94 @@
+//! A process in the background that has a pool, and what it says to the one that started it.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use fastness_daemon::{Failure, PoolReport, ReplayWatch, ReplayingReport, Request, run_dir};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use crate::connect::ask;
+use crate::exit::refuse;
+use crate::start::Import;
+
+/// What the new process says, one line of JSON each, until it is ready or has failed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Announcement {
+    /// The log is being replayed.
+    Replaying(ReplayingReport),
+    /// The pool is imported, and can be talked to.
+    Ready,
+    /// It is not, and the process ends.
+    Failed(Failure),
+}
+
+impl Announcement {
+    pub(crate) fn say(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        writeln!(out, "{}", serde_json::to_string(self)?)?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Tells the parent how far the replay is.
+pub(crate) fn watch() -> ReplayWatch {
+    ReplayWatch::new(|report| {
+        // A parent that has gone does not stop the import.
+        let _ = Announcement::Replaying(report.clone()).say(&mut std::io::stdout());
+    })
+}
+
+impl Import {
+    /// Starts a process that has the pool, and returns when it does; shows how far the replay of the log is, if somebody
+    /// looks at it.
+    pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
+        let log_path = run_dir()?.join(format!("{}.log", self.name));
+        let log = OpenOptions::new().create(true).append(true).open(&log_path);
+        let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
+        let child = self.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = child.context("cannot start a process for the pool")?;
+        let bar = ProgressBar::new(0);
+        let style = "replaying {msg} {wide_bar} {human_pos} of {human_len} records, {eta} left";
+        bar.set_style(ProgressStyle::with_template(style).expect("a template that is right"));
+        for line in BufReader::new(child.stdout.take().expect("a pipe that was asked for")).lines() {
+            match serde_json::from_str(&line?) {
+                Ok(Announcement::Replaying(report)) => {
+                    bar.set_message(report.volume);
+                    bar.set_length(report.total_records);
+                    bar.set_position(report.done_records);
+                }
+                Ok(Announcement::Ready) => {
+                    bar.finish_and_clear();
+                    return ask(&self.name, &Request::Status);
+                }
+                Ok(Announcement::Failed(failure)) => return Err(failure.into()),
+                Err(_) => break,
+            }
+        }
+        Err(refuse(format!("the process for the pool died; {} may say why", log_path.display())))
+    }
+
+    /// This import as a command of its own.
+    fn command(&self) -> anyhow::Result<Command> {
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.args(["pool", "import", &self.name, "--foreground", "--announce"]);
+        command.args(self.bounds.arguments());
+        for place in &self.places {
+            command.arg("-d").arg(place);
+        }
+        for path in &self.log_paths {
+            command.arg("--log").arg(path);
+        }
+        let flags = [
+            (self.is_forced, "--force"),
+            (self.is_read_only, "--read-only"),
+            (self.is_degraded, "--degraded"),
+            (self.consent.missing, "--missing-log"),
+            (self.consent.damaged, "--drop-log-tail"),
+        ];
+        command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
+        Ok(command)
+    }
+}
