@@ -50,7 +50,10 @@ fn reseal(bytes: &mut [u8]) {
     for at in (0..bytes.len()).step_by(4096) {
         let block = &mut bytes[at..];
         let written = u32::from_le_bytes([block[12], block[13], block[14], block[15]]) as usize;
-        if block[..8] == *b"FASTLWBK" && written.is_multiple_of(4096) && (4096..=block.len()).contains(&written) {
+        if block[..8] == *b"FASTLWBK"
+            && written.is_multiple_of(4096)
+            && (4096..=block.len()).contains(&written)
+        {
             block[88..104].fill(0);
             let sum = XxHash3_128::oneshot(&block[..written]);
             block[88..104].copy_from_slice(&sum.to_le_bytes());

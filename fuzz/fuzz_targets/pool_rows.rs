@@ -1,4 +1,4 @@
-//! Every value of a pool's tables.
+//! Every value of a pool's tables, and what is stored beside them.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -8,8 +8,22 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Debug, Arbitrary)]
 enum Input {
     Dataset(Vec<u8>),
-    Bytes { row: Vec<u8>, pieces: Vec<u8>, stored: Vec<u8> },
-    Fields { extents: Vec<Fields>, pieces: Vec<(u32, u64, u16)>, stored: Vec<u8> },
+    /// Bytes after the head, behind a count that fits to some of them.
+    Settings {
+        count: u8,
+        entries: Vec<Entry>,
+        rest: Vec<u8>,
+    },
+    Bytes {
+        row: Vec<u8>,
+        pieces: Vec<u8>,
+        stored: Vec<u8>,
+    },
+    Fields {
+        extents: Vec<Fields>,
+        pieces: Vec<(u32, u64, u16)>,
+        stored: Vec<u8>,
+    },
     Space(Vec<(u8, u8, Vec<u8>)>),
 }
 
@@ -23,8 +37,27 @@ struct Fields {
     codec: u8,
 }
 
+/// An entry of the settings.
+#[derive(Debug, Arbitrary)]
+struct Entry {
+    tag: u8,
+    flags: u8,
+    name: String,
+    value: u64,
+}
+
 fuzz_target!(|input: Input| match input {
     Input::Dataset(bytes) => fuzzing::dataset(&bytes),
+    Input::Settings { count, entries, rest } => {
+        let mut body = vec![1, 0, count, 0];
+        for Entry { tag, flags, name, value } in entries {
+            body.extend([tag % 4, flags % 4, name.len() as u8]);
+            body.extend(name.as_bytes());
+            body.extend(value.to_le_bytes());
+        }
+        body.extend(rest);
+        fuzzing::settings(&body);
+    }
     Input::Bytes { row, pieces, stored } => fuzzing::extents(&row, &pieces, &stored),
     Input::Fields { extents, pieces, stored } => {
         let mut row = Vec::new();

@@ -3,8 +3,8 @@
 
 use arbitrary::Arbitrary;
 use fastness_prb::HdlHeader;
-use fastness_zil::{KindId, StoredHeader};
 use fastness_zil::record::{Head, Record};
+use fastness_zil::{KindId, StoredHeader};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, Arbitrary)]

@@ -12,6 +12,7 @@ use crate::extent::{decode_group, decode_pieces, encode_group, unpack};
 use crate::ids::{Guid, UNIT_BYTES};
 use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
 use crate::meta::MetaFile;
+use crate::settings::Settings;
 use crate::tables::DatasetRow;
 use crate::vdev::{Side, Vdev, Vdevs};
 
@@ -61,6 +62,17 @@ pub fn config(bytes: &[u8]) {
 pub fn dataset(bytes: &[u8]) {
     if let Ok(row) = DatasetRow::decode(bytes) {
         assert_eq!(DatasetRow::decode(&row.encode()).expect("our own row"), row);
+    }
+}
+
+/// Settings go there and back; with a checksum that fits, so that the rest is looked at.
+pub fn settings(body: &[u8]) {
+    let mut bytes = Writer::default();
+    bytes.bytes.extend(body);
+    bytes.u64(checksum(body));
+    if let Some(settings) = Settings::decode(&bytes.bytes) {
+        assert_eq!(settings.encode(), bytes.bytes);
+        let _ = settings.check("fuzzed", true);
     }
 }
 

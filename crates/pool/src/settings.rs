@@ -233,7 +233,12 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use fastness_blkdev::MemDevice;
+
     use super::*;
+    use crate::{Device, ImportOptions, PoolOptions, VdevSpec};
 
     fn some() -> Settings {
         let properties = BTreeMap::from([(FAILMODE.to_owned(), 1), ("other".to_owned(), u64::MAX)]);
@@ -296,5 +301,31 @@ mod tests {
         assert!(refused(false, false) && refused(false, true) && refused(true, false));
         assert!(!refused(true, true));
         assert!(Settings::default().check("tank", false).is_ok());
+    }
+
+    #[test]
+    fn an_import_refuses_a_pool_that_needs_what_it_does_not_know() {
+        for is_readable in [true, false] {
+            let device = Arc::new(MemDevice::new("a", 64 << 20));
+            let opened = || Device::new("a", device.clone());
+            let options =
+                |is_read_only| PoolOptions { has_txg_thread: false, is_read_only, ..PoolOptions::default() };
+            let import =
+                |is_read_only| Pool::import(&[opened()], &ImportOptions::default(), options(is_read_only));
+            let pool = Pool::create("tank", &[VdevSpec::single(opened())], options(false)).unwrap();
+            // As a newer program would have stored it.
+            let features = BTreeMap::from([("new".to_owned(), is_readable)]);
+            let stored = Settings { features, ..Settings::default() }.encode();
+            let root = pool.dataset("tank").unwrap().id();
+            pool.put_aux(&pool.begin_tx().unwrap(), root, SETTINGS, Some(&stored));
+            pool.export().unwrap();
+            drop(pool);
+            for _ in 0..2 {
+                let refused = import(false).unwrap_err();
+                assert!(matches!(&refused, PoolError::UnknownFeature { feature, .. } if feature == "new"));
+                assert_eq!(refused.kind(), crate::ErrorKind::Invalid);
+                assert_eq!(import(true).is_ok(), is_readable);
+            }
+        }
     }
 }
