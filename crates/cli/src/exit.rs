@@ -4,11 +4,13 @@ use std::io;
 use std::process::ExitCode;
 
 use fastness_crashcheck::litmus::LitmusError;
+use fastness_crashcheck::trace::ShowError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_error::ErrorKind;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 use fastness_pool::PoolError;
+use fastness_trace::TraceError;
 use fastness_zvol::VolumeError;
 
 use crate::output::note;
@@ -95,6 +97,8 @@ pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<StartError>().map(StartError::kind))
             .or_else(|| cause.downcast_ref::<PoolError>().map(PoolError::kind))
             .or_else(|| cause.downcast_ref::<VolumeError>().map(VolumeError::kind))
+            .or_else(|| cause.downcast_ref::<TraceError>().map(TraceError::kind))
+            .or_else(|| cause.downcast_ref::<ShowError>().and_then(show_kind))
             .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
             .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
             .or_else(|| {
@@ -111,6 +115,14 @@ fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
     }
 }
 
+/// A reader that went away is nobody's error.
+fn show_kind(error: &ShowError) -> Option<ErrorKind> {
+    match error {
+        ShowError::Trace(error) => Some(error.kind()),
+        ShowError::Write(_) => None,
+    }
+}
+
 /// What the user can do, where the error does not say so itself.
 fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
@@ -120,6 +132,9 @@ fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
     if client.is_some() || error.chain().any(|cause| cause.is::<PoolError>() || cause.is::<StartError>()) {
         // These say themselves what to do, where there is something to do.
         return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
+    }
+    if error.chain().any(|cause| cause.is::<TraceError>() || cause.is::<ShowError>()) {
+        return (kind == ErrorKind::Bug).then_some("this is a defect of what made the trace");
     }
     let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());
     Some(match (open, kind) {

@@ -11,6 +11,7 @@ use serde_json::Value;
 const LAYERS: &[(&str, u32)] = &[
     ("fastness-error", 0),
     ("fastness-sync", 0),
+    ("fastness-trace", 1),
     ("fastness-pmem", 1),
     ("fastness-blkdev", 1),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.

@@ -1,7 +1,8 @@
 //! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
 //!
-//! [`litmus`] judges small programs with known sets of crash states.
+//! [`litmus`] judges small programs with known sets of crash states; [`trace`] keeps and shows what larger ones did.
 
 #![forbid(unsafe_code)]
 
 pub mod litmus;
+pub mod trace;

@@ -1,27 +1,19 @@
-//! `fastness crashcheck`.
+//! `fastness crashcheck litmus`.
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use fastness_crashcheck::litmus::{self, LitmusArgs, ModeOverride};
 use fastness_pm_model::Rules;
 
 use crate::exit::Outcome;
 
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness crashcheck litmus crates/crashcheck/litmus/*.json
   fastness crashcheck litmus --mode dissertation --json mine.json
 Exit code 1 if a program's crash states are not those that its file lists.";
-
-/// Commands of the crash checker.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CrashcheckCommand {
-    /// Judge litmus files: small programs with known sets of crash states
-    #[command(after_help = EXAMPLES)]
-    Litmus(LitmusFiles),
-}
 
 /// By which rules images are allowed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -49,8 +41,8 @@ pub(crate) struct LitmusFiles {
     json: bool,
 }
 
-pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let CrashcheckCommand::Litmus(LitmusFiles { files, mode, strict_nt, json }) = command;
+pub(super) fn run(args: LitmusFiles, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let LitmusFiles { files, mode, strict_nt, json } = args;
     let rules = mode.map(|mode| match mode {
         ModeArg::Arch => Rules::Arch,
         ModeArg::Dissertation => Rules::Dissertation,

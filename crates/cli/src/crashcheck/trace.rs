@@ -1,0 +1,119 @@
+//! `fastness crashcheck trace`.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use fastness_crashcheck::trace::{Filter, show};
+use fastness_trace::{Header, Reader, Region, Writer, vinter};
+
+use crate::exit::Outcome;
+use crate::size;
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck trace show run.trace
+  fastness crashcheck trace show run.trace --line 0x10040      what happened to one cache line
+  fastness crashcheck trace show run.trace --from 1000 --count 20
+  fastness crashcheck trace show run.trace --json | jq 'select(.event == \"ntstore\")'
+A trace that is damaged or cut off is shown up to there; then the offset is said, and the exit code is 6.";
+
+const VINTER_EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck trace from-vinter trace.bin run.trace --size 128M
+  fastness crashcheck trace to-vinter run.trace trace.bin";
+
+/// Commands about traces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Print a trace
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(ShowArgs),
+    /// Make a trace of one that Vinter has written
+    #[command(after_help = VINTER_EXAMPLES)]
+    FromVinter(FromVinterArgs),
+    /// Write a trace as Vinter would have; it has no place for disks, threads and initial contents
+    #[command(after_help = VINTER_EXAMPLES)]
+    ToVinter(ToVinterArgs),
+}
+
+/// Arguments of `trace show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    trace: PathBuf,
+    /// Only what concerns the cache line of this address: 4096 or 0x1000
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    line: Option<u64>,
+    /// Number of the first event
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    from: u64,
+    /// Most events
+    #[arg(long, value_name = "NUMBER")]
+    count: Option<u64>,
+    /// For programs: the header, and then each event, as an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `trace from-vinter`.
+#[derive(Debug, Args)]
+pub(crate) struct FromVinterArgs {
+    vinter: PathBuf,
+    trace: PathBuf,
+    /// Length of the persistent memory, which Vinter's traces do not say
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: u64,
+}
+
+/// Arguments of `trace to-vinter`.
+#[derive(Debug, Args)]
+pub(crate) struct ToVinterArgs {
+    trace: PathBuf,
+    vinter: PathBuf,
+}
+
+fn address(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text} is no address: write 4096 or 0x1000"))
+}
+
+fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(BufReader::with_capacity(1 << 20, file))
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create_new(path).with_context(|| format!("cannot make {}", path.display()))
+}
+
+pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match command {
+        TraceCommand::Show(ShowArgs { trace, line, from, count, json }) => {
+            let mut reader = Reader::new(open(&trace)?)?;
+            show(&mut reader, Filter { line, from, count }, json, out)?;
+        }
+        TraceCommand::FromVinter(FromVinterArgs { vinter, trace, size }) => {
+            let region = Region { name: vinter.display().to_string(), start: 0, len_bytes: size };
+            let header = Header { tool: "vinter".to_owned(), regions: vec![region], devices: Vec::new() };
+            let input = open(&vinter)?;
+            let mut writer = Writer::new(create(&trace)?, &header)?;
+            let count = vinter::import(input, &mut writer)?;
+            writer.finish()?;
+            writeln!(out, "{count} events")?;
+        }
+        TraceCommand::ToVinter(ToVinterArgs { trace, vinter }) => {
+            let mut reader = Reader::new(open(&trace)?)?;
+            let vinter::Exported { records, left_out } = vinter::export(&mut reader, create(&vinter)?)?;
+            writeln!(
+                out,
+                "{records} records; {left_out} events that the format has no place for are left out"
+            )?;
+        }
+    }
+    Ok(Outcome::Clean)
+}

@@ -1,0 +1,7 @@
+//! Traces: from what was recorded in process, and as people read them.
+
+mod record;
+mod show;
+
+pub use record::{record, replay};
+pub use show::{Filter, ShowError, show};
