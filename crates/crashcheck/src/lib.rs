@@ -4,5 +4,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod image;
 pub mod litmus;
 pub mod trace;

@@ -1,0 +1,210 @@
+//! Contents of memory or of a disk, of which there are thousands that hardly differ.
+//!
+//! Motivation: every failure point of a trace has images that differ from each other in a few lines, and a test has to
+//! know which of them it has seen. Copies of hundreds of MiB, and hashes over them, would be most of its work.
+//!
+//! Design: a tree of pages that nobody changes while somebody else has them. A clone shares everything; a write copies the
+//! page that it changes, and the nodes above it. Each node remembers its hash (BLAKE3) until it is changed, so the hash of an
+//! image costs what was changed since the last one. Zeroes take no memory.
+//!
+//! Performance: of a change of one line, three nodes and a page are copied and hashed for an image of up to 1 GiB.
+//!
+//! Source: PM file systems dissertation, 9.2 (memory images).
+
+mod differ;
+mod node;
+
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use node::PAGE_BYTES;
+use node::{Inner, Node, WIDTH};
+
+/// Tells images apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageHash(pub [u8; 32]);
+
+impl std::fmt::Debug for ImageHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ImageHash(")?;
+        self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, ")")
+    }
+}
+
+/// Contents of a fixed length. Clones share what neither changes.
+#[derive(Debug, Clone)]
+pub struct Image {
+    len_bytes: u64,
+    /// Levels of inner nodes above the pages; at least one.
+    height: u32,
+    root: Option<Node>,
+}
+
+impl Image {
+    /// Zeroes.
+    pub fn zeroed(len_bytes: u64) -> Image {
+        let mut height = 1;
+        while pages_below(height) * (PAGE_BYTES as u64) < len_bytes {
+            height += 1;
+        }
+        Image { len_bytes, height, root: None }
+    }
+
+    /// What a file has, up to its end; it may be shorter than `len_bytes`, and is then followed by zeroes.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn read_from(mut file: impl Read, len_bytes: u64) -> io::Result<Image> {
+        let mut image = Image::zeroed(len_bytes);
+        let mut page = [0; PAGE_BYTES];
+        let mut at = 0;
+        while at < len_bytes {
+            let wanted = (len_bytes - at).min(PAGE_BYTES as u64) as usize;
+            let mut filled = 0;
+            while filled < wanted {
+                match file.read(&mut page[filled..wanted]) {
+                    Ok(0) => break,
+                    Ok(len) => filled += len,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            // Zeroes over zeroes would only take memory.
+            if page[..filled].iter().any(|byte| *byte != 0) {
+                image.write(at, &page[..filled]);
+            }
+            if filled < wanted {
+                break;
+            }
+            at += filled as u64;
+        }
+        Ok(image)
+    }
+
+    /// Length in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Panics
+    /// Caller bug only: not inside of the image.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) {
+        self.check(offset, buffer.len());
+        let mut done = 0;
+        for (page, within) in parts(offset, buffer.len()) {
+            let part = &mut buffer[done..done + within.len()];
+            match self.page(page) {
+                Some(bytes) => part.copy_from_slice(&bytes[within.clone()]),
+                None => part.fill(0),
+            }
+            done += within.len();
+        }
+    }
+
+    /// Puts `data` at `offset`; clones keep what they had.
+    ///
+    /// # Panics
+    /// Caller bug only: not inside of the image.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.check(offset, data.len());
+        let mut done = 0;
+        for (page, within) in parts(offset, data.len()) {
+            let part = &data[done..done + within.len()];
+            done += within.len();
+            self.page_mut(page)[within].copy_from_slice(part);
+        }
+    }
+
+    /// Its hash: the same for the same contents and length, however they came about.
+    pub fn hash(&self) -> ImageHash {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.len_bytes.to_le_bytes());
+        if let Some(root) = self.root.as_ref().and_then(Node::hash) {
+            hasher.update(&root);
+        }
+        ImageHash(*hasher.finalize().as_bytes())
+    }
+
+    /// Ranges of whole units of `unit_bytes` in which two images differ, in order; neighbours are one range. Costs what is
+    /// not shared.
+    ///
+    /// # Panics
+    /// Caller bug only: their lengths differ, or a unit is no power of two of at most a page.
+    pub fn differences(&self, other: &Image, unit_bytes: usize) -> Vec<Range<u64>> {
+        assert_eq!(self.len_bytes, other.len_bytes, "images of one thing");
+        assert!(unit_bytes.is_power_of_two() && unit_bytes <= PAGE_BYTES, "a unit of {unit_bytes} bytes");
+        let mut found = differ::Differences::new(unit_bytes);
+        found.compare(self.root.as_ref(), other.root.as_ref(), self.height, 0);
+        found.ranges
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+        let mut at = 0;
+        while at < self.len_bytes {
+            let len = (self.len_bytes - at).min(PAGE_BYTES as u64);
+            match self.page(at / PAGE_BYTES as u64) {
+                Some(bytes) => out.write_all(&bytes[..len as usize])?,
+                None => out.write_all(&[0; PAGE_BYTES][..len as usize])?,
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn check(&self, offset: u64, len: usize) {
+        let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len_bytes);
+        assert!(is_inside, "{len} bytes at {offset} of an image of {}", self.len_bytes);
+    }
+
+    fn page(&self, page: u64) -> Option<&[u8; PAGE_BYTES]> {
+        let mut node = self.root.as_ref()?;
+        for level in (0..self.height).rev() {
+            node = node.inner().children[child(page, level)].as_ref()?;
+        }
+        Some(node.bytes())
+    }
+
+    fn page_mut(&mut self, page: u64) -> &mut [u8; PAGE_BYTES] {
+        let mut node = self.root.get_or_insert_with(|| Node::Inner(Arc::new(Inner::default())));
+        for level in (0..self.height).rev() {
+            let empty = || if level == 0 { Node::Page(Arc::default()) } else { Node::Inner(Arc::default()) };
+            node = node.inner_mut().children[child(page, level)].get_or_insert_with(empty);
+        }
+        node.bytes_mut()
+    }
+}
+
+/// Pages below a node of this height.
+fn pages_below(height: u32) -> u64 {
+    (WIDTH as u64).saturating_pow(height)
+}
+
+/// Index of the child with a page, `level` levels above the pages' parents.
+fn child(page: u64, level: u32) -> usize {
+    (page / pages_below(level)) as usize % WIDTH
+}
+
+/// The pages of a range: number, and the bytes within it.
+fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let mut at = offset;
+    let end = offset + len as u64;
+    std::iter::from_fn(move || {
+        (at < end).then(|| {
+            let (page, start) = (at / PAGE_BYTES as u64, (at % PAGE_BYTES as u64) as usize);
+            let len = (end - at).min((PAGE_BYTES - start) as u64) as usize;
+            at += len as u64;
+            (page, start..start + len)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;
