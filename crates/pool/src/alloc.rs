@@ -271,6 +271,10 @@ impl Allocator {
 
     /// A run of units for data.
     pub(crate) fn allocate_data(&mut self, units: u64) -> Option<Place> {
+        self.allocate_near_data(units, true)
+    }
+
+    fn allocate_near_data(&mut self, units: u64, is_data: bool) -> Option<Place> {
         debug_assert!((1..=REGION_UNITS).contains(&units), "a block is not larger than a region");
         let (vdev, rest) = match self.turn {
             Some((vdev, rest)) if rest >= units => (vdev, rest),
@@ -280,7 +284,7 @@ impl Allocator {
         for id in ids {
             let space = self.spaces.get_mut(&id).expect("a number from the map");
             if let Some(unit) = space.find(space.data_cursor, units) {
-                space.mark(unit, units, true);
+                space.mark(unit, units, is_data);
                 space.data_cursor = (unit + units) % space.units;
                 self.turn = (id == vdev).then_some((vdev, rest - units));
                 return Some(Place { vdev: id, unit });

@@ -9,16 +9,18 @@
 //! Concurrency: the object's lock is held shared during reads (also of devices: the txg thread takes it alone
 //! before blocks of an old state may be reused) and alone during changes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use crate::buffers::{Block, Buffers, own};
 use crate::error::{PoolError, Result};
+use crate::extent::Extent;
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::ranges::Ranges;
+use crate::stored::Storing;
 
 /// Numbers of blocks as keys: one multiplication spreads them well enough.
 #[derive(Debug, Default)]
@@ -46,6 +48,8 @@ pub(crate) struct Layer {
     pub(crate) txg: Txg,
     /// Whole blocks; they win over `cleared`.
     pub(crate) blocks: Blocks,
+    /// Of these, those whose bytes are durable in a place of their own already (`stored`).
+    pub(crate) stored: BTreeMap<u64, Extent>,
     /// Blocks that read as zeroes unless in `blocks`.
     pub(crate) cleared: Ranges,
     /// Size when the txg ends.
@@ -68,6 +72,8 @@ pub(crate) struct Contents {
     pub(crate) synced_size_bytes: u64,
     /// Oldest first.
     pub(crate) layers: Vec<Arc<Layer>>,
+    /// Blocks that are being stored ahead of their txg.
+    pub(crate) storing: Mutex<Storing>,
 }
 
 /// An object that is open or has unsynced changes. In cache lines of its own: threads that work on neighbours in
@@ -98,7 +104,12 @@ impl ObjectCore {
             id,
             block_bytes,
             born,
-            contents: RwLock::new(Contents { size_bytes, synced_size_bytes: size_bytes, layers: Vec::new() }),
+            contents: RwLock::new(Contents {
+                size_bytes,
+                synced_size_bytes: size_bytes,
+                layers: Vec::new(),
+                storing: Mutex::default(),
+            }),
             is_destroyed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
         }
@@ -138,6 +149,7 @@ impl Contents {
             let layer = Layer {
                 txg,
                 blocks: Blocks::default(),
+                stored: BTreeMap::new(),
                 cleared: Ranges::default(),
                 size_bytes,
                 is_destroyed: false,
@@ -180,6 +192,7 @@ impl Contents {
     ) -> u64 {
         let mut before = before;
         let mut new_bytes = 0;
+        self.forget_stored(index, block..block + 1);
         for later in index..self.layers.len() {
             let layer = self.layer_mut(later);
             if let Some(bytes) = layer.blocks.get_mut(&block) {
@@ -207,6 +220,7 @@ impl Contents {
 
     /// Puts a whole block into layer `index`, the newest. Returns the one that was there.
     pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: Block) -> Option<Block> {
+        self.forget_stored(index, block..block + 1);
         self.layer_mut(index).blocks.insert(block, bytes)
     }
 
@@ -216,6 +230,7 @@ impl Contents {
         if blocks.is_empty() {
             return 0;
         }
+        self.forget_stored(index, blocks.clone());
         for later in index..self.layers.len() {
             let layer = self.layer_mut(later);
             layer.blocks.retain(|block, bytes| {

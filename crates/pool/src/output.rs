@@ -4,6 +4,8 @@
 //! one thread in order: what is written where does not depend on how many threads there are. Without compression one
 //! thread is faster, because it copies what its checksum has just brought into the CPU's cache.
 //!
+//! A block that was stored ahead of its txg (`stored`) is where it is to be already.
+//!
 //! A block that finds no run of free units that is long enough is written in pieces, each half as long as the one that
 //! did not fit, down to single units: a pool whose free space is in small holes still takes every block that it has
 //! room for.
@@ -86,7 +88,15 @@ impl Shared {
             if layer.is_destroyed {
                 self.pipeline.note_written(*bytes);
                 blocks.clear();
+            } else if !layer.stored.is_empty() {
+                blocks.retain(|(block, data)| {
+                    let adopted = layer.stored.get(block).filter(|extent| self.adopt(extent));
+                    extents.extend(adopted.map(|extent| (*block, Some(Extent { birth: txg, ..*extent }))));
+                    self.pipeline.note_written(adopted.map_or(0, |_| data.len() as u64));
+                    adopted.is_none()
+                });
             }
+            let was_stored = !extents.is_empty();
             let (part_bytes, threads) = match compression {
                 Compression::Off => (PART_BYTES, 1),
                 _ => (COMPRESSED_PART_BYTES, self.packers),
@@ -100,6 +110,9 @@ impl Shared {
                     extents.push((*block, extent));
                 }
                 self.pipeline.note_written(part.iter().map(|(_, data)| data.len() as u64).sum());
+            }
+            if was_stored {
+                extents.sort_unstable_by_key(|(block, _)| *block);
             }
             if let Some(dataset) = dataset {
                 dataset.dirty_bytes.fetch_sub(*bytes, Ordering::Relaxed);

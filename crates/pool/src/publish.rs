@@ -51,6 +51,7 @@ impl Shared {
             self.buffers.give(evicted.into_iter());
             self.pipeline.dropped(bytes);
         }
+        self.free_held(txg);
         let _nobody_reads = write(&self.reuse);
         let mut allocator = lock(&self.allocator);
         allocator.release();

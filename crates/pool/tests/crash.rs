@@ -16,6 +16,7 @@ use std::time::Duration;
 use fastness_pool::{ObjectId, Pool, PoolError, Txg};
 use support::{
     Faults, History, Met, Model, Rig, Rng, Shape, compare_synced, host, manual, new_model, step_in,
+    store_some,
 };
 
 const ROUNDS: u64 = 4;
@@ -34,6 +35,8 @@ struct World<'a> {
     rig: Arc<Rig>,
     pool: Pool,
     rng: Rng,
+    /// Draws what is stored ahead of its txg.
+    stores: Rng,
     /// What can be seen.
     model: Model,
     acknowledged: Txg,
@@ -81,6 +84,10 @@ impl World<'_> {
                 let tx = self.pool.begin_tx().unwrap();
                 let done = step_in(&self.pool, &tx, &mut self.model, None, &mut self.rng);
                 self.rig.check(done);
+                drop(tx);
+                if self.stores.below(3) == 0 {
+                    Met::note(&self.met.stored, store_some(&self.pool, &self.model, &mut self.stores));
+                }
             }
             let begun = self.uberblocks_begun();
             let (txg, result) = if self.rng.below(3) == 0 { self.sync_with_two_txgs() } else { self.sync() };
@@ -127,7 +134,7 @@ impl World<'_> {
 
     /// Syncs a txg after more was done in it and in the next, in any order.
     fn sync_with_two_txgs(&mut self) -> (Txg, Result<Txg, PoolError>) {
-        let World { met, rig, pool, model, rng, .. } = self;
+        let World { met, rig, pool, model, rng, stores, .. } = self;
         let mut older = model.clone();
         let old = pool.begin_tx().unwrap();
         let txg = old.txg();
@@ -147,6 +154,9 @@ impl World<'_> {
                 } else {
                     rig.check(step_in(pool, &new, model, None, rng));
                 }
+                if stores.below(3) == 0 {
+                    Met::note(&met.stored, store_some(pool, model, stores));
+                }
             }
             drop((new, old));
             sync.join().expect("a sync does not panic")
@@ -158,7 +168,7 @@ impl World<'_> {
 
     /// The power is gone; what the devices hold is imported, and compared.
     fn crash_and_import(self, seed: u64) -> Self {
-        let World { met, shape, rig, pool, mut rng, acknowledged, mut history, .. } = self;
+        let World { met, shape, rig, pool, mut rng, stores, acknowledged, mut history, .. } = self;
         drop(pool);
         let mut images = rig.crash(rng.next());
         // An import that dies changes nothing that the next one needs.
@@ -178,7 +188,7 @@ impl World<'_> {
         let model = history.remove(&synced);
         let model = model.unwrap_or_else(|| panic!("{synced} cannot have become durable"));
         compare_synced(&pool, &model);
-        World { met, shape, rig, pool, rng, model, acknowledged: synced, history: History::new() }
+        World { met, shape, rig, pool, rng, stores, model, acknowledged: synced, history: History::new() }
     }
 
     /// All copies are right, or become so.
@@ -210,7 +220,8 @@ fn run(seed: u64, met: &Met) -> Vec<u64> {
     let pool = Pool::create("tank", &shape.specs(rig.all()), manual()).unwrap();
     let acknowledged = pool.synced_txg();
     let (model, history) = (new_model(), History::new());
-    let mut world = World { met, shape, rig, pool, rng, model, acknowledged, history };
+    let stores = Rng::new(!seed);
+    let mut world = World { met, shape, rig, pool, rng, stores, model, acknowledged, history };
     if shape.count() < 4 && world.rig.devices[0].inner().image().len_bytes() == LENS_BYTES[0] {
         world.fill();
     }

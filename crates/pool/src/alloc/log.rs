@@ -63,6 +63,27 @@ impl Allocator {
         None
     }
 
+    /// A run of units for a block that a txg may make data ([`log_to_data`](Self::log_to_data)): where data goes.
+    pub(crate) fn allocate_stored(&mut self, units: u64) -> Option<Place> {
+        let place = self.allocate_near_data(units, false)?;
+        self.log_units += units;
+        Some(place)
+    }
+
+    /// A log block becomes data, in the syncing txg.
+    pub(crate) fn log_to_data(&mut self, place: Place, units: u64) {
+        let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
+        let region = space.region((place.unit / REGION_UNITS) as usize);
+        let at = place.unit % REGION_UNITS;
+        assert!(
+            (at..at + units).all(|at| region.busy.get(at) && !region.data.get(at)),
+            "{place} is no log block"
+        );
+        region.data.set(at, units, true);
+        region.is_dirty = true;
+        self.log_units -= units;
+    }
+
     /// Whether a log block can be there: inside of a vdev, and of a region.
     pub(crate) fn can_hold_log(&self, place: Place, units: u64) -> bool {
         let end = place.unit.checked_add(units);
@@ -70,6 +91,11 @@ impl Allocator {
         space.is_some_and(|space| end.is_some_and(|end| end <= space.units))
             && units > 0
             && place.unit % REGION_UNITS + units <= REGION_UNITS
+    }
+
+    /// Whether none of these units is busy. The caller has asked [`can_hold_log`](Self::can_hold_log).
+    pub(crate) fn is_free(&self, place: Place, units: u64) -> bool {
+        self.spaces.get(&place.vdev).is_some_and(|space| space.are_free(place.unit, units))
     }
 
     /// Takes these very units; `false` if one is busy. The caller has asked [`can_hold_log`](Self::can_hold_log).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::alloc::Allocator;
 use crate::config::VdevClass;
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Place, UNIT_BYTES};
+use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
 use crate::log_space::LogExtent;
 use crate::vdev::{Vdev, Vdevs};
 
@@ -22,6 +22,9 @@ pub(super) struct Block {
 #[derive(Default)]
 pub(crate) struct LogBlocks {
     pub(super) blocks: BTreeMap<Place, Block>,
+    /// Of these, those with data that was stored ahead of its txg: units, and the txg with which they are free unless it
+    /// has made them data.
+    held: BTreeMap<Place, (u64, Txg)>,
     /// Space of vdevs for logs; that of the others is in the pool's allocator.
     pub(super) own: Allocator,
     vdevs: BTreeMap<u16, Arc<Vdev>>,
@@ -122,6 +125,39 @@ impl LogBlocks {
         let from = Place { vdev: place.vdev, unit: 0 };
         let (first, block) = self.blocks.range_mut(from..=place).next_back()?;
         (place.unit + units <= first.unit + block.units).then_some(block)
+    }
+
+    /// Sides may not have what was written to these units, of one block or several.
+    pub(super) fn note_missed(&mut self, place: Place, units: u64, missed_by: &[Guid]) {
+        let from = Place { vdev: place.vdev, unit: 0 };
+        let first = self.blocks.range(from..=place).next_back().map_or(place, |(first, _)| *first);
+        let behind = Place { unit: place.unit + units, ..place };
+        for (_, block) in self.blocks.range_mut(first..behind) {
+            block.missed_by.extend(missed_by);
+        }
+    }
+
+    /// Takes a block out; `None` if there is no such one.
+    pub(super) fn remove(&mut self, place: Place, units: u64) -> Option<Block> {
+        self.blocks.get(&place).filter(|block| block.units == units)?;
+        self.held.remove(&place);
+        self.blocks.remove(&place)
+    }
+
+    /// Whether every side that is to have the block has it.
+    pub(super) fn is_everywhere(&self, place: Place, units: u64) -> bool {
+        self.blocks.get(&place).is_some_and(|block| block.units == units && block.missed_by.is_empty())
+    }
+
+    /// The block is free when `txg` has synced, unless that makes it data.
+    pub(super) fn hold_until(&mut self, place: Place, units: u64, txg: Txg) {
+        self.held.insert(place, (units, txg));
+    }
+
+    /// Blocks that are held no longer: the txg is durable.
+    pub(super) fn no_longer_held(&self, synced: Txg) -> Vec<(Place, u64)> {
+        let is_over = |(_, (_, txg)): &(&Place, &(u64, Txg))| *txg <= synced;
+        self.held.iter().filter(is_over).map(|(place, (units, _))| (*place, *units)).collect()
     }
 
     /// A side of the vdev may have none of the blocks.

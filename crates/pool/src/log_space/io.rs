@@ -69,21 +69,7 @@ impl LogSpace {
     /// its flush is poisoned, so that no overlapping or later flush that needs it succeeds.
     pub fn flush(&self, vdevs: &[u16]) -> Result<()> {
         self.check_writable()?;
-        let vdevs = vdevs.iter().map(|id| self.shared.log_vdev(*id)).collect::<Result<Vec<_>>>()?;
-        for vdev in &vdevs {
-            let _no_change = read(&vdev.log_io);
-            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the block as it was,
-            // on a side that is called current.
-            let flushed = vdev.flush_log(self.shared.options.has_txg_thread);
-            flushed.map_err(|error| self.shared.log_failed(vdev.id, failed(error)))?;
-        }
-        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that missed a
-        // block, or its flush. Excludes an import that takes such a side for current, and the end of its blocks for
-        // that of the log.
-        if vdevs.iter().any(|vdev| vdev.has_stale_side()) {
-            self.shared.name_stale_sides()?;
-        }
-        Ok(())
+        self.shared.flush_log(vdevs)
     }
 
     /// Fills `buf`, whole units, from a side that can be read.
@@ -122,12 +108,31 @@ impl Shared {
         self.vdevs.get(id).ok_or_else(|| PoolError::invalid("number of a vdev", id))
     }
 
+    /// See [`LogSpace::flush`].
+    pub(super) fn flush_log(&self, vdevs: &[u16]) -> Result<()> {
+        let vdevs = vdevs.iter().map(|id| self.log_vdev(*id)).collect::<Result<Vec<_>>>()?;
+        for vdev in &vdevs {
+            let _no_change = read(&vdev.log_io);
+            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the block as it was,
+            // on a side that is called current.
+            let flushed = vdev.flush_log(self.options.has_txg_thread);
+            flushed.map_err(|error| self.log_failed(vdev.id, failed(error)))?;
+        }
+        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that missed a
+        // block, or its flush. Excludes an import that takes such a side for current, and the end of its blocks for
+        // that of the log.
+        if vdevs.iter().any(|vdev| vdev.has_stale_side()) {
+            self.name_stale_sides()?;
+        }
+        Ok(())
+    }
+
     fn log_failed(&self, vdev: u16, error: PoolError) -> PoolError {
         lock(&self.log).note_failed(vdev);
         error
     }
 
-    fn write_log(&self, id: u16, writes: &[LogWrite<'_>]) -> Vec<Result<()>> {
+    pub(super) fn write_log(&self, id: u16, writes: &[LogWrite<'_>]) -> Vec<Result<()>> {
         let vdev = match self.log_vdev(id) {
             Ok(vdev) => vdev,
             Err(error) => return writes.iter().map(|_| Err(error.clone())).collect(),
@@ -140,9 +145,7 @@ impl Shared {
                 let missed_by: Vec<_> = missed_by;
                 if !missed_by.is_empty() {
                     let place = Place { vdev: id, unit: *unit };
-                    let mut log = lock(&self.log);
-                    let block = log.holding(place, whole_units(data.len())).expect("still written to");
-                    block.missed_by.extend(missed_by);
+                    lock(&self.log).note_missed(place, whole_units(data.len()), &missed_by);
                 }
                 Ok(())
             }

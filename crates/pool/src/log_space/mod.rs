@@ -30,6 +30,7 @@
 mod blocks;
 mod io;
 mod resilver;
+mod stored;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -138,8 +139,7 @@ impl LogSpace {
     pub fn free(&self, extent: LogExtent) {
         let units = units_of(extent.len_bytes);
         let mut log = lock(&self.shared.log);
-        let block = log.blocks.remove(&extent.place);
-        assert!(block.is_some_and(|block| block.units == units), "{extent:?} is no log block");
+        assert!(log.remove(extent.place, units).is_some(), "{extent:?} is no log block");
         if log.own.free_of(extent.place.vdev).is_some() {
             log.own.free_log(extent.place, units);
         } else {

@@ -92,6 +92,7 @@ pub struct Met {
     pub two_txgs: AtomicU64,
     pub overtaken: AtomicU64,
     pub no_space: AtomicU64,
+    pub stored: AtomicU64,
 }
 
 impl Met {
@@ -101,10 +102,10 @@ impl Met {
 
     pub fn assert_all(&self) {
         let Met { cuts, cuts_of_imports, failed_syncs, found_last, found_next, stale_sides, .. } = self;
-        let Met { resilvers, healed, wrong_copies, two_txgs, overtaken, no_space, .. } = self;
+        let Met { resilvers, healed, wrong_copies, two_txgs, overtaken, no_space, stored, .. } = self;
         for counter in [cuts, cuts_of_imports, failed_syncs, found_last, found_next, stale_sides]
             .into_iter()
-            .chain([resilvers, healed, wrong_copies, two_txgs, overtaken, no_space])
+            .chain([resilvers, healed, wrong_copies, two_txgs, overtaken, no_space, stored])
         {
             assert!(counter.load(Ordering::Relaxed) > 0, "something never happened: {self:?}");
         }

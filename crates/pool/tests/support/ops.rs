@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fastness_pool::{DatasetId, DatasetKind, ObjectId, Pool, PoolError, Property, Result, Tx, Txg};
+use fastness_pool::{
+    DatasetId, DatasetKind, ObjectId, Pool, PoolError, Property, Result, StoreRequest, Tx, Txg,
+};
 
 use super::Rng;
 
@@ -233,6 +235,22 @@ pub fn step_in(
         op.apply(older, made);
     }
     Ok(())
+}
+
+/// Stores blocks of an object ahead of their txg, which changes nothing that can be seen; returns how many runs.
+pub fn store_some(pool: &Pool, model: &Model, rng: &mut Rng) -> u64 {
+    let all: Vec<(&String, u64)> =
+        model.iter().flat_map(|(name, entry)| entry.objects.keys().map(move |id| (name, *id))).collect();
+    if all.is_empty() {
+        return 0;
+    }
+    let (name, id) = all[rng.below(all.len() as u64) as usize];
+    let found = pool.dataset(name).and_then(|dataset| dataset.object(ObjectId(id)));
+    let Ok(object) = found else { return 0 };
+    let (offset, len_bytes) = (rng.below(SIZE_MAX / 2), rng.below(SIZE_MAX));
+    // A device that fails is the next sync's affair.
+    let stored = pool.store(&[StoreRequest { object: &object, offset, len_bytes }], 0);
+    stored.map_or(0, |found| found[0].len() as u64)
 }
 
 /// # Errors

@@ -1,0 +1,252 @@
+//! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg makes them its own.
+
+use std::collections::BTreeSet;
+
+use fastness_blkdev::AlignedBuf;
+
+use crate::codec::checksum;
+use crate::config::VdevClass;
+use crate::error::{PoolError, Result};
+use crate::extent::{Extent, unpack};
+use crate::ids::{Place, Txg, UNIT_BYTES};
+use crate::log_space::LogSpace;
+use crate::state::Shared;
+use crate::stored::Address;
+use crate::sync_util::lock;
+use crate::vdev::LogWrite;
+
+/// Longest write.
+const WRITE_BYTES_MAX: u64 = 1 << 20;
+
+fn bad(place: Place, what: &str) -> PoolError {
+    PoolError::bad_value("address of a record", format!("{place}: {what}"))
+}
+
+impl LogSpace {
+    /// Takes the blocks of a record after an import, before txgs run ([`Pool::import_paused`](crate::Pool::import_paused)),
+    /// and reads all of them: `len_bytes` bytes are there, with their checksums. Any bytes may be an address.
+    ///
+    /// # Errors
+    /// [`PoolError::BadValue`]: no address, or a place that is not among the data of this pool, is in use or claimed
+    /// already, or does not have what the record says; [`PoolError::Invalid`] when txgs may have run; those of the devices.
+    /// Nothing is taken then.
+    pub fn claim_stored(&self, address: &[u8], len_bytes: u64) -> Result<()> {
+        self.check_writable()?;
+        let address = Address::decode(address, len_bytes)?;
+        let mut count = 0;
+        let claimed = address.extents.iter().try_for_each(|extent| {
+            self.claim_extent(extent)?;
+            count += 1;
+            Ok(())
+        });
+        let verified = claimed.and_then(|()| self.read_extents(&address, &mut |_| ()));
+        if verified.is_err() {
+            address.extents[..count].iter().for_each(|extent| self.shared.free_stored(extent));
+        }
+        verified
+    }
+
+    /// As [`claim_stored`](Self::claim_stored), of a pool that is only looked at: nothing is taken, so that two records
+    /// which name one place are not noticed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_stored(&self, address: &[u8], len_bytes: u64) -> Result<()> {
+        let address = Address::decode(address, len_bytes)?;
+        for extent in &address.extents {
+            self.check_extent(extent)?;
+            if !lock(&self.shared.allocator).is_free(extent.place, extent.units()) {
+                return Err(bad(extent.place, "in use already"));
+            }
+        }
+        self.read_extents(&address, &mut |_| ())
+    }
+
+    /// Reads the bytes that were [claimed](Self::claim_stored), a block at a time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_stored(&self, address: &[u8], len_bytes: u64, show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.read_extents(&Address::decode(address, len_bytes)?, show)
+    }
+
+    /// Gives back what was [claimed](Self::claim_stored). No record that an import would look at may name it.
+    ///
+    /// # Panics
+    /// If it was not claimed.
+    pub fn free_stored(&self, address: &[u8], len_bytes: u64) {
+        let address = Address::decode(address, len_bytes).expect("an address that was claimed");
+        address.extents.iter().for_each(|extent| self.shared.free_stored(extent));
+    }
+
+    /// Whether it can be a block among the data.
+    fn check_extent(&self, extent: &Extent) -> Result<()> {
+        let (place, units) = (extent.place, extent.units());
+        let vdev = self.shared.vdevs.get(place.vdev).filter(|vdev| vdev.class == VdevClass::Normal);
+        let is_inside = vdev.is_some() && lock(&self.shared.allocator).can_hold_log(place, units);
+        if is_inside { Ok(()) } else { Err(bad(place, "not among the data of the pool")) }
+    }
+
+    fn claim_extent(&self, extent: &Extent) -> Result<()> {
+        self.check_extent(extent)?;
+        let (place, units) = (extent.place, extent.units());
+        let mut log = lock(&self.shared.log);
+        if log.has_ended_claims {
+            return Err(PoolError::invalid("claim before the first txg", place));
+        }
+        if !self.shared.change_log_among_data(|allocator| allocator.claim_log(place, units)) {
+            return Err(bad(place, "in use already"));
+        }
+        // A side that is stale may have anything there.
+        let sides = self.shared.vdevs.get(place.vdev).map(|vdev| vdev.sides()).unwrap_or_default();
+        let stale = sides.iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
+        log.insert(place, units, stale);
+        Ok(())
+    }
+
+    /// Shows the bytes of each block, from whichever side has them as they were written.
+    fn read_extents(&self, address: &Address, show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut block = vec![0; address.block_bytes as usize];
+        for extent in &address.extents {
+            let len = extent.stored_bytes as usize;
+            let mut buf = AlignedBuf::zeroed((extent.units() * UNIT_BYTES) as usize, UNIT_BYTES as usize);
+            let mut is_it = |bytes: &mut [u8]| checksum(&bytes[..len]) == extent.sum;
+            if !self.read_checked(extent.place, &mut buf, &mut is_it)? {
+                return Err(bad(extent.place, "it does not have what the record says"));
+            }
+            unpack(&buf[..len], extent, &mut block)
+                .ok_or_else(|| bad(extent.place, "what is there cannot be unpacked"))?;
+            show(&block);
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether blocks may be stored now.
+    pub(crate) fn can_store(&self) -> bool {
+        let vdevs = self.vdevs.all();
+        !self.options.is_read_only
+            && self.check_alive().is_ok()
+            // Where the log is on vdevs of its own, it writes nothing among the data; and no txg takes over what a side
+            // has missed, so nothing would be gained.
+            && vdevs.iter().all(|vdev| vdev.class == VdevClass::Normal && !vdev.has_stale_side())
+    }
+
+    /// Writes blocks, which lie one behind the other in `bytes`, each in whole units, to places of their own, and makes them
+    /// durable. Returns the place of each; `None` where there was no room, or it could not be written.
+    ///
+    /// # Errors
+    /// That of the flush; no place is taken then.
+    pub(crate) fn store_blocks(&self, units: &[u64], bytes: &[u8]) -> Result<Vec<Option<Place>>> {
+        let mut places = self.allocate_stored(units);
+        let free = |places: &[Option<Place>], at: usize| {
+            places[at].into_iter().for_each(|place| self.free_log_block(place, units[at]));
+        };
+        for at in self.write_stored(&places, units, bytes) {
+            free(&places, at);
+            places[at] = None;
+        }
+        let vdevs: BTreeSet<u16> = places.iter().flatten().map(|place| place.vdev).collect();
+        let vdevs: Vec<u16> = vdevs.into_iter().collect();
+        // PERSIST: the caller's record names these places. Without it a crash could leave the record, and something else
+        // where it says that the data is.
+        if let Err(error) = self.flush_log(&vdevs) {
+            (0..units.len()).for_each(|at| free(&places, at));
+            return Err(error);
+        }
+        Ok(places)
+    }
+
+    /// A place for each block, as long as there is room.
+    fn allocate_stored(&self, units: &[u64]) -> Vec<Option<Place>> {
+        let reserved_bytes = self.reserved_bytes();
+        let mut log = lock(&self.log);
+        self.change_log_among_data(|allocator| {
+            // What is dirty has been promised room; without it a txg could not sync.
+            let promised = self.pipeline.dirty_bytes() + reserved_bytes;
+            let mut allocate = |units: &u64| {
+                let free_bytes = allocator.usable_bytes().saturating_sub(promised);
+                let place =
+                    (free_bytes >= units * UNIT_BYTES).then(|| allocator.allocate_stored(*units))??;
+                log.insert(place, *units, Vec::new());
+                Some(place)
+            };
+            units.iter().map(&mut allocate).collect()
+        })
+    }
+
+    /// Writes blocks to their places, neighbours at once; returns those that no current side has taken.
+    fn write_stored(&self, places: &[Option<Place>], units: &[u64], bytes: &[u8]) -> Vec<usize> {
+        // First block, place, bytes.
+        let mut runs: Vec<(usize, Place, std::ops::Range<usize>)> = Vec::new();
+        let mut at = 0;
+        for (index, (place, units)) in places.iter().zip(units).enumerate() {
+            let range = at..at + (units * UNIT_BYTES) as usize;
+            at = range.end;
+            let Some(place) = *place else { continue };
+            let follows = |(_, start, before): &&mut (usize, Place, std::ops::Range<usize>)| {
+                before.end == range.start
+                    && start.vdev == place.vdev
+                    && start.unit + before.len() as u64 / UNIT_BYTES == place.unit
+                    && (before.len() + range.len()) as u64 <= WRITE_BYTES_MAX
+            };
+            match runs.last_mut().filter(follows) {
+                Some((_, _, before)) => before.end = range.end,
+                None => runs.push((index, place, range)),
+            }
+        }
+        let mut failed = Vec::new();
+        let vdevs: BTreeSet<u16> = runs.iter().map(|(_, place, _)| place.vdev).collect();
+        for vdev in vdevs {
+            let of_vdev: Vec<_> = runs.iter().filter(|(_, place, _)| place.vdev == vdev).collect();
+            let writes: Vec<LogWrite<'_>> =
+                of_vdev.iter().map(|(_, place, range)| (place.unit, &bytes[range.clone()])).collect();
+            for ((first, _, range), result) in of_vdev.iter().zip(self.write_log(vdev, &writes)) {
+                let mut left = range.len() as u64;
+                for (index, units) in units.iter().enumerate().skip(*first) {
+                    if left == 0 {
+                        break;
+                    }
+                    left -= units * UNIT_BYTES;
+                    failed.extend(result.is_err().then_some(index));
+                }
+            }
+        }
+        failed
+    }
+
+    /// Stored blocks are needed until the txg has synced.
+    pub(crate) fn hold_stored<'e>(&self, extents: impl Iterator<Item = &'e Extent>, txg: Txg) {
+        let mut log = lock(&self.log);
+        extents.for_each(|extent| log.hold_until(extent.place, extent.units(), txg));
+    }
+
+    /// Makes a stored block data, in the syncing txg; `false`: a side of its mirror has missed it.
+    pub(crate) fn adopt(&self, extent: &Extent) -> bool {
+        let (place, units) = (extent.place, extent.units());
+        let mut log = lock(&self.log);
+        if !log.is_everywhere(place, units) {
+            return false;
+        }
+        log.remove(place, units);
+        self.change_log_among_data(|allocator| allocator.log_to_data(place, units));
+        true
+    }
+
+    /// The txg is durable: stored blocks that were held until then, and that it has not made data, are free.
+    pub(crate) fn free_held(&self, synced: Txg) {
+        let over = lock(&self.log).no_longer_held(synced);
+        over.into_iter().for_each(|(place, units)| self.free_log_block(place, units));
+    }
+
+    fn free_stored(&self, extent: &Extent) {
+        self.free_log_block(extent.place, extent.units());
+    }
+
+    fn free_log_block(&self, place: Place, units: u64) {
+        let mut log = lock(&self.log);
+        assert!(log.remove(place, units).is_some(), "{units} units at {place} are no log block");
+        self.change_log_among_data(|allocator| allocator.free_log(place, units));
+    }
+}
