@@ -25,6 +25,17 @@ enum Input {
         stored: Vec<u8>,
     },
     Space(Vec<(u8, u8, Vec<u8>)>),
+    AddressBytes { bytes: Vec<u8>, len_bytes: u64 },
+    Address { shift: u8, blocks: Vec<Block>, is_read: bool },
+}
+
+/// A block of an address, of numbers that are likely to be accepted.
+#[derive(Debug, Arbitrary)]
+struct Block {
+    unit: u16,
+    stored_bytes: u16,
+    more_bytes: u8,
+    codec: u8,
 }
 
 /// An extent as it is stored, of numbers that are likely to be accepted.
@@ -78,4 +89,20 @@ fuzz_target!(|input: Input| match input {
         fuzzing::extents(&row, &listed, &stored);
     }
     Input::Space(rows) => fuzzing::space(&rows),
+    Input::AddressBytes { bytes, len_bytes } => fuzzing::address(&bytes, len_bytes, false),
+    Input::Address { shift, blocks, is_read } => {
+        let block_bytes = 512u32 << (shift % 12);
+        let mut bytes = block_bytes.to_le_bytes().to_vec();
+        bytes.extend([0; 4]);
+        let blocks = &blocks[..blocks.len().min(40)];
+        for Block { unit, stored_bytes, more_bytes, codec } in blocks {
+            // A pool of 9 MiB has 2176 units.
+            bytes.extend(u64::from(unit % 2200).to_le_bytes());
+            bytes.extend([7; 8]);
+            bytes.extend(u32::from(*stored_bytes).to_le_bytes());
+            let logical = u32::from(*stored_bytes) + u32::from(*more_bytes);
+            bytes.extend((u32::from(codec % 4) << 24 | logical).to_le_bytes());
+        }
+        fuzzing::address(&bytes, blocks.len() as u64 * u64::from(block_bytes), is_read);
+    }
 });

@@ -91,7 +91,7 @@ pub(crate) fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'s
 }
 
 fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
-    let [copied, need_copy, indirect] = stats.assigned;
+    let [copied, need_copy, _] = stats.assigned;
     LogCounters {
         records: stats.records + stats.bypass_records,
         bytes: stats.bytes + stats.bypass_bytes,
@@ -100,7 +100,8 @@ fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
         waits: stats.waits,
         copied,
         need_copy,
-        indirect,
+        indirect: stats.indirect,
+        indirect_bytes: stats.indirect_bytes,
         fallbacks: stats.fallbacks_total(),
         stalls: stats.stalls(),
         errors: stats.errors,
@@ -117,6 +118,7 @@ fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
         copied: a.copied + b.copied,
         need_copy: a.need_copy + b.need_copy,
         indirect: a.indirect + b.indirect,
+        indirect_bytes: a.indirect_bytes + b.indirect_bytes,
         fallbacks: a.fallbacks + b.fallbacks,
         stalls: a.stalls + b.stalls,
         errors: a.errors + b.errors,

@@ -175,8 +175,11 @@ pub struct LogCounters {
     pub copied: u64,
     /// Changes assigned whose data is read back if it has to be logged.
     pub need_copy: u64,
-    /// Changes assigned whose data went to the pool, and of which the log gets the place.
+    /// Records written whose data went to its place in the pool, and that have only the address.
     pub indirect: u64,
+    /// Bytes that went to the pool for these, when they were committed.
+    #[serde(default)]
+    pub indirect_bytes: u64,
     /// Flushes and writes with FUA that waited for a txg instead.
     pub fallbacks: u64,
     /// Times that the log had no room.

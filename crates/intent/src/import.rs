@@ -13,7 +13,7 @@ use crate::log::{DEVICE, PoolLog, Tuning, volumes};
 use crate::logs::{Claims, Logs};
 use crate::region::RegionParts;
 use crate::replay::{ReplayReport, Volume};
-use crate::side::{HEADER, PoolSide};
+use crate::side::{HEADER, PoolBlocks, PoolSide};
 use crate::sides::Sides;
 use crate::space::PoolSpace;
 
@@ -140,7 +140,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
         let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
-        let side = PoolSide(pool.clone());
+        let side = PoolSide::new(pool, None);
         let logs = {
             let tx = pool.begin_tx()?;
             let root = pool.dataset(&pool.name())?;
@@ -191,7 +191,10 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
                     tell(ReplayProgress { volume: &name, done_records, total_records });
                 }
             };
-            match log.replay(&*self.side, &mut Volume { dataset: volume, applied: &mut count }) {
+            let blocks = self.side.pool().log_space();
+            let indirect = &mut report.indirect;
+            let mut handler = Volume { dataset: volume, blocks, applied: &mut count, indirect };
+            match log.replay(&*self.side, &mut handler) {
                 Ok(replayed) => report.records += replayed.records,
                 Err(failure) if !consent.damaged => return Err(failure.into()),
                 Err(_) => report.gaps += log.drop_tail(&*self.side)?,
@@ -251,7 +254,8 @@ impl<M: Medium + Sync> OpenLog<M> {
             }
             OpenLog::Lwb | OpenLog::Forgotten => {
                 let space = Arc::new(PoolSpace::new(pool.log_space()));
-                Claims::Lwb(LwbLogs::import(space, first_txg, headers))
+                let blocks = Arc::new(PoolBlocks(pool.log_space()));
+                Claims::Lwb(LwbLogs::import_with(space, blocks, first_txg, headers))
             }
         })
     }

@@ -18,11 +18,14 @@ use crate::volume_log::VolumeLog;
 /// Key beside the root dataset: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
 
+/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice.
+const INDIRECT_BYTES_MIN: u64 = 256 << 10;
+
 /// The intent log of one dataset.
 pub type Zil<M = PmRange> = fastness_zil::Zil<PoolSide, AnyLog<M>>;
 
 /// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Kind pmem: threads that may write to the medium at one time, at most 32; `None`: as many as there are CPUs. On
     /// Optane two to four for each module. Each has a chunk open, so at most half of the chunks.
@@ -32,6 +35,20 @@ pub struct Tuning {
     /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With 1 the
     /// order of all I/O is that of the caller's calls.
     pub suspended_at_once: Option<usize>,
+    /// Kind lwb on a pool without vdevs for logs: a commit that has at least so much to read back, in whole blocks, writes
+    /// that to its final place at once, and only its address into the log. `None`: none does.
+    pub indirect_bytes_min: Option<u64>,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            ncommitters: None,
+            lets_log_fill: false,
+            suspended_at_once: None,
+            indirect_bytes_min: Some(INDIRECT_BYTES_MIN),
+        }
+    }
 }
 
 impl Tuning {
@@ -181,7 +198,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
         pool.add_hook(Arc::new(Collector(told.clone())));
         Arc::new(PoolLog {
-            side: Arc::new(PoolSide(pool.clone())),
+            side: Arc::new(PoolSide::new(pool, tuning.indirect_bytes_min)),
             tuning,
             logs,
             open,

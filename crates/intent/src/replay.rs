@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use fastness_pool::{Dataset, PoolError, Tx};
+use fastness_pool::{Dataset, LogSpace, PoolError, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::ReplayHandler;
 use fastness_zil::record::{Head, Record, Write, WriteData};
@@ -16,6 +16,8 @@ pub struct ReplayReport {
     pub volumes: u64,
     /// Records that were applied.
     pub records: u64,
+    /// Of these, those whose data was not in the log but in the pool.
+    pub indirect: u64,
     /// Records that a crash kept from being whole, and that nobody was told of, or that were given up.
     pub gaps: u64,
     /// Logs that were damaged, and of which a part was given up.
@@ -32,8 +34,12 @@ struct NotOfVolumes(&'static str);
 /// Applies records to the objects of one dataset.
 pub(crate) struct Volume<'a> {
     pub(crate) dataset: Dataset,
+    /// Where the data is that records name; it was claimed with them.
+    pub(crate) blocks: LogSpace,
     /// Called for each record.
     pub(crate) applied: &'a mut dyn FnMut(),
+    /// Counts those whose data was in the pool.
+    pub(crate) indirect: &'a mut u64,
 }
 
 impl ReplayHandler<PoolSide> for Volume<'_> {
@@ -56,7 +62,17 @@ impl ReplayHandler<PoolSide> for Volume<'_> {
             Record::Zeroes(zeroes) => object.punch(tx, zeroes.offset, zeroes.len_bytes)?,
             Record::Truncate(cut) if cut.len_bytes == u64::MAX => object.truncate(tx, cut.offset)?,
             Record::Truncate(cut) => object.punch(tx, cut.offset, cut.len_bytes)?,
-            Record::Write(_) => return Err(NotOfVolumes("indirect write").into()),
+            Record::Write(Write { offset, data: WriteData::Indirect { len_bytes, address } }) => {
+                let (mut at, mut written) = (*offset, Ok(()));
+                self.blocks.read_stored(address, *len_bytes, &mut |block| {
+                    if written.is_ok() {
+                        written = object.write(tx, at, block);
+                    }
+                    at += block.len() as u64;
+                })?;
+                written?;
+                *self.indirect += 1;
+            }
             _ => return Err(NotOfVolumes("such").into()),
         }
         Ok(())

@@ -2,20 +2,33 @@
 
 use std::sync::Arc;
 
-use fastness_pool::{Pool, PoolError, Tx};
-use fastness_zil::{DatasetId, ObjectId, PoolFailure, Txg};
+use fastness_pool::{LogSpace, Pool, PoolError, StoreRequest, StoredRun, Tx};
+use fastness_zil::{DatasetId, ObjectId, PoolFailure, StoreRange, StoredBlocks, StoredData, Txg};
 
 /// Key beside a dataset: the header of its log.
 pub(crate) const HEADER: &[u8] = b"log";
 
 /// A pool, with the trait that `zil` asks for.
 #[derive(Debug, Clone)]
-pub struct PoolSide(pub(crate) Arc<Pool>);
+pub struct PoolSide {
+    pool: Arc<Pool>,
+    store_bytes_min: Option<u64>,
+}
 
 impl PoolSide {
+    /// The pool; `store_bytes_min` as [`Tuning`](crate::Tuning) has it.
+    pub(crate) fn new(pool: &Arc<Pool>, store_bytes_min: Option<u64>) -> PoolSide {
+        PoolSide { pool: pool.clone(), store_bytes_min }
+    }
+
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
-        &self.0
+        &self.pool
+    }
+
+    fn object(&self, dataset: DatasetId, object: ObjectId) -> Result<fastness_pool::Object, PoolError> {
+        let dataset = self.pool.dataset_by_id(fastness_pool::DatasetId(dataset.0))?;
+        dataset.object(fastness_pool::ObjectId(object.0))
     }
 }
 
@@ -27,7 +40,7 @@ impl fastness_zil::Pool for PoolSide {
     type Tx = Tx;
 
     fn begin_tx(&self) -> Result<Tx, PoolFailure> {
-        self.0.begin_tx().map_err(failure)
+        self.pool.begin_tx().map_err(failure)
     }
 
     fn txg_of(tx: &Tx) -> Txg {
@@ -35,19 +48,19 @@ impl fastness_zil::Pool for PoolSide {
     }
 
     fn synced_txg(&self) -> Txg {
-        Txg(self.0.synced_txg().0)
+        Txg(self.pool.synced_txg().0)
     }
 
     fn wait_synced(&self, txg: Txg) -> Result<(), PoolFailure> {
-        self.0.wait_synced(fastness_pool::Txg(txg.0)).map_err(failure)
+        self.pool.wait_synced(fastness_pool::Txg(txg.0)).map_err(failure)
     }
 
     fn is_suspended(&self) -> bool {
-        self.0.is_suspended()
+        self.pool.is_suspended()
     }
 
     fn put_log_header(&self, tx: &Tx, dataset: DatasetId, header: Option<&[u8]>) {
-        self.0.put_aux(tx, fastness_pool::DatasetId(dataset.0), HEADER, header);
+        self.pool.put_aux(tx, fastness_pool::DatasetId(dataset.0), HEADER, header);
     }
 
     fn read_back(
@@ -57,13 +70,63 @@ impl fastness_zil::Pool for PoolSide {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, PoolFailure> {
-        let mut read = || {
-            let dataset = self.0.dataset_by_id(fastness_pool::DatasetId(dataset.0))?;
-            dataset.object(fastness_pool::ObjectId(object.0))?.read(offset, buffer)
-        };
-        match read() {
+        match self.object(dataset, object).and_then(|object| object.read(offset, buffer)) {
             Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(0),
             result => result.map_err(failure),
         }
     }
+
+    fn store_bytes_min(&self) -> Option<u64> {
+        self.store_bytes_min
+    }
+
+    fn store(&self, dataset: DatasetId, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure> {
+        let mut stored = vec![Vec::new(); ranges.len()];
+        // What cannot be opened cannot be stored; reading it back says why.
+        let open = |range: &StoreRange| self.object(dataset, range.object).ok();
+        let objects: Vec<_> = ranges.iter().map(open).collect();
+        let with_object = objects.iter().zip(ranges).enumerate();
+        let (indices, requests): (Vec<usize>, Vec<StoreRequest<'_>>) = with_object
+            .filter_map(|(index, (object, range))| {
+                let StoreRange { offset, len_bytes, .. } = *range;
+                Some((index, StoreRequest { object: object.as_ref()?, offset, len_bytes }))
+            })
+            .unzip();
+        let least_bytes = self.store_bytes_min.unwrap_or(u64::MAX);
+        let found = self.pool.store(&requests, least_bytes).map_err(failure)?;
+        for (index, runs) in indices.into_iter().zip(found) {
+            stored[index] = runs.into_iter().map(data_of).collect();
+        }
+        Ok(stored)
+    }
+}
+
+fn data_of(run: StoredRun) -> StoredData {
+    let StoredRun { offset, len_bytes, written_bytes, address } = run;
+    StoredData { offset, len_bytes, written_bytes, address }
+}
+
+/// Data that records name, among the data of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolBlocks(pub(crate) LogSpace);
+
+impl StoredBlocks for PoolBlocks {
+    fn claim(&self, address: &[u8], len_bytes: u64) -> Result<(), PoolFailure> {
+        self.0.claim_stored(address, len_bytes).map_err(failure)
+    }
+
+    fn free(&self, address: &[u8], len_bytes: u64) {
+        self.0.free_stored(address, len_bytes);
+    }
+}
+
+/// The same, of a pool that is only looked at.
+pub(crate) struct UntouchedBlocks(pub(crate) LogSpace);
+
+impl StoredBlocks for UntouchedBlocks {
+    fn claim(&self, address: &[u8], len_bytes: u64) -> Result<(), PoolFailure> {
+        self.0.check_stored(address, len_bytes).map_err(failure)
+    }
+
+    fn free(&self, _: &[u8], _: u64) {}
 }

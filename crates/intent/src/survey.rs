@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastness_error::ErrorKind;
 use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
 use fastness_pmem::{Medium, Mirror, PmRange, Region};
-use fastness_pool::Pool;
+use fastness_pool::{LogSpace, Pool};
 use fastness_prb::{
     BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
     side_report,
@@ -22,7 +22,7 @@ use crate::error::IntentError;
 use crate::import::OpenLog;
 use crate::log::{PoolLog, Tuning, volumes};
 use crate::region::{self, RegionId, RegionParts};
-use crate::side::HEADER;
+use crate::side::{HEADER, UntouchedBlocks};
 use crate::space::PoolSpace;
 
 /// A stored log header, decoded.
@@ -103,6 +103,30 @@ pub struct RecordSurvey {
     pub txg: Txg,
     /// First byte and number of bytes, if it has a range.
     pub range: Option<(u64, u64)>,
+    /// Whether its data is not in the log but in the pool.
+    pub is_indirect: bool,
+    /// Where that data is; `None` also if its address is none.
+    pub data: Option<DataSurvey>,
+}
+
+/// Where the data of a record is in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataSurvey {
+    /// Its first block.
+    pub first: fastness_pool::Place,
+    /// How many there are.
+    pub blocks: usize,
+    /// Their bytes on the vdevs.
+    pub stored_bytes: u64,
+}
+
+impl DataSurvey {
+    fn of(record: &Record<'_>) -> Option<DataSurvey> {
+        let Record::Write(write) = record else { return None };
+        let WriteData::Indirect { len_bytes, address } = write.data else { return None };
+        let (first, blocks, stored_bytes) = LogSpace::describe_stored(address, len_bytes).ok()?;
+        Some(DataSurvey { first, blocks, stored_bytes })
+    }
 }
 
 /// Decodes a record; the bytes are not trusted.
@@ -122,7 +146,8 @@ pub fn record(bytes: &[u8]) -> Result<RecordSurvey, RecordError> {
         Record::CloneRange(clone) => Some((clone.offset, clone.len_bytes)),
         _ => None,
     };
-    Ok(RecordSurvey { record_type: record.record_type(), object, txg, range })
+    let (is_indirect, data) = (record.is_indirect(), DataSurvey::of(&record));
+    Ok(RecordSurvey { record_type: record.record_type(), object, txg, range, is_indirect, data })
 }
 
 /// What is wrong with an entry whose header is whole.
@@ -135,6 +160,9 @@ pub enum EntryFault {
     /// Its body is whole, but no record.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Its data is elsewhere, which that of no record of this kind is.
+    #[error("its data is not in the log, and a log of this kind has no such records")]
+    Elsewhere,
     /// Its txg is not that of its record.
     #[error("the entry is of {entry}, its record of {record}")]
     OtherTxg {
@@ -294,6 +322,9 @@ fn read_record(
     if found.txg != entry.header.txg {
         return Err(EntryFault::OtherTxg { entry: entry.header.txg, record: found.txg });
     }
+    if found.is_indirect {
+        return Err(EntryFault::Elsewhere);
+    }
     Ok(found)
 }
 
@@ -353,7 +384,8 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Int
             .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
             .collect::<Result<Vec<_>, IntentError>>()?;
         let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
-        let import = LwbLogs::import(space, first_needed_txg(pool), headers);
+        let blocks = Arc::new(UntouchedBlocks(pool.log_space()));
+        let import = LwbLogs::import_with(space, blocks, first_needed_txg(pool), headers);
         let problems = import.problems().cloned().collect();
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }

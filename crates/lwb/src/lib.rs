@@ -38,7 +38,7 @@ mod ids;
 mod log;
 mod space;
 
-pub use chain::{BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, survey};
+pub use chain::{BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, claim_each, survey};
 pub use device_space::DeviceSpace;
 pub use error::{ClaimError, CommitError, Ended, HeaderError, ReplayError};
 pub use header::{Chain, Claim, HEADER_BYTES, HEADER_VERSION, Header};

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use fastness_blkdev::{BlockDevice, ErrorKind, Fault, FaultPlan, MemImage, On, Operation, When};
-use fastness_lwb::{ClaimError, CommitError, End, Header, Log, Lsn, OnLoss, Options, Space, Txg, claim};
+use fastness_lwb::{
+    ClaimError, CommitError, End, Header, Log, Lsn, OnLoss, Options, Record, Space, SpaceError, Txg, claim,
+    claim_each,
+};
 use support::*;
 
 const DISK_BYTES: u64 = 1 << 20;
@@ -360,4 +363,54 @@ fn blocks_are_freed_when_their_txgs_have_synced_and_not_before() {
         assert_eq!(owner.log.extents().len(), 1, "the open end");
     }
     assert!(owner.log.space().claim(owner.log.extents()[0]).is_err());
+}
+
+/// The owner refuses a record in the middle of a block: what is before it counts, what is behind does not, for good.
+#[test]
+fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
+    let owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+    for text in [b"one", b"two", b"six"] {
+        owner.log.append(owner.open, text);
+    }
+    owner.log.commit(Lsn(3)).unwrap();
+    owner.log.append(owner.open, b"in the next block");
+    owner.log.commit(Lsn(4)).unwrap();
+    let image = owner.disk.crash(0).unwrap();
+    let first_txg = Txg(owner.synced.0 + 1);
+    let place = owner.log.extents()[0].place;
+    let claim = |space: &DiskSpace, header, on_loss, shown: &mut Vec<u64>| {
+        let take = &mut |record: Record<'_>| {
+            shown.push(record.lsn.0);
+            match record.bytes {
+                b"two" => Err(SpaceError::new(ErrorKind::MediaFailed, "it is not there")),
+                _ => Ok(()),
+            }
+        };
+        claim_each(Arc::clone(space), header, first_txg, on_loss, take)
+    };
+    let space = space(&disk(image, FaultPlan::new(0)));
+    let mut shown = Vec::new();
+    let error = claim(&space, &owner.header, OnLoss::Fail, &mut shown).map(drop).unwrap_err();
+    assert_eq!((&shown[..], space.used_bytes()), (&[1, 2][..], 0));
+    assert_eq!(error.kind(), ErrorKind::MediaFailed, "the owner's");
+    let text = format!(
+        "the log is damaged at block 1 ({place}): the data of record 2 cannot be had: it is not there"
+    );
+    assert_eq!(error.to_string(), text);
+    let mut claimed = claim(&space, &owner.header, OnLoss::DropTail, &mut shown).unwrap();
+    assert_eq!((claimed.records(), claimed.last_lsn()), (1, Lsn(1)));
+    let header = claimed.header();
+    let mut replayed = Vec::new();
+    let each = |record: Record<'_>, _| {
+        replayed.push(record.bytes.to_vec());
+        Ok::<_, std::convert::Infallible>(())
+    };
+    claimed.replay(each).unwrap();
+    assert_eq!(replayed, [b"one"]);
+    claimed.release();
+    assert_eq!(space.used_bytes(), 0);
+    // A crash before anything was replayed: the record is not asked about again.
+    let mut shown = Vec::new();
+    let again = claim(&space, &header, OnLoss::Fail, &mut shown).unwrap();
+    assert_eq!((&shown[..], again.records(), again.last_lsn()), (&[1][..], 1, Lsn(1)));
 }

@@ -1,20 +1,25 @@
 //! The decoders of what is stored, for fuzzing: what a medium says is never trusted, so none of them panics, takes
 //! memory without bound, or accepts what would not be written again as the same bytes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
 
 use crate::alloc::{Allocator, BITMAP_BYTES};
 use crate::codec::{Writer, checksum};
 use crate::config::{DeviceState, PoolConfig, VdevClass};
-use crate::extent::{decode_group, decode_pieces, encode_group, unpack};
+use crate::extent::{BLOCK_BYTES_MAX, decode_group, decode_pieces, encode_group, unpack};
 use crate::ids::{Guid, UNIT_BYTES};
+use crate::import::{ImportOptions, VdevSpec};
 use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
+use crate::log_space::LogSpace;
 use crate::meta::MetaFile;
+use crate::pool::Pool;
 use crate::settings::Settings;
+use crate::state::PoolOptions;
+use crate::stored::{Address, ENTRY_BYTES, HEAD_BYTES};
 use crate::tables::DatasetRow;
-use crate::vdev::{Side, Vdev, Vdevs};
+use crate::vdev::{Device, Side, Vdev, Vdevs};
 
 fn device(image: MemImage) -> Arc<dyn BlockDevice> {
     Arc::new(MemDevice::from_image("fuzzed", image, 512))
@@ -88,6 +93,39 @@ pub fn extents(row: &[u8], pieces: &[u8], stored: &[u8]) {
         let mut block = vec![0; 16 << 10];
         let _ = unpack(&stored[..stored.len().min(extent.stored_bytes as usize)], extent, &mut block);
     }
+}
+
+/// The address of a record goes there and back; a pool that it is claimed of takes all of it or nothing, and never what
+/// is in use. `sum_of_zeroes` is put where the checksum of a block belongs, so that places without data are accepted.
+pub fn address(bytes: &[u8], len_bytes: u64, sum_of_zeroes: bool) {
+    static POOL: OnceLock<(LogSpace, Pool)> = OnceLock::new();
+    let mut bytes = bytes.to_vec();
+    if sum_of_zeroes {
+        for entry in bytes.get_mut(HEAD_BYTES..).unwrap_or_default().chunks_exact_mut(ENTRY_BYTES) {
+            let stored_bytes = u32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]);
+            let sum = checksum(&vec![0; stored_bytes.min(BLOCK_BYTES_MAX) as usize]);
+            entry[8..16].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    if let Ok(address) = Address::decode(&bytes, len_bytes) {
+        assert_eq!(address.encode(), bytes);
+    }
+    let (space, pool) = POOL.get_or_init(|| {
+        let device = Device::new("fuzzed", device(MemImage::zeroed(9 << 20)));
+        let options = PoolOptions { has_txg_thread: false, ..PoolOptions::default() };
+        let spec = VdevSpec::single(device.clone());
+        Pool::create("fuzzed", &[spec], options.clone()).and_then(|pool| pool.export()).expect("a new pool");
+        let pool = Pool::import_paused(&[device], &ImportOptions::default(), options).expect("what was made");
+        (pool.log_space(), pool)
+    });
+    let checked = space.check_stored(&bytes, len_bytes);
+    let claimed = space.claim_stored(&bytes, len_bytes);
+    assert!(claimed.is_err() || checked.is_ok(), "what is claimed could be");
+    if claimed.is_ok() {
+        assert!(pool.check().expect("it can be read").is_clean(), "nothing is used twice");
+        space.free_stored(&bytes, len_bytes);
+    }
+    assert!(space.extents().is_empty(), "all or nothing");
 }
 
 /// Bitmaps of regions of two vdevs, in any order; what is taken over is not given out again.

@@ -304,6 +304,30 @@ fn a_txg_that_ends_while_a_block_is_stored_does_not_take_it_over() {
     assert_eq!(contents(&object), expected);
 }
 
+#[test]
+fn what_is_stored_while_the_txg_before_syncs_stays() {
+    let rig = Rig::fresh(1, LEN_BYTES, 1);
+    let trap = Arc::new(Trap { device: rig.device(0), act: Mutex::new(None) });
+    let (pool, object) = create(VdevSpec::single(Device::new("disk0", trap.clone())));
+    let (pool, runs) = (Arc::new(pool), Arc::new(Mutex::new(Vec::new())));
+    write(&pool, &object, 0, &bytes(2, BLOCK));
+    let (inside, handle, found) = (Arc::downgrade(&pool), object.clone(), runs.clone());
+    *trap.act.lock().unwrap() = Some(Box::new(move || {
+        let pool = inside.upgrade().unwrap();
+        write(&pool, &handle, 0, &bytes(3, COUNT * BLOCK));
+        *found.lock().unwrap() = store(&pool, &handle, 0, COUNT * BLOCK);
+    }));
+    pool.sync().unwrap();
+    let run = runs.lock().unwrap()[0].clone();
+    assert_eq!(clean(&pool).log_units * UNIT_BYTES, run.written_bytes);
+    let after = crashed(&rig);
+    let imported = Pool::import_paused(&after.all(), &host(), manual()).unwrap();
+    imported.log_space().claim_stored(&run.address, run.len_bytes).unwrap();
+    pool.sync().unwrap();
+    assert_eq!(clean(&pool).log_units, 0);
+    assert_eq!(contents(&object_of(&import(&crashed(&rig)))), bytes(3, COUNT * BLOCK));
+}
+
 /// An import finds the bytes by their address, and nothing else takes their places.
 #[test]
 fn a_record_finds_its_blocks_after_a_crash_until_its_txg_has_synced() {

@@ -70,7 +70,7 @@ enum Way {
 
 impl<P: Pool, K: Kind> Zil<P, K> {
     /// Logs that `data` was written to the object at `offset` in a transaction of `txg`, which is still open.
-    /// `commits_at_once`: [`after_fua`](Self::after_fua) follows.
+    /// `commits_at_once`: [`after_fua`](Self::after_fua) follows, and the data is not a part of more.
     ///
     /// Persistence: true: the record is in the log's care. In the bypass it is durable on return, as one or several
     /// records of up to 128 KiB, each whole or not at all after a crash inside; on the list it is durable with the next

@@ -22,7 +22,7 @@ use crate::kind::{Entry, Payload};
 /// How far ahead a commit looks for something that it can write itself.
 const WINDOW: usize = 64;
 /// Bytes that one thread takes to append before others that wait can go on.
-const RUN_BYTES: u64 = 1 << 20;
+pub(crate) const RUN_BYTES: u64 = 1 << 20;
 /// Objects of one generation that are remembered; behind that another generation starts.
 const TOUCHED_MAX: usize = 4096;
 
@@ -142,8 +142,8 @@ impl Graph {
     }
 
     /// Takes entries of `needed` to append them to one chain, in this order: everything that each depends on has left,
-    /// or comes before it here. Empty: others are appending what is in the way.
-    pub(crate) fn begin_run(&mut self, needed: &VecDeque<u64>) -> Vec<Job> {
+    /// or comes before it here; about `run_bytes` at most. Empty: others are appending what is in the way.
+    pub(crate) fn begin_run(&mut self, needed: &VecDeque<u64>, run_bytes: u64) -> Vec<Job> {
         let mut run: Vec<Job> = Vec::new();
         let mut bytes = 0;
         for &number in needed.iter().take(WINDOW) {
@@ -160,7 +160,7 @@ impl Graph {
                 Payload::NeedCopy { len_bytes, .. } => *len_bytes,
             };
             run.push(job);
-            if bytes >= RUN_BYTES {
+            if bytes >= run_bytes {
                 break;
             }
         }

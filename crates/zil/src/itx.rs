@@ -18,7 +18,7 @@ pub enum WriteClass {
     Copied,
     /// Read back from the object if the write is ever committed.
     NeedCopy,
-    /// Written to the pool by the writer; the record has the address.
+    /// Written to the pool, by the writer or by the commit of what was to be read back; the record has the address.
     Indirect,
 }
 

@@ -9,7 +9,7 @@ use crate::error::NotPersisted;
 use crate::header::KindId;
 use crate::ids::{ObjectId, Txg};
 use crate::itx::Keys;
-use crate::pool::PoolFailure;
+use crate::pool::{PoolFailure, StoreRange, StoredData};
 
 /// What a kind is to write for an entry.
 #[derive(Debug)]
@@ -47,6 +47,15 @@ pub trait ReadBack {
     /// # Errors
     /// As there.
     fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure>;
+
+    /// See [`Pool::store_bytes_min`](crate::Pool::store_bytes_min).
+    fn store_bytes_min(&self) -> Option<u64>;
+
+    /// See [`Pool::store`](crate::Pool::store).
+    ///
+    /// # Errors
+    /// As there.
+    fn store(&self, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure>;
 }
 
 /// What a commit wrote.
@@ -58,6 +67,10 @@ pub struct Persisted {
     pub bytes: u64,
     /// How often it waited for records that another call was writing.
     pub waits: u64,
+    /// Of the records, those with the address of their data.
+    pub indirect: u64,
+    /// Bytes that went to the pool for these.
+    pub indirect_bytes: u64,
 }
 
 /// The log of one dataset on some medium.

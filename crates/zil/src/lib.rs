@@ -53,7 +53,7 @@ pub use itx::{COPIED_BYTES_MAX, Itx, KEYS_MAX, Keys, WriteClass};
 pub use kind::{Entry, Kind, Payload, Persisted, ReadBack};
 pub use lwb::{Import as LwbImport, LwbLog, LwbLogs};
 pub use pmem::{Import as PmemImport, PmemLog, PmemLogs};
-pub use pool::{Pool, PoolFailure};
+pub use pool::{Pool, PoolFailure, StoreRange, StoredBlocks, StoredData};
 pub use range_lock::{RangeGuard, RangeLocks};
 pub use replay::{Choice, RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 pub use stats::{Stats, StatsSnapshot};

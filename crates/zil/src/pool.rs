@@ -24,6 +24,43 @@ impl PoolFailure {
     }
 }
 
+/// A range of an object whose data may be stored ahead of its txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreRange {
+    /// Which object.
+    pub object: ObjectId,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len_bytes: u64,
+}
+
+/// Data that is durable in the pool, where the txg will find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredData {
+    /// First byte in the object.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len_bytes: u64,
+    /// Bytes that were written for it.
+    pub written_bytes: u64,
+    /// Where it is; only the pool understands it.
+    pub address: Vec<u8>,
+}
+
+/// Data that records name by its address, between a crash and the end of replay.
+pub trait StoredBlocks: Send + Sync {
+    /// Takes the data of a record, before anything else can have its place, and makes sure that all of it is there. The
+    /// address comes from a medium.
+    ///
+    /// # Errors
+    /// It is no address, its place is in use or taken already, or the data is not there. Nothing is taken then.
+    fn claim(&self, address: &[u8], len_bytes: u64) -> Result<(), PoolFailure>;
+
+    /// Gives back what was claimed: nobody will ask for it again.
+    fn free(&self, address: &[u8], len_bytes: u64);
+}
+
 /// A pool as the intent log sees it.
 ///
 /// Txgs: at most three are unsynced at one time (open, quiescing, syncing); they sync in order, each whole or not at
@@ -69,4 +106,23 @@ pub trait Pool: Send + Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, PoolFailure>;
+
+    /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it never is, or
+    /// this pool cannot.
+    fn store_bytes_min(&self) -> Option<u64> {
+        None
+    }
+
+    /// Writes what objects hold now to where their next txg will have it, as far as that is possible, and makes it durable
+    /// there; returns what was stored of each range, in order and without overlaps. The ranges were changed in txgs that
+    /// are open or synced by now. Waits for I/O, never for a txg.
+    ///
+    /// Persistence: what is returned can be claimed by its address after any crash before the txgs have synced that were
+    /// open when the call returned.
+    ///
+    /// # Errors
+    /// A flush failed: nothing that was written lately is known to be durable.
+    fn store(&self, _dataset: DatasetId, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure> {
+        Ok(ranges.iter().map(|_| Vec::new()).collect())
+    }
 }

@@ -69,6 +69,9 @@ pub enum ReplayCause {
         /// In the entry.
         entry: Txg,
     },
+    /// Kind pmem: the record's data is elsewhere, which that of no such record is: crafted, or a defect.
+    #[error("its data is not in the log, and a log of this kind has no such records")]
+    Elsewhere,
     /// The handler could not carry it out.
     #[error("it cannot be carried out")]
     Handler(#[source] Box<dyn Error + Send + Sync>),
@@ -156,6 +159,7 @@ impl ReplayFailure {
         match &self.cause {
             ReplayCause::Body(_)
             | ReplayCause::OtherTxg { .. }
+            | ReplayCause::Elsewhere
             | ReplayCause::Log(_)
             | ReplayCause::Changed { .. } => ErrorKind::Corrupt,
             ReplayCause::Damaged(ended) => ended.end.kind(),

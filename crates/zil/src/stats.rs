@@ -33,6 +33,8 @@ pub struct Stats {
     flushes: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
+    indirect: AtomicU64,
+    indirect_bytes: AtomicU64,
     assigned: [AtomicU64; 3],
     assigned_bytes: [AtomicU64; 3],
     fallbacks: [AtomicU64; CAUSES],
@@ -55,7 +57,11 @@ pub struct StatsSnapshot {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Itxs assigned, by class: copied, need-copy, indirect.
+    /// Of the records, those with the address of their data; their itxs were assigned as need-copy.
+    pub indirect: u64,
+    /// Bytes that commits have written to the pool for these.
+    pub indirect_bytes: u64,
+    /// Itxs assigned, by class: copied, need-copy, indirect (by their owner).
     pub assigned: [u64; 3],
     /// Bytes that these stand for.
     pub assigned_bytes: [u64; 3],
@@ -114,6 +120,8 @@ impl Stats {
         add(&self.records, persisted.records);
         add(&self.bytes, persisted.bytes);
         add(&self.waits, persisted.waits);
+        add(&self.indirect, persisted.indirect);
+        add(&self.indirect_bytes, persisted.indirect_bytes);
     }
 
     pub(crate) fn assigned(&self, class: WriteClass, bytes: u64) {
@@ -157,6 +165,8 @@ impl Stats {
             flushes: get(&self.flushes),
             records: get(&self.records),
             bytes: get(&self.bytes),
+            indirect: get(&self.indirect),
+            indirect_bytes: get(&self.indirect_bytes),
             assigned: std::array::from_fn(|i| get(&self.assigned[i])),
             assigned_bytes: std::array::from_fn(|i| get(&self.assigned_bytes[i])),
             bypass_records: self.shards.iter().map(|shard| get(&shard.bypass_records)).sum(),

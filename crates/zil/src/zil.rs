@@ -12,7 +12,7 @@ use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::itx::Itx;
 use crate::itxg::Lists;
 use crate::kind::{Kind, ReadBack};
-use crate::pool::{Pool, PoolFailure};
+use crate::pool::{Pool, PoolFailure, StoreRange, StoredData};
 use crate::stats::Stats;
 
 /// How a commit or a flush made things durable.
@@ -54,6 +54,14 @@ struct Source<'a, P> {
 impl<P: Pool> ReadBack for Source<'_, P> {
     fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure> {
         self.pool.read_back(self.dataset, object, offset, buffer)
+    }
+
+    fn store_bytes_min(&self) -> Option<u64> {
+        self.pool.store_bytes_min()
+    }
+
+    fn store(&self, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure> {
+        self.pool.store(self.dataset, ranges)
     }
 }
 

@@ -499,3 +499,41 @@ fn a_volume_writes_at_its_flush() {
     assert_eq!(crashed.replay().unwrap().records, 11);
     assert_eq!(crashed.pool.contents(DATASET), world.pool.contents(DATASET));
 }
+
+fn assign_indirect<L: Logs>(world: &World<L>) {
+    let tx = world.pool.tx();
+    let data = record::WriteData::Indirect { len_bytes: 4096, address: &[3; 32] };
+    let write = record::Record::Write(record::Write { offset: 0, data });
+    world.zil.assign(tx.txg, Itx::sync(ObjectId(1), &write, &[]));
+    drop(tx);
+    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
+}
+
+/// A record whose data is elsewhere, where nobody has it: of kind lwb the claim says so, of kind pmem, which has no such
+/// records, replay does.
+#[test]
+fn a_record_whose_data_nobody_has_is_damage() {
+    let rig = LwbRig::new(DISK_BYTES, FaultPlan::new(1));
+    let world = rig.world(objects());
+    world.change(&write(1, 7));
+    world.zil.commit(ObjectId(1)).unwrap();
+    assign_indirect(&world);
+    let disk = world.pool.disk();
+    let problem = rig.crashed().import(disk.clone()).map(drop).unwrap_err();
+    assert_eq!(problem.kind(), ErrorKind::Corrupt);
+    assert!(problem.to_string().contains("the data of record 2 cannot be had"), "{problem}");
+    let tail = |pool: &PoolRef, first, headers| {
+        let choose = &mut |_: &ClaimProblem| Some(Choice::DropTail);
+        rig.crashed().claim(pool, first, headers, choose).map(|(logs, _)| logs)
+    };
+    let kept = World::imported(disk, tail).unwrap();
+    assert_eq!(kept.replay().unwrap().records, 1, "what is before it");
+
+    let rig = PmRig::roomy();
+    let world = rig.world(objects());
+    assign_indirect(&world);
+    let disk = world.pool.disk();
+    let failure = rig.crashed().import(disk).unwrap().replay().unwrap_err();
+    assert!(matches!(failure.cause, ReplayCause::Elsewhere), "{failure:?}");
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+}

@@ -17,7 +17,8 @@ pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const DATA: ObjectId = ObjectId(1);
 /// The same, as the log names it.
 pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
-/// Longer writes are made in several transactions: each holds its txg open, and keeps others from the object.
+/// Longer writes are made in several transactions, of at least a block: each holds its txg open, and keeps others from the
+/// object.
 const TX_BYTES_MAX: usize = 64 << 10;
 
 /// An open volume.
@@ -111,8 +112,11 @@ impl<M: Medium + Sync + 'static> Volume<M> {
             let mut at = offset;
             let (mut newest, mut is_logged) = (Txg(0), true);
             let is_durable = operation == VolumeOperation::SyncWrite;
-            for part in data.chunks(TX_BYTES_MAX) {
-                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_durable);
+            // Of a long write the commit reads the data back, or has it written to its place: copied at once, it would have
+            // to go through the log.
+            let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
+            for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
+                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
                 let change = |tx: &Tx| self.data.write(tx, at, part);
                 let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
                 newest = txg;

@@ -5,6 +5,7 @@
 //! range of one file. Folder and medium as for `fastness bench pool`.
 
 mod commit;
+mod indirect;
 
 use crate::pool::Place;
 use crate::{Options, Row};
@@ -18,6 +19,9 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![commit::row(&place, options, 8, 4096, Some(2.0))?];
     for (threads, bytes) in [(1, 4096), (1, 256), (8, 256), (32, 4096)] {
         rows.push(commit::row(&place, options, threads, bytes, None)?);
+    }
+    for (bytes, threads) in [(1 << 20, 1), (1 << 20, 8), (128 << 10, 1), (128 << 10, 8)] {
+        rows.push(indirect::row(&place, options, bytes, threads)?);
     }
     Ok(rows)
 }

@@ -67,6 +67,7 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outco
             "FLUSHES",
             "COPIED",
             "NEED-COPY",
+            "INDIRECT",
             "WAITS",
             "TXG INSTEAD",
             "STALLS",
@@ -80,6 +81,7 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outco
                 of.flushes,
                 of.copied,
                 of.need_copy,
+                of.indirect,
                 of.waits,
                 of.fallbacks,
                 of.stalls,
@@ -363,7 +365,15 @@ pub(super) fn dump(
 fn describe(found: &fastness_intent::survey::RecordSurvey) -> String {
     let range =
         found.range.map_or_else(String::new, |(offset, len_bytes)| format!(" {len_bytes} bytes at {offset}"));
-    format!("{:?} of object {}{range}", found.record_type, found.object.0)
+    let data = match &found.data {
+        Some(data) => format!(
+            ", in {} blocks of the pool, {} bytes from {} on",
+            data.blocks, data.stored_bytes, data.first
+        ),
+        None if found.is_indirect => ", in the pool, DAMAGE: at an address that is none".to_owned(),
+        None => String::new(),
+    };
+    format!("{:?} of object {}{range}{data}", found.record_type, found.object.0)
 }
 
 fn block_or_record(found: Found<'_>) -> (String, serde_json::Value) {
@@ -373,13 +383,18 @@ fn block_or_record(found: Found<'_>) -> (String, serde_json::Value) {
             json!({"block": block.seq.0, "place": block.extent.place.to_string(), "used_bytes": block.used_bytes}),
         ),
         Found::Record(each) => {
-            let what = match record(each.bytes) {
-                Ok(found) => describe(&found),
+            let found = record(each.bytes);
+            let what = match &found {
+                Ok(found) => describe(found),
                 Err(error) => format!("DAMAGE: {error}"),
             };
+            let data = found.ok().and_then(|found| found.data);
+            let data = data.map(|data| {
+                json!({"blocks": data.blocks, "stored_bytes": data.stored_bytes, "first": data.first.to_string()})
+            });
             (
                 format!("    record {} txg {}: {what}", each.lsn.0, each.txg.0),
-                json!({"record": each.lsn.0, "txg": each.txg.0, "what": what}),
+                json!({"record": each.lsn.0, "txg": each.txg.0, "what": what, "data_in_pool": data}),
             )
         }
     }

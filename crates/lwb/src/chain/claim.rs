@@ -2,12 +2,13 @@
 
 use crate::chain::End;
 use crate::chain::gather::Gather;
+use crate::chain::replay::Record;
 use crate::chain::walk::Walk;
 use crate::error::{ClaimError, Ended};
 use crate::format::pieces;
 use crate::header::{Chain, Claim, Header};
 use crate::ids::{BlockSeq, Extent, Lsn, Txg};
-use crate::space::Space;
+use crate::space::{Space, SpaceError};
 
 /// What claim does about a chain that was damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,24 @@ pub fn claim<S: Space>(
     first_txg: Txg,
     on_loss: OnLoss,
 ) -> Result<Claimed<S>, ClaimError> {
+    claim_each(space, header, first_txg, on_loss, &mut |_| Ok(()))
+}
+
+/// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that replay would hand
+/// out, in order, and may refuse one whose data is not there. That is damage at its place: nothing from there on counts.
+///
+/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those behind
+/// [`Claimed::last_lsn`].
+///
+/// # Errors
+/// As [`claim`].
+pub fn claim_each<S: Space>(
+    space: S,
+    header: &Header,
+    first_txg: Txg,
+    on_loss: OnLoss,
+    take: &mut dyn FnMut(Record<'_>) -> Result<(), SpaceError>,
+) -> Result<Claimed<S>, ClaimError> {
     let (chain, before) = match header {
         Header::None => return Ok(Claimed::nothing(space)),
         Header::Logging(chain) => (*chain, None),
@@ -54,7 +73,10 @@ pub fn claim<S: Space>(
     let replayed = before.map_or(Lsn(0), |claim| claim.replayed);
     let mut scan = Scan { extents: Vec::new(), records: 0, record_bytes: 0, last_lsn: Lsn(0) };
     let last_seq = before.map(|claim| claim.last_seq);
-    let ended = scan.run(&space, &chain, last_seq, |lsn, txg| lsn > replayed && txg >= first_txg);
+    // What an earlier claim has given up stays so.
+    let last_lsn = before.map_or(Lsn(u64::MAX), |claim| claim.last_lsn);
+    let counts = |lsn, txg| lsn > replayed && lsn <= last_lsn && txg >= first_txg;
+    let ended = scan.run(&space, &chain, last_seq, counts, take);
     let loss = loss(&ended, &chain, &scan, before.as_ref());
     if let Some(loss) = loss
         && on_loss == OnLoss::Fail
@@ -62,8 +84,10 @@ pub fn claim<S: Space>(
         scan.extents.into_iter().for_each(|extent| space.free(extent));
         return Err(loss);
     }
-    let last_seq = BlockSeq(ended.seq.0 - 1);
-    let claim = Claim { chain, first_txg, last_seq, last_lsn: scan.last_lsn.max(replayed), replayed };
+    // The block in which a record was refused has records before it that count.
+    let last_seq = if ended.end.is_refused() { ended.seq } else { BlockSeq(ended.seq.0 - 1) };
+    let last_lsn = scan.last_lsn.max(replayed).min(last_lsn);
+    let claim = Claim { chain, first_txg, last_seq, last_lsn, replayed };
     let Scan { extents, records, record_bytes, .. } = scan;
     Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended) })
 }
@@ -97,6 +121,7 @@ impl Scan {
         chain: &Chain,
         last_seq: Option<BlockSeq>,
         counts: impl Fn(Lsn, Txg) -> bool,
+        take: &mut dyn FnMut(Record<'_>) -> Result<(), SpaceError>,
     ) -> Ended {
         let (mut walk, mut gather) = (Walk::new(space, chain), Gather::default());
         loop {
@@ -114,8 +139,15 @@ impl Scan {
             self.extents.push(found.extent);
             let (records, record_bytes) = (self.records, self.record_bytes);
             for (piece, data) in pieces(found.bytes, &found.header).flatten() {
+                let before_last = gather.last();
                 match gather.push(&piece, data, found.extent.place) {
                     Ok(Some(whole)) if counts(whole.lsn, whole.txg) => {
+                        let (lsn, txg, place_of) = (whole.lsn, whole.txg, whole.place);
+                        let record = Record { lsn, txg, place: place_of, bytes: gather.bytes() };
+                        if let Err(why) = take(record) {
+                            self.last_lsn = before_last;
+                            return Ended { seq, place, end: End::Refused { lsn, why } };
+                        }
                         self.records += 1;
                         self.record_bytes += gather.bytes().len() as u64;
                     }
@@ -151,6 +183,11 @@ impl<S> Claimed<S> {
     /// Bytes of those records.
     pub fn record_bytes(&self) -> u64 {
         self.record_bytes
+    }
+
+    /// The last record that counts; 0 if there is none.
+    pub fn last_lsn(&self) -> Lsn {
+        self.claim.map_or(Lsn(0), |claim| claim.last_lsn)
     }
 
     /// Space that is held: the blocks of the chain, in order.

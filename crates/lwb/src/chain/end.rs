@@ -5,7 +5,7 @@ use std::fmt;
 use fastness_error::ErrorKind;
 
 use crate::format::Reject;
-use crate::ids::{BlockSeq, LogGuid};
+use crate::ids::{BlockSeq, LogGuid, Lsn};
 use crate::space::SpaceError;
 
 /// What is where the next block of a chain would be.
@@ -49,6 +49,13 @@ pub enum End {
     OutOfBounds,
     /// The block cannot be read.
     Unreadable(SpaceError),
+    /// A record in the block, or one that ends in it, refers to data that is not there.
+    Refused {
+        /// The record.
+        lsn: Lsn,
+        /// What its owner says.
+        why: SpaceError,
+    },
     /// All blocks that were claimed are there. (Only of a log that was claimed before.)
     Claimed,
 }
@@ -64,14 +71,20 @@ impl End {
             | End::Version { .. }
             | End::Malformed { .. }
             | End::OutOfBounds
+            | End::Refused { .. }
             | End::Unreadable(_) => false,
         }
+    }
+
+    /// Whether the block is whole, and a record of it cannot be used.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, End::Refused { .. })
     }
 
     /// What the caller must do, if the chain should not have ended here.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            End::Unreadable(error) => error.kind(),
+            End::Unreadable(error) | End::Refused { why: error, .. } => error.kind(),
             End::Version { .. } => ErrorKind::Invalid,
             _ => ErrorKind::Corrupt,
         }
@@ -108,6 +121,7 @@ impl fmt::Display for End {
             End::Malformed { offset } => write!(f, "has an impossible value at byte {offset}"),
             End::OutOfBounds => write!(f, "is outside of the log's space, or in use already"),
             End::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            End::Refused { lsn, why } => write!(f, "the data of record {} cannot be had: {why}", lsn.0),
             End::Claimed => write!(f, "not claimed"),
         }
     }

@@ -16,7 +16,7 @@ mod replay;
 mod survey;
 mod walk;
 
-pub use claim::{Claimed, OnLoss, claim};
+pub use claim::{Claimed, OnLoss, claim, claim_each};
 pub use end::End;
 pub use replay::{Record, Replayed};
 pub use survey::{BlockSurvey, Found, survey};

@@ -56,7 +56,9 @@ impl<S: Space> Claimed<S> {
                 let whole = gather.push(&piece, data, found.extent.place);
                 let whole =
                     whole.map_err(|reject| ReplayError::Damaged(Ended { seq, place, end: reject.into() }))?;
-                let Some(whole) = whole.filter(|whole| whole.lsn > claim.replayed) else { continue };
+                // Behind the last one that was claimed there may be some that were given up.
+                let is_wanted = |lsn| lsn > claim.replayed && lsn <= claim.last_lsn;
+                let Some(whole) = whole.filter(|whole| is_wanted(whole.lsn)) else { continue };
                 if whole.txg < claim.first_txg {
                     done.obsolete += 1;
                     continue;

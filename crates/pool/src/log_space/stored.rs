@@ -62,6 +62,16 @@ impl LogSpace {
         self.read_extents(&address, &mut |_| ())
     }
 
+    /// What an address says, whether it is there or not: the first place, the number of blocks, their bytes on the medium.
+    ///
+    /// # Errors
+    /// [`PoolError::BadValue`]: it is no address.
+    pub fn describe_stored(address: &[u8], len_bytes: u64) -> Result<(Place, usize, u64)> {
+        let address = Address::decode(address, len_bytes)?;
+        let bytes = address.extents.iter().map(|extent| extent.units() * UNIT_BYTES).sum();
+        Ok((address.extents[0].place, address.extents.len(), bytes))
+    }
+
     /// Reads the bytes that were [claimed](Self::claim_stored), a block at a time.
     ///
     /// # Errors

@@ -37,6 +37,14 @@ impl Address {
         *address = out.bytes;
     }
 
+    /// The address as bytes.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Address::begin(self.block_bytes);
+        self.extents.iter().for_each(|extent| Address::add(&mut bytes, extent));
+        bytes
+    }
+
     /// Reads the address of `len_bytes` bytes. It comes from a medium: no value of it is trusted, and what it takes in
     /// memory is in proportion to its length.
     pub(crate) fn decode(bytes: &[u8], len_bytes: u64) -> Result<Address> {
@@ -91,9 +99,7 @@ mod tests {
             codec: 1,
         };
         let address = Address { block_bytes: 8192, extents: vec![extent(77), extent(0x1_0000_0004)] };
-        let mut bytes = Address::begin(8192);
-        address.extents.iter().for_each(|extent| Address::add(&mut bytes, extent));
-        (bytes, address)
+        (address.encode(), address)
     }
 
     #[test]

@@ -95,16 +95,16 @@ fn a_run_has_what_depends_on_nothing_but_what_is_before_it() {
     let b2 = add(&mut graph, 5, true, &[2, 4]);
     let c = add(&mut graph, 5, true, &[3, 4]);
     let numbers = |run: &[Job]| run.iter().map(|job| job.number).collect::<Vec<_>>();
-    let first = graph.begin_run(&VecDeque::from([b1]));
+    let first = graph.begin_run(&VecDeque::from([b1]), RUN_BYTES);
     assert_eq!(numbers(&first), [b1]);
     // What depends on an entry that another thread has is left out, and what depends on that.
     let all = VecDeque::from([a1, b1, a2, b2, c]);
-    let second = graph.begin_run(&all);
+    let second = graph.begin_run(&all, RUN_BYTES);
     assert_eq!(numbers(&second), [a1, a2]);
-    assert!(graph.begin_run(&all).is_empty());
+    assert!(graph.begin_run(&all, RUN_BYTES).is_empty());
     graph.finish(b1);
     second.into_iter().for_each(|job| graph.put_back(job));
-    assert_eq!(numbers(&graph.begin_run(&all)), [a1, a2, b2, c]);
+    assert_eq!(numbers(&graph.begin_run(&all, RUN_BYTES)), [a1, a2, b2, c]);
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn a_run_is_no_longer_than_others_can_wait() {
         graph.add(entry);
     }
     let all = VecDeque::from([1, 2, 3]);
-    assert_eq!(graph.begin_run(&all).len(), 2);
+    assert_eq!(graph.begin_run(&all, RUN_BYTES).len(), 2);
 }

@@ -6,6 +6,7 @@
 //!
 //! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or before it in
 //!    the run. It reads back and appends without a lock; who needs one of these entries sleeps until the run is appended.
+//!    Where there is much to read back, what can be stored in the pool instead is stored first, all of it with one flush.
 //! 2. *A read-back that fails*: the entry goes back into line with what is behind it in the run; so nothing that depends
 //!    on it gets into the chain, until its txg has synced or a later commit reads it back. Of a write of which some
 //!    pieces are appended the rest stays: a retry appends nothing twice, so memory is bounded by what is dirty. The
@@ -28,8 +29,9 @@ use crate::graph::Job;
 use crate::header::KindId;
 use crate::ids::{ObjectId, Txg};
 use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
+use crate::lwb::data::{Data, run_bytes, stored_of};
 use crate::lwb::log::{Commits, LwbLog, chain_txg};
-use crate::pieces::Pieces;
+use crate::pool::StoredData;
 use crate::record::Head;
 
 /// How far a run was appended.
@@ -106,6 +108,7 @@ impl<S: Space> LwbLog<S> {
         let mut buffer = Vec::new();
         let mut commits = lock(&self.commits);
         let mut needed = commits.graph.needed(object, horizon);
+        let run_bytes = run_bytes(source);
         loop {
             commits.graph.trim(&mut needed);
             if needed.is_empty() {
@@ -116,7 +119,7 @@ impl<S: Space> LwbLog<S> {
                 self.log.start();
                 return Err(not_persisted(&commits, &needed, cause));
             }
-            let mut run = commits.graph.begin_run(&needed);
+            let mut run = commits.graph.begin_run(&needed, run_bytes);
             if run.is_empty() {
                 done.waits += 1;
                 commits = self.wait_for_others(commits);
@@ -141,8 +144,12 @@ impl<S: Space> LwbLog<S> {
         done: &mut Persisted,
     ) -> Appended {
         let mut appended = Appended { entries: 0, last: Lsn(0), failed: None };
-        for job in run {
-            match self.append_job(job, source, buffer, done) {
+        let stored = match stored_of(run, source) {
+            Ok(stored) => stored,
+            Err(cause) => return Appended { failed: Some(cause), ..appended },
+        };
+        for (job, stored) in run.iter_mut().zip(stored) {
+            match self.append_job(job, &stored, source, buffer, done) {
                 Ok(last) => appended.last = appended.last.max(last),
                 Err(cause) => {
                     appended.failed = Some(cause);
@@ -158,6 +165,7 @@ impl<S: Space> LwbLog<S> {
     fn append_job(
         &self,
         job: &mut Job,
+        stored: &[StoredData],
         source: &dyn ReadBack,
         buffer: &mut Vec<u8>,
         done: &mut Persisted,
@@ -174,18 +182,11 @@ impl<S: Space> LwbLog<S> {
             }
             Payload::NeedCopy { offset, len_bytes } => {
                 let head = Head { txg: job.txg, number: job.number, object: job.object };
-                let mut pieces = Pieces::new(buffer, RECORD_BYTES_MAX, *offset, *len_bytes)?;
-                let mut last = Lsn(0);
-                loop {
-                    match pieces.next(head, source) {
-                        Ok(Some(record)) => last = append(record),
-                        Ok(None) => return Ok(last),
-                        Err(cause) => {
-                            (*offset, *len_bytes) = pieces.rest();
-                            return Err(cause);
-                        }
-                    }
-                }
+                let mut data = Data { head, offset, len_bytes, source, buffer };
+                let last = data.append(stored, &mut append)?;
+                done.indirect += stored.len() as u64;
+                done.indirect_bytes += stored.iter().map(|stored| stored.written_bytes).sum::<u64>();
+                Ok(last)
             }
         }
     }

@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fastness_lwb::{Claimed, Header, OnLoss, Space, claim};
+use fastness_lwb::{Header, OnLoss, Space};
 
 use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
 use crate::error::LogError;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
-use crate::lwb::log::{LwbLog, chain_txg, stored};
+use crate::lwb::held::{Held, NoBlocks};
+use crate::lwb::log::{LwbLog, stored};
 use crate::lwb::logs::LwbLogs;
-use crate::pool::Pool;
+use crate::pool::{Pool, StoredBlocks};
 use crate::replay::Choice;
 
 enum Slot<S: Space> {
     /// There is nothing to replay, or all of it is given up.
     Empty,
-    Claimed(Claimed<Arc<S>>),
+    Claimed(Box<Held<S>>),
     /// Not claimed; the stored header.
     Unclaimed(Vec<u8>),
 }
@@ -29,6 +30,7 @@ enum Slot<S: Space> {
 /// notes of what is in use: begin again with a new space.
 pub struct Import<S: Space> {
     space: Arc<S>,
+    blocks: Arc<dyn StoredBlocks>,
     first_txg: Txg,
     slots: BTreeMap<DatasetId, Slot<S>>,
     problems: BTreeMap<DatasetId, ClaimProblem>,
@@ -48,14 +50,25 @@ impl<S: Space> LwbLogs<S> {
     /// Claims the log of each dataset, by the header that the last synced txg has of it (`None`: it has no log).
     /// `first_txg` is the txg after that one. Nothing in the space is in use.
     ///
-    /// Logs that cannot be claimed are in [`Import::problems`].
+    /// Logs that cannot be claimed are in [`Import::problems`]. One with a record whose data is not in the log is among
+    /// them, see [`import_with`](Self::import_with).
     pub fn import(
         space: Arc<S>,
         first_txg: Txg,
         headers: impl IntoIterator<Item = (DatasetId, Option<Vec<u8>>)>,
     ) -> Import<S> {
+        Self::import_with(space, Arc::new(NoBlocks), first_txg, headers)
+    }
+
+    /// The same, where records may name data in `blocks`.
+    pub fn import_with(
+        space: Arc<S>,
+        blocks: Arc<dyn StoredBlocks>,
+        first_txg: Txg,
+        headers: impl IntoIterator<Item = (DatasetId, Option<Vec<u8>>)>,
+    ) -> Import<S> {
         let (slots, problems, summaries) = Default::default();
-        let mut import = Import { space, first_txg, slots, problems, summaries };
+        let mut import = Import { space, blocks, first_txg, slots, problems, summaries };
         for (dataset, header) in headers {
             import.slots.insert(dataset, header.map_or(Slot::Empty, Slot::Unclaimed));
             import.try_claim(dataset, OnLoss::Fail);
@@ -79,23 +92,25 @@ impl<S: Space> Import<S> {
         }
     }
 
-    fn claim(&self, bytes: &[u8], on_loss: OnLoss) -> Result<Option<Claimed<Arc<S>>>, ClaimCause> {
+    fn claim(&self, bytes: &[u8], on_loss: OnLoss) -> Result<Option<Held<S>>, ClaimCause> {
         let stored = StoredHeader::decode(bytes)?;
         if stored.names_no_log() {
             // Of another kind, maybe: the kind was being changed.
             return Ok(None);
         }
         let header = Header::decode(stored.of_kind(KindId::Lwb)?)?;
-        Ok(Some(claim(Arc::clone(&self.space), &header, chain_txg(self.first_txg), on_loss)?))
+        let (space, blocks) = (Arc::clone(&self.space), Arc::clone(&self.blocks));
+        Ok(Some(Held::claim(space, blocks, &header, self.first_txg, on_loss)?))
     }
 
-    fn claimed(&mut self, dataset: DatasetId, claimed: Claimed<Arc<S>>) {
+    fn claimed(&mut self, dataset: DatasetId, claimed: Held<S>) {
         // Claimed under a choice, the chain ends in what was given up.
-        let ended = claimed.ended().filter(|ended| !ended.end.is_clean());
+        let ended = claimed.chain.ended().filter(|ended| !ended.end.is_clean());
         let loss = ended.map(|ended| fastness_lwb::ClaimError::Damaged(ended.clone()).into());
-        let (records, bytes) = (claimed.records() as usize, claimed.record_bytes());
-        self.summaries.push(ClaimSummary { dataset, records, bytes, gaps: 0, dropped: 0, loss });
-        self.slots.insert(dataset, Slot::Claimed(claimed));
+        let (records, bytes) = (claimed.chain.records() as usize, claimed.chain.record_bytes());
+        let indirect = claimed.indirect_records();
+        self.summaries.push(ClaimSummary { dataset, records, bytes, indirect, gaps: 0, dropped: 0, loss });
+        self.slots.insert(dataset, Slot::Claimed(Box::new(claimed)));
         self.problems.remove(&dataset);
     }
 
@@ -146,8 +161,8 @@ impl<S: Space> Import<S> {
             let log = match slot {
                 Slot::Empty => LwbLog::new(dataset, space, synced, self.first_txg),
                 Slot::Claimed(claimed) => {
-                    pool.put_log_header(tx, dataset, Some(&stored(&claimed.header())));
-                    LwbLog::unreplayed(dataset, space, synced, claimed)
+                    pool.put_log_header(tx, dataset, Some(&stored(&claimed.chain.header())));
+                    LwbLog::unreplayed(dataset, space, synced, *claimed)
                 }
                 Slot::Unclaimed(_) => unreachable!("it would be among the problems"),
             };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_lwb::{Claimed, CommitError, Header, Log, Lsn, Options, Space};
+use fastness_lwb::{CommitError, Header, Log, Lsn, Options, Space};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, lock};
 
@@ -10,6 +10,7 @@ use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
+use crate::lwb::held::Held;
 use crate::pool::Pool;
 
 /// What the log's life allows; whether its chain can be written is the chain's to say.
@@ -47,7 +48,7 @@ pub(super) struct Life<S: Space> {
     /// What is durable; `None` if the log did not store it.
     durable: Option<Header>,
     /// A chain that was replayed or given up, and the txg from which on no header names it.
-    pub(super) release: Option<(Txg, Claimed<Arc<S>>)>,
+    pub(super) release: Option<(Txg, Held<S>)>,
 }
 
 /// The log of one dataset in a chain of log-write blocks.
@@ -62,7 +63,7 @@ pub struct LwbLog<S: Space> {
     pub(super) changed: Condvar,
     status: AtomicU8,
     pub(super) life: Mutex<Life<S>>,
-    pub(super) claimed: Mutex<Option<Claimed<Arc<S>>>>,
+    pub(super) claimed: Mutex<Option<Held<S>>>,
     /// Records that claim found and that are not replayed yet.
     pub(super) unreplayed: AtomicU64,
     last_error: Mutex<Option<CommitError>>,
@@ -78,12 +79,7 @@ impl<S: Space> LwbLog<S> {
     }
 
     /// A log that must be replayed first.
-    pub(super) fn unreplayed(
-        dataset: DatasetId,
-        space: Arc<S>,
-        synced: Txg,
-        claimed: Claimed<Arc<S>>,
-    ) -> Self {
+    pub(super) fn unreplayed(dataset: DatasetId, space: Arc<S>, synced: Txg, claimed: Held<S>) -> Self {
         Self::build(dataset, space, synced, Status::NotReplayed, Some(claimed))
     }
 
@@ -92,9 +88,9 @@ impl<S: Space> LwbLog<S> {
         space: Arc<S>,
         synced: Txg,
         status: Status,
-        claimed: Option<Claimed<Arc<S>>>,
+        claimed: Option<Held<S>>,
     ) -> Self {
-        let unreplayed = claimed.as_ref().map_or(0, Claimed::records);
+        let unreplayed = claimed.as_ref().map_or(0, |held| held.chain.records());
         Self {
             dataset,
             log: Log::new(space, chain_txg(synced), Options::default()),
@@ -196,7 +192,7 @@ impl<S: Space> LwbLog<S> {
     }
 
     /// Gives up what was claimed, and begins a new chain with the transaction.
-    pub(super) fn start_anew(&self, claimed: Claimed<Arc<S>>, txg: Txg) {
+    pub(super) fn start_anew(&self, claimed: Held<S>, txg: Txg) {
         let mut life = lock(&self.life);
         life.release = Some((txg, claimed));
         life.from = Some(txg);

@@ -14,10 +14,15 @@
 //! A crash in any of these finds the header of the last synced txg, and every block that it needs: blocks are freed only
 //! after the txg that no longer names them has synced.
 //!
+//! A large write need not go through the log: its data is stored where the txg will have it, made durable, and only then is
+//! its record appended, with the address instead of the data (`data`). An import claims that data with the chain (`held`).
+//!
 //! Failures: a block that cannot be written or flushed, or for which there is no room, takes the log *down*; commits then
 //! wait for their txgs, and the next suitable txg starts a new chain (`fastness_lwb`).
 
 mod commit;
+mod data;
+mod held;
 mod import;
 mod log;
 mod logs;

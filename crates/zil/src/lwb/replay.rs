@@ -4,14 +4,13 @@
 //! or neither. The header of the new chain is stored with the txg of the transaction behind the last record, or a later
 //! one; the old blocks stay until that txg has synced.
 
-use std::sync::Arc;
-
-use fastness_lwb::{Claimed, Header, Record as ChainRecord, ReplayError, Space};
+use fastness_lwb::{Header, Record as ChainRecord, ReplayError, Space};
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
 use crate::error::{LogCause, LogError};
 use crate::ids::Txg;
+use crate::lwb::held::Held;
 use crate::lwb::log::{LwbLog, stored};
 use crate::pool::Pool;
 use crate::record::Record;
@@ -40,7 +39,7 @@ impl<S: Space> LwbLog<S> {
             return Ok(Replayed::default());
         };
         let (mut number, mut place) = (0, None);
-        let replayed = claimed.replay(|record, header| {
+        let replayed = claimed.chain.replay(|record, header| {
             number += 1;
             place = Some(RecordPlace::Lwb { lsn: record.lsn, block: record.place });
             self.replay_one(pool, handler, &record, &header)
@@ -79,7 +78,7 @@ impl<S: Space> LwbLog<S> {
     }
 
     /// The chain is not needed from the txg of the transaction on, which is open: that txg names a new one.
-    fn end_replay<P: Pool>(&self, tx: &P::Tx, claimed: Option<Claimed<Arc<S>>>) {
+    fn end_replay<P: Pool>(&self, tx: &P::Tx, claimed: Option<Held<S>>) {
         let claimed = claimed.expect("a log that was not replayed has what was claimed");
         self.start_anew(claimed, P::txg_of(tx));
     }

@@ -139,6 +139,7 @@ impl<M: Medium + Sync> Import<M> {
             dataset,
             records: entries,
             bytes: body_bytes,
+            indirect: 0,
             gaps,
             dropped,
             loss: hidden.or(loss.map(Into::into)),

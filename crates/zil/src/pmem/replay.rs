@@ -86,6 +86,9 @@ impl<M: Medium + Sync> PmemLog<M> {
         if head.txg != entry.txg() {
             return Err(ReplayCause::OtherTxg { record: head.txg, entry: entry.txg() });
         }
+        if record.is_indirect() {
+            return Err(ReplayCause::Elsewhere);
+        }
         let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
         handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;
         self.put_header(pool, &tx, update);

@@ -234,6 +234,11 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whether its data is in the pool, and it has the address.
+    pub fn is_indirect(&self) -> bool {
+        matches!(self, Self::Write(Write { data: WriteData::Indirect { .. }, .. }))
+    }
+
     /// Its type.
     pub fn record_type(&self) -> RecordType {
         match self {

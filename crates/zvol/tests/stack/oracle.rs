@@ -24,6 +24,19 @@ impl Change {
         self.offset + self.len
     }
 
+    /// Where it may come apart: its records, and in a long one any border of a block, because whole blocks may have records
+    /// of their own.
+    fn records(&self) -> Vec<std::ops::Range<usize>> {
+        let mut borders: BTreeSet<usize> = (self.offset..self.end()).step_by(PIECE).collect();
+        if self.data.is_some() {
+            let first = self.offset.next_multiple_of(UNIT);
+            borders.extend((first..self.end()).step_by(UNIT));
+        }
+        borders.insert(self.end());
+        let borders: Vec<usize> = borders.into_iter().collect();
+        borders.windows(2).map(|pair| pair[0]..pair[1]).collect()
+    }
+
     fn put(&self, bytes: &mut [u8]) {
         let range = &mut bytes[self.offset..self.end()];
         match &self.data {
@@ -149,38 +162,47 @@ impl Model {
         format!("bytes {range:?} begin with {}; before: {old}; changes since: {changes:?}", named(found))
     }
 
-    /// Kind lwb: a prefix of the changes, each with what it read back when it was committed.
+    /// Kind lwb: a prefix of the changes, the last of them up to the border of a record or a block, each with what was read
+    /// back, or stored, when it was committed.
     fn judge_prefix(&self, found: &[u8]) -> Result<(), String> {
         let mut bytes = self.durable.clone();
-        let mut closest = (0, first_difference(&bytes, found));
+        let mut wrong = BTreeSet::new();
+        look(&bytes, found, 0..found.len(), &mut wrong);
+        let mut closest = (0, wrong.first().copied());
         for (at, change) in self.window.iter().enumerate() {
-            if closest.1 == found.len() {
+            if closest.1.is_none() {
                 return Ok(());
             }
-            // A long one is several records.
-            for from in (change.offset..change.end()).step_by(PIECE) {
-                let range = from..(from + PIECE).min(change.end());
+            for range in change.records() {
                 match change.data {
-                    Some(_) => bytes[range.clone()].copy_from_slice(&self.now[range]),
-                    None => bytes[range].fill(0),
+                    Some(_) => bytes[range.clone()].copy_from_slice(&self.now[range.clone()]),
+                    None => bytes[range.clone()].fill(0),
                 }
-                let same = first_difference(&bytes, found);
-                if same >= closest.1 {
-                    closest = (at + 1, same);
+                look(&bytes, found, range, &mut wrong);
+                // `None`, nothing wrong, is the closest of all.
+                let first = wrong.first().copied();
+                if closest.1.is_some() && first.is_none_or(|first| Some(first) >= closest.1) {
+                    closest = (at + 1, first);
                 }
             }
         }
-        if closest.1 == found.len() {
-            return Ok(());
-        }
-        let (count, at) = closest;
-        Err(format!("no prefix of {} listed changes; the first {count} come to byte {at}", self.window.len()))
+        let (count, Some(unit)) = closest else { return Ok(()) };
+        Err(format!(
+            "no prefix of {} listed changes; the first {count} come to the 4096 bytes at {}",
+            self.window.len(),
+            unit * UNIT
+        ))
     }
 }
 
-fn first_difference(a: &[u8], b: &[u8]) -> usize {
-    a.chunks(UNIT).zip(b.chunks(UNIT)).position(|(a, b)| a != b).map_or(a.len(), |chunk| {
-        let at = chunk * UNIT;
-        at + a[at..].iter().zip(&b[at..]).position(|(a, b)| a != b).unwrap_or(0)
-    })
+/// Notes which units of a range differ, and which do not.
+fn look(a: &[u8], b: &[u8], range: std::ops::Range<usize>, wrong: &mut BTreeSet<usize>) {
+    for unit in range.start / UNIT..range.end.div_ceil(UNIT) {
+        let unit_range = unit * UNIT..((unit + 1) * UNIT).min(a.len());
+        if a[unit_range.clone()] == b[unit_range] {
+            wrong.remove(&unit);
+        } else {
+            wrong.insert(unit);
+        }
+    }
 }

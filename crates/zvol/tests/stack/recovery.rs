@@ -16,6 +16,10 @@ impl World<'_> {
         let mut loses_power = self.power.is_off() && !self.rng.one_in(4) || self.rng.one_in(2);
         for attempt in 0.. {
             self.power.turn_off();
+            if self.stack.is_some() {
+                let indirect = self.log().stats().iter().map(|(_, stats)| stats.indirect).sum();
+                note(&self.met.indirect, indirect);
+            }
             self.volumes.iter_mut().for_each(|open| drop(open.volume.take()));
             drop(self.stack.take());
             note(if loses_power { &self.met.cuts } else { &self.met.deaths }, 1);
@@ -90,6 +94,7 @@ impl World<'_> {
         let divide = |bank: usize| Ok(banks[bank].parts());
         let (log, report) = Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, &mut |_| {})?;
         note(&self.met.replayed, report.records);
+        note(&self.met.indirect_replayed, report.indirect);
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
         self.stack = Some((pool, log));
         Ok(())

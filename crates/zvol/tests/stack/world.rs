@@ -61,6 +61,9 @@ pub struct Met {
     pub cuts_of_imports: AtomicU64,
     pub cuts_of_changes: AtomicU64,
     pub replayed: AtomicU64,
+    /// Records with the address of their data: committed, replayed.
+    pub indirect: AtomicU64,
+    pub indirect_replayed: AtomicU64,
     pub unlogged: AtomicU64,
     pub left_nothing: AtomicU64,
     pub left_part: AtomicU64,
@@ -80,11 +83,11 @@ impl Met {
     pub fn assert_all(&self) {
         let Met { cuts, deaths, cuts_of_imports, cuts_of_changes, replayed, unlogged, .. } = self;
         let Met { left_nothing, left_part, left_all, to_pmem, to_lwb, vdevs_removed, .. } = self;
-        let Met { mirrors, sides_changed, sides_lost, sides_back, .. } = self;
+        let Met { mirrors, sides_changed, sides_lost, sides_back, indirect, indirect_replayed, .. } = self;
         for counter in [cuts, deaths, cuts_of_imports, cuts_of_changes, replayed, unlogged]
             .into_iter()
             .chain([left_nothing, left_part, left_all, to_pmem, to_lwb, vdevs_removed])
-            .chain([mirrors, sides_changed, sides_lost, sides_back])
+            .chain([mirrors, sides_changed, sides_lost, sides_back, indirect, indirect_replayed])
         {
             assert!(counter.load(Ordering::Relaxed) > 0, "something never happened: {self:?}");
         }
@@ -123,7 +126,13 @@ pub fn manual() -> PoolOptions {
 }
 
 /// One thread, one order.
-pub const TUNING: Tuning = Tuning { ncommitters: Some(1), lets_log_fill: true, suspended_at_once: Some(1) };
+pub const TUNING: Tuning = Tuning {
+    ncommitters: Some(1),
+    lets_log_fill: true,
+    suspended_at_once: Some(1),
+    // Low, so that many commits have some data in the log and some in its place.
+    indirect_bytes_min: Some(12 << 10),
+};
 
 impl<'a> World<'a> {
     pub fn new(seed: u64, met: &'a Met) -> World<'a> {
@@ -162,7 +171,7 @@ impl<'a> World<'a> {
         &self.stack.as_ref().expect("the power is on").0
     }
 
-    fn log(&self) -> &Arc<Log> {
+    pub fn log(&self) -> &Arc<Log> {
         &self.stack.as_ref().expect("the power is on").1
     }
 
