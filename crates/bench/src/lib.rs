@@ -4,6 +4,7 @@
 //! result is a ratio with its interval. Every job has a floor: the same bytes moved by the plainest loop.
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
+mod crashcheck;
 mod histogram;
 mod lwb;
 mod measure;
@@ -32,6 +33,7 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("nbd", nbd::run),
     ("lwb", lwb::run),
     ("sync-write", sync_write::run),
+    ("crashcheck", crashcheck::run),
 ];
 
 /// What to run, from the command line.

@@ -43,6 +43,13 @@ pub(crate) fn time_ns<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Re
     Ok(start.elapsed().as_nanos() as f64)
 }
 
+/// Memory of this process that is in use now.
+pub(crate) fn rss_bytes() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = text.split(' ').nth(1).unwrap_or_default().parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
 impl Pair {
     /// Median of the turns' ratios a / b, with the quartiles.
     pub(crate) fn ratio(&self) -> Spread {

@@ -10,7 +10,8 @@ use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table
 use crate::exit::{Outcome, refuse};
 
 const EXAMPLES: &str = "\
-Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write.
+Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
+crashcheck (images and traces).
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json

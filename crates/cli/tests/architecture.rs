@@ -26,8 +26,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-intent", 5),
     ("fastness-zvol", 6),
     ("fastness-nbd", 6),
+    ("fastness-crashcheck", 6),
     ("fastness-daemon", 7),
-    ("fastness-crashcheck", 7),
     ("fastness-bench", 7),
     ("fastness-cli", 8),
 ];

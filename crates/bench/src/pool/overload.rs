@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fastness_pool::{Pool, PoolOptions};
 
 use super::place::{Numbers, Place, noise, volume, write_one};
+use crate::measure::rss_bytes;
 use crate::{Options, Row};
 
 const WRITERS: u64 = 4;
@@ -150,10 +151,4 @@ fn watch(pool: &Pool, is_done: &AtomicBool) -> anyhow::Result<(u64, u64)> {
         std::thread::sleep(Duration::from_millis(3));
     }
     Ok(peaks)
-}
-
-fn rss_bytes() -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split(' ').nth(1).unwrap_or_default().parse()?;
-    Ok(pages * rustix::param::page_size() as u64)
 }
