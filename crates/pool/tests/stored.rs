@@ -161,8 +161,13 @@ fn only_whole_blocks_that_the_open_txg_changed_and_that_have_bytes_are_stored() 
 /// What can happen to stored blocks before their txg syncs.
 type Change = fn(&Pool, &Tx, &Object);
 
-const CHANGES: [(&str, Change); 6] = [
-    ("whole blocks are written again", |_, tx, object| object.write(tx, 0, &bytes(5, 20 * BLOCK)).unwrap()),
+const CHANGES: [(&str, Change); 7] = [
+    ("a few whole blocks are written again", |_, tx, object| {
+        object.write(tx, BLOCK, &bytes(5, 3 * BLOCK)).unwrap();
+    }),
+    ("many whole blocks are written again", |_, tx, object| {
+        object.write(tx, 0, &bytes(5, 20 * BLOCK)).unwrap();
+    }),
     ("parts of blocks are written", |_, tx, object| {
         object.write(tx, BLOCK / 3, &bytes(5, BLOCK)).unwrap();
         object.write(tx, 9 * BLOCK + 512, &bytes(6, 512)).unwrap();
@@ -257,8 +262,10 @@ impl BlockDevice for Trap {
     }
 }
 
+type Meanwhile = fn(&Pool, &Object);
+
 /// Stores all of the object while `act` happens, between the copy of its bytes and the note that they are stored.
-fn store_while(act: fn(&Pool, &Object)) -> (Arc<Rig>, Arc<Pool>, Object, Vec<StoredRun>) {
+fn store_while(act: Meanwhile) -> (Arc<Rig>, Arc<Pool>, Object, Vec<StoredRun>) {
     let rig = Rig::fresh(1, LEN_BYTES, 1);
     let trap = Arc::new(Trap { device: rig.device(0), act: Mutex::new(None) });
     let (pool, object) = create(VdevSpec::single(Device::new("disk0", trap.clone())));
@@ -273,7 +280,7 @@ fn store_while(act: fn(&Pool, &Object)) -> (Arc<Rig>, Arc<Pool>, Object, Vec<Sto
 
 #[test]
 fn what_changes_while_it_is_stored_is_what_the_txg_has() {
-    let acts: [(&str, fn(&Pool, &Object)); 4] = [
+    let acts: [(&str, Meanwhile); 4] = [
         ("written", |pool, object| write(pool, object, 7, &bytes(5, 3 * BLOCK))),
         ("cut off", |pool, object| object.truncate(&pool.begin_tx().unwrap(), 4 * BLOCK + 9).unwrap()),
         ("freed", |pool, object| object.punch(&pool.begin_tx().unwrap(), 0, 9 * BLOCK).unwrap()),

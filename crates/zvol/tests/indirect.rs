@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, Operation, When};
 use fastness_intent::survey::{DryClaim, Untouched, claim_dry, headers, record};
@@ -193,6 +194,30 @@ fn what_is_written_over_before_the_txg_syncs_is_there_for_its_record() {
     }
 }
 
+/// A record is in the log only with its data: what a crash leaves in the middle of a commit is never damage.
+#[test]
+fn a_crash_at_any_operation_of_a_commit_is_no_damage() {
+    let mut met = 0;
+    for at in 1..10 {
+        for seed in 0..16 {
+            let open = create();
+            open.volume.write(0, &bytes(1, 64 << 10), true).unwrap();
+            let now = open.rig.ops.load(Ordering::SeqCst);
+            open.rig.cut_at.store(now + at, Ordering::SeqCst);
+            let done = open.volume.write(MIB, &bytes(2, 512 << 10), true);
+            met += u64::from(done.is_err());
+            let open = import(&open.crash(seed));
+            let found = open.contents();
+            assert_eq!(found[..64 << 10], bytes(1, 64 << 10), "cut at {at}, {seed}");
+            if done.is_ok() {
+                assert_eq!(found[MIB as usize..][..512 << 10], bytes(2, 512 << 10), "cut at {at}, {seed}");
+            }
+            open.clean();
+        }
+    }
+    assert!(met > 30, "the power failed {met} times");
+}
+
 #[test]
 fn a_block_that_is_damaged_is_found_at_the_import_and_may_be_given_up() {
     let open = create();
@@ -234,7 +259,7 @@ fn what_was_given_up_stays_so() {
         image.write(DATA_START_BYTES + unit * UNIT_BYTES, &[0; 64]);
         drop(open);
         let dying = Rig::new(vec![image], cut);
-        dying.cut_at.store(cut, std::sync::atomic::Ordering::SeqCst);
+        dying.cut_at.store(cut, Ordering::SeqCst);
         let consent = Consent { damaged: true, missing: false };
         let died = std::panic::catch_unwind(|| try_import(&dying, consent).map(drop));
         met += u64::from(!matches!(died, Ok(Ok(()))));

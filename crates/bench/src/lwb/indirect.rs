@@ -15,10 +15,10 @@ use crate::pool::{Place, noise};
 use crate::{Options, Row};
 
 const MIB: u64 = 1 << 20;
-const DEVICE_BYTES: u64 = 1024 * MIB;
-const VOLUME_BYTES: u64 = 128 * MIB;
+const DEVICE_BYTES: u64 = 384 * MIB;
+const VOLUME_BYTES: u64 = 64 * MIB;
 /// Acknowledged in a turn, by all threads together.
-const TURN_BYTES: u64 = 32 * MIB;
+const TURN_BYTES: u64 = 16 * MIB;
 /// Below all writes that are measured, so that the figures say where the default has to be.
 const INDIRECT_BYTES_MIN: u64 = 64 << 10;
 
@@ -26,6 +26,8 @@ const INDIRECT_BYTES_MIN: u64 = 64 << 10;
 struct Stack {
     device: Device,
     pool: Arc<Pool>,
+    /// It frees its blocks as txgs sync.
+    _log: Arc<PoolLog>,
     volume: Volume,
     data: Vec<u8>,
     acknowledged: u64,
@@ -44,9 +46,9 @@ impl Stack {
         let volume = Volume::create(&pool, Some(&log), "bench/v", VOLUME_BYTES, &options)?;
         pool.sync()?;
         let data = noise(bytes as usize, 5);
-        let mut stack = Stack { device, pool, volume, data, acknowledged: 0, written_before: 0 };
-        // Every byte twice: what is measured then writes over it.
-        for _ in 0..2 * VOLUME_BYTES / TURN_BYTES {
+        let mut stack = Stack { device, pool, _log: log, volume, data, acknowledged: 0, written_before: 0 };
+        // Every byte once: what is measured then writes over it.
+        for _ in 0..VOLUME_BYTES / TURN_BYTES {
             stack.turn(1)?;
         }
         stack.acknowledged = 0;
