@@ -2,12 +2,14 @@
 //!
 //! The pool is imported read-only. Nothing here stores to the region or writes to a device.
 
+mod data;
+
 use std::sync::Arc;
 
 use fastness_error::ErrorKind;
 use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
 use fastness_pmem::{Medium, Mirror, PmRange, Region};
-use fastness_pool::{LogSpace, Pool};
+use fastness_pool::Pool;
 use fastness_prb::{
     BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
     side_report,
@@ -24,6 +26,8 @@ use crate::log::{PoolLog, Tuning, volumes};
 use crate::region::{self, RegionId, RegionParts};
 use crate::side::{HEADER, UntouchedBlocks};
 use crate::space::PoolSpace;
+
+pub use data::DataSurvey;
 
 /// A stored log header, decoded.
 #[derive(Debug, Clone)]
@@ -107,26 +111,6 @@ pub struct RecordSurvey {
     pub is_indirect: bool,
     /// Where that data is; `None` also if its address is none.
     pub data: Option<DataSurvey>,
-}
-
-/// Where the data of a record is in the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DataSurvey {
-    /// Its first block.
-    pub first: fastness_pool::Place,
-    /// How many there are.
-    pub blocks: usize,
-    /// Their bytes on the vdevs.
-    pub stored_bytes: u64,
-}
-
-impl DataSurvey {
-    fn of(record: &Record<'_>) -> Option<DataSurvey> {
-        let Record::Write(write) = record else { return None };
-        let WriteData::Indirect { len_bytes, address } = write.data else { return None };
-        let (first, blocks, stored_bytes) = LogSpace::describe_stored(address, len_bytes).ok()?;
-        Some(DataSurvey { first, blocks, stored_bytes })
-    }
 }
 
 /// Decodes a record; the bytes are not trusted.

@@ -366,10 +366,7 @@ fn describe(found: &fastness_intent::survey::RecordSurvey) -> String {
     let range =
         found.range.map_or_else(String::new, |(offset, len_bytes)| format!(" {len_bytes} bytes at {offset}"));
     let data = match &found.data {
-        Some(data) => format!(
-            ", in {} blocks of the pool, {} bytes from {} on",
-            data.blocks, data.stored_bytes, data.first
-        ),
+        Some(data) => format!(", in {data}"),
         None if found.is_indirect => ", in the pool, DAMAGE: at an address that is none".to_owned(),
         None => String::new(),
     };
