@@ -10,7 +10,7 @@ use fastness_blkdev::{
 };
 use fastness_pool::{
     CheckReport, DATA_START_BYTES, DatasetKind, Device, ErrorKind, Object, ObjectId, Pool, PoolError,
-    Property, StoreRequest, StoredRun, Tx, UNIT_BYTES, VdevSpec,
+    Property, ScrubReport, StoreRequest, StoredRun, Tx, UNIT_BYTES, VdevSpec,
 };
 use support::{Rig, Rng, degraded, host, manual};
 
@@ -525,9 +525,16 @@ fn a_side_that_fails_or_comes_while_a_block_is_stored_has_it_in_the_end() {
         }
         let run = store(&pool, &object, 0, COUNT * BLOCK).remove(0);
         let sides = pool.status().vdevs[0].2.clone();
+        // The walk of the resilver has passed when the txg with the blocks syncs.
+        let mut is_passed = false;
+        let walk = |_: &ScrubReport| {
+            if !std::mem::replace(&mut is_passed, true) {
+                pool.sync().unwrap();
+            }
+            true
+        };
         if comes {
-            // Its walk ends before the txg that has the blocks.
-            pool.attach(sides[0].guid, rig.device(1), |report| report.done_bytes == 0).unwrap();
+            pool.attach(sides[0].guid, rig.device(1), walk).unwrap();
         } else {
             assert!(sides[1].is_stale, "it missed a write");
             // It may be that nothing but the other side has the record's data.
@@ -536,11 +543,9 @@ fn a_side_that_fails_or_comes_while_a_block_is_stored_has_it_in_the_end() {
             alone.log_space().claim_stored(&run.address, run.len_bytes).unwrap();
             let left = Pool::import_paused(&[after.device(1)], &degraded(), manual());
             assert!(left.is_err(), "it is called stale");
+            pool.resilver(sides[1].guid, walk).unwrap();
         }
-        pool.sync().unwrap();
         clean(&pool);
-        let stale = pool.status().vdevs[0].2.iter().find(|side| side.is_stale).map(|side| side.guid);
-        pool.resilver(stale.unwrap(), |_| true).unwrap();
         pool.detach(sides[0].guid).unwrap();
         pool.export().unwrap();
         let only = Rig::new(vec![rig.devices[1].inner().image()], 1);
