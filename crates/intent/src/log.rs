@@ -18,8 +18,9 @@ use crate::volume_log::VolumeLog;
 /// Key beside the root dataset: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
 
-/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice.
-const INDIRECT_BYTES_MIN: u64 = 256 << 10;
+/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice, at least with several
+/// threads.
+const INDIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// The intent log of one dataset.
 pub type Zil<M = PmRange> = fastness_zil::Zil<PoolSide, AnyLog<M>>;
