@@ -177,6 +177,24 @@ impl Pool {
         Ok(txg)
     }
 
+    /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be used again only when it
+    /// is durable. `false`: there is nothing unsynced, or nobody syncs but the caller; trying again would not help. The caller
+    /// holds no transaction.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn reclaim(&self) -> Result<bool> {
+        let open = self.open_txg();
+        // One that is being synced has handed its changes over.
+        let is_changed = self.shared.changes.iter().any(|changes| !lock(changes).is_empty());
+        let newest = if is_changed { open } else { Txg(open.0 - 1) };
+        let helps = newest > self.synced_txg() && self.is_syncing_alone();
+        if helps {
+            self.wait_synced(newest)?;
+        }
+        Ok(helps)
+    }
+
     /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is durable.
     pub fn end_txg_soon(&self) {
         let pipeline = &self.shared.pipeline;

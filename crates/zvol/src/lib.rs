@@ -5,13 +5,13 @@
 //!
 //! Design: a volume is a dataset of its own kind whose object 1 holds the bytes; the object's size is the volume's.
 //! Volumes are sparse: what was never written, or was discarded, takes no space. A write changes the object in the open
-//! transaction group (txg) and returns; a flush waits until the newest txg that the volume changed is durable, and so
-//! does each write with FUA. Txgs become durable in order, so waiting for the newest is waiting for all.
+//! transaction group (txg) and returns; a flush, and a write with FUA, waits until the intent log has what it needs, or,
+//! where there is none or it has no room, until the newest txg that the volume changed is durable. Txgs become durable in
+//! order, so waiting for the newest is waiting for all.
 //!
-//! What survives: after a crash the volume is as of the last synced txg. That is everything that was flushed, in
-//! whole txgs: of what was not flushed, a write is there only with all that came before it in earlier txgs.
+//! What survives: everything that was flushed. Of what was not flushed, a write may be there or not, as on a disk.
 //!
-//! Source: zil-pmem thesis, 2.3 (ZVOL) and 6.3.5. The intent log, which makes flushes quick, is not under this yet.
+//! Source: zil-pmem thesis, 2.3 (ZVOL) and 6.3.5.
 
 #![forbid(unsafe_code)]
 

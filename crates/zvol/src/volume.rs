@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fastness_intent::VolumeLog;
 use fastness_pmem::{Medium, PmRange};
-use fastness_pool::{Dataset, Object, ObjectId, Pool, Segment, SyncMode, Tx};
+use fastness_pool::{Dataset, Object, ObjectId, Pool, PoolError, Segment, SyncMode, Tx};
 use fastness_zil::Txg;
 use fastness_zil::record::Zeroes;
 
@@ -116,9 +116,17 @@ impl<M: Medium + Sync + 'static> Volume<M> {
             // to go through the log.
             let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
-                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
-                let change = |tx: &Tx| self.data.write(tx, at, part);
-                let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
+                let write = || {
+                    let record =
+                        |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
+                    let change = |tx: &Tx| self.data.write(tx, at, part);
+                    self.change(mode, at, part.len() as u64, change, record)
+                };
+                let (txg, is_part_logged) = match write() {
+                    // What was discarded or replaced lately is free when its txg has synced.
+                    Err(VolumeError::Pool(PoolError::NoSpace { .. })) if self.pool.reclaim()? => write()?,
+                    written => written?,
+                };
                 newest = txg;
                 // One part that is not in the log makes the whole wait.
                 is_logged &= is_part_logged;
