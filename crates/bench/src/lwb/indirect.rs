@@ -87,7 +87,7 @@ impl Stack {
 pub(super) fn row(place: &Place, options: Options, bytes: u64, threads: usize) -> anyhow::Result<Row> {
     let mut twice = Stack::new(place, "twice", None, bytes)?;
     let mut once = Stack::new(place, "once", Some(INDIRECT_BYTES_MIN), bytes)?;
-    let turns = if options.quick { 11 } else { 41 };
+    let turns = if options.quick { 7 } else { 41 };
     let pair = by_turns(turns, 1, || twice.turn(threads), || once.turn(threads))?;
     let mib = |times: &[f64]| TURN_BYTES as f64 / MIB as f64 * 1e9 / Spread::of(times.to_vec()).median;
     Ok(Row {
