@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use fastness_daemon::{Failure, PoolReport, ReplayWatch, ReplayingReport, Request, run_dir};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::ask;
 use crate::exit::refuse;
+use crate::output::progress_bar;
 use crate::start::Import;
 
 /// What the new process says, one line of JSON each, until it is ready or has failed.
@@ -49,9 +49,7 @@ impl Import {
         let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
         let child = self.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.context("cannot start a process for the pool")?;
-        let bar = ProgressBar::new(0);
-        let style = "replaying {msg} {wide_bar} {human_pos} of {human_len} records, {eta} left";
-        bar.set_style(ProgressStyle::with_template(style).expect("a template that is right"));
+        let bar = progress_bar("replaying {msg} {wide_bar} {human_pos} of {human_len} records, {eta} left");
         for line in BufReader::new(child.stdout.take().expect("a pipe that was asked for")).lines() {
             match serde_json::from_str(&line?) {
                 Ok(Announcement::Replaying(report)) => {

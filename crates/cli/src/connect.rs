@@ -4,11 +4,11 @@ use std::io::Write;
 
 use anyhow::Context;
 use fastness_daemon::{Client, ClientError, JobReport, Request, control_socket, run_dir, running_pools};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::exit::refuse;
+use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
 pub(crate) fn connect(pool: &str) -> anyhow::Result<Client> {
@@ -65,9 +65,7 @@ pub(crate) fn only_pool(pool: Option<String>) -> anyhow::Result<String> {
 
 /// A request for long work, with a progress bar if somebody looks at it.
 pub(crate) fn follow(pool: &str, request: &Request) -> anyhow::Result<JobReport> {
-    let bar = ProgressBar::new(0);
-    let style = "{msg} {wide_bar} {bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).expect("a template that is right"));
+    let bar = progress_bar("{msg} {wide_bar} {bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left");
     let result = connect(pool)?.call_with(request, &mut |report| {
         bar.set_message(report.what.clone());
         bar.set_length(report.total_bytes.max(report.done_bytes));

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufWriter, Stdout, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 /// Standard output, buffered; commands that acknowledge flush after each line.
 pub(crate) fn stdout() -> BufWriter<Stdout> {
     BufWriter::with_capacity(64 << 10, io::stdout())
@@ -10,6 +12,12 @@ pub(crate) fn stdout() -> BufWriter<Stdout> {
 /// A line to standard error; if that is closed, nobody wants to know.
 pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A progress bar, if somebody looks at it.
+pub(crate) fn progress_bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("a template that is right");
+    ProgressBar::new(0).with_style(style)
 }
 
 /// Lines of name and value, aligned.

@@ -41,6 +41,14 @@ fn create(spec: VdevSpec) -> (Pool, Object) {
     (pool, object)
 }
 
+/// A pool of one disk, with an object whose blocks are dirty.
+fn dirty() -> (Arc<Rig>, Pool, Object) {
+    let rig = Rig::fresh(1, LEN_BYTES, 1);
+    let (pool, object) = create(single(&rig));
+    write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+    (rig, pool, object)
+}
+
 fn object_of(pool: &Pool) -> Object {
     pool.dataset("tank/data").unwrap().object(ObjectId(1)).unwrap()
 }
@@ -187,9 +195,7 @@ const CHANGES: [(&str, Change); 7] = [
 #[test]
 fn what_changes_later_is_what_the_txg_has() {
     for (name, change) in CHANGES {
-        let rig = Rig::fresh(1, LEN_BYTES, 1);
-        let (pool, object) = create(single(&rig));
-        write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+        let (rig, pool, object) = dirty();
         let runs = store(&pool, &object, 0, COUNT * BLOCK);
         change(&pool, &pool.begin_tx().unwrap(), &object);
         let expected = contents(&object);
@@ -204,9 +210,7 @@ fn what_changes_later_is_what_the_txg_has() {
 #[test]
 fn what_is_destroyed_is_taken_over_by_nobody() {
     for whole_dataset in [false, true] {
-        let rig = Rig::fresh(1, LEN_BYTES, 1);
-        let (pool, object) = create(single(&rig));
-        write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+        let (_rig, pool, object) = dirty();
         assert_eq!(store(&pool, &object, 0, COUNT * BLOCK).len(), 1);
         drop(object);
         let tx = pool.begin_tx().unwrap();
@@ -451,9 +455,7 @@ fn damage_is_noticed_when_the_blocks_are_claimed() {
 
 #[test]
 fn what_finds_no_room_is_left_out_and_the_pool_can_sync() {
-    let rig = Rig::fresh(1, LEN_BYTES, 1);
-    let (pool, object) = create(single(&rig));
-    write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+    let (_rig, pool, object) = dirty();
     let space = pool.log_space();
     while space.allocate(4096).is_ok() {}
     let extent = *space.extents().first().unwrap();
@@ -472,9 +474,7 @@ fn what_finds_no_room_is_left_out_and_the_pool_can_sync() {
 
 #[test]
 fn what_cannot_be_written_is_left_out() {
-    let rig = Rig::fresh(1, LEN_BYTES, 1);
-    let (pool, object) = create(single(&rig));
-    write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+    let (rig, pool, object) = dirty();
     rig.devices[0].set_plan(FaultPlan::new(1).rule(On::Writes, When::Nth(1), Fault::Errno(5)));
     assert_eq!(store(&pool, &object, 0, COUNT * BLOCK), []);
     assert_eq!(clean(&pool).log_units, 0);
@@ -486,9 +486,7 @@ fn what_cannot_be_written_is_left_out() {
 
 #[test]
 fn a_flush_that_fails_stores_nothing_and_is_told() {
-    let rig = Rig::fresh(1, LEN_BYTES, 1);
-    let (pool, object) = create(single(&rig));
-    write(&pool, &object, 0, &bytes(2, COUNT * BLOCK));
+    let (rig, pool, object) = dirty();
     let flush = On::Only(Operation::Flush);
     rig.devices[0].set_plan(FaultPlan::new(1).rule(flush, When::Nth(1), Fault::Errno(5)));
     let error = pool.store(&[request(&object, 0, u64::MAX)], 0).unwrap_err();

@@ -1,5 +1,21 @@
 //! Numbers and texts as bytes: LEB128, zigzag, lengths that are checked before anything is taken.
 
+use std::io::{self, Read};
+
+/// Reads until the buffer is full or there is nothing left; how much was there.
+pub(crate) fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 /// Appends a number, 7 bits a byte, the lowest first.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -116,13 +116,9 @@ impl Decoder {
             }
             tag::FLUSH => {
                 self.last.address = input.difference(self.last.address)?;
-                let kinds = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush, FlushKind::Wbinvd];
-                Kind::Flush { kind: kinds[usize::from(own)], address: self.last.address }
+                Kind::Flush { kind: FlushKind::ALL[usize::from(own)], address: self.last.address }
             }
-            tag::FENCE => {
-                let kinds = [FenceKind::Sfence, FenceKind::Mfence, FenceKind::Lfence, FenceKind::Locked];
-                Kind::Fence(kinds[usize::from(own)])
-            }
+            tag::FENCE => Kind::Fence(FenceKind::ALL[usize::from(own)]),
             tag::START => Kind::Hypercall(Hypercall::Start),
             tag::SUCCESS => Kind::Hypercall(Hypercall::Success),
             tag::FAIL => Kind::Hypercall(Hypercall::Fail),

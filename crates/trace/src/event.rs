@@ -22,6 +22,22 @@ pub enum FlushKind {
     Wbinvd,
 }
 
+impl FlushKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [FlushKind; 4] =
+        [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush, FlushKind::Wbinvd];
+
+    /// The instruction as assemblers name it.
+    pub fn mnemonic(self) -> &'static str {
+        match self {
+            FlushKind::Clwb => "clwb",
+            FlushKind::Clflushopt => "clflushopt",
+            FlushKind::Clflush => "clflush",
+            FlushKind::Wbinvd => "wbinvd",
+        }
+    }
+}
+
 /// Instruction that waits for write-backs and non-temporal stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FenceKind {
@@ -33,6 +49,22 @@ pub enum FenceKind {
     Lfence,
     /// A LOCKed operation, or `xchg`, on memory that is no PM. One on PM is a [`Kind::Rmw`].
     Locked,
+}
+
+impl FenceKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [FenceKind; 4] =
+        [FenceKind::Sfence, FenceKind::Mfence, FenceKind::Lfence, FenceKind::Locked];
+
+    /// The instruction as assemblers name it; `lock` for all LOCKed operations.
+    pub fn mnemonic(self) -> &'static str {
+        match self {
+            FenceKind::Sfence => "sfence",
+            FenceKind::Mfence => "mfence",
+            FenceKind::Lfence => "lfence",
+            FenceKind::Locked => "lock",
+        }
+    }
 }
 
 /// A message from the program under test to whoever traces it.

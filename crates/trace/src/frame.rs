@@ -1,8 +1,9 @@
 //! Frames: how parts of a trace lie in the file.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
 use crate::Result;
+use crate::bytes::read_full;
 use crate::error::TraceError;
 
 pub(crate) const MAGIC: [u8; 8] = *b"FSTRACE\n";
@@ -65,18 +66,14 @@ impl<W: Write> Counted<W> {
 impl<R: Read> Counted<R> {
     /// Fills the buffer. `false`: the file ended before its first byte.
     pub(crate) fn fill(&mut self, buffer: &mut [u8], what: &'static str) -> Result<bool> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.inner.read(&mut buffer[filled..]) {
-                Ok(0) if filled == 0 => return Ok(false),
-                Ok(0) => return Err(TraceError::CutOff { offset: self.offset + filled as u64, what }),
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(TraceError::Io { what: "read", offset: self.offset, source }),
-            }
-        }
+        let filled = read_full(&mut self.inner, buffer);
+        let filled = filled.map_err(|source| TraceError::Io { what: "read", offset: self.offset, source })?;
         self.offset += filled as u64;
-        Ok(true)
+        match filled {
+            0 => Ok(buffer.is_empty()),
+            _ if filled < buffer.len() => Err(TraceError::CutOff { offset: self.offset, what }),
+            _ => Ok(true),
+        }
     }
 
     /// Reads the next frame; its bytes go into `raw`.

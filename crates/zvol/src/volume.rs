@@ -116,17 +116,9 @@ impl<M: Medium + Sync + 'static> Volume<M> {
             // to go through the log.
             let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
-                let write = || {
-                    let record =
-                        |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
-                    let change = |tx: &Tx| self.data.write(tx, at, part);
-                    self.change(mode, at, part.len() as u64, change, record)
-                };
-                let (txg, is_part_logged) = match write() {
-                    // What was discarded or replaced lately is free when its txg has synced.
-                    Err(VolumeError::Pool(PoolError::NoSpace { .. })) if self.pool.reclaim()? => write()?,
-                    written => written?,
-                };
+                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
+                let change = |tx: &Tx| self.data.write(tx, at, part);
+                let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
                 newest = txg;
                 // One part that is not in the log makes the whole wait.
                 is_logged &= is_part_logged;
@@ -196,16 +188,35 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         })
     }
 
-    /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
-    /// leaves. Returns the txg, and whether the record is durable.
+    /// A change and its record; once more if there was no room, when what was discarded or replaced lately is free: its txg
+    /// has synced then. Returns the txg, and whether the record is durable.
     #[inline]
     fn change(
         &self,
         mode: SyncMode,
         offset: u64,
         len_bytes: u64,
-        change: impl FnOnce(&Tx) -> fastness_pool::Result<()>,
-        record: impl FnOnce(&VolumeLog<M>, Txg) -> bool,
+        change: impl Fn(&Tx) -> fastness_pool::Result<()>,
+        record: impl Fn(&VolumeLog<M>, Txg) -> bool,
+    ) -> Result<(Txg, bool)> {
+        match self.change_once(mode, offset, len_bytes, &change, &record) {
+            Err(VolumeError::Pool(PoolError::NoSpace { .. })) if self.pool.reclaim()? => {
+                self.change_once(mode, offset, len_bytes, &change, &record)
+            }
+            changed => changed,
+        }
+    }
+
+    /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
+    /// leaves.
+    #[inline]
+    fn change_once(
+        &self,
+        mode: SyncMode,
+        offset: u64,
+        len_bytes: u64,
+        change: &impl Fn(&Tx) -> fastness_pool::Result<()>,
+        record: &impl Fn(&VolumeLog<M>, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
         if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
             log.admit();

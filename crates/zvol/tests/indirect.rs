@@ -220,13 +220,19 @@ fn a_crash_at_any_operation_of_a_commit_is_no_damage() {
     assert!(met > 30, "the power failed {met} times");
 }
 
-#[test]
-fn a_block_that_is_damaged_is_found_at_the_import_and_may_be_given_up() {
+/// Two writes; what the volume had after the first, and where the data of the second begins.
+fn written_twice() -> (Open, Vec<u8>, u64) {
     let open = create();
     open.volume.write(0, &bytes(1, 512 << 10), true).unwrap();
     let earlier = open.contents();
     open.volume.write(MIB, &bytes(2, 512 << 10), true).unwrap();
     let (_, unit) = open.stored().into_iter().find(|(offset, _)| *offset == MIB).unwrap();
+    (open, earlier, unit)
+}
+
+#[test]
+fn a_block_that_is_damaged_is_found_at_the_import_and_may_be_given_up() {
+    let (open, earlier, unit) = written_twice();
     let mut image = open.rig.devices[0].inner().image();
     let at = DATA_START_BYTES + unit * UNIT_BYTES + 1000;
     let mut byte = [0];
@@ -252,11 +258,7 @@ fn a_block_that_is_damaged_is_found_at_the_import_and_may_be_given_up() {
 fn what_was_given_up_stays_so() {
     let mut met = 0;
     for cut in 1..80 {
-        let open = create();
-        open.volume.write(0, &bytes(1, 512 << 10), true).unwrap();
-        let earlier = open.contents();
-        open.volume.write(MIB, &bytes(2, 512 << 10), true).unwrap();
-        let (_, unit) = open.stored().into_iter().find(|(offset, _)| *offset == MIB).unwrap();
+        let (open, earlier, unit) = written_twice();
         let mut image = open.rig.devices[0].inner().image();
         image.write(DATA_START_BYTES + unit * UNIT_BYTES, &[0; 64]);
         drop(open);

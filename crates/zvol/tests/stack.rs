@@ -14,7 +14,8 @@
 //! 2. Durable is a change that returned with FUA; before which a flush of the volume returned; whose txg is synced (so a
 //!    sync that returned); and of kind pmem each that returned and was logged.
 //! 3. If the log was of kind lwb throughout, what is left is a prefix of the records since then, the last change up to the
-//!    border of a block, each with what it read back, or stored in the pool, at the commit. A write with FUA then makes durable what came before it, too.
+//!    border of a block, each with what it read back, or stored in the pool, at the commit. A write with FUA then makes
+//!    durable what came before it, too.
 //! 4. A volume whose making returned is there; another is whole or not.
 //!
 //! Besides: an import succeeds without consent to lose anything; allocated is reachable then, after another txg, and after

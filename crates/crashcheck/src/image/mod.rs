@@ -58,27 +58,20 @@ impl Image {
     /// Those of the file.
     pub fn read_from(mut file: impl Read, len_bytes: u64) -> io::Result<Image> {
         let mut image = Image::zeroed(len_bytes);
-        let mut page = [0; PAGE_BYTES];
+        let mut page = Vec::with_capacity(PAGE_BYTES);
         let mut at = 0;
         while at < len_bytes {
-            let wanted = (len_bytes - at).min(PAGE_BYTES as u64) as usize;
-            let mut filled = 0;
-            while filled < wanted {
-                match file.read(&mut page[filled..wanted]) {
-                    Ok(0) => break,
-                    Ok(len) => filled += len,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            page.clear();
+            let wanted = (len_bytes - at).min(PAGE_BYTES as u64);
+            let filled = file.by_ref().take(wanted).read_to_end(&mut page)? as u64;
             // Zeroes over zeroes would only take memory.
-            if page[..filled].iter().any(|byte| *byte != 0) {
-                image.write(at, &page[..filled]);
+            if page.iter().any(|byte| *byte != 0) {
+                image.write(at, &page);
             }
             if filled < wanted {
                 break;
             }
-            at += filled as u64;
+            at += filled;
         }
         Ok(image)
     }

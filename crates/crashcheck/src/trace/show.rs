@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-use fastness_trace::{
-    BlockEvent, Event, FenceKind, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError,
-};
+use fastness_trace::{BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError};
 use serde_json::{Value, json};
 
 const LINE_BYTES: u64 = 64;
@@ -115,24 +113,6 @@ fn header_json(header: &Header) -> Value {
     json!({"tool": header.tool, "regions": regions, "devices": devices})
 }
 
-fn flush_name(kind: FlushKind) -> &'static str {
-    match kind {
-        FlushKind::Clwb => "clwb",
-        FlushKind::Clflushopt => "clflushopt",
-        FlushKind::Clflush => "clflush",
-        FlushKind::Wbinvd => "wbinvd",
-    }
-}
-
-fn fence_name(kind: FenceKind) -> &'static str {
-    match kind {
-        FenceKind::Sfence => "sfence",
-        FenceKind::Mfence => "mfence",
-        FenceKind::Lfence => "lfence",
-        FenceKind::Locked => "lock",
-    }
-}
-
 /// Name, address if it has one, data if it has some, and what else there is to say.
 struct Parts<'a> {
     name: &'static str,
@@ -158,8 +138,8 @@ fn parts<'a>(kind: &Kind<'a>) -> Parts<'a> {
         Kind::Rmw { address, data } => memory("rmw", address, data),
         Kind::Read { address, data } => memory("read", address, data),
         Kind::Flush { kind: FlushKind::Wbinvd, .. } => plain("wbinvd"),
-        Kind::Flush { kind, address } => Parts { address: Some(address), ..plain(flush_name(kind)) },
-        Kind::Fence(kind) => plain(fence_name(kind)),
+        Kind::Flush { kind, address } => Parts { address: Some(address), ..plain(kind.mnemonic()) },
+        Kind::Fence(kind) => plain(kind.mnemonic()),
         Kind::Block { device, command, event } => block(device, command, &event),
         Kind::Hypercall(hypercall) => match hypercall {
             Hypercall::Start => plain("start"),

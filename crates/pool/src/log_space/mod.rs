@@ -46,6 +46,7 @@ use crate::ids::{Place, UNIT_BYTES};
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync_util::{lock, read};
+use crate::vdev::Vdev;
 
 /// Longest log block, in bytes.
 pub const LOG_BLOCK_BYTES_MAX: u32 = 128 << 10;
@@ -137,14 +138,7 @@ impl LogSpace {
     /// # Panics
     /// If there is no such block.
     pub fn free(&self, extent: LogExtent) {
-        let units = units_of(extent.len_bytes);
-        let mut log = lock(&self.shared.log);
-        assert!(log.remove(extent.place, units).is_some(), "{extent:?} is no log block");
-        if log.own.free_of(extent.place.vdev).is_some() {
-            log.own.free_log(extent.place, units);
-        } else {
-            self.shared.change_log_among_data(|allocator| allocator.free_log(extent.place, units));
-        }
+        self.shared.free_log_block(extent.place, units_of(extent.len_bytes));
     }
 
     /// Takes a block after an import, before txgs run ([`Pool::import_paused`]).
@@ -158,24 +152,9 @@ impl LogSpace {
         if !self.contains(extent) {
             return Err(bad("outside of the pool"));
         }
-        let units = units_of(extent.len_bytes);
         let vdev = self.shared.vdevs.get(extent.place.vdev).ok_or_else(|| bad("outside of the pool"))?;
-        let mut log = lock(&self.shared.log);
-        if log.has_ended_claims {
-            return Err(PoolError::invalid("claim before the first txg", extent.place));
-        }
-        let is_free = if vdev.class == VdevClass::Log {
-            log.own.claim_log(extent.place, units)
-        } else {
-            self.shared.change_log_among_data(|allocator| allocator.claim_log(extent.place, units))
-        };
-        if !is_free {
-            return Err(bad("in use already"));
-        }
-        // What is current has all that was acknowledged; a side that is stale may have anything.
-        let stale = vdev.sides().iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
-        log.insert(extent.place, units, stale);
-        Ok(())
+        let is_free = self.shared.claim_log_block(&vdev, extent.place, units_of(extent.len_bytes))?;
+        if is_free { Ok(()) } else { Err(bad("in use already")) }
     }
 
     /// Whether a block can be there at all; says nothing about whether it is in use. Any value may be asked about.
@@ -197,7 +176,7 @@ impl LogSpace {
     pub fn usage(&self) -> Vec<LogUsage> {
         let vdevs = self.shared.vdevs.all();
         let log = lock(&self.shared.log);
-        let usage = |vdev: &Arc<crate::vdev::Vdev>| LogUsage {
+        let usage = |vdev: &Arc<Vdev>| LogUsage {
             vdev: vdev.id,
             class: vdev.class,
             used_bytes: log.used_bytes(vdev.id),
@@ -249,13 +228,47 @@ impl Shared {
     fn allocate_log_among_data(&self, units: u64, reserved_bytes: u64) -> Result<Place> {
         let wanted_bytes = units * UNIT_BYTES;
         self.change_log_among_data(|allocator| {
-            // What is dirty has been promised room; without it a txg could not sync.
-            let promised = self.pipeline.dirty_bytes() + reserved_bytes;
-            let free_bytes = allocator.usable_bytes().saturating_sub(promised);
+            let free_bytes = self.free_for_logs_bytes(allocator, reserved_bytes);
             let place =
                 if free_bytes < wanted_bytes { None } else { allocator.allocate_log(units, &|_| true) };
             place.ok_or(PoolError::NoSpace { wanted_bytes, free_bytes })
         })
+    }
+
+    /// Bytes that log blocks among the data may use.
+    fn free_for_logs_bytes(&self, allocator: &Allocator, reserved_bytes: u64) -> u64 {
+        // What is dirty has been promised room; without it a txg could not sync.
+        let promised = self.pipeline.dirty_bytes() + reserved_bytes;
+        allocator.usable_bytes().saturating_sub(promised)
+    }
+
+    /// Takes units of a vdev, which has them, for a log block; `false` if they are in use.
+    fn claim_log_block(&self, vdev: &Vdev, place: Place, units: u64) -> Result<bool> {
+        let mut log = lock(&self.log);
+        if log.has_ended_claims {
+            return Err(PoolError::invalid("claim before the first txg", place));
+        }
+        let is_free = if vdev.class == VdevClass::Log {
+            log.own.claim_log(place, units)
+        } else {
+            self.change_log_among_data(|allocator| allocator.claim_log(place, units))
+        };
+        if is_free {
+            // What is current has all that was acknowledged; a side that is stale may have anything.
+            let stale = vdev.sides().iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
+            log.insert(place, units, stale);
+        }
+        Ok(is_free)
+    }
+
+    fn free_log_block(&self, place: Place, units: u64) {
+        let mut log = lock(&self.log);
+        assert!(log.remove(place, units).is_some(), "{units} units at {place} are no log block");
+        if log.own.free_of(place.vdev).is_some() {
+            log.own.free_log(place, units);
+        } else {
+            self.change_log_among_data(|allocator| allocator.free_log(place, units));
+        }
     }
 
     /// Changes log blocks among the data, and with them what data may use.

@@ -1,6 +1,7 @@
 //! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg makes them its own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fastness_blkdev::AlignedBuf;
 
@@ -13,7 +14,7 @@ use crate::log_space::LogSpace;
 use crate::state::Shared;
 use crate::stored::Address;
 use crate::sync_util::lock;
-use crate::vdev::LogWrite;
+use crate::vdev::{LogWrite, Vdev};
 
 /// Longest write.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
@@ -54,7 +55,7 @@ impl LogSpace {
     pub fn check_stored(&self, address: &[u8], len_bytes: u64) -> Result<()> {
         let address = Address::decode(address, len_bytes)?;
         for extent in &address.extents {
-            self.check_extent(extent)?;
+            self.vdev_of(extent)?;
             if !lock(&self.shared.allocator).is_free(extent.place, extent.units()) {
                 return Err(bad(extent.place, "in use already"));
             }
@@ -89,29 +90,17 @@ impl LogSpace {
         address.extents.iter().for_each(|extent| self.shared.free_stored(extent));
     }
 
-    /// Whether it can be a block among the data.
-    fn check_extent(&self, extent: &Extent) -> Result<()> {
+    /// The vdev of what can be a block among the data.
+    fn vdev_of(&self, extent: &Extent) -> Result<Arc<Vdev>> {
         let (place, units) = (extent.place, extent.units());
         let vdev = self.shared.vdevs.get(place.vdev).filter(|vdev| vdev.class == VdevClass::Normal);
-        let is_inside = vdev.is_some() && lock(&self.shared.allocator).can_hold_log(place, units);
-        if is_inside { Ok(()) } else { Err(bad(place, "not among the data of the pool")) }
+        let vdev = vdev.filter(|_| lock(&self.shared.allocator).can_hold_log(place, units));
+        vdev.ok_or_else(|| bad(place, "not among the data of the pool"))
     }
 
     fn claim_extent(&self, extent: &Extent) -> Result<()> {
-        self.check_extent(extent)?;
-        let (place, units) = (extent.place, extent.units());
-        let mut log = lock(&self.shared.log);
-        if log.has_ended_claims {
-            return Err(PoolError::invalid("claim before the first txg", place));
-        }
-        if !self.shared.change_log_among_data(|allocator| allocator.claim_log(place, units)) {
-            return Err(bad(place, "in use already"));
-        }
-        // A side that is stale may have anything there.
-        let sides = self.shared.vdevs.get(place.vdev).map(|vdev| vdev.sides()).unwrap_or_default();
-        let stale = sides.iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
-        log.insert(place, units, stale);
-        Ok(())
+        let is_free = self.shared.claim_log_block(&*self.vdev_of(extent)?, extent.place, extent.units())?;
+        if is_free { Ok(()) } else { Err(bad(extent.place, "in use already")) }
     }
 
     /// Shows the bytes of each block, from whichever side has them as they were written.
@@ -173,10 +162,8 @@ impl Shared {
         let reserved_bytes = self.reserved_bytes();
         let mut log = lock(&self.log);
         self.change_log_among_data(|allocator| {
-            // What is dirty has been promised room; without it a txg could not sync.
-            let promised = self.pipeline.dirty_bytes() + reserved_bytes;
             let mut allocate = |units: &u64| {
-                let free_bytes = allocator.usable_bytes().saturating_sub(promised);
+                let free_bytes = self.free_for_logs_bytes(allocator, reserved_bytes);
                 let place =
                     (free_bytes >= units * UNIT_BYTES).then(|| allocator.allocate_stored(*units))??;
                 log.insert(place, *units, Vec::new());
@@ -252,11 +239,5 @@ impl Shared {
 
     fn free_stored(&self, extent: &Extent) {
         self.free_log_block(extent.place, extent.units());
-    }
-
-    fn free_log_block(&self, place: Place, units: u64) {
-        let mut log = lock(&self.log);
-        assert!(log.remove(place, units).is_some(), "{units} units at {place} are no log block");
-        self.change_log_among_data(|allocator| allocator.free_log(place, units));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::bytes::read_full;
+
 /// Appends a number.
 pub(super) fn put(out: &mut Vec<u8>, value: u64) {
     match value {
@@ -44,23 +46,18 @@ pub(super) struct Source<R> {
 impl<R: Read> Source<R> {
     /// Fills the buffer; `false` if there is nothing left at all.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.inner.read(&mut buffer[filled..]) {
-                Ok(0) if filled == 0 => return Ok(false),
-                Ok(0) => return Err(Fault::CutOff),
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Fault::CutOff),
-                // What the decompression does not understand.
-                Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return Err(Fault::Wrong(error.to_string()));
-                }
-                Err(error) => return Err(Fault::Io(error)),
-            }
-        }
+        let filled = read_full(&mut self.inner, buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Fault::CutOff,
+            // What the decompression does not understand.
+            io::ErrorKind::Other => Fault::Wrong(error.to_string()),
+            _ => Fault::Io(error),
+        })?;
         self.offset += filled as u64;
-        Ok(true)
+        match filled {
+            0 => Ok(buffer.is_empty()),
+            _ if filled < buffer.len() => Err(Fault::CutOff),
+            _ => Ok(true),
+        }
     }
 
     fn exactly<const LEN: usize>(&mut self) -> Result<[u8; LEN], Fault> {

@@ -116,23 +116,17 @@ fn check_size(size: u64, len: usize) -> Result<(), Fault> {
 }
 
 fn flush(mnemonic: &str) -> Result<FlushKind, Fault> {
-    Ok(match mnemonic {
-        "clwb" => FlushKind::Clwb,
-        "clflushopt" => FlushKind::Clflushopt,
-        "clflush" => FlushKind::Clflush,
-        "wbinvd" => FlushKind::Wbinvd,
-        other => return Err(Fault::Wrong(format!("a flush by {other:?}"))),
-    })
+    let known = FlushKind::ALL.into_iter().find(|kind| kind.mnemonic() == mnemonic);
+    known.ok_or_else(|| Fault::Wrong(format!("a flush by {mnemonic:?}")))
 }
 
 fn fence(mnemonic: &str) -> Result<FenceKind, Fault> {
-    Ok(match mnemonic {
-        "sfence" => FenceKind::Sfence,
-        "mfence" => FenceKind::Mfence,
-        "lfence" => FenceKind::Lfence,
-        locked if locked.starts_with("lock") || locked.starts_with("xchg") => FenceKind::Locked,
-        other => return Err(Fault::Wrong(format!("a fence by {other:?}"))),
-    })
+    // With the instruction's name behind it, or without.
+    if mnemonic.starts_with("lock") || mnemonic.starts_with("xchg") {
+        return Ok(FenceKind::Locked);
+    }
+    let known = FenceKind::ALL.into_iter().find(|kind| kind.mnemonic() == mnemonic);
+    known.ok_or_else(|| Fault::Wrong(format!("a fence by {mnemonic:?}")))
 }
 
 fn hypercall<'a>(action: &'a str, value: &'a str) -> Hypercall<'a> {

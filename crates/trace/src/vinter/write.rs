@@ -72,16 +72,16 @@ impl<W: Write> Output<W> {
                 self.store(address, data, is_non_temporal, &event.origin, done)?;
             }
             Kind::Rmw { address, data } => {
-                self.fence("lock", &event.origin, done);
+                self.fence(FenceKind::Locked.mnemonic(), &event.origin, done);
                 self.store(address, data, false, &event.origin, done)?;
-                self.fence("lock", &event.origin, done);
+                self.fence(FenceKind::Locked.mnemonic(), &event.origin, done);
             }
-            Kind::Fence(fence) => self.fence(fence_name(fence), &event.origin, done),
+            Kind::Fence(fence) => self.fence(fence.mnemonic(), &event.origin, done),
             Kind::Flush { kind, address } => {
                 // That of all lines has no address.
                 let address = if kind == FlushKind::Wbinvd { 0 } else { self.relative(address, 1)? };
                 self.head(kind::FLUSH, done);
-                put_bytes(&mut self.record, flush_name(kind).as_bytes());
+                put_bytes(&mut self.record, kind.mnemonic().as_bytes());
                 put(&mut self.record, address);
                 self.meta(&event.origin);
             }
@@ -158,23 +158,5 @@ impl<W: Write> Output<W> {
         } else {
             Err(format!("address {address:#x} is in no region"))
         }
-    }
-}
-
-fn fence_name(fence: FenceKind) -> &'static str {
-    match fence {
-        FenceKind::Sfence => "sfence",
-        FenceKind::Mfence => "mfence",
-        FenceKind::Lfence => "lfence",
-        FenceKind::Locked => "lock",
-    }
-}
-
-fn flush_name(flush: FlushKind) -> &'static str {
-    match flush {
-        FlushKind::Clwb => "clwb",
-        FlushKind::Clflushopt => "clflushopt",
-        FlushKind::Clflush => "clflush",
-        FlushKind::Wbinvd => "wbinvd",
     }
 }
