@@ -1,9 +1,12 @@
 //! All allowed images, each once.
 
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 
 use crate::labels::{Label, Labels};
-use crate::machine::{Machine, line_of, put_line};
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::scope::{CrashImage, Scope};
 use crate::states::{State, line_states};
 
 /// What an enumeration did.
@@ -27,21 +30,24 @@ pub struct TooMany {
 struct Axis {
     line: u64,
     states: Vec<State>,
+    /// Every state of it is wanted; otherwise the first that fits.
+    is_wanted: bool,
 }
 
-impl Machine {
-    /// Calls `visit` for each allowed image exactly once; the minimal image comes first, and the order
-    /// depends on nothing but the operations. Exact: see the crate documentation.
+impl<M: Memory> Machine<M> {
+    /// Calls `visit` for each allowed image of `scope` exactly once; the minimal image comes first, and the order depends
+    /// on nothing but the operations. Exact: see the crate documentation.
     ///
     /// # Errors
     /// [`TooMany`] if there are more than `limit` images; `visit` has not been called then.
-    pub fn for_each_crash_image(
+    pub fn enumerate(
         &self,
+        scope: Scope<'_>,
         limit: usize,
-        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(CrashImage<'_, M>) -> ControlFlow<()>,
     ) -> Result<Enumerated, TooMany> {
         let too_many = TooMany { limit };
-        let axes = self.axes(limit).ok_or(too_many)?;
+        let axes = self.axes(scope, limit).ok_or(too_many)?;
         if self.context().is_ordered {
             let mut count = 0_usize;
             let _ = walk(&axes, &mut |_, _| {}, &mut || {
@@ -55,6 +61,76 @@ impl Machine {
         Ok(self.visit_all(&axes, visit))
     }
 
+    fn visit_all(
+        &self,
+        axes: &[Axis],
+        visit: &mut dyn FnMut(CrashImage<'_, M>) -> ControlFlow<()>,
+    ) -> Enumerated {
+        let scratch = RefCell::new(self.persistent().clone());
+        let has_nt: Vec<Cell<bool>> = axes.iter().map(|_| Cell::new(false)).collect();
+        let mut images = 0;
+        let flow = walk(
+            axes,
+            &mut |at, state| {
+                scratch.borrow_mut().put_line(axes[at].line, &state.bytes);
+                has_nt[at].set(state.nt.any);
+            },
+            &mut || {
+                images += 1;
+                visit(CrashImage { memory: &scratch.borrow(), has_nt: has_nt.iter().any(Cell::get) })
+            },
+        );
+        Enumerated { images, complete: flow.is_continue() }
+    }
+
+    /// The lines with more than one state, those that are wanted first; `None` if that alone means more than `limit` images.
+    ///
+    /// Every state of a line that is wanted occurs in an image: see [`walk`]. Without an order across lines, a line that is
+    /// not wanted stays as it is in the minimal image, and is no axis.
+    fn axes(&self, scope: Scope<'_>, limit: usize) -> Option<Vec<Axis>> {
+        let context = self.context();
+        let mut product = 1_usize;
+        let (mut axes, mut others) = (Vec::new(), Vec::new());
+        for (number, line) in self.lines() {
+            let is_wanted = scope.wants(number);
+            if !is_wanted && !context.is_ordered {
+                continue;
+            }
+            let base = self.persistent().line(number);
+            let cap = if is_wanted { limit } else { usize::MAX };
+            let mut states = line_states(line, &base, context, cap).ok()?;
+            if is_wanted && scope.whole_nt {
+                states.retain(|state| !state.nt.partial);
+            }
+            if is_wanted {
+                product = product.saturating_mul(states.len());
+            }
+            if !context.is_ordered && product > limit {
+                return None;
+            }
+            if states.len() > 1 {
+                let axis = Axis { line: number, states, is_wanted };
+                if is_wanted { axes.push(axis) } else { others.push(axis) }
+            }
+        }
+        axes.append(&mut others);
+        (limit > 0).then_some(axes)
+    }
+}
+
+impl Machine {
+    /// Calls `visit` for every allowed image: [`Machine::enumerate`] with all lines.
+    ///
+    /// # Errors
+    /// [`TooMany`] if there are more than `limit` images; `visit` has not been called then.
+    pub fn for_each_crash_image(
+        &self,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Enumerated, TooMany> {
+        self.enumerate(Scope::default(), limit, &mut |image| visit(image.memory))
+    }
+
     /// The number of allowed images.
     ///
     /// # Errors
@@ -62,52 +138,20 @@ impl Machine {
     pub fn count_crash_images(&self, limit: usize) -> Result<usize, TooMany> {
         self.for_each_crash_image(limit, &mut |_| ControlFlow::Continue(())).map(|done| done.images)
     }
-
-    fn visit_all(&self, axes: &[Axis], visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Enumerated {
-        let scratch = std::cell::RefCell::new(self.persistent_image().to_vec());
-        let mut images = 0;
-        let flow = walk(
-            axes,
-            &mut |axis, state| put_line(&mut scratch.borrow_mut(), axis.line, &state.bytes),
-            &mut || {
-                images += 1;
-                visit(&scratch.borrow())
-            },
-        );
-        Enumerated { images, complete: flow.is_continue() }
-    }
-
-    /// The lines with more than one state; `None` if that alone means more than `limit` images.
-    ///
-    /// Every state of a line occurs in an image: see [`walk`].
-    fn axes(&self, limit: usize) -> Option<Vec<Axis>> {
-        let context = self.context();
-        let mut product = 1_usize;
-        let mut axes = Vec::new();
-        for (number, line) in self.lines() {
-            let base = line_of(self.persistent_image(), number);
-            let states = line_states(line, &base, context, limit).ok()?;
-            product = product.saturating_mul(states.len());
-            if !context.is_ordered && product > limit {
-                return None;
-            }
-            if states.len() > 1 {
-                axes.push(Axis { line: number, states });
-            }
-        }
-        (limit > 0).then_some(axes)
-    }
 }
 
-/// Calls `put` for every change of a line's state and `leaf` for every allowed combination.
+/// Calls `put` for every change of a line's state and `leaf` for every allowed combination of the lines that are wanted.
 ///
 /// There are no dead ends: if the states chosen so far fit together, then the next line has a state that
 /// fits them, namely the smallest one that contains every store that they require. Its own cached stores
 /// are not newer than those chosen. So the work is proportional to the number of images, and a line that
 /// has only one distinct content never limits the others, and is left out.
+///
+/// Two things that a [`Scope`] leaves out keep it so. A line that is not wanted takes the first state that fits. And the states
+/// inside of a run of non-temporal stores have no part in the order across lines, beyond the one that the run begins with.
 fn walk(
     axes: &[Axis],
-    put: &mut dyn FnMut(&Axis, &State),
+    put: &mut dyn FnMut(usize, &State),
     leaf: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let mut labels = vec![Labels::default(); axes.len() + 1];
@@ -125,8 +169,8 @@ fn walk(
                 .position(|state| after[0].set_product(&before[depth], &state.labels));
             if let Some(skipped) = fits {
                 let chosen = next[depth] + skipped;
-                put(axis, &axis.states[chosen]);
-                next[depth] = chosen + 1;
+                put(depth, &axis.states[chosen]);
+                next[depth] = if axis.is_wanted { chosen + 1 } else { axis.states.len() };
                 depth += 1;
                 continue;
             }

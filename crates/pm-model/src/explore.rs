@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::enumerate::TooMany;
 use crate::machine::{Machine, ModelError};
 use crate::op::Op;
+use crate::scope::Scope;
 use crate::trace::Trace;
 
 /// How much to explore at each crash point.
@@ -152,7 +153,9 @@ impl Run {
                 self.summary.sampled_points += 1;
                 let Budget { samples, seed, .. } = self.budget;
                 let seed = seed.wrapping_add(op_index as u64);
-                machine.sample(seed, samples, &mut |image| self.image(op_index, false, image, visit))
+                machine.sample(Scope::default(), seed, samples, &mut |image| {
+                    self.image(op_index, false, image.memory, visit)
+                })
             }
         }
     }

@@ -114,6 +114,11 @@ impl Line {
         for store in self.stores.drain(..count) {
             store.apply(bytes);
         }
+        self.forget_flushes();
+    }
+
+    /// Notes that the flushes so far are complete, or have covered nothing.
+    pub(crate) fn forget_flushes(&mut self) {
         self.flushed = 0;
         self.ordered_flushes.clear();
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Persistence};
-use crate::line::{LINE, Line, LineBytes, Pending, Time};
+use crate::line::{LINE, Line, Pending, Time};
+use crate::memory::Memory;
 use crate::op::{FenceKind, FlushKind, Op};
 use crate::states::{Context, line_states};
 
@@ -33,22 +34,25 @@ pub enum ModelError {
 
 /// A processor with PM behind it, between two operations of a program.
 ///
-/// The rules (R1 to R12) stand in the crate documentation.
+/// The rules (R1 to R12) stand in the crate documentation. Performance: an operation costs what it touches; a fence, what
+/// was flushed or stored past the caches since the last one, and not what has been left in them.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct Machine<M = Vec<u8>> {
     config: Config,
     /// What is certain to survive.
-    image: Vec<u8>,
+    image: M,
     /// Lines with pending stores, by line number.
     lines: BTreeMap<u64, Line>,
+    /// Lines of which the next fence completes something; some may be here without need, and some twice.
+    armed: Vec<u64>,
     time: Time,
     fence: Time,
 }
 
-impl Machine {
+impl<M: Memory> Machine<M> {
     /// A machine whose PM holds `image`, with nothing pending.
-    pub fn new(image: Vec<u8>, config: Config) -> Self {
-        Self { config, image, lines: BTreeMap::new(), time: 0, fence: 0 }
+    pub fn new(image: M, config: Config) -> Self {
+        Self { config, image, lines: BTreeMap::new(), armed: Vec::new(), time: 0, fence: 0 }
     }
 
     /// The configuration given to [`Machine::new`].
@@ -61,78 +65,134 @@ impl Machine {
     /// # Errors
     /// [`ModelError`] if the operation does not fit PM; nothing has changed.
     pub fn apply(&mut self, op: &Op) -> Result<(), ModelError> {
-        self.check(op)?;
-        self.time += 1;
         match op {
             Op::Store { addr, data, nt, atomic64 } => self.store(*addr, data, *nt, *atomic64),
-            Op::Rmw { addr, data } => {
-                self.fence();
-                self.store(*addr, data, false, false);
-                if self.config.persistence == Persistence::Eadr {
-                    self.fence();
-                }
-            }
+            Op::Rmw { addr, data } => self.rmw(*addr, data),
             Op::Flush { kind, addr } => self.flush(*kind, *addr),
-            Op::Fence(FenceKind::Sfence | FenceKind::Mfence) => self.fence(),
-            Op::Fence(FenceKind::Lfence) | Op::Mark(_) => {}
+            Op::Fence(kind) => {
+                self.fence(*kind);
+                Ok(())
+            }
+            Op::Mark(_) => Ok(()),
+        }
+    }
+
+    /// A store ([`Op::Store`]).
+    ///
+    /// # Errors
+    /// As [`Machine::apply`].
+    pub fn store(&mut self, addr: u64, data: &[u8], nt: bool, atomic64: bool) -> Result<(), ModelError> {
+        let len_bytes = data.len() as u64;
+        if atomic64 && (data.len() != LINE || addr % LINE as u64 != 0) {
+            return Err(ModelError::NotAtomic64 { addr, len_bytes });
+        }
+        self.check(addr, len_bytes)?;
+        self.time += 1;
+        self.add_store(addr, data, nt, atomic64);
+        Ok(())
+    }
+
+    /// A LOCKed operation on PM ([`Op::Rmw`]).
+    ///
+    /// # Errors
+    /// As [`Machine::apply`].
+    pub fn rmw(&mut self, addr: u64, data: &[u8]) -> Result<(), ModelError> {
+        self.check(addr, data.len() as u64)?;
+        self.time += 1;
+        self.complete();
+        self.add_store(addr, data, false, false);
+        if self.config.persistence == Persistence::Eadr {
+            self.complete();
         }
         Ok(())
     }
 
-    fn check(&self, op: &Op) -> Result<(), ModelError> {
-        let (addr, len_bytes) = match op {
-            Op::Store { addr, data, atomic64, .. } => {
-                let len_bytes = data.len() as u64;
-                if *atomic64 && (data.len() != LINE || addr % LINE as u64 != 0) {
-                    return Err(ModelError::NotAtomic64 { addr: *addr, len_bytes });
-                }
-                (*addr, len_bytes)
-            }
-            Op::Rmw { addr, data } => (*addr, data.len() as u64),
-            Op::Flush { addr, .. } => (*addr, 1),
-            Op::Fence(_) | Op::Mark(_) => return Ok(()),
-        };
-        let image_bytes = self.image.len() as u64;
+    /// A flush of the line of `addr` ([`Op::Flush`]).
+    ///
+    /// # Errors
+    /// As [`Machine::apply`].
+    pub fn flush(&mut self, kind: FlushKind, addr: u64) -> Result<(), ModelError> {
+        self.check(addr, 1)?;
+        self.time += 1;
+        let number = addr / LINE as u64;
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
+        if kind == FlushKind::Clflush && !self.config.has_global_order() {
+            line.flush_ordered(self.time);
+        } else {
+            line.flush();
+        }
+        self.armed.push(number);
+        Ok(())
+    }
+
+    /// Flushes every line (`wbinvd`), as weakly as `clwb` (R4).
+    pub fn flush_all(&mut self) {
+        self.time += 1;
+        self.lines.values_mut().for_each(Line::flush);
+        self.armed.extend(self.lines.keys());
+    }
+
+    /// A fence ([`Op::Fence`]).
+    pub fn fence(&mut self, kind: FenceKind) {
+        self.time += 1;
+        if kind != FenceKind::Lfence {
+            self.complete();
+        }
+    }
+
+    fn check(&self, addr: u64, len_bytes: u64) -> Result<(), ModelError> {
+        let image_bytes = self.image.len_bytes();
         match addr.checked_add(len_bytes) {
             Some(end) if end <= image_bytes => Ok(()),
             _ => Err(ModelError::OutOfRange { addr, len_bytes, image_bytes }),
         }
     }
 
-    fn store(&mut self, addr: u64, data: &[u8], nt: bool, atomic: bool) {
+    fn add_store(&mut self, addr: u64, data: &[u8], nt: bool, atomic: bool) {
         let (mut addr, mut data) = (addr, data);
         while !data.is_empty() {
             let start = (addr % LINE as u64) as usize;
             let (part, rest) = data.split_at(data.len().min(LINE - start));
             let pending = Pending::new(self.time, nt, atomic, start, part);
-            self.lines.entry(addr / LINE as u64).or_default().stores.push(pending);
+            let number = addr / LINE as u64;
+            self.lines.entry(number).or_default().stores.push(pending);
+            if nt && self.armed.last() != Some(&number) {
+                self.armed.push(number);
+            }
             addr += part.len() as u64;
             data = rest;
         }
     }
 
-    fn flush(&mut self, kind: FlushKind, addr: u64) {
-        let Some(line) = self.lines.get_mut(&(addr / LINE as u64)) else { return };
-        if kind == FlushKind::Clflush && !self.config.has_global_order() {
-            line.flush_ordered(self.time);
-        } else {
-            line.flush();
+    /// What a fence does (R4, R6, R9).
+    fn complete(&mut self) {
+        self.fence = self.time;
+        if self.config.persistence == Persistence::Eadr {
+            for (number, mut line) in std::mem::take(&mut self.lines) {
+                let count = line.stores.len();
+                self.complete_line(number, &mut line, count);
+            }
+            self.armed.clear();
+            return;
+        }
+        for number in std::mem::take(&mut self.armed) {
+            // It may have been completed under another mention.
+            let Some(mut line) = self.lines.remove(&number) else { continue };
+            let count = line.completed_by_fence();
+            if count > 0 {
+                self.complete_line(number, &mut line, count);
+            }
+            if !line.stores.is_empty() {
+                line.forget_flushes();
+                self.lines.insert(number, line);
+            }
         }
     }
 
-    fn fence(&mut self) {
-        self.fence = self.time;
-        let Self { image, lines, config, .. } = self;
-        lines.retain(|&number, line| {
-            let count = match config.persistence {
-                Persistence::Eadr => line.stores.len(),
-                Persistence::Adr => line.completed_by_fence(),
-            };
-            let mut bytes = line_of(image, number);
-            line.complete(count, &mut bytes);
-            put_line(image, number, &bytes);
-            !line.stores.is_empty()
-        });
+    fn complete_line(&mut self, number: u64, line: &mut Line, count: usize) {
+        let mut bytes = self.image.line(number);
+        line.complete(count, &mut bytes);
+        self.image.put_line(number, &bytes);
     }
 
     /// Whether `op` can make images impossible that are possible now. Only fences can.
@@ -143,21 +203,21 @@ impl Machine {
         }
         op.is_fence()
             && (self.config.has_global_order() && !self.lines.is_empty()
-                || self.lines.values().any(|line| line.completed_by_fence() > 0))
+                || self.armed.iter().any(|number| self.completes_some(*number)))
     }
 
     /// The minimal image: only what is certain to survive.
-    pub fn persistent_image(&self) -> &[u8] {
+    pub fn persistent(&self) -> &M {
         &self.image
     }
 
     /// What loads would see: every store applied. It is always an allowed image.
-    pub fn volatile_image(&self) -> Vec<u8> {
+    pub fn volatile(&self) -> M {
         let mut image = self.image.clone();
         for (&number, line) in &self.lines {
-            let mut bytes = line_of(&image, number);
+            let mut bytes = self.image.line(number);
             line.stores.iter().for_each(|store| store.apply(&mut bytes));
-            put_line(&mut image, number, &bytes);
+            image.put_line(number, &bytes);
         }
         image
     }
@@ -165,7 +225,7 @@ impl Machine {
     /// Whether exactly one image is possible.
     pub fn is_quiescent(&self) -> bool {
         self.lines.iter().all(|(&number, line)| {
-            let bytes = line_of(&self.image, number);
+            let bytes = self.image.line(number);
             if self.config.has_line_subsets() {
                 // Stores that come only together (R11) can cancel each other out.
                 return line_states(line, &bytes, self.context(), 1).is_ok_and(|states| states.len() == 1);
@@ -177,6 +237,10 @@ impl Machine {
     /// Number of lines with pending stores.
     pub fn pending_lines(&self) -> usize {
         self.lines.len()
+    }
+
+    fn completes_some(&self, number: u64) -> bool {
+        self.lines.get(&number).is_some_and(|line| line.completed_by_fence() > 0)
     }
 
     /// At least as large as the number of allowed images, saturating; cheap.
@@ -210,23 +274,14 @@ impl Machine {
     }
 }
 
-/// Byte range of a line in an image of `len` bytes; the last line may be short.
-fn range_of(number: u64, len: usize) -> std::ops::Range<usize> {
-    let start = number as usize * LINE;
-    start..(start + LINE).min(len)
-}
+impl Machine {
+    /// [`Machine::persistent`], as bytes.
+    pub fn persistent_image(&self) -> &[u8] {
+        &self.image
+    }
 
-/// Contents of a line, filled up with zeroes behind the end of the image.
-pub(crate) fn line_of(image: &[u8], number: u64) -> LineBytes {
-    let range = range_of(number, image.len());
-    let mut bytes = [0; LINE];
-    bytes[..range.len()].copy_from_slice(&image[range]);
-    bytes
-}
-
-/// Writes a line into an image.
-pub(crate) fn put_line(image: &mut [u8], number: u64, bytes: &LineBytes) {
-    let range = range_of(number, image.len());
-    let len = range.len();
-    image[range].copy_from_slice(&bytes[..len]);
+    /// [`Machine::volatile`], as bytes.
+    pub fn volatile_image(&self) -> Vec<u8> {
+        self.volatile()
+    }
 }

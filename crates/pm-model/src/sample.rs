@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 
 use crate::line::{Line, Time};
-use crate::machine::{Machine, line_of, put_line};
+use crate::machine::Machine;
+use crate::memory::Memory;
 use crate::rng::Rng;
+use crate::scope::{CrashImage, Scope};
 
 /// How a sample leans; changing it from sample to sample reaches corners that a uniform choice misses.
 #[derive(Debug, Clone, Copy)]
@@ -47,8 +49,8 @@ impl Cut<'_> {
         self.torn.retain(|torn| torn.0 >= full);
     }
 
-    fn put(&self, image: &mut [u8]) {
-        let mut bytes = line_of(image, self.number);
+    fn put(&self, image: &mut impl Memory) {
+        let mut bytes = image.line(self.number);
         self.line.stores[..self.full].iter().for_each(|store| store.apply(&mut bytes));
         for &(index, subset) in &self.torn {
             let store = &self.line.stores[index];
@@ -56,40 +58,48 @@ impl Cut<'_> {
                 store.apply_piece(piece, &mut bytes);
             }
         }
-        put_line(image, self.number, &bytes);
+        image.put_line(self.number, &bytes);
+    }
+
+    fn has_nt(&self) -> bool {
+        let torn = self.torn.iter().filter(|torn| torn.1 != 0).map(|torn| &self.line.stores[torn.0]);
+        self.line.stores[..self.full].iter().chain(torn).any(|store| store.nt)
+    }
+
+    /// All or none of the non-temporal stores that follow each other ([`Scope::whole_nt`]).
+    fn make_nt_whole(&mut self) {
+        let stores = &self.line.stores;
+        self.torn.retain(|torn| !stores[torn.0].nt);
+        while self.full > 0 && self.full < stores.len() && stores[self.full - 1].nt && stores[self.full].nt {
+            self.full += 1;
+        }
+        let full = self.full;
+        self.torn.retain(|torn| torn.0 >= full);
     }
 }
 
-impl Machine {
-    /// Calls `visit` with the minimal image, the maximal image and allowed images chosen at random:
-    /// `count` in all, but at least the first two. The same seed gives the same images; an image may
-    /// repeat.
-    pub fn sample_crash_images(
+impl<M: Memory> Machine<M> {
+    /// Calls `visit` with the minimal image, the maximal image and allowed images of `scope` chosen at random: `count` in
+    /// all, but at least the first two. The same seed gives the same images; an image may repeat. Says whether the visitor
+    /// has stopped it.
+    pub fn sample(
         &self,
+        scope: Scope<'_>,
         seed: u64,
         count: usize,
-        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-    ) {
-        let _ = self.sample(seed, count, visit);
-    }
-
-    /// As [`Machine::sample_crash_images`], and says whether the visitor has stopped it.
-    pub(crate) fn sample(
-        &self,
-        seed: u64,
-        count: usize,
-        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(CrashImage<'_, M>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        visit(self.persistent_image())?;
-        visit(&self.volatile_image())?;
+        visit(CrashImage { memory: self.persistent(), has_nt: false })?;
+        let has_nt = self.lines().any(|(_, line)| line.stores.iter().any(|store| store.nt));
+        visit(CrashImage { memory: &self.volatile(), has_nt })?;
         let mut rng = Rng::new(seed);
-        let mut scratch = self.persistent_image().to_vec();
+        let mut scratch = self.persistent().clone();
         for index in 2..count {
-            let cuts = self.random_cuts(&mut rng, LEANS[index % LEANS.len()]);
+            let cuts = self.random_cuts(&mut rng, LEANS[index % LEANS.len()], scope);
             cuts.iter().for_each(|cut| cut.put(&mut scratch));
-            visit(&scratch)?;
+            visit(CrashImage { memory: &scratch, has_nt: cuts.iter().any(Cut::has_nt) })?;
             for cut in &cuts {
-                put_line(&mut scratch, cut.number, &line_of(self.persistent_image(), cut.number));
+                scratch.put_line(cut.number, &self.persistent().line(cut.number));
             }
         }
         ControlFlow::Continue(())
@@ -97,13 +107,17 @@ impl Machine {
 
     /// An allowed combination: a random cut of each line up to a random time, then raised to what the
     /// newest store in it requires of all lines.
-    fn random_cuts(&self, rng: &mut Rng, lean: Lean) -> Vec<Cut<'_>> {
+    fn random_cuts(&self, rng: &mut Rng, lean: Lean, scope: Scope<'_>) -> Vec<Cut<'_>> {
         let context = self.context();
         let is_cut = rng.one_in(if context.is_ordered { 2 } else { 4 });
         let until = if is_cut { self.random_time(rng) } else { Time::MAX };
         let mut cuts = Vec::new();
         for (number, line) in self.lines() {
+            if !scope.wants(number) && !context.is_ordered {
+                continue;
+            }
             let left_out = match lean {
+                _ if !scope.wants(number) => true,
                 Lean::None => rng.one_in(4),
                 Lean::Empty => !rng.one_in(8),
                 Lean::Full => rng.one_in(8),
@@ -123,6 +137,10 @@ impl Machine {
         }
         let newest = cuts.iter().map(Cut::newest).max().unwrap_or(0);
         cuts.iter_mut().for_each(|cut| cut.raise(newest));
+        if scope.whole_nt {
+            // Orders nothing on other lines, so no other cut has to be raised for it.
+            cuts.iter_mut().for_each(Cut::make_nt_whole);
+        }
         cuts
     }
 
@@ -157,5 +175,17 @@ impl Machine {
             cut.torn = (cut.full..end).map(|index| (index, rng.next_u64())).collect();
         }
         cut
+    }
+}
+
+impl Machine {
+    /// [`Machine::sample`] of all lines, as bytes.
+    pub fn sample_crash_images(
+        &self,
+        seed: u64,
+        count: usize,
+        visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) {
+        let _ = self.sample(Scope::default(), seed, count, &mut |image| visit(image.memory));
     }
 }

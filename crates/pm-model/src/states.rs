@@ -11,6 +11,20 @@ use crate::line::{Line, LineBytes, NEVER, Pending, Time};
 pub(crate) struct State {
     pub(crate) bytes: LineBytes,
     pub(crate) labels: Labels,
+    pub(crate) nt: NtPart,
+}
+
+/// What a content has of the line's non-temporal stores; where there are several ways to it, the least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NtPart {
+    /// A piece of one.
+    pub(crate) any: bool,
+    /// A part of stores that follow each other, but not all of them.
+    pub(crate) partial: bool,
+}
+
+impl NtPart {
+    const NONE: Self = Self { any: false, partial: false };
 }
 
 /// States in order of discovery without duplicates.
@@ -21,13 +35,16 @@ struct StateSet {
 }
 
 impl StateSet {
-    fn add(&mut self, bytes: LineBytes, label: Label) {
+    fn add(&mut self, bytes: LineBytes, label: Label, nt: NtPart) {
         let next = self.states.len();
         let at = *self.index.entry(bytes).or_insert(next);
         if at == next {
-            self.states.push(State { bytes, labels: Labels::one(label) });
+            self.states.push(State { bytes, labels: Labels::one(label), nt });
         } else {
-            self.states[at].labels.add(label);
+            let state = &mut self.states[at];
+            state.labels.add(label);
+            state.nt.any &= nt.any;
+            state.nt.partial &= nt.partial;
         }
     }
 }
@@ -59,11 +76,11 @@ pub(crate) fn line_states(
     let mut walk = Walk::new(line, *base, context);
     let mut at = 0;
     if context.config.has_line_subsets() {
-        walk.found.add(*base, Label::FREE);
+        walk.found.add(*base, Label::FREE, NtPart::NONE);
         at = line.forced_prefix(context.fence);
         line.stores[..at].iter().for_each(|store| walk.complete(store));
     }
-    walk.found.add(walk.bytes, walk.label(at));
+    walk.found.add(walk.bytes, walk.label(at), walk.nt_at(at));
     while at < line.stores.len() {
         let end = line.group_end(at, context.config);
         if end == at + 1 {
@@ -109,6 +126,15 @@ impl<'a> Walk<'a> {
         self.any_label(self.newest, self.limits_from[first_missing])
     }
 
+    /// Of the state that lacks exactly the stores from `first_missing` on.
+    fn nt_at(&self, first_missing: usize) -> NtPart {
+        let is_nt = |index: usize| self.line.stores.get(index).is_some_and(|store| store.nt);
+        NtPart {
+            any: self.line.stores[..first_missing].iter().any(|store| store.nt),
+            partial: first_missing > 0 && is_nt(first_missing - 1) && is_nt(first_missing),
+        }
+    }
+
     fn any_label(&self, newest: Time, limit: Time) -> Label {
         if self.context.is_ordered { Label { newest, limit } } else { Label::FREE }
     }
@@ -129,24 +155,25 @@ impl<'a> Walk<'a> {
         let changes: Vec<_> =
             store.pieces().filter(|&piece| store.piece_changes(piece, &self.bytes)).collect();
         let torn = self.any_label(self.newest_with(store), self.limits_from[at]);
+        let torn_nt = NtPart { any: store.nt || self.nt_at(at).any, partial: store.nt };
         for subset in 1..(1_u32 << changes.len()).saturating_sub(1) {
             let mut bytes = self.bytes;
             for (_, &piece) in changes.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1) {
                 store.apply_piece(piece, &mut bytes);
             }
-            self.found.add(bytes, torn);
+            self.found.add(bytes, torn, torn_nt);
         }
         let mut bytes = self.bytes;
         store.apply(&mut bytes);
         let full = self.any_label(self.newest_with(store), self.limits_from[at + 1]);
-        self.found.add(bytes, full);
+        self.found.add(bytes, full, self.nt_at(at + 1));
     }
 
     /// Notes the states with any subset of the pieces of the stores `at..end`, merging equal ones
     /// after each piece.
     fn tear_group(&mut self, at: usize, end: usize, cap: usize) -> Result<(), Overflow> {
         let mut frontier = StateSet::default();
-        frontier.add(self.bytes, self.label(end));
+        frontier.add(self.bytes, self.label(end), self.nt_at(at));
         for index in at..end {
             let store = &self.line.stores[index];
             for piece in store.pieces() {
@@ -157,8 +184,9 @@ impl<'a> Walk<'a> {
                     for label in state.labels.iter() {
                         let newest = if store.nt { label.newest } else { label.newest.max(store.time) };
                         let limit = label.limit.min(self.limits[index]);
-                        next.add(state.bytes, self.any_label(label.newest, limit));
-                        next.add(with, self.any_label(newest, label.limit));
+                        next.add(state.bytes, self.any_label(label.newest, limit), state.nt);
+                        let nt = NtPart { any: true, partial: true };
+                        next.add(with, self.any_label(newest, label.limit), nt);
                     }
                 }
                 frontier = next;
@@ -167,8 +195,11 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+        let mut all = self.bytes;
+        self.line.stores[at..end].iter().for_each(|store| store.apply(&mut all));
         for state in &frontier.states {
-            state.labels.iter().for_each(|label| self.found.add(state.bytes, label));
+            let nt = if state.bytes == all { self.nt_at(end) } else { state.nt };
+            state.labels.iter().for_each(|label| self.found.add(state.bytes, label, nt));
         }
         Ok(())
     }
