@@ -1,9 +1,14 @@
 //! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
 //!
-//! [`litmus`] judges small programs with known sets of crash states; [`trace`] keeps and shows what larger ones did.
+//! [`litmus`] judges small programs with known sets of crash states; [`trace`] keeps and shows what larger ones did, and
+//! [`generate`] makes of it what a crash can leave.
 
 #![forbid(unsafe_code)]
 
+mod error;
+pub mod generate;
 pub mod image;
 pub mod litmus;
 pub mod trace;
+
+pub use error::{CheckError, Result};

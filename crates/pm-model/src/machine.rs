@@ -83,7 +83,7 @@ impl<M: Memory> Machine<M> {
     /// As [`Machine::apply`].
     pub fn store(&mut self, addr: u64, data: &[u8], nt: bool, atomic64: bool) -> Result<(), ModelError> {
         let len_bytes = data.len() as u64;
-        if atomic64 && (data.len() != LINE || addr % LINE as u64 != 0) {
+        if atomic64 && (data.len() != LINE || !addr.is_multiple_of(LINE as u64)) {
             return Err(ModelError::NotAtomic64 { addr, len_bytes });
         }
         self.check(addr, len_bytes)?;
@@ -197,18 +197,33 @@ impl<M: Memory> Machine<M> {
 
     /// Whether `op` can make images impossible that are possible now. Only fences can.
     pub(crate) fn can_shrink(&self, op: &Op) -> bool {
-        if matches!(op, Op::Rmw { .. }) && self.config.persistence == Persistence::Eadr {
-            // It completes its own store too (R10).
-            return true;
+        match op {
+            Op::Rmw { .. } => self.rmw_can_shrink(),
+            op => op.is_fence() && self.fence_can_shrink(),
         }
-        op.is_fence()
-            && (self.config.has_global_order() && !self.lines.is_empty()
-                || self.armed.iter().any(|number| self.completes_some(*number)))
+    }
+
+    /// Whether a fence now could make images impossible that are possible.
+    pub fn fence_can_shrink(&self) -> bool {
+        let completes_some =
+            |number| self.lines.get(number).is_some_and(|line: &Line| line.completed_by_fence() > 0);
+        self.config.has_global_order() && !self.lines.is_empty() || self.armed.iter().any(completes_some)
+    }
+
+    /// As [`fence_can_shrink`](Self::fence_can_shrink), of a LOCKed operation on PM.
+    pub fn rmw_can_shrink(&self) -> bool {
+        // With persistent caches it completes its own store too (R10).
+        self.config.persistence == Persistence::Eadr || self.fence_can_shrink()
     }
 
     /// The minimal image: only what is certain to survive.
     pub fn persistent(&self) -> &M {
         &self.image
+    }
+
+    /// To say what PM holds before the first operation on it; for lines with pending stores it says nothing of use.
+    pub fn persistent_mut(&mut self) -> &mut M {
+        &mut self.image
     }
 
     /// What loads would see: every store applied. It is always an allowed image.
@@ -234,13 +249,14 @@ impl<M: Memory> Machine<M> {
         })
     }
 
+    /// Whether a non-temporal store has not been completed yet.
+    pub fn has_pending_nt(&self) -> bool {
+        self.lines.values().any(|line| line.stores.iter().any(|store| store.nt))
+    }
+
     /// Number of lines with pending stores.
     pub fn pending_lines(&self) -> usize {
         self.lines.len()
-    }
-
-    fn completes_some(&self, number: u64) -> bool {
-        self.lines.get(&number).is_some_and(|line| line.completed_by_fence() > 0)
     }
 
     /// At least as large as the number of allowed images, saturating; cheap.

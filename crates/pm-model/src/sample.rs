@@ -90,8 +90,7 @@ impl<M: Memory> Machine<M> {
         visit: &mut dyn FnMut(CrashImage<'_, M>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         visit(CrashImage { memory: self.persistent(), has_nt: false })?;
-        let has_nt = self.lines().any(|(_, line)| line.stores.iter().any(|store| store.nt));
-        visit(CrashImage { memory: &self.volatile(), has_nt })?;
+        visit(CrashImage { memory: &self.volatile(), has_nt: self.has_pending_nt() })?;
         let mut rng = Rng::new(seed);
         let mut scratch = self.persistent().clone();
         for index in 2..count {

@@ -3,5 +3,5 @@
 mod record;
 mod show;
 
-pub use record::{record, replay};
+pub use record::record;
 pub use show::{Filter, ShowError, show};

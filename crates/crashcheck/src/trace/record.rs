@@ -3,16 +3,12 @@
 //! This is the tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw, and everything that
 //! looks at traces can look at it.
 
-use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::Write;
 
 use fastness_pm_model as model;
 use fastness_trace::{
-    Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Reader, Region, TraceError,
-    Writer,
+    Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Region, TraceError, Writer,
 };
-
-const LINE_BYTES: u64 = 64;
 
 /// Writes a recorded trace; its PM becomes one region from address 0. Marks become checkpoints. Returns the output.
 ///
@@ -57,105 +53,15 @@ fn fence_of(kind: model::FenceKind) -> FenceKind {
     }
 }
 
-/// Reads what a trace says of one of its regions, for the model: addresses relative to the region. Loads, disks and other
-/// regions are left out. A LOCKed operation elsewhere is a fence; `wbinvd` a weak flush of every line that was stored to.
-/// `len_max_bytes` bounds the memory that is taken for the region.
-///
-/// # Errors
-/// Those of the trace; [`TraceError::Invalid`] if it has no such region, a larger one, or an event that is partly in it.
-pub fn replay(
-    reader: &mut Reader<impl Read>,
-    region: usize,
-    len_max_bytes: u64,
-) -> Result<model::Trace, TraceError> {
-    let invalid = |number: u64, what: String| TraceError::Invalid { number, what };
-    let regions = &reader.header().regions;
-    let found = regions.get(region).ok_or_else(|| {
-        invalid(0, format!("region {region} is wanted, the trace has {} of them", regions.len()))
-    })?;
-    if found.len_bytes > len_max_bytes {
-        let what =
-            format!("region {} has {} bytes, the bound is {len_max_bytes}", found.name, found.len_bytes);
-        return Err(invalid(0, what));
-    }
-    let range = found.start..found.start + found.len_bytes;
-    // Whole lines, as the model has them.
-    let mut initial = vec![0; found.len_bytes.next_multiple_of(LINE_BYTES) as usize];
-    let (mut ops, mut stored) = (Vec::new(), BTreeSet::new());
-    loop {
-        let number = reader.count();
-        let Some(event) = reader.next()? else { break };
-        let place = |address: u64, len: usize| {
-            let end = address.saturating_add(len as u64);
-            if end <= range.start || address >= range.end {
-                Ok(None)
-            } else if address >= range.start && end <= range.end {
-                Ok(Some(address - range.start))
-            } else {
-                Err(invalid(number, format!("{len} bytes at {address:#x} are partly in the region")))
-            }
-        };
-        match event.kind {
-            Kind::Initial { address, data } => {
-                if let Some(at) = place(address, data.len())? {
-                    initial[at as usize..at as usize + data.len()].copy_from_slice(data);
-                }
-            }
-            Kind::Store { address, data, is_non_temporal, is_atomic64 } => {
-                if let Some(addr) = place(address, data.len())? {
-                    note_lines(&mut stored, addr, data.len());
-                    let (nt, atomic64) = (is_non_temporal, is_atomic64);
-                    ops.push(model::Op::Store { addr, data: data.to_vec(), nt, atomic64 });
-                }
-            }
-            Kind::Rmw { address, data } => match place(address, data.len())? {
-                Some(addr) => {
-                    note_lines(&mut stored, addr, data.len());
-                    ops.push(model::Op::rmw(addr, data));
-                }
-                None => ops.push(model::Op::Fence(model::FenceKind::Mfence)),
-            },
-            Kind::Flush { kind: FlushKind::Wbinvd, .. } => {
-                let flush = |line: &u64| {
-                    let (kind, addr) = (model::FlushKind::Clflushopt, line * LINE_BYTES);
-                    model::Op::Flush { kind, addr }
-                };
-                ops.extend(stored.iter().map(flush));
-            }
-            Kind::Flush { kind, address } => {
-                if let Some(addr) = place(address, 1)? {
-                    let kind = match kind {
-                        FlushKind::Clwb => model::FlushKind::Clwb,
-                        FlushKind::Clflush => model::FlushKind::Clflush,
-                        _ => model::FlushKind::Clflushopt,
-                    };
-                    ops.push(model::Op::Flush { kind, addr });
-                }
-            }
-            Kind::Fence(kind) => ops.push(model::Op::Fence(match kind {
-                FenceKind::Sfence => model::FenceKind::Sfence,
-                FenceKind::Lfence => model::FenceKind::Lfence,
-                FenceKind::Mfence | FenceKind::Locked => model::FenceKind::Mfence,
-            })),
-            Kind::Hypercall(Hypercall::Checkpoint(mark)) => ops.push(model::Op::Mark(mark)),
-            Kind::Read { .. } | Kind::Block { .. } | Kind::Hypercall(_) => {}
-        }
-    }
-    Ok(model::Trace { initial, ops })
-}
-
-fn note_lines(stored: &mut BTreeSet<u64>, addr: u64, len: usize) {
-    if len > 0 {
-        stored.extend(addr / LINE_BYTES..=(addr + len as u64 - 1) / LINE_BYTES);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use fastness_pm_model::{Op, RecordStyle, Recorder};
+    use fastness_pm_model::{Config, Machine, Op, RecordStyle, Recorder};
     use fastness_pmem::Medium;
+    use fastness_trace::Reader;
 
     use super::*;
+    use crate::generate::Replay;
+    use crate::image::Image;
 
     #[test]
     fn what_was_recorded_is_read_back_as_it_was() {
@@ -180,39 +86,22 @@ mod tests {
         }
         let trace = recorder.trace();
         let file = record(&trace, "pm", Vec::new()).unwrap();
-        let mut reader = Reader::new(&file[..]).unwrap();
-        assert_eq!(replay(&mut reader, 0, 1 << 20).unwrap(), trace);
         assert!(file.len() < 1000, "zeroes are not stored: {}", file.len());
-    }
-
-    #[test]
-    fn regions_are_told_apart_and_wbinvd_flushes_what_was_stored() {
-        let region = |name: &str, start| Region { name: name.to_owned(), start, len_bytes: 100 };
-        let regions = vec![region("a", 0), region("b", 0x1000)];
-        let header = Header { tool: String::new(), regions, devices: Vec::new() };
-        let store = |address, data| Kind::Store { address, data, is_non_temporal: false, is_atomic64: false };
-        let write = |kinds: &[Kind<'_>]| {
-            let mut writer = Writer::new(Vec::new(), &header).unwrap();
-            kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
-            writer.finish().unwrap()
-        };
-        let trace = write(&[
-            store(0x103c, &[1; 8]),
-            store(0, &[2]),
-            Kind::Rmw { address: 8, data: &[3; 8] },
-            Kind::Flush { kind: FlushKind::Wbinvd, address: 0 },
-            Kind::Flush { kind: FlushKind::Clwb, address: 0 },
-        ]);
-        let read = |trace: &[u8], region, max| replay(&mut Reader::new(trace).unwrap(), region, max);
-        let found = read(&trace, 1, 100).unwrap();
-        let clflushopt = |addr| Op::Flush { kind: model::FlushKind::Clflushopt, addr };
-        let fence = Op::Fence(model::FenceKind::Mfence);
-        assert_eq!(found.ops, [Op::store(0x3c, [1; 8]), fence, clflushopt(0), clflushopt(64)]);
-        assert_eq!(found.initial.len(), 128);
-        for (region, max) in [(2, 100), (1, 99)] {
-            assert!(matches!(read(&trace, region, max), Err(TraceError::Invalid { number: 0, .. })));
+        let mut reader = Reader::new(&file[..]).unwrap();
+        let mut replay = Replay::new(reader.header(), Config::default(), 1 << 20).unwrap();
+        for number in 0.. {
+            let Some(event) = reader.next().unwrap() else { break };
+            replay.apply(&event, number).unwrap();
         }
-        let crossing = write(&[store(0x1000, &[1]), store(0x1060, &[1; 8])]);
-        assert!(matches!(read(&crossing, 1, 100), Err(TraceError::Invalid { number: 1, .. })));
+        let mut machine = Machine::new(trace.initial, Config::default());
+        trace.ops.iter().for_each(|op| machine.apply(op).unwrap());
+        let same = |image: &Image, bytes: &[u8]| {
+            let mut found = vec![0; bytes.len()];
+            image.read(0, &mut found);
+            found == bytes
+        };
+        assert!(same(replay.machine().persistent(), machine.persistent_image()));
+        assert!(same(&replay.machine().volatile(), &machine.volatile_image()));
+        assert_eq!(replay.checkpoint(), Some(3));
     }
 }

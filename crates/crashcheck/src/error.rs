@@ -1,0 +1,63 @@
+//! Why a test could not be carried out. That a program loses what it should keep is no error, but a result.
+
+use std::io;
+use std::path::PathBuf;
+
+use fastness_error::ErrorKind;
+use fastness_trace::TraceError;
+
+/// Result of a step of a test.
+pub type Result<T, E = CheckError> = std::result::Result<T, E>;
+
+/// Why a test could not be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The trace cannot be read, or says what cannot be.
+    #[error("the trace cannot be used")]
+    Trace(#[from] TraceError),
+    /// A file of the test itself.
+    #[error("cannot {what} {}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A program that the test needs cannot be run.
+    #[error("cannot run {program}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The configuration of a test.
+    #[error("{}: {what}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        what: String,
+    },
+    /// The tracer, or what it runs.
+    #[error("{0}")]
+    Tracer(String),
+}
+
+impl CheckError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CheckError::Trace(error) => error.kind(),
+            CheckError::File { .. } => ErrorKind::MediaFailed,
+            CheckError::Program { .. } | CheckError::Config { .. } | CheckError::Tracer(_) => {
+                ErrorKind::Invalid
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which crash images of a trace are wanted.
+
+use std::collections::BTreeSet;
+
+use fastness_pm_model::Config;
+
+/// Where crashes are, and how many of their images are taken.
+///
+/// A failure point with at most [`images_per_point`](Self::images_per_point) images gets all of them, whatever else is said
+/// here. Of the others the heuristics leave something out, and a [`Point`](super::Point) says so.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The machine.
+    pub config: Config,
+    /// Which images of a failure point.
+    pub pick: Pick,
+    /// Most images of PM, and most of the disks, of one failure point; the one without and the one with everything come on
+    /// top.
+    pub images_per_point: usize,
+    /// Seed of what is chosen at random.
+    pub seed: u64,
+    /// What becomes of non-temporal stores that follow each other in a line.
+    pub non_temporal: NonTemporal,
+    /// Most bytes of PM.
+    pub memory_max_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            config: Config::default(),
+            pick: Pick::Subsets,
+            images_per_point: 256,
+            seed: 0,
+            non_temporal: NonTemporal::default(),
+            memory_max_bytes: 16 << 30,
+        }
+    }
+}
+
+/// Which images of a failure point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// With part of what is pending: finds ordering bugs.
+    Subsets,
+    /// With everything that is pending alone, at flushes too, once for each stack: finds logic bugs, fast. Without stacks, once
+    /// for each address of the instruction.
+    Fast,
+}
+
+/// What becomes of non-temporal stores to a line that follow each other, where there are too many images for all.
+#[derive(Debug, Clone, Default)]
+pub enum NonTemporal {
+    /// All of them or none.
+    #[default]
+    Whole,
+    /// In part as well, at failure points just before these events; elsewhere as whole.
+    PartialAt(BTreeSet<u64>),
+    /// In part as well, everywhere.
+    Partial,
+}
+
+impl NonTemporal {
+    pub(super) fn is_whole_at(&self, event: u64) -> bool {
+        match self {
+            NonTemporal::Whole => true,
+            NonTemporal::PartialAt(events) => !events.contains(&event),
+            NonTemporal::Partial => false,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Walks along a trace, and takes the images of its failure points.
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::ops::ControlFlow;
+
+use fastness_pm_model::Scope;
+use fastness_trace::{Event, Hypercall, Kind, Reader};
+
+use super::options::{Options, Pick};
+use super::point::{Contents, CrashImages, Part, Point, PointKind};
+use super::reads::{Reads, Recovery};
+use super::replay::{Medium, Replay};
+use crate::Result;
+use crate::image::Image;
+
+/// The crash images of the rest of a trace; of what comes behind its start, if it has one. With a `recovery`, the lines that it
+/// reads are varied where there are too many.
+///
+/// The same trace, options and recovery give the same images in the same order.
+///
+/// # Errors
+/// Those of the trace and of the recovery.
+pub fn generate<'a>(
+    reader: &mut Reader<impl Read>,
+    options: &'a Options,
+    recovery: Option<&'a mut dyn Recovery>,
+) -> Result<CrashImages> {
+    let replay = Replay::new(reader.header(), options.config, options.memory_max_bytes)?;
+    let reads = recovery.map(Reads::new);
+    let mut run = Run { options, replay, reads, found: CrashImages::default(), stacks: HashSet::new() };
+    loop {
+        let number = reader.count();
+        let Some(event) = reader.next()? else {
+            run.point(number, PointKind::End, None)?;
+            return Ok(run.found);
+        };
+        run.event(&event, number)?;
+    }
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    replay: Replay,
+    reads: Option<Reads<'a>>,
+    found: CrashImages,
+    /// Stacks of failure points ([`Pick::Fast`]).
+    stacks: HashSet<(Option<u64>, Vec<u64>)>,
+}
+
+impl Run<'_> {
+    fn event(&mut self, event: &Event<'_>, number: u64) -> Result<()> {
+        if let Kind::Hypercall(Hypercall::Start) = event.kind {
+            // What comes before is preparation.
+            self.found = CrashImages::default();
+            self.stacks.clear();
+        }
+        if let Some((kind, reach)) = self.point_before(event) {
+            self.point(number, kind, reach)?;
+        }
+        self.replay.apply(event, number)?;
+        Ok(())
+    }
+
+    fn point_before(&mut self, event: &Event<'_>) -> Option<(PointKind, Option<Medium>)> {
+        if let Kind::Hypercall(Hypercall::Checkpoint(checkpoint)) = event.kind {
+            return Some((PointKind::Checkpoint(checkpoint), None));
+        }
+        let is_fast = self.options.pick == Pick::Fast;
+        let point = match (self.replay.shrinks(event), event.kind) {
+            (Some(Medium::Memory), _) => (PointKind::Fence, Medium::Memory),
+            (Some(disk), _) => (PointKind::Completion, disk),
+            (None, Kind::Flush { .. }) if is_fast => (PointKind::Flush, Medium::Memory),
+            (None, _) => return None,
+        };
+        if is_fast {
+            let stack = event.origin.stack.unwrap_or_default().to_vec();
+            if (event.origin.pc.is_some() || !stack.is_empty())
+                && !self.stacks.insert((event.origin.pc, stack))
+            {
+                return None;
+            }
+        }
+        Some((point.0, Some(point.1)))
+    }
+
+    fn point(&mut self, event: u64, kind: PointKind, reach: Option<Medium>) -> Result<()> {
+        self.found.points.push(Point {
+            event,
+            checkpoint: self.replay.checkpoint(),
+            kind,
+            dirty_lines: self.replay.machine().pending_lines(),
+            dirty_blocks: self.replay.disks().iter().map(|disk| disk.pending_blocks()).sum(),
+            images: 0,
+            is_exhaustive: true,
+            is_cut: false,
+        });
+        let disks = Extremes::of(&self.replay);
+        let everything = disks.with_all(self.replay.machine().volatile());
+        let has_nt = self.replay.machine().has_pending_nt();
+        if self.options.pick == Pick::Fast {
+            self.found.add(everything, Part::Everything, has_nt);
+            self.mark(false, false);
+            return Ok(());
+        }
+        let nothing = disks.with_none(self.replay.machine().persistent().clone());
+        // First, so that an image that is both is said to have everything.
+        self.found.add(everything.clone(), Part::Everything, has_nt);
+        self.found.add(nothing.clone(), Part::Nothing, false);
+        if reach.is_none_or(|medium| medium == Medium::Memory) {
+            self.memory(event, &disks, &nothing, &everything)?;
+        }
+        for disk in 0..self.replay.disks().len() {
+            if reach.is_none_or(|medium| medium == Medium::Disk(disk)) {
+                self.disk(event, disk, &disks);
+            }
+        }
+        self.mark(self.varies_all(reach), false);
+        Ok(())
+    }
+
+    /// Whether nothing is left out by varying these: parts of one medium are not combined with parts of another.
+    fn varies_all(&self, reach: Option<Medium>) -> bool {
+        let memory = (self.replay.machine().pending_lines() > 0).then_some(Medium::Memory);
+        let disks = self.replay.disks().iter().enumerate().filter(|(_, disk)| disk.pending_blocks() > 0);
+        let mut dirty = memory.into_iter().chain(disks.map(|(index, _)| Medium::Disk(index)));
+        match (dirty.next(), dirty.next()) {
+            (None, _) => true,
+            (Some(one), None) => reach.is_none_or(|medium| medium == one),
+            _ => false,
+        }
+    }
+
+    /// Notes for the last point that a part of it has these properties.
+    fn mark(&mut self, is_exhaustive: bool, is_cut: bool) {
+        if let Some(point) = self.found.points.last_mut() {
+            point.is_exhaustive &= is_exhaustive;
+            point.is_cut |= is_cut;
+        }
+    }
+
+    /// Takes images of PM: all if they are few; otherwise those that differ in what a recovery reads; otherwise some.
+    fn memory(
+        &mut self,
+        event: u64,
+        disks: &Extremes,
+        nothing: &Contents,
+        everything: &Contents,
+    ) -> Result<()> {
+        if self.take(Scope::default(), disks) {
+            return Ok(());
+        }
+        let lines = match &mut self.reads {
+            Some(reads) => Some(reads.lines(nothing, everything)?),
+            None => None,
+        };
+        let whole_nt = self.options.non_temporal.is_whole_at(event);
+        let scope = Scope { lines: lines.as_ref(), whole_nt };
+        let is_complete = (lines.is_some() || whole_nt) && self.take(scope, disks);
+        if !is_complete {
+            let Run { options, replay, found, .. } = self;
+            let seed = options.seed.wrapping_add(event);
+            let _ = replay.machine().sample(scope, seed, options.images_per_point, &mut |image| {
+                disks.add(found, image.memory, image.has_nt);
+                ControlFlow::Continue(())
+            });
+        }
+        self.mark(false, !is_complete);
+        Ok(())
+    }
+
+    /// Takes all images of a scope, if there are few enough.
+    fn take(&mut self, scope: Scope<'_>, disks: &Extremes) -> bool {
+        let Run { options, replay, found, .. } = self;
+        let taken = replay.machine().enumerate(scope, options.images_per_point, &mut |image| {
+            disks.add(found, image.memory, image.has_nt);
+            ControlFlow::Continue(())
+        });
+        taken.is_ok()
+    }
+
+    fn disk(&mut self, event: u64, index: usize, disks: &Extremes) {
+        let Run { options, replay, found, .. } = self;
+        let memories = [replay.machine().persistent().clone(), replay.machine().volatile()];
+        let seed = options.seed.wrapping_add(event).wrapping_add(index as u64);
+        let (is_all, _) = replay.disks()[index].for_each(seed, options.images_per_point, &mut |disk| {
+            for (memory, others) in memories.iter().zip([&disks.none, &disks.all]) {
+                let mut others = others.clone();
+                others[index] = disk.clone();
+                found.add(Contents { memory: memory.clone(), disks: others }, Part::Subset, false);
+            }
+            ControlFlow::Continue(())
+        });
+        self.mark(is_all, !is_all);
+    }
+}
+
+/// The disks without, and with, everything that is pending.
+struct Extremes {
+    none: Vec<Image>,
+    all: Vec<Image>,
+}
+
+impl Extremes {
+    fn of(replay: &Replay) -> Extremes {
+        let none = replay.disks().iter().map(|disk| disk.persistent()).collect();
+        let all = replay.disks().iter().map(|disk| disk.volatile()).collect();
+        Extremes { none, all }
+    }
+
+    fn with_none(&self, memory: Image) -> Contents {
+        Contents { memory, disks: self.none.clone() }
+    }
+
+    fn with_all(&self, memory: Image) -> Contents {
+        Contents { memory, disks: self.all.clone() }
+    }
+
+    /// Notes an image of PM with both; without disks they are one.
+    fn add(&self, found: &mut CrashImages, memory: &Image, has_nt: bool) {
+        found.add(self.with_none(memory.clone()), Part::Subset, has_nt);
+        if !self.all.is_empty() {
+            found.add(self.with_all(memory.clone()), Part::Subset, has_nt);
+        }
+    }
+}
