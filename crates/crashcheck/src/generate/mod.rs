@@ -28,7 +28,7 @@ pub use options::{NonTemporal, Options, Pick};
 pub use point::{Contents, CrashImage, CrashImages, Occurrence, Part, Point, PointKind};
 pub use reads::Recovery;
 pub use replay::Replay;
-pub use run::generate;
+pub use run::{begins_at, generate};
 
 #[cfg(test)]
 mod tests;

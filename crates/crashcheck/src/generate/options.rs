@@ -12,6 +12,8 @@ use fastness_pm_model::Config;
 pub struct Options {
     /// The machine.
     pub config: Config,
+    /// Number of the first event before which there can be a failure point ([`begins_at`](super::begins_at)).
+    pub first_event: u64,
     /// Which images of a failure point.
     pub pick: Pick,
     /// Most images of PM, and most of the disks, of one failure point; the one without and the one with everything come on
@@ -29,6 +31,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             config: Config::default(),
+            first_event: 0,
             pick: Pick::Subsets,
             images_per_point: 256,
             seed: 0,

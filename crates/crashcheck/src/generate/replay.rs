@@ -33,7 +33,6 @@ pub struct Replay {
     machine: Machine<Image>,
     disks: Vec<Disk>,
     checkpoint: Option<u64>,
-    has_started: bool,
 }
 
 /// Where something can be pending.
@@ -58,7 +57,7 @@ impl Replay {
         let len_bytes = layout.len_bytes().max(PAGE_BYTES as u64);
         let machine = Machine::new(Image::zeroed(len_bytes), config);
         let disks = header.devices.iter().map(Disk::new).collect();
-        Ok(Replay { layout, machine, disks, checkpoint: None, has_started: false })
+        Ok(Replay { layout, machine, disks, checkpoint: None })
     }
 
     /// Where the regions are in the images.
@@ -79,11 +78,6 @@ impl Replay {
     /// The last checkpoint.
     pub fn checkpoint(&self) -> Option<u64> {
         self.checkpoint
-    }
-
-    /// Whether the message was there that the test begins.
-    pub fn has_started(&self) -> bool {
-        self.has_started
     }
 
     /// Of what `event` would make something impossible that can be left now. Crashes just before such an event, just before checkpoints and at the end leave
@@ -146,7 +140,6 @@ impl Replay {
                 disk.ok_or_else(|| format!("there is no disk {device}"))?.apply(command, event)?;
             }
             Kind::Hypercall(Hypercall::Checkpoint(number)) => self.checkpoint = Some(number),
-            Kind::Hypercall(Hypercall::Start) => self.has_started = true,
             Kind::Read { .. } | Kind::Hypercall(_) => {}
         }
         Ok(())

@@ -14,8 +14,27 @@ use super::replay::{Medium, Replay};
 use crate::Result;
 use crate::image::Image;
 
-/// The crash images of the rest of a trace; of what comes behind its start, if it has one. With a `recovery`, the lines that it
-/// reads are varied where there are too many.
+/// Number of the event with which the test of a trace begins: what comes before is preparation. That is the message that it
+/// begins, or the first checkpoint, or the first event. Reads the rest of the trace.
+///
+/// # Errors
+/// Those of the trace.
+pub fn begins_at(reader: &mut Reader<impl Read>) -> Result<u64> {
+    let mut first_checkpoint = None;
+    loop {
+        let number = reader.count();
+        match reader.next()?.map(|event| event.kind) {
+            None => return Ok(first_checkpoint.unwrap_or(0)),
+            Some(Kind::Hypercall(Hypercall::Start)) => return Ok(number),
+            Some(Kind::Hypercall(Hypercall::Checkpoint(_))) if first_checkpoint.is_none() => {
+                first_checkpoint = Some(number);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// The crash images of the rest of a trace. With a `recovery`, the lines that it reads are varied where there are too many.
 ///
 /// The same trace, options and recovery give the same images in the same order.
 ///
@@ -50,12 +69,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn event(&mut self, event: &Event<'_>, number: u64) -> Result<()> {
-        if let Kind::Hypercall(Hypercall::Start) = event.kind {
-            // What comes before is preparation.
-            self.found = CrashImages::default();
-            self.stacks.clear();
-        }
-        if let Some((kind, reach)) = self.point_before(event) {
+        let is_tested = number >= self.options.first_event;
+        if let Some((kind, reach)) = is_tested.then(|| self.point_before(event)).flatten() {
             self.point(number, kind, reach)?;
         }
         self.replay.apply(event, number)?;

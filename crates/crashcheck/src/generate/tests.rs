@@ -104,7 +104,7 @@ fn a_bound_leaves_out_and_says_so_and_makes_nothing_that_is_not_allowed() {
 }
 
 #[test]
-fn only_what_comes_behind_the_start_is_tested() {
+fn what_comes_before_the_test_has_no_failure_points() {
     let header = Header { regions: vec![region()], ..Header::default() };
     let mut writer = Writer::new(Vec::new(), &header).unwrap();
     let store = |address| Kind::Store { address, data: &[1], is_non_temporal: true, is_atomic64: false };
@@ -113,10 +113,28 @@ fn only_what_comes_behind_the_start_is_tested() {
         writer.push(&Event::of(kind)).unwrap();
     }
     let file = writer.finish().unwrap();
-    let found = generate(&mut Reader::new(&file[..]).unwrap(), &Options::default(), None).unwrap();
+    let first_event = begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap();
+    let options = Options { first_event, ..Options::default() };
+    let found = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
     let points: Vec<_> = found.points.iter().map(|point| (point.event, point.kind)).collect();
     assert_eq!(points, [(4, PointKind::Fence), (5, PointKind::End)]);
     assert!(found.images.iter().all(|image| bytes(&image.contents, 1) == [1]));
+}
+
+#[test]
+fn a_test_begins_with_its_start_or_else_with_its_first_checkpoint() {
+    let begins = |kinds: &[Kind<'_>]| {
+        let header = Header { regions: vec![region()], ..Header::default() };
+        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        kinds.iter().for_each(|kind| writer.push(&Event::of(*kind)).unwrap());
+        let file = writer.finish().unwrap();
+        begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap()
+    };
+    let fence = Kind::Fence(fastness_trace::FenceKind::Sfence);
+    let checkpoint = |number| Kind::Hypercall(Hypercall::Checkpoint(number));
+    assert_eq!(begins(&[fence, fence]), 0);
+    assert_eq!(begins(&[fence, checkpoint(3), fence, checkpoint(4)]), 1);
+    assert_eq!(begins(&[fence, checkpoint(3), Kind::Hypercall(Hypercall::Start)]), 2);
 }
 
 fn region() -> Region {

@@ -14,8 +14,10 @@
 mod differ;
 mod node;
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 pub use node::PAGE_BYTES;
@@ -135,19 +137,23 @@ impl Image {
         found.ranges
     }
 
-    /// Writes all of it.
+    /// Writes `len_bytes` bytes from `start` on into a file, from its beginning, and makes that its length. The file was
+    /// empty: pages that were never written are left out, and read as zeroes.
     ///
     /// # Errors
-    /// Those of the output.
-    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
-        let mut at = 0;
-        while at < self.len_bytes {
-            let len = (self.len_bytes - at).min(PAGE_BYTES as u64);
-            match self.page(at / PAGE_BYTES as u64) {
-                Some(bytes) => out.write_all(&bytes[..len as usize])?,
-                None => out.write_all(&[0; PAGE_BYTES][..len as usize])?,
+    /// Those of the file.
+    ///
+    /// # Panics
+    /// Caller bug only: not inside of the image, or `start` is not the border of a page.
+    pub fn write_sparse(&self, file: &File, start: u64, len_bytes: u64) -> io::Result<()> {
+        self.check(start, len_bytes as usize);
+        assert!(start.is_multiple_of(PAGE_BYTES as u64), "from {start}, within a page");
+        file.set_len(len_bytes)?;
+        for at in (0..len_bytes).step_by(PAGE_BYTES) {
+            if let Some(bytes) = self.page((start + at) / PAGE_BYTES as u64) {
+                let len = (len_bytes - at).min(PAGE_BYTES as u64);
+                file.write_all_at(&bytes[..len as usize], at)?;
             }
-            at += len;
         }
         Ok(())
     }

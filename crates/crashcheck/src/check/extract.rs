@@ -1,0 +1,182 @@
+//! Runs a recovery on each crash image.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::state::State;
+use crate::error::{CheckError, Result};
+use crate::generate::{Contents, CrashImages, Layout};
+use crate::process;
+
+/// Recovers copies of crash images.
+pub trait Extract: Sync {
+    /// A place to work in; each thread has one.
+    type Place: Send;
+
+    /// Makes a place.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    fn place(&self) -> Result<Self::Place>;
+
+    /// Recovers a copy of `contents`, and says what is in it.
+    ///
+    /// # Errors
+    /// If that could not be tried; that it failed is a state.
+    fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
+}
+
+/// The states of all images, found by up to `threads` threads.
+///
+/// # Errors
+/// The first that an extraction had.
+pub fn extract_all<E: Extract>(
+    extract: &E,
+    images: &CrashImages,
+    threads: usize,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<State>> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let states: Vec<_> = images.images.iter().map(|_| Mutex::new(None)).collect();
+    let work = || -> Result<()> {
+        let mut place = extract.place()?;
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(image) = images.images.get(index) else { return Ok(()) };
+            let result = extract.extract(&mut place, &image.contents);
+            if result.is_err() {
+                // The others need not go on.
+                next.store(images.images.len(), Ordering::Relaxed);
+            }
+            *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result?);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    let threads = threads.clamp(1, images.images.len().max(1));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let state = |found: Mutex<Option<State>>| {
+        found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).expect("no thread has failed")
+    };
+    Ok(states.into_iter().map(state).collect())
+}
+
+/// Runs a program on files with what the crash left.
+#[derive(Debug, Clone)]
+pub struct CommandExtract {
+    /// The program and its arguments; `{pm}` or `{0}` stands for the file of the first region, `{1}` for the second, and so
+    /// on; disks follow the regions.
+    pub command: Vec<String>,
+    /// Run on the files once the first has ended well: does what was recovered take writes?
+    pub write: Option<Vec<String>>,
+    /// Where the regions are.
+    pub layout: Layout,
+    /// Both together are killed then.
+    pub time_out: Duration,
+    /// Where files are made.
+    pub work: PathBuf,
+    /// Where the program is run.
+    pub current_dir: PathBuf,
+}
+
+impl CommandExtract {
+    /// Puts the file names into a command.
+    pub fn fill(command: &[String], files: &[PathBuf]) -> Vec<String> {
+        let fill = |argument: &String| {
+            let mut argument = argument.clone();
+            for (index, file) in files.iter().enumerate() {
+                let file = file.to_string_lossy();
+                argument = argument.replace(&format!("{{{index}}}"), &file);
+                if index == 0 {
+                    argument = argument.replace("{pm}", &file);
+                }
+            }
+            argument
+        };
+        command.iter().map(fill).collect()
+    }
+
+    fn run(&self, command: &[String], files: &[PathBuf]) -> Result<process::Output> {
+        let words = Self::fill(command, files);
+        let (program, arguments) = words.split_first().ok_or_else(|| CheckError::Program {
+            program: "an empty command".to_owned(),
+            source: io::ErrorKind::InvalidInput.into(),
+        })?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.current_dir);
+        process::run(&mut command, b"", self.time_out)
+            .map_err(|source| CheckError::Program { program: program.clone(), source })
+    }
+}
+
+/// The files of a thread.
+#[derive(Debug)]
+pub struct Files {
+    dir: PathBuf,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // A directory of the test itself; what is left of it is in nobody's way.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Extract for CommandExtract {
+    type Place = Files;
+
+    fn place(&self) -> Result<Files> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = self.work.join(format!("extract-{}-{number}", std::process::id()));
+        match std::fs::create_dir_all(&dir) {
+            Ok(()) => Ok(Files { dir }),
+            Err(source) => Err(CheckError::File { what: "make", path: dir, source }),
+        }
+    }
+
+    fn extract(&self, place: &mut Files, contents: &Contents) -> Result<State> {
+        let files = write_files(&self.layout, contents, &place.dir)?;
+        let mut state = State::from(self.run(&self.command, &files)?);
+        if let Some(write) = self.write.as_ref().filter(|_| state.ending.is_success()) {
+            let ending = self.run(write, &files)?.ending;
+            state.write = (!ending.is_success()).then_some(ending);
+        }
+        Ok(state)
+    }
+}
+
+/// Writes what a crash left into files of `dir`: one for each region, and one for each disk. Holes are zeroes.
+///
+/// # Errors
+/// Those of the files.
+pub fn write_files(layout: &Layout, contents: &Contents, dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut write = |name: String, image: &crate::image::Image, start: u64, len_bytes: u64| {
+        let path = dir.join(name);
+        let written = File::create(&path).and_then(|file| image.write_sparse(&file, start, len_bytes));
+        match written {
+            Ok(()) => {
+                files.push(path);
+                Ok(())
+            }
+            Err(source) => Err(CheckError::File { what: "write", path, source }),
+        }
+    };
+    for (index, part) in layout.parts().iter().enumerate() {
+        write(format!("pm{index}"), &contents.memory, part.offset, part.region.len_bytes)?;
+    }
+    for (index, disk) in contents.disks.iter().enumerate() {
+        write(format!("disk{index}"), disk, 0, disk.len_bytes())?;
+    }
+    Ok(files)
+}

@@ -1,0 +1,19 @@
+//! Recovers crash images, and judges what comes out.
+//!
+//! Motivation: that an image is inconsistent only its program can say. So a recovery runs on each image and prints what its
+//! user would see, and the operations of a test are judged by the states that they can leave.
+//!
+//! Source: PM file systems dissertation, 8.6 (tester).
+
+mod analyze;
+mod extract;
+mod oracle;
+mod state;
+
+pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_temporal};
+pub use extract::{CommandExtract, Extract, extract_all, write_files};
+pub use oracle::{Oracle, Predicate, Prefix};
+pub use state::{Found, State, States};
+
+#[cfg(test)]
+mod tests;

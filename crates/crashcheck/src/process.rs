@@ -1,0 +1,262 @@
+//! Programs under test, which may hang, write without end, or die.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+/// What a program wrote is kept up to here; then it is killed.
+const OUTPUT_MAX_BYTES: usize = 16 << 20;
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ending {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was killed when its time was over.
+    TimedOut,
+    /// It was killed because it had written more than 16 MiB.
+    TooMuchOutput,
+}
+
+impl Ending {
+    /// Whether it ended by itself, with 0.
+    pub fn is_success(self) -> bool {
+        self == Ending::Code(0)
+    }
+
+    fn of(status: ExitStatus) -> Ending {
+        match status.signal() {
+            Some(signal) => Ending::Signal(signal),
+            None => Ending::Code(status.code().unwrap_or(-1)),
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ending::Code(0) => write!(f, "ended well"),
+            Ending::Code(code) => write!(f, "ended with exit code {code}"),
+            Ending::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Ending::TimedOut => write!(f, "did not end in time"),
+            Ending::TooMuchOutput => write!(f, "wrote more than {} MiB", OUTPUT_MAX_BYTES >> 20),
+        }
+    }
+}
+
+/// What a program left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// How it ended.
+    pub ending: Ending,
+    /// What it wrote to its standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// Runs a program to its end, and everything that it has started, with `input` as its standard input. After `time_out` they
+/// are killed.
+///
+/// # Errors
+/// Those of starting it, and of waiting for it.
+pub fn run(command: &mut Command, input: &[u8], time_out: Duration) -> io::Result<Output> {
+    let end = Instant::now() + time_out;
+    // A group of its own, to be killed as a whole.
+    command.process_group(0).stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    let mut child = Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut pipes = Pipes::of(&mut child.0, input)?;
+    let pidfd = pidfd_open(child.pid(), PidfdFlags::empty())?;
+    let cut = pipes.serve(&pidfd, end)?;
+    if cut.is_some() {
+        child.kill();
+    }
+    let status = child.0.wait()?;
+    // What it had still written, and what processes that it has left behind hold open, is not waited for.
+    child.kill();
+    pipes.drain()?;
+    let ending = cut.unwrap_or_else(|| Ending::of(status));
+    Ok(Output { ending, stdout: pipes.stdout.bytes, stderr: pipes.stderr.bytes })
+}
+
+/// A child that does not outlive this.
+struct Guarded(Child);
+
+impl Guarded {
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn kill(&self) {
+        // It may have ended already.
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One end of a pipe, and what came out of it.
+struct Source {
+    file: Option<File>,
+    bytes: Vec<u8>,
+}
+
+impl Source {
+    fn new(fd: Option<OwnedFd>) -> io::Result<Source> {
+        let file = fd.map(File::from);
+        if let Some(file) = &file {
+            set_nonblocking(file)?;
+        }
+        Ok(Source { file, bytes: Vec::new() })
+    }
+
+    /// Takes what is there; false once there is too much.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; 16 << 10];
+        while let Some(file) = &mut self.file {
+            match file.read(&mut buffer) {
+                Ok(0) => self.file = None,
+                Ok(len) if self.bytes.len() + len > OUTPUT_MAX_BYTES => return Ok(false),
+                Ok(len) => self.bytes.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&fd)?;
+    Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
+}
+
+struct Pipes<'a> {
+    stdin: Option<File>,
+    input: &'a [u8],
+    stdout: Source,
+    stderr: Source,
+}
+
+impl<'a> Pipes<'a> {
+    fn of(child: &mut Child, input: &'a [u8]) -> io::Result<Pipes<'a>> {
+        let stdin = child.stdin.take().map(|stdin| File::from(OwnedFd::from(stdin)));
+        if let Some(stdin) = &stdin {
+            set_nonblocking(stdin)?;
+        }
+        let stdout = Source::new(child.stdout.take().map(OwnedFd::from))?;
+        let stderr = Source::new(child.stderr.take().map(OwnedFd::from))?;
+        Ok(Pipes { stdin, input, stdout, stderr })
+    }
+
+    /// Until the child has ended; says why it has to be killed.
+    fn serve(&mut self, pidfd: &OwnedFd, end: Instant) -> io::Result<Option<Ending>> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Some(Ending::TimedOut));
+            }
+            let mut fds = vec![PollFd::new(pidfd, PollFlags::IN)];
+            let sources = [&self.stdout.file, &self.stderr.file];
+            fds.extend(sources.into_iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)));
+            fds.extend(self.stdin.iter().map(|file| PollFd::new(file, PollFlags::OUT)));
+            let time_out = left.try_into().map_err(io::Error::other)?;
+            match poll(&mut fds, Some(&time_out)) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let has_ended = !fds[0].revents().is_empty();
+            self.write();
+            if !self.stdout.read()? || !self.stderr.read()? {
+                return Ok(Some(Ending::TooMuchOutput));
+            }
+            if has_ended {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let Some(stdin) = &mut self.stdin else { return };
+        match stdin.write(self.input) {
+            Ok(len) => self.input = &self.input[len..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            // It need not read its input.
+            Err(_) => self.input = &[],
+        }
+        if self.input.is_empty() {
+            self.stdin = None;
+        }
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.stdout.read()?;
+        self.stderr.read()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, input: &[u8], ms: u64) -> Output {
+        run(Command::new("sh").args(["-c", script]), input, Duration::from_millis(ms)).unwrap()
+    }
+
+    #[test]
+    fn a_program_is_run_to_its_end() {
+        let output = sh("cat; echo err >&2; exit 3", b"input", 10_000);
+        assert_eq!(output.ending, Ending::Code(3));
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"input"[..], &b"err\n"[..]));
+        let large = vec![b'x'; 1 << 20];
+        assert_eq!(sh("cat", &large, 10_000).stdout, large, "more than a pipe holds, both ways");
+        assert_eq!(sh("exit 0", &large, 10_000).ending, Ending::Code(0), "input that nobody reads");
+        assert_eq!(sh("kill -9 $$", b"", 10_000).ending, Ending::Signal(9));
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_its_children() {
+        let start = Instant::now();
+        let output = sh("echo before; sleep 1000 & sleep 1000", b"", 300);
+        assert_eq!((output.ending, &output.stdout[..]), (Ending::TimedOut, &b"before\n"[..]));
+        // A child that is left behind holds the pipe.
+        let output = sh("sleep 1000 & echo $!", b"", 10_000);
+        assert_eq!(output.ending, Ending::Code(0));
+        let pid = String::from_utf8(output.stdout).unwrap();
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // A signal takes a moment.
+        while stat().is_ok_and(|stat| !stat.contains(") Z")) {
+            assert!(start.elapsed() < Duration::from_secs(50), "it is still there");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_writes_without_end_is_killed() {
+        assert_eq!(sh("yes", b"", 60_000).ending, Ending::TooMuchOutput);
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        let error = run(&mut Command::new("/nonexistent/program"), b"", Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
