@@ -1,12 +1,13 @@
 //! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
 //!
 //! [`litmus`] judges small programs with known sets of crash states; [`trace`] keeps and shows what larger ones did, and
-//! [`generate`] makes of it what a crash can leave, [`check`] what comes of that.
+//! [`generate`] makes of it what a crash can leave, [`check`] what comes of that, and [`explain`] why.
 
 #![forbid(unsafe_code)]
 
 pub mod check;
 mod error;
+pub mod explain;
 pub mod generate;
 pub mod image;
 pub mod litmus;

@@ -98,6 +98,11 @@ impl Line {
         }
     }
 
+    /// Number of leading stores that a flush covers.
+    pub(crate) fn flushed(&self) -> usize {
+        self.flushed
+    }
+
     /// Whether a `clflush` limits the order of other lines' stores.
     pub(crate) fn has_ordered_flush(&self) -> bool {
         !self.ordered_flushes.is_empty()

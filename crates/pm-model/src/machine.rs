@@ -254,6 +254,11 @@ impl<M: Memory> Machine<M> {
         self.lines.values().any(|line| line.stores.iter().any(|store| store.nt))
     }
 
+    /// The lines with pending stores, ascending: number, how many they are, and how many of them, the first, a flush covers.
+    pub fn pending(&self) -> impl Iterator<Item = (u64, usize, usize)> {
+        self.lines.iter().map(|(&number, line)| (number, line.stores.len(), line.flushed()))
+    }
+
     /// Number of lines with pending stores.
     pub fn pending_lines(&self) -> usize {
         self.lines.len()

@@ -99,6 +99,11 @@ impl Replay {
         is_shrinking.then_some(Medium::Memory)
     }
 
+    /// Whether `event` would make something certain.
+    pub fn can_shrink(&self, event: &Event<'_>) -> bool {
+        self.shrinks(event).is_some()
+    }
+
     /// Performs an event; `number` names it in errors.
     ///
     /// # Errors

@@ -1,0 +1,15 @@
+//! Trace debugging: which stores are pending at an event, which of them an image has, and what is suspicious in a trace
+//! whatever an image shows.
+//!
+//! Source: PM file systems dissertation, 8.7 (trace analysis).
+
+mod lines;
+mod patterns;
+mod pending;
+
+pub use lines::{ExplainedLine, Kept, explain};
+pub use patterns::{Pattern, PatternKind, patterns};
+pub use pending::{Pending, Store, pending_at};
+
+#[cfg(test)]
+mod tests;

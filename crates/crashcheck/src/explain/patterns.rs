@@ -1,0 +1,230 @@
+//! Patterns of a trace that hint at mistakes, whatever the states are.
+//!
+//! They hint and do not prove: a flush too many costs time, and whether a store without a flush matters only a crash image can
+//! show.
+//!
+//! Source: PM file systems dissertation, 8.7.2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader};
+
+use crate::Result;
+use crate::error::CheckError;
+use crate::generate::{Layout, Place};
+
+const LINE_BYTES: u64 = 64;
+
+/// What is suspicious.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PatternKind {
+    /// A store that no flush has covered at the end.
+    MissingFlush,
+    /// A flush, or a non-temporal store, that no fence has completed at the end.
+    MissingFence,
+    /// A store over one that was not durable yet.
+    OverwriteBeforePersist,
+    /// Several lines flushed between two fences: they become durable in any order.
+    UnorderedFlushes,
+    /// A flush of a line without a store since its last one.
+    RedundantFlush,
+    /// A fence with nothing to complete.
+    RedundantFence,
+}
+
+impl PatternKind {
+    /// For programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            PatternKind::MissingFlush => "missing-flush",
+            PatternKind::MissingFence => "missing-fence",
+            PatternKind::OverwriteBeforePersist => "overwrite-before-persist",
+            PatternKind::UnorderedFlushes => "unordered-flushes",
+            PatternKind::RedundantFlush => "redundant-flush",
+            PatternKind::RedundantFence => "redundant-fence",
+        }
+    }
+
+    /// For people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            PatternKind::MissingFlush => "stored, and not flushed until the end",
+            PatternKind::MissingFence => "flushed or stored past the caches, and not fenced until the end",
+            PatternKind::OverwriteBeforePersist => "overwrites what is not durable yet",
+            PatternKind::UnorderedFlushes => "several lines flushed before one fence",
+            PatternKind::RedundantFlush => "flushes a line without a new store",
+            PatternKind::RedundantFence => "a fence with nothing to complete",
+        }
+    }
+}
+
+/// One pattern at one instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// What.
+    pub kind: PatternKind,
+    /// The instruction, where it is known.
+    pub pc: Option<u64>,
+    /// How often.
+    pub count: u64,
+    /// Number of the first such event.
+    pub first_event: u64,
+    /// Its address; `None` for fences.
+    pub first_address: Option<u64>,
+}
+
+/// A line that is not durable.
+#[derive(Debug, Default)]
+struct Line {
+    /// Events of stores that no flush covers; their bytes, as a mask.
+    unflushed: Vec<(u64, u64, Option<u64>)>,
+    /// The same of those that are covered, or non-temporal, and not fenced.
+    unfenced: Vec<(u64, u64, Option<u64>)>,
+}
+
+struct Search {
+    layout: Layout,
+    lines: BTreeMap<u64, Line>,
+    /// Lines with something that the next fence completes.
+    armed: BTreeSet<u64>,
+    /// Lines flushed since the last fence.
+    flushed: BTreeSet<u64>,
+    first_flush: Option<(u64, Option<u64>, u64)>,
+    found: BTreeMap<(PatternKind, Option<u64>), Pattern>,
+}
+
+/// Looks for patterns in the rest of a trace; one of a kind for each instruction.
+///
+/// # Errors
+/// Those of the trace.
+pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
+    let layout = Layout::of(reader.header());
+    let layout = layout.ok_or_else(|| CheckError::Tracer("the regions are too long".to_owned()))?;
+    let (lines, armed, flushed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    let mut search = Search { layout, lines, armed, flushed, first_flush: None, found: BTreeMap::new() };
+    loop {
+        let number = reader.count();
+        let Some(event) = reader.next()? else { break };
+        search.event(&event, number);
+    }
+    search.end();
+    Ok(search.found.into_values().collect())
+}
+
+impl Search {
+    fn note(&mut self, kind: PatternKind, pc: Option<u64>, event: u64, address: Option<u64>) {
+        let first = || Pattern { kind, pc, count: 0, first_event: event, first_address: address };
+        let found = self.found.entry((kind, pc)).or_insert_with(first);
+        found.count += 1;
+        if event < found.first_event {
+            (found.first_event, found.first_address) = (event, address);
+        }
+    }
+
+    fn offset(&self, address: u64, len: usize) -> Option<u64> {
+        match self.layout.place(address, len) {
+            Place::Inside(offset) => Some(offset),
+            Place::Outside | Place::Crossing => None,
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>, number: u64) {
+        let pc = event.origin.pc;
+        match event.kind {
+            Kind::Store { address, data, is_non_temporal, .. } => {
+                self.store(address, data.len(), is_non_temporal, number, pc);
+            }
+            Kind::Rmw { address, data } => {
+                self.fence(number, pc, false);
+                self.store(address, data.len(), false, number, pc);
+            }
+            Kind::Flush { kind: FlushKind::Wbinvd, .. } => {
+                let lines: Vec<u64> = self.lines.keys().copied().collect();
+                lines.into_iter().for_each(|line| self.cover(line));
+            }
+            Kind::Flush { address, .. } => self.flush(address, number, pc),
+            Kind::Fence(FenceKind::Lfence) => {}
+            // A LOCKed operation has another purpose.
+            Kind::Fence(kind) => self.fence(number, pc, kind != FenceKind::Locked),
+            _ => {}
+        }
+    }
+
+    fn store(&mut self, address: u64, len: usize, is_nt: bool, number: u64, pc: Option<u64>) {
+        let Some(offset) = self.offset(address, len) else { return };
+        let end = offset + len as u64;
+        let mut at = offset;
+        let mut overwrites = false;
+        while at < end {
+            let line = at / LINE_BYTES;
+            let behind = end.min((line + 1) * LINE_BYTES);
+            let mask = bytes_mask(at % LINE_BYTES, behind - at);
+            let found = self.lines.entry(line).or_default();
+            overwrites |=
+                found.unflushed.iter().chain(&found.unfenced).any(|(_, bytes, _)| bytes & mask != 0);
+            let list = if is_nt { &mut found.unfenced } else { &mut found.unflushed };
+            list.push((number, mask, pc));
+            if is_nt {
+                self.armed.insert(line);
+            }
+            at = behind;
+        }
+        if overwrites {
+            self.note(PatternKind::OverwriteBeforePersist, pc, number, Some(address));
+        }
+    }
+
+    fn cover(&mut self, line: u64) {
+        if let Some(found) = self.lines.get_mut(&line) {
+            found.unfenced.append(&mut found.unflushed);
+            self.armed.insert(line);
+        }
+    }
+
+    fn flush(&mut self, address: u64, number: u64, pc: Option<u64>) {
+        let Some(offset) = self.offset(address, 1) else { return };
+        let line = offset / LINE_BYTES;
+        if self.lines.get(&line).is_none_or(|line| line.unflushed.is_empty()) {
+            self.note(PatternKind::RedundantFlush, pc, number, Some(address));
+            return;
+        }
+        self.cover(line);
+        self.flushed.insert(line);
+        self.first_flush.get_or_insert((number, pc, address));
+    }
+
+    fn fence(&mut self, number: u64, pc: Option<u64>, is_own: bool) {
+        if self.armed.is_empty() && is_own {
+            self.note(PatternKind::RedundantFence, pc, number, None);
+        }
+        if let Some((event, pc, address)) = self.first_flush.take().filter(|_| self.flushed.len() > 1) {
+            self.note(PatternKind::UnorderedFlushes, pc, event, Some(address));
+        }
+        self.flushed.clear();
+        for line in std::mem::take(&mut self.armed) {
+            if let Some(found) = self.lines.get_mut(&line) {
+                found.unfenced.clear();
+                if found.unflushed.is_empty() {
+                    self.lines.remove(&line);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        for (line, found) in std::mem::take(&mut self.lines) {
+            let address = self.layout.address_of(line * LINE_BYTES).map(|(address, _)| address);
+            let lists =
+                [(PatternKind::MissingFlush, found.unflushed), (PatternKind::MissingFence, found.unfenced)];
+            for (kind, list) in lists {
+                list.into_iter().for_each(|(event, _, pc)| self.note(kind, pc, event, address));
+            }
+        }
+    }
+}
+
+/// Bits for `len` bytes of a line from `start` on.
+fn bytes_mask(start: u64, len: u64) -> u64 {
+    (u64::MAX >> (LINE_BYTES - len)) << start
+}
