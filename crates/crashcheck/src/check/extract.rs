@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::state::State;
 use crate::error::{CheckError, Result};
-use crate::generate::{Contents, CrashImages, Layout};
+use crate::generate::{Contents, Layout};
 use crate::process;
 
 /// Recovers copies of crash images.
@@ -31,33 +31,33 @@ pub trait Extract: Sync {
     fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
 }
 
-/// The states of all images, found by up to `threads` threads.
+/// The states of images, found by up to `threads` threads.
 ///
 /// # Errors
 /// The first that an extraction had.
 pub fn extract_all<E: Extract>(
     extract: &E,
-    images: &CrashImages,
+    images: &[&Contents],
     threads: usize,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<State>> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let states: Vec<_> = images.images.iter().map(|_| Mutex::new(None)).collect();
+    let states: Vec<_> = images.iter().map(|_| Mutex::new(None)).collect();
     let work = || -> Result<()> {
         let mut place = extract.place()?;
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(image) = images.images.get(index) else { return Ok(()) };
-            let result = extract.extract(&mut place, &image.contents);
+            let Some(contents) = images.get(index) else { return Ok(()) };
+            let result = extract.extract(&mut place, contents);
             if result.is_err() {
                 // The others need not go on.
-                next.store(images.images.len(), Ordering::Relaxed);
+                next.store(images.len(), Ordering::Relaxed);
             }
             *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result?);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
     };
-    let threads = threads.clamp(1, images.images.len().max(1));
+    let threads = threads.clamp(1, images.len().max(1));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers

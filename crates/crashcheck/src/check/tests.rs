@@ -42,10 +42,20 @@ fn shown(text: impl std::fmt::Display) -> State {
     State { ending: Ending::Code(0), text: text.to_string().into_bytes(), write: None }
 }
 
+fn extracted<E: Extract>(
+    extract: &E,
+    images: &CrashImages,
+    threads: usize,
+    progress: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<State>> {
+    let contents: Vec<_> = images.images.iter().map(|image| &image.contents).collect();
+    extract_all(extract, &contents, threads, progress)
+}
+
 /// The findings of each operation, as its letters.
 fn findings(ops: Vec<Op>, look: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
     let (images, _) = images_of(ops);
-    let states = extract_all(&Look(look), &images, 3, &|_| {}).unwrap();
+    let states = extracted(&Look(look), &images, 3, &|_| {}).unwrap();
     let operations = analyze(&images, &States::new(&images, states), &[]).unwrap();
     let letters =
         |operation: &Operation| operation.findings.iter().map(|finding| finding.kind.letter()).collect();
@@ -131,7 +141,7 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
 fn states_are_named_by_the_checkpoint_behind_which_they_appear() {
     let (images, _) = images_of([operation(&[set(1), set(0)]), unflushed(3), vec![Op::Mark(2)]].concat());
     let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-    let states = States::new(&images, extract_all(&look, &images, 2, &|_| {}).unwrap());
+    let states = States::new(&images, extracted(&look, &images, 2, &|_| {}).unwrap());
     let names: Vec<_> = states.found.iter().map(|found| (&found.name[..], found.is_regular)).collect();
     assert_eq!(names, [("c0s0", true), ("c0s1", true), ("c0s2", true), ("c1s0", true)]);
 }
@@ -160,7 +170,7 @@ fn oracles_judge_by_what_was_acknowledged() {
 
     let (images, _) = images_of(operation(&[set(0)]));
     let look = Look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
-    let states = States::new(&images, extract_all(&look, &images, 1, &|_| {}).unwrap());
+    let states = States::new(&images, extracted(&look, &images, 1, &|_| {}).unwrap());
     let operations = analyze(&images, &states, &[&predicate(script)]).unwrap();
     let kinds: Vec<_> = operations[0].findings.iter().map(|finding| finding.kind.clone()).collect();
     assert_eq!(kinds, [FindingKind::Oracle("not at 0".to_owned())]);
@@ -175,7 +185,7 @@ fn states_that_hang_on_non_temporal_stores_are_found_where_not_all_images_were_t
         let options = Options { images_per_point, ..Options::default() };
         let images = generate(&mut Reader::new(&file[..]).unwrap(), &options, None).unwrap();
         let look = Look(|lines: [u8; 4]| shown(format_args!("{lines:?}")));
-        let states = States::new(&images, extract_all(&look, &images, 2, &|_| {}).unwrap());
+        let states = States::new(&images, extracted(&look, &images, 2, &|_| {}).unwrap());
         depends_on_non_temporal(&images, &states)
     };
     assert_eq!(depends(16), BTreeSet::from([32]));
@@ -196,7 +206,7 @@ fn a_command_recovers_files_and_its_output_is_the_state() {
             work: work.path().to_owned(),
             current_dir: work.path().to_owned(),
         };
-        let found = extract_all(&extract, &images, 2, &|_| {}).unwrap();
+        let found = extracted(&extract, &images, 2, &|_| {}).unwrap();
         let written = found
             .iter()
             .map(|state| (state.ending, String::from_utf8_lossy(&state.text).into_owned(), state.write));
@@ -227,6 +237,6 @@ fn a_recovery_that_is_not_there_is_an_error() {
         work: work.path().to_owned(),
         current_dir: work.path().to_owned(),
     };
-    let error = extract_all(&extract, &images, 2, &|_| {}).unwrap_err();
+    let error = extracted(&extract, &images, 2, &|_| {}).unwrap_err();
     assert_eq!(error.to_string(), "cannot run /nonexistent/recover");
 }

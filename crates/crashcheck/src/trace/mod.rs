@@ -5,3 +5,4 @@ mod show;
 
 pub use record::record;
 pub use show::{Filter, ShowError, show};
+pub(crate) use show::{hex, name, text};

@@ -33,7 +33,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn takes(&self, number: u64, event: &Event<'_>) -> bool {
+    pub(crate) fn takes(&self, number: u64, event: &Event<'_>) -> bool {
         number >= self.from && self.line.is_none_or(|line| concerns(event, line / LINE_BYTES))
     }
 }
@@ -183,14 +183,20 @@ fn block<'a>(device: u32, command: u32, event: &BlockEvent<'a>) -> Parts<'a> {
     Parts { name, address, data: bytes, more }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes everything");
         text
     })
 }
 
-fn text(event: &Event<'_>) -> String {
+/// What happened, in a word.
+pub(crate) fn name(event: &Event<'_>) -> &'static str {
+    parts(&event.kind).name
+}
+
+/// An event as a line of text.
+pub(crate) fn text(event: &Event<'_>) -> String {
     let Parts { name, address, data, more } = parts(&event.kind);
     let mut line = format!("{name:12}");
     let mut add = |part: String| {

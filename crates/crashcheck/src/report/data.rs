@@ -1,0 +1,194 @@
+//! The parts of a report.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON.
+pub const VERSION: u32 = 1;
+
+/// All that a test has shown. The same trace, options and recovery give the same report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the test.
+    pub name: String,
+    /// Which tracer.
+    pub tracer: String,
+    /// What was persistent memory.
+    pub regions: Vec<RegionReport>,
+    /// How much was looked at.
+    pub totals: Totals,
+    /// The operations of the test, in order.
+    pub operations: Vec<OperationReport>,
+    /// Each state that a crash can lead to, in the order in which they were found.
+    pub states: Vec<StateReport>,
+    /// What the trace hints at.
+    pub patterns: Vec<PatternReport>,
+}
+
+impl Report {
+    /// Whether nothing is wrong; hints do not count.
+    pub fn is_clean(&self) -> bool {
+        self.operations.iter().all(|operation| operation.findings.is_empty())
+    }
+}
+
+/// A range of persistent memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionReport {
+    /// Path of a file, or what else names it.
+    pub name: String,
+    /// Its first address in the trace.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len_bytes: u64,
+}
+
+/// How much was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Events of the trace.
+    pub events: u64,
+    /// Failure points.
+    pub points: usize,
+    /// Those of which all images were taken.
+    pub exhaustive_points: usize,
+    /// Those where the bound has left out some that the heuristics wanted.
+    pub cut_points: usize,
+    /// Distinct crash images, each of which was recovered.
+    pub images: usize,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// The checkpoint before it.
+    pub from: Option<u64>,
+    /// The checkpoint behind it.
+    pub to: Option<u64>,
+    /// Numbers of the events between which it lies.
+    pub events: (u64, u64),
+    /// Names of the states that a crash during it can lead to.
+    pub states: Vec<String>,
+    /// Those after it; empty if it is not known to have ended.
+    pub final_states: Vec<String>,
+    /// What is wrong with it; the worst first.
+    pub findings: Vec<FindingReport>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindingReport {
+    /// For programs: `atomicity`, `final-states`, ...
+    pub kind: String,
+    /// For tables: `A`, `S`, ...
+    pub letter: char,
+    /// For people.
+    pub what: String,
+    /// Names of the states that show it.
+    pub states: Vec<String>,
+    /// Images that show it; not one for each state if there are many.
+    pub witnesses: Vec<WitnessReport>,
+}
+
+/// A crash that leads to a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessReport {
+    /// Name of the state.
+    pub state: String,
+    /// How it differs from the state that was expected, line by line; empty where there is none to compare with.
+    pub difference: String,
+    /// Name of the state that was expected.
+    pub expected: Option<String>,
+    /// Hash of the crash image, in hex.
+    pub image: String,
+    /// Number of the event that has not happened any more.
+    pub event: u64,
+    /// What was being done: the event itself.
+    pub at: String,
+    /// Lines of which the image has lost something.
+    pub lost: Vec<LineReport>,
+    /// How many lines were pending at the crash, and are as the program has left them.
+    pub kept_lines: usize,
+    /// Some of these.
+    pub kept: Vec<LineReport>,
+}
+
+/// A cache line with stores that were pending.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineReport {
+    /// Name of its region.
+    pub region: String,
+    /// Its first byte, in the region.
+    pub offset: u64,
+    /// Its address in the trace.
+    pub address: u64,
+    /// Whether a flush of it was under way: it covers so many of the stores, the first ones.
+    pub flushed: usize,
+    /// Its pending stores, in program order.
+    pub stores: Vec<StoreReport>,
+    /// What happened to it since the operation began: the last of it, if that is much.
+    pub history: Vec<HistoryReport>,
+}
+
+/// An event that concerns a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryReport {
+    /// Its number.
+    pub event: u64,
+    /// `store`, `clwb`, `sfence`, ...
+    pub kind: String,
+    /// As a line of text.
+    pub text: String,
+}
+
+/// A pending store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Number of the event.
+    pub event: u64,
+    /// Its address in the trace.
+    pub address: u64,
+    /// What was stored, in hex.
+    pub data: String,
+    /// Past the caches.
+    pub non_temporal: bool,
+    /// `kept`, `lost`, or `torn`.
+    pub fate: String,
+    /// The instruction, and where it comes from if that is known.
+    pub at: String,
+    /// Return addresses, innermost first.
+    pub stack: Vec<String>,
+}
+
+/// A state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateReport {
+    /// Its name.
+    pub name: String,
+    /// How the recovery ended.
+    pub ending: String,
+    /// What it found; bytes that are no text are replaced.
+    pub text: String,
+    /// Number of images that have it.
+    pub images: usize,
+    /// A program that does not crash can have it.
+    pub is_regular: bool,
+}
+
+/// What the trace hints at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternReport {
+    /// For programs.
+    pub kind: String,
+    /// For people.
+    pub what: String,
+    /// The instruction.
+    pub at: String,
+    /// How often.
+    pub count: u64,
+    /// Number of the first such event.
+    pub first_event: u64,
+    /// Its address, if it has one.
+    pub first_address: Option<u64>,
+}

@@ -1,0 +1,224 @@
+//! A report as one page of HTML that needs nothing else.
+
+use std::fmt::Write as _;
+
+use super::data::{FindingReport, HistoryReport, LineReport, OperationReport, Report, WitnessReport};
+use super::junit::escaped;
+use super::text::operation_name;
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ok:#1a7f37;--bad:#cf222e;--dim:#6e7781;--box:#8882}
+body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}
+pre{background:var(--box);padding:.6rem;overflow:auto;font-size:13px}
+table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top}
+.ok{color:var(--ok)}.bad{color:var(--bad)}.dim{color:var(--dim)}.plus{color:var(--ok)}.minus{color:var(--bad)}
+code{font-size:13px}details{margin:.4rem 0 .4rem 1rem}summary{cursor:pointer}svg text{font:11px monospace;fill:currentColor}";
+
+/// The page.
+pub fn html(report: &Report) -> String {
+    let mut out = String::new();
+    // A string takes everything.
+    let _ = write(report, &mut out);
+    out
+}
+
+fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+    let name = escaped(&report.name);
+    let verdict =
+        if report.is_clean() { "<span class=ok>ok</span>" } else { "<span class=bad>failed</span>" };
+    writeln!(out, "<!doctype html>\n<html lang=en><meta charset=utf-8><title>crash test: {name}</title>")?;
+    writeln!(out, "<style>{STYLE}</style>\n<h1>{name}: {verdict}</h1>")?;
+    let totals = &report.totals;
+    writeln!(
+        out,
+        "<p>{} events, {} failure points ({} with all their images, {} cut off by the bound), {} crash images, {} states.\
+         <br><span class=dim>{}</span></p>",
+        totals.events,
+        totals.points,
+        totals.exhaustive_points,
+        totals.cut_points,
+        totals.images,
+        report.states.len(),
+        escaped(&report.tracer)
+    )?;
+    writeln!(
+        out,
+        "<h2>Operations</h2>\n<table><tr><th>operation<th>events<th>states<th>after it<th>result</tr>"
+    )?;
+    for (index, operation) in report.operations.iter().enumerate() {
+        let (first, last) = operation.events;
+        let result = match operation.findings.is_empty() {
+            true => "<span class=ok>ok</span>".to_owned(),
+            false => {
+                let what = operation.findings.iter().map(|finding| escaped(&finding.what));
+                format!("<span class=bad>{}</span>", what.collect::<Vec<_>>().join("<br>"))
+            }
+        };
+        writeln!(
+            out,
+            "<tr><td><a href=#o{index}>{}</a><td>{first} to {last}<td>{}<td>{}<td>{result}</tr>",
+            operation_name(operation),
+            links(&operation.states),
+            links(&operation.final_states)
+        )?;
+    }
+    writeln!(out, "</table>")?;
+    for (index, operation) in report.operations.iter().enumerate() {
+        write_operation(index, operation, out)?;
+    }
+    write_patterns(report, out)?;
+    write_states(report, out)?;
+    writeln!(out, "</html>")
+}
+
+fn links(names: &[String]) -> String {
+    let links = names.iter().map(|name| format!("<a href=\"#{0}\">{0}</a>", escaped(name)));
+    links.collect::<Vec<_>>().join(" ")
+}
+
+fn write_operation(index: usize, operation: &OperationReport, out: &mut String) -> std::fmt::Result {
+    if operation.findings.is_empty() {
+        return write!(out, "<a id=o{index}></a>");
+    }
+    writeln!(out, "<h2 id=o{index}>{}</h2>", operation_name(operation))?;
+    operation.findings.iter().try_for_each(|finding| write_finding(finding, out))
+}
+
+fn write_finding(finding: &FindingReport, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "<h3 class=bad>{}: {}</h3>", finding.letter, escaped(&finding.what))?;
+    finding.witnesses.iter().try_for_each(|witness| write_witness(witness, out))
+}
+
+fn write_witness(witness: &WitnessReport, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "<p>State {} after a crash just before event {}: <code>{}</code></p>",
+        links(std::slice::from_ref(&witness.state)),
+        witness.event,
+        escaped(&witness.at)
+    )?;
+    if !witness.difference.is_empty() {
+        writeln!(out, "<pre>")?;
+        for line in witness.difference.lines() {
+            let class = match line.as_bytes().first() {
+                Some(b'+') => "plus",
+                Some(b'-') => "minus",
+                _ => "same",
+            };
+            writeln!(out, "<span class={class}>{}</span>", escaped(line))?;
+        }
+        writeln!(out, "</pre>")?;
+    }
+    match witness.lost.is_empty() {
+        true => {
+            writeln!(out, "<p>Nothing was lost: the program itself leaves this, whatever is flushed.</p>")
+        }
+        false => writeln!(out, "<p>Lost:</p>"),
+    }?;
+    witness.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    if witness.kept_lines > 0 {
+        writeln!(out, "<p>Kept, of {} lines that were pending too:</p>", witness.kept_lines)?;
+        witness.kept.iter().try_for_each(|line| write_line(line, false, out))?;
+    }
+    writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&witness.image))
+}
+
+fn write_line(line: &LineReport, is_open: bool, out: &mut String) -> std::fmt::Result {
+    let open = if is_open { " open" } else { "" };
+    writeln!(
+        out,
+        "<details{open}><summary>line {:#x} of {}</summary><table>",
+        line.offset,
+        escaped(&line.region)
+    )?;
+    for store in &line.stores {
+        let class = if store.fate == "kept" { "ok" } else { "bad" };
+        let kind = if store.non_temporal { "ntstore" } else { "store" };
+        let stack = store
+            .stack
+            .iter()
+            .fold(String::new(), |stack, frame| format!("{stack}<br>from {}", escaped(frame)));
+        writeln!(
+            out,
+            "<tr><td class={class}>{}<td>event {}<td><code>{kind} {:#x}</code><td><code>{}</code><td><code>{}{stack}</code></tr>",
+            escaped(&store.fate),
+            store.event,
+            store.address,
+            escaped(&store.data),
+            escaped(&store.at)
+        )?;
+    }
+    writeln!(out, "</table>")?;
+    if !line.history.is_empty() {
+        write_time_line(&line.history, out)?;
+        writeln!(out, "<pre>")?;
+        line.history
+            .iter()
+            .try_for_each(|event| writeln!(out, "{:>8}  {}", event.event, escaped(&event.text)))?;
+        writeln!(out, "</pre>")?;
+    }
+    writeln!(out, "</details>")
+}
+
+/// Stores, flushes and fences of a line, each in a row of its own, from left to right.
+fn write_time_line(history: &[HistoryReport], out: &mut String) -> std::fmt::Result {
+    const STEP: usize = 22;
+    let row = |kind: &str| match kind {
+        "store" | "ntstore" | "movdir64b" | "rmw" | "initial" => 0,
+        "clwb" | "clflushopt" | "clflush" | "wbinvd" => 1,
+        "sfence" | "mfence" | "lfence" | "lock" => 2,
+        _ => 3,
+    };
+    let colours = ["#0969da", "#9a6700", "#1a7f37", "#8250df"];
+    let width = 80 + history.len() * STEP;
+    writeln!(out, "<svg width={width} height=96 role=img>")?;
+    for (index, name) in ["stores", "flushes", "fences", "others"].iter().enumerate() {
+        let y = 18 + index * 22;
+        writeln!(
+            out,
+            "<text x=0 y={}>{name}</text><line x1=62 x2={width} y1={y} y2={y} stroke=#8884 />",
+            y + 4
+        )?;
+    }
+    for (index, event) in history.iter().enumerate() {
+        let (row, x) = (row(&event.kind), 72 + index * STEP);
+        let title = escaped(&format!("{} {}", event.event, event.text));
+        let (y, colour) = (18 + row * 22, colours[row]);
+        writeln!(out, "<circle cx={x} cy={y} r=6 fill=\"{colour}\"><title>{title}</title></circle>")?;
+    }
+    writeln!(out, "</svg>")
+}
+
+fn write_patterns(report: &Report, out: &mut String) -> std::fmt::Result {
+    if report.patterns.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<h2>Hints of the trace</h2>\n<table><tr><th>what<th>times<th>first event<th>by</tr>")?;
+    for pattern in &report.patterns {
+        writeln!(
+            out,
+            "<tr><td>{}<td>{}<td>{}<td><code>{}</code></tr>",
+            escaped(&pattern.what),
+            pattern.count,
+            pattern.first_event,
+            escaped(&pattern.at)
+        )?;
+    }
+    writeln!(out, "</table>")
+}
+
+fn write_states(report: &Report, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "<h2>States</h2>")?;
+    for state in &report.states {
+        let name = escaped(&state.name);
+        let kind = if state.is_regular { "" } else { ", only after a crash that lost something" };
+        writeln!(
+            out,
+            "<details id=\"{name}\"><summary>{name}: {} images{kind}; the recovery {}</summary><pre>{}</pre></details>",
+            state.images,
+            escaped(&state.ending),
+            escaped(&state.text)
+        )?;
+    }
+    Ok(())
+}

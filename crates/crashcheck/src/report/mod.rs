@@ -1,0 +1,22 @@
+//! What a test has shown, for people and for programs.
+//!
+//! A [`Report`] is data: `run` and `analyze` write it as JSON, and everything else (text, JUnit, a page of HTML) is made of it,
+//! then or later.
+
+mod build;
+mod data;
+mod html;
+mod junit;
+mod text;
+
+pub use build::{Source, build};
+pub use data::{
+    FindingReport, HistoryReport, LineReport, OperationReport, PatternReport, RegionReport, Report,
+    StateReport, StoreReport, Totals, VERSION, WitnessReport,
+};
+pub use html::html;
+pub use junit::junit;
+pub use text::{table, text};
+
+#[cfg(test)]
+mod tests;

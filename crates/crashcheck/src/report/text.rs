@@ -1,0 +1,187 @@
+//! A report for a terminal.
+
+use std::fmt::Write as _;
+
+use super::data::{FindingReport, LineReport, OperationReport, Report, WitnessReport};
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    // A string takes everything.
+    let _ = write(report, &mut out);
+    out
+}
+
+fn write(report: &Report, out: &mut String) -> std::fmt::Result {
+    let totals = &report.totals;
+    writeln!(
+        out,
+        "test {}: {} events, {} failure points, {} crash images, {} states",
+        report.name,
+        totals.events,
+        totals.points,
+        totals.images,
+        report.states.len()
+    )?;
+    let left_out = totals.points - totals.exhaustive_points;
+    if left_out > 0 {
+        write!(out, "  {left_out} of the failure points have more images than were taken")?;
+        match totals.cut_points {
+            0 => writeln!(out, " (heuristics)")?,
+            cut => writeln!(out, "; at {cut} of them the bound has cut some off")?,
+        }
+    }
+    for operation in &report.operations {
+        writeln!(out)?;
+        write_operation(report, operation, out)?;
+    }
+    if !report.patterns.is_empty() {
+        writeln!(out, "\nhints of the trace:")?;
+    }
+    for pattern in &report.patterns {
+        let address = pattern.first_address.map_or_else(String::new, |address| format!(", {address:#x}"));
+        writeln!(
+            out,
+            "  {} times {} ({}), first event {}{address}\n      by {}",
+            pattern.count, pattern.kind, pattern.what, pattern.first_event, pattern.at
+        )?;
+    }
+    let wrong = report.operations.iter().filter(|operation| !operation.findings.is_empty()).count();
+    writeln!(out)?;
+    match wrong {
+        0 => writeln!(out, "{}: ok", report.name),
+        wrong => writeln!(
+            out,
+            "{}: {wrong} of {} operations are not crash-consistent",
+            report.name,
+            report.operations.len()
+        ),
+    }
+}
+
+/// The name of an operation: the checkpoints around it.
+pub(super) fn operation_name(operation: &OperationReport) -> String {
+    match (operation.from, operation.to) {
+        (Some(from), Some(to)) => format!("checkpoint {from} to {to}"),
+        (Some(from), None) => format!("behind checkpoint {from}"),
+        (None, Some(to)) => format!("before checkpoint {to}"),
+        (None, None) => "the whole run".to_owned(),
+    }
+}
+
+fn write_operation(report: &Report, operation: &OperationReport, out: &mut String) -> std::fmt::Result {
+    let verdict = if operation.findings.is_empty() { "ok" } else { "FAILED" };
+    let (first, last) = operation.events;
+    writeln!(out, "{} (events {first} to {last}): {verdict}", operation_name(operation))?;
+    let named = |names: &[String]| {
+        let named = names.iter().map(|name| {
+            let state = report.states.iter().find(|state| state.name == *name);
+            let is_regular = state.is_some_and(|state| state.is_regular);
+            format!("{name}{}", if is_regular { "" } else { "*" })
+        });
+        named.collect::<Vec<_>>().join(" ")
+    };
+    writeln!(out, "  states {}", named(&operation.states))?;
+    if !operation.final_states.is_empty() {
+        writeln!(out, "  after it {}", named(&operation.final_states))?;
+    }
+    if operation
+        .states
+        .iter()
+        .any(|name| report.states.iter().any(|state| state.name == *name && !state.is_regular))
+    {
+        writeln!(out, "  (* only after a crash that lost something)")?;
+    }
+    operation.findings.iter().try_for_each(|finding| write_finding(report, finding, out))
+}
+
+fn write_finding(report: &Report, finding: &FindingReport, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "  {}: {}", finding.letter, finding.what)?;
+    for witness in &finding.witnesses {
+        write_witness(report, witness, out)?;
+    }
+    Ok(())
+}
+
+fn write_witness(report: &Report, witness: &WitnessReport, out: &mut String) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\n    state {}, after a crash just before event {}: {}",
+        witness.state, witness.event, witness.at
+    )?;
+    if let Some(state) =
+        report.states.iter().find(|state| state.name == witness.state && state.ending != "ended well")
+    {
+        writeln!(out, "    the recovery {}", state.ending)?;
+    }
+    let text = match (&witness.expected, report.states.iter().find(|state| state.name == witness.state)) {
+        (Some(_), _) => &witness.difference,
+        (None, Some(state)) => &state.text,
+        (None, None) => "",
+    };
+    text.lines().take(30).try_for_each(|line| writeln!(out, "      {line}"))?;
+    if text.lines().count() > 30 {
+        writeln!(out, "      ...")?;
+    }
+    match witness.lost.is_empty() {
+        true => writeln!(out, "    nothing was lost: the program itself leaves this, whatever is flushed")?,
+        false => writeln!(out, "    lost:")?,
+    }
+    witness.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    if !witness.lost.is_empty() && witness.kept_lines > 0 {
+        writeln!(out, "    kept, of {} lines that were pending too:", witness.kept_lines)?;
+        witness.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
+    }
+    writeln!(out, "    image {}", &witness.image[..16.min(witness.image.len())])
+}
+
+fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt::Result {
+    write!(out, "      line {:#x} of {}", line.offset, line.region)?;
+    match (line.flushed, with_flush) {
+        (_, false) => writeln!(out)?,
+        (0, _) => writeln!(out, ", never flushed")?,
+        (flushed, _) if flushed == line.stores.len() => writeln!(out, ", flushed, and not fenced")?,
+        (flushed, _) => writeln!(out, ", of whose stores the first {flushed} are flushed, and not fenced")?,
+    }
+    for store in line.stores.iter().take(8) {
+        let name = if store.non_temporal { "ntstore" } else { "store" };
+        let data =
+            if store.data.len() > 32 { format!("{}...", &store.data[..32]) } else { store.data.clone() };
+        writeln!(
+            out,
+            "        {:5} event {} {name} {:#x} {data}  at {}",
+            store.fate, store.event, store.address, store.at
+        )?;
+        store.stack.iter().take(6).try_for_each(|frame| writeln!(out, "              from {frame}"))?;
+    }
+    if line.stores.len() > 8 {
+        writeln!(out, "        ... {} more", line.stores.len() - 8)?;
+    }
+    Ok(())
+}
+
+/// A table of several tests, after table 10.1 of the source: a line each, a letter for each kind of finding.
+pub fn table(reports: &[Report]) -> String {
+    let width = reports.iter().map(|report| report.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for report in reports {
+        let mut letters: Vec<char> = report
+            .operations
+            .iter()
+            .flat_map(|operation| &operation.findings)
+            .map(|finding| finding.letter)
+            .collect();
+        letters.sort_unstable();
+        letters.dedup();
+        let verdict = if letters.is_empty() { "ok".to_owned() } else { letters.into_iter().collect() };
+        let _ = writeln!(
+            out,
+            "{:width$}  {verdict:4}  {:>6} images  {:>4} states",
+            report.name,
+            report.totals.images,
+            report.states.len()
+        );
+    }
+    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: refused by the oracle.\n");
+    out
+}

@@ -1,0 +1,117 @@
+//! From a trace to a report.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use fastness_trace::Reader;
+
+use super::config::{ImagesConfig, NonTemporalConfig};
+use crate::check::{Extract, Oracle, Prefix, State, States, analyze, depends_on_non_temporal, extract_all};
+use crate::error::{CheckError, Result};
+use crate::generate::{CrashImages, NonTemporal, Options, Part, Recovery, begins_at, generate};
+use crate::image::ImageHash;
+use crate::report::{Report, Source, build};
+
+/// What is done with a trace.
+pub struct Analysis<'a, E> {
+    /// Name of the test.
+    pub name: &'a str,
+    /// The trace.
+    pub trace: &'a Path,
+    /// Which images.
+    pub images: &'a ImagesConfig,
+    /// Recovers them.
+    pub extract: &'a E,
+    /// Says which lines the recovery reads.
+    pub recovery: Option<&'a mut dyn Recovery>,
+    /// Who else knows what is right.
+    pub oracles: Vec<Box<dyn Oracle + 'a>>,
+    /// Lines of a state are records, and checkpoints acknowledge them.
+    pub has_prefix_oracle: bool,
+    /// Recoveries at a time.
+    pub threads: usize,
+    /// Says where an instruction comes from.
+    pub symbols: &'a dyn Fn(u64, bool) -> Option<String>,
+    /// Told of recoveries: how many are done, of how many.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// Opens a trace.
+///
+/// # Errors
+/// Those of the file, and of its beginning.
+pub fn open_trace(path: &Path) -> Result<Reader<BufReader<File>>> {
+    let file = File::open(path).map_err(|source| CheckError::File {
+        what: "open",
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Reader::new(BufReader::with_capacity(1 << 20, file))?)
+}
+
+impl<E: Extract> Analysis<'_, E> {
+    /// Makes the crash images, recovers them, and judges the operations.
+    ///
+    /// # Errors
+    /// Those of the trace, and of recoveries that cannot be run.
+    pub fn run(mut self) -> Result<Report> {
+        let mut options = self.images.options(begins_at(&mut open_trace(self.trace)?)?);
+        let mut known = HashMap::new();
+        let (mut images, mut states) = self.states(&options, &mut known)?;
+        if self.images.non_temporal == NonTemporalConfig::Auto {
+            let events = depends_on_non_temporal(&images, &states);
+            if !events.is_empty() {
+                options.non_temporal = NonTemporal::PartialAt(events);
+                (images, states) = self.states(&options, &mut known)?;
+            }
+        }
+        if self.has_prefix_oracle {
+            self.oracles.push(Box::new(Prefix { complete: complete(&images, &states) }));
+        }
+        let oracles: Vec<&dyn Oracle> = self.oracles.iter().map(|oracle| &**oracle as &dyn Oracle).collect();
+        let operations = analyze(&images, &states, &oracles)?;
+        build(&Source {
+            name: self.name,
+            trace: self.trace,
+            config: options.config,
+            memory_max_bytes: options.memory_max_bytes,
+            symbols: self.symbols,
+            images: &images,
+            states: &states,
+            operations: &operations,
+        })
+    }
+
+    /// Makes images, and recovers those whose state is not known.
+    fn states(
+        &mut self,
+        options: &Options,
+        known: &mut HashMap<ImageHash, State>,
+    ) -> Result<(CrashImages, States)> {
+        let mut reader = open_trace(self.trace)?;
+        let images = match &mut self.recovery {
+            Some(recovery) if self.images.reads => generate(&mut reader, options, Some(&mut **recovery))?,
+            _ => generate(&mut reader, options, None)?,
+        };
+        let new: Vec<_> = images.images.iter().filter(|image| !known.contains_key(&image.hash)).collect();
+        let contents: Vec<_> = new.iter().map(|image| &image.contents).collect();
+        let progress = |done| (self.progress)(done, contents.len());
+        let found = extract_all(self.extract, &contents, self.threads, &progress)?;
+        known.extend(new.iter().map(|image| image.hash).zip(found));
+        let all = images.images.iter().map(|image| known[&image.hash].clone()).collect();
+        let states = States::new(&images, all);
+        Ok((images, states))
+    }
+}
+
+/// The state of the image with everything, at the end.
+fn complete(images: &CrashImages, states: &States) -> Vec<u8> {
+    let last = images.points.len().saturating_sub(1);
+    let is_last = |image: &crate::generate::CrashImage| {
+        image.occurrences.iter().any(|found| found.point == last && found.part == Part::Everything)
+    };
+    let index = images.images.iter().position(is_last);
+    index.map_or_else(Vec::new, |index| states.found[states.of_image[index]].state.text.clone())
+}

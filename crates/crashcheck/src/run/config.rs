@@ -1,0 +1,272 @@
+//! What a test is: its configuration, as a file of TOML says it.
+//!
+//! ```toml
+//! name = "journal"
+//!
+//! [[pm]]                                   # files that are persistent memory: {pm} or {0}, {1}, ...
+//! name = "pool"
+//! size = "1M"
+//!
+//! [trace]                                  # the program under test
+//! command = ["./journal", "append", "{pm}"]
+//!
+//! [recover]                                # run on each crash image; what it prints is the state
+//! command = ["./journal", "show", "{pm}"]
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use fastness_pm_model::{Config, Persistence, Rules};
+use serde::Deserialize;
+
+use crate::error::{CheckError, Result};
+use crate::generate::{NonTemporal, Options, Pick};
+
+/// A test.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// Its name, also in file names.
+    pub name: String,
+    /// Files that are persistent memory.
+    #[serde(default)]
+    pub pm: Vec<PmConfig>,
+    /// The program under test.
+    pub trace: TraceConfig,
+    /// How a crash image becomes a state.
+    pub recover: RecoverConfig,
+    /// Which crash images.
+    #[serde(default)]
+    pub images: ImagesConfig,
+    /// Who else knows what is right.
+    #[serde(default)]
+    pub oracle: OracleConfig,
+    /// Where commands are run, and what relative names of files are relative to; that of the file by default.
+    #[serde(default)]
+    pub dir: PathBuf,
+}
+
+/// A file that is persistent memory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PmConfig {
+    /// What it is called in reports.
+    pub name: String,
+    /// Its length: bytes, or with a unit.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// A file with its contents at the beginning; zeroes without one.
+    pub initial: Option<PathBuf>,
+}
+
+/// The program under test.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceConfig {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Return addresses of each event; needs frame pointers.
+    #[serde(default)]
+    pub stacks: bool,
+    /// Killed after so many seconds.
+    #[serde(default = "seconds")]
+    pub timeout_s: u64,
+}
+
+/// How a crash image becomes a state.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecoverConfig {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Run after a recovery that ended well: does what was recovered take writes?
+    pub write: Option<Vec<String>>,
+    /// Each is killed after so many seconds.
+    #[serde(default = "seconds")]
+    pub timeout_s: u64,
+}
+
+/// Which crash images.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImagesConfig {
+    /// What survives a power failure.
+    pub persistence: PersistenceConfig,
+    /// The rules of the dissertation, for comparison.
+    pub dissertation: bool,
+    /// Non-temporal stores to one line are not ordered with each other.
+    pub strict_nt: bool,
+    /// Which images of a failure point.
+    pub pick: PickConfig,
+    /// Most images of a failure point.
+    pub per_point: usize,
+    /// Where there are more, vary only lines that the recovery reads; it is traced for that.
+    pub reads: bool,
+    /// Where there are more, what becomes of non-temporal stores that follow each other in a line.
+    pub non_temporal: NonTemporalConfig,
+    /// Seed of what is chosen at random.
+    pub seed: u64,
+}
+
+impl Default for ImagesConfig {
+    fn default() -> ImagesConfig {
+        ImagesConfig {
+            persistence: PersistenceConfig::Adr,
+            dissertation: false,
+            strict_nt: false,
+            pick: PickConfig::Subsets,
+            per_point: 256,
+            reads: true,
+            non_temporal: NonTemporalConfig::Auto,
+            seed: 0,
+        }
+    }
+}
+
+/// What survives a power failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PersistenceConfig {
+    /// What has left the caches.
+    Adr,
+    /// The caches too.
+    Eadr,
+}
+
+/// Which images of a failure point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PickConfig {
+    /// With a part of what is pending.
+    Subsets,
+    /// In program order, once for each stack.
+    Fast,
+}
+
+/// What becomes of non-temporal stores that follow each other in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NonTemporalConfig {
+    /// All or none; in part where states hang on them.
+    Auto,
+    /// All or none.
+    Whole,
+    /// In part.
+    Partial,
+}
+
+/// Who else knows what is right.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OracleConfig {
+    /// A program that gets a state ([`Predicate`](crate::check::Predicate)).
+    pub predicate: Option<Vec<String>>,
+    /// Lines are records, checkpoints say how many were acknowledged ([`Prefix`](crate::check::Prefix)).
+    pub prefix: bool,
+}
+
+fn seconds() -> u64 {
+    60
+}
+
+fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    let text = match Size::deserialize(deserializer)? {
+        Size::Bytes(bytes) => return Ok(bytes),
+        Size::Text(text) => text,
+    };
+    let (digits, shift) = match text.trim().as_bytes() {
+        [.., b'K' | b'k'] => (&text.trim()[..text.trim().len() - 1], 10),
+        [.., b'M' | b'm'] => (&text.trim()[..text.trim().len() - 1], 20),
+        [.., b'G' | b'g'] => (&text.trim()[..text.trim().len() - 1], 30),
+        _ => (text.trim(), 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| serde::de::Error::custom(format!("{text} is no size: write 4096, 64K, 1M or 2G")))
+}
+
+impl Test {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CheckError::File`], and [`CheckError::Config`] with line and column.
+    pub fn read(path: &Path) -> Result<Test> {
+        let text = std::fs::read_to_string(path).map_err(|source| CheckError::File {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut test =
+            Test::parse(&text).map_err(|what| CheckError::Config { path: path.to_owned(), what })?;
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        test.dir = dir.join(&test.dir);
+        Ok(test)
+    }
+
+    /// Reads the text of a file; says what is wrong with it, and where.
+    ///
+    /// # Errors
+    /// That.
+    pub fn parse(text: &str) -> Result<Test, String> {
+        let test: Test = toml::from_str(text).map_err(|error| error.to_string())?;
+        test.check()?;
+        Ok(test)
+    }
+
+    /// Says what is wrong with it beyond its form.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check(&self) -> Result<(), String> {
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.+".contains(char);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_plain) {
+            return Err(format!("name {:?}: letters, digits, and - _ . + only", self.name));
+        }
+        if self.trace.command.is_empty() || self.recover.command.is_empty() {
+            return Err("a command is empty".to_owned());
+        }
+        if let Some(pm) = self.pm.iter().find(|pm| pm.size == 0) {
+            return Err(format!("size of {}: 0", pm.name));
+        }
+        if self.images.per_point == 0 {
+            return Err("images.per_point: 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl ImagesConfig {
+    /// The machine.
+    pub fn config(&self) -> Config {
+        let persistence = match self.persistence {
+            PersistenceConfig::Adr => Persistence::Adr,
+            PersistenceConfig::Eadr => Persistence::Eadr,
+        };
+        let rules = if self.dissertation { Rules::Dissertation } else { Rules::Arch };
+        Config { persistence, rules, strict_nt: self.strict_nt }
+    }
+
+    /// Options for a trace whose test begins with event `first_event`.
+    pub fn options(&self, first_event: u64) -> Options {
+        Options {
+            config: self.config(),
+            first_event,
+            pick: match self.pick {
+                PickConfig::Subsets => Pick::Subsets,
+                PickConfig::Fast => Pick::Fast,
+            },
+            images_per_point: self.per_point,
+            seed: self.seed,
+            non_temporal: match self.non_temporal {
+                NonTemporalConfig::Auto | NonTemporalConfig::Whole => NonTemporal::Whole,
+                NonTemporalConfig::Partial => NonTemporal::Partial,
+            },
+            ..Options::default()
+        }
+    }
+}
