@@ -14,6 +14,7 @@ pub mod litmus;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod save;
 pub mod trace;
 
 pub use error::{CheckError, Result};

@@ -1,6 +1,11 @@
 //! `fastness crashcheck`.
 
+mod analyze;
+mod explain;
+mod images;
 mod litmus;
+mod options;
+mod report;
 mod trace;
 
 use std::io::Write;
@@ -12,17 +17,33 @@ use crate::exit::Outcome;
 /// Commands of the crash checker.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrashcheckCommand {
-    /// Judge litmus files: small programs with known sets of crash states
-    #[command(after_help = litmus::EXAMPLES)]
-    Litmus(litmus::LitmusFiles),
+    /// Recover the crash images of a trace, and judge its operations
+    #[command(after_help = analyze::EXAMPLES)]
+    Analyze(analyze::AnalyzeArgs),
+    /// Show reports, or make other forms of them
+    #[command(after_help = report::EXAMPLES)]
+    Report(report::ReportArgs),
+    /// Make the crash images of a trace
+    #[command(after_help = images::EXAMPLES)]
+    Images(images::ImagesArgs),
+    /// Say which stores a crash image has lost
+    #[command(after_help = explain::EXPLAIN_EXAMPLES)]
+    Explain(explain::ExplainArgs),
     /// Look at traces, and turn them into those of other testers
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// Judge litmus files: small programs with known sets of crash states
+    #[command(after_help = litmus::EXAMPLES)]
+    Litmus(litmus::LitmusFiles),
 }
 
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
-        CrashcheckCommand::Litmus(args) => litmus::run(args, out),
+        CrashcheckCommand::Analyze(args) => analyze::run(args, out),
+        CrashcheckCommand::Report(args) => report::run(args, out),
+        CrashcheckCommand::Images(args) => images::run(args, out),
+        CrashcheckCommand::Explain(args) => explain::run(args, out),
         CrashcheckCommand::Trace(command) => trace::run(command, out),
+        CrashcheckCommand::Litmus(args) => litmus::run(args, out),
     }
 }

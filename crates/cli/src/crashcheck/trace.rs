@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use fastness_crashcheck::trace::{Filter, show};
 use fastness_trace::{Header, Reader, Region, Writer, vinter};
 
+use super::explain;
 use crate::exit::Outcome;
 use crate::size;
 
@@ -31,6 +32,9 @@ pub(crate) enum TraceCommand {
     /// Print a trace
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
+    /// Print what is pending at an event, and not durable
+    #[command(after_help = explain::STATE_EXAMPLES)]
+    State(explain::StateArgs),
     /// Make a trace of one that Vinter has written
     #[command(after_help = VINTER_EXAMPLES)]
     FromVinter(FromVinterArgs),
@@ -93,6 +97,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
 
 pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
+        TraceCommand::State(args) => return explain::state(args, out),
         TraceCommand::Show(ShowArgs { trace, line, from, count, json }) => {
             let mut reader = Reader::new(open(&trace)?)?;
             show(&mut reader, Filter { line, from, count }, json, out)?;

@@ -27,6 +27,12 @@ use node::{Inner, Node, WIDTH};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageHash(pub [u8; 32]);
 
+impl std::fmt::Display for ImageHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 impl std::fmt::Debug for ImageHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ImageHash(")?;
@@ -58,8 +64,21 @@ impl Image {
     ///
     /// # Errors
     /// Those of the file.
-    pub fn read_from(mut file: impl Read, len_bytes: u64) -> io::Result<Image> {
+    pub fn read_from(file: impl Read, len_bytes: u64) -> io::Result<Image> {
         let mut image = Image::zeroed(len_bytes);
+        image.read_into(0, file, len_bytes)?;
+        Ok(image)
+    }
+
+    /// Puts what a file has, up to its end and at most `len_bytes`, at `offset`, over zeroes.
+    ///
+    /// # Errors
+    /// Those of the file.
+    ///
+    /// # Panics
+    /// Caller bug only: not inside of the image.
+    pub fn read_into(&mut self, offset: u64, mut file: impl Read, len_bytes: u64) -> io::Result<()> {
+        self.check(offset, len_bytes as usize);
         let mut page = Vec::with_capacity(PAGE_BYTES);
         let mut at = 0;
         while at < len_bytes {
@@ -68,14 +87,14 @@ impl Image {
             let filled = file.by_ref().take(wanted).read_to_end(&mut page)? as u64;
             // Zeroes over zeroes would only take memory.
             if page.iter().any(|byte| *byte != 0) {
-                image.write(at, &page);
+                self.write(offset + at, &page);
             }
             if filled < wanted {
                 break;
             }
             at += filled;
         }
-        Ok(image)
+        Ok(())
     }
 
     /// Length in bytes.
@@ -153,6 +172,32 @@ impl Image {
             if let Some(bytes) = self.page((start + at) / PAGE_BYTES as u64) {
                 let len = (len_bytes - at).min(PAGE_BYTES as u64);
                 file.write_all_at(&bytes[..len as usize], at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`write_sparse`](Self::write_sparse), into a file that has the same range of `other`: writes the pages that differ.
+    ///
+    /// # Errors
+    /// Those of the file.
+    ///
+    /// # Panics
+    /// As [`write_sparse`](Self::write_sparse), and [`differences`](Self::differences).
+    pub fn write_differences(
+        &self,
+        other: &Image,
+        file: &File,
+        start: u64,
+        len_bytes: u64,
+    ) -> io::Result<()> {
+        self.check(start, len_bytes as usize);
+        let mut buffer = vec![0; PAGE_BYTES];
+        for range in self.differences(other, PAGE_BYTES) {
+            for at in range.step_by(PAGE_BYTES).filter(|at| (start..start + len_bytes).contains(at)) {
+                let len = (start + len_bytes - at).min(PAGE_BYTES as u64) as usize;
+                self.read(at, &mut buffer[..len]);
+                file.write_all_at(&buffer[..len], at - start)?;
             }
         }
         Ok(())

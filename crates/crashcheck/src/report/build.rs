@@ -64,7 +64,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
     let region = |region: &fastness_trace::Region| RegionReport {
-        name: region.name.clone(),
+        name: short_name(region),
         start: region.start,
         len_bytes: region.len_bytes,
     };
@@ -93,6 +93,11 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         states: states.found.iter().map(state).collect(),
         patterns: patterns.into_iter().map(pattern).collect(),
     })
+}
+
+/// Of a path its last part: where a test keeps its files is nobody's concern.
+fn short_name(region: &fastness_trace::Region) -> String {
+    region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn ending(state: &crate::check::State) -> String {
@@ -285,7 +290,7 @@ fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: Ex
     });
     LineReport {
         offset: address - region.start,
-        region: region.name,
+        region: short_name(&region),
         address,
         flushed: line.flushed,
         stores: stores.collect(),

@@ -1,1 +1,177 @@
+use std::path::{Path, PathBuf};
 
+use fastness_pm_model::{Op, Trace};
+
+use super::*;
+use crate::Result;
+use crate::check::{Extract, State};
+use crate::generate::Contents;
+use crate::process::Ending;
+use crate::run::{Analysis, ImagesConfig};
+use crate::trace::record;
+
+/// Recovers in this process: a mark in line 0 makes lines 1 and 2 valid.
+struct Marked;
+
+impl Extract for Marked {
+    type Place = ();
+
+    fn place(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn extract(&self, (): &mut (), contents: &Contents) -> Result<State> {
+        let byte = |line: u64| {
+            let mut byte = [0];
+            contents.memory.read(line * 64, &mut byte);
+            byte[0]
+        };
+        let text = match byte(0) {
+            0 => "nothing\n".to_owned(),
+            _ => format!("one {}\ntwo <{}>\n", byte(1), byte(2)),
+        };
+        let ending = if byte(1) == 9 { Ending::Signal(11) } else { Ending::Code(0) };
+        Ok(State { ending, text: text.into_bytes(), write: None })
+    }
+}
+
+fn set(line: u64) -> Vec<Op> {
+    vec![Op::store(line * 64, [line as u8 + 1; 8]), Op::clwb(line * 64), Op::sfence()]
+}
+
+fn unflushed(line: u64) -> Vec<Op> {
+    vec![Op::store(line * 64, [line as u8 + 1; 8]), Op::sfence()]
+}
+
+fn operation(parts: &[Vec<Op>]) -> Vec<Op> {
+    [vec![Op::Mark(0)], parts.concat(), vec![Op::Mark(1)]].concat()
+}
+
+fn trace_of(dir: &Path, ops: Vec<Op>) -> PathBuf {
+    let path = dir.join("test.trace");
+    let file = record(&Trace { initial: vec![0; 4096], ops }, "/some/where/pool", Vec::new()).unwrap();
+    std::fs::write(&path, file).unwrap();
+    path
+}
+
+fn report(ops: Vec<Op>) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let analysis = Analysis {
+        name: "journal",
+        trace: &trace_of(dir.path(), ops),
+        images: &ImagesConfig::default(),
+        extract: &Marked,
+        recovery: None,
+        oracles: Vec::new(),
+        has_prefix_oracle: false,
+        threads: 2,
+        symbols: &|_, _| None,
+        progress: &|_, _| {},
+    };
+    analysis.run().unwrap()
+}
+
+#[test]
+fn a_correct_test_is_clean() {
+    let report = report(operation(&[set(1), set(2), set(0)]));
+    assert!(report.is_clean());
+    let text = text(&report);
+    assert!(text.starts_with("test journal: 11 events, "), "{text}");
+    assert!(text.ends_with("\njournal: ok\n"), "{text}");
+    assert_eq!(report.regions[0].name, "pool", "no paths of the machine");
+    assert!(html(&report).contains("<span class=ok>ok</span>"));
+    assert!(junit(&[report]).contains("tests=\"1\" failures=\"0\""));
+}
+
+#[test]
+fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
+    let report = report(operation(&[set(1), unflushed(2), set(0)]));
+    let operation = &report.operations[0];
+    assert_eq!(operation.findings.len(), 1);
+    let finding = &operation.findings[0];
+    assert_eq!((finding.letter, finding.witnesses.len()), ('S', 1));
+    let witness = &finding.witnesses[0];
+    assert_eq!(witness.expected.as_deref(), Some("c0s1"), "{report:#?}");
+    assert!(
+        witness.difference.contains("-two <3>") && witness.difference.contains("+two <0>"),
+        "{witness:#?}"
+    );
+    // The store to line 2 is the fourth behind the checkpoint.
+    let [line] = &witness.lost[..] else { panic!("{witness:#?}") };
+    assert_eq!((line.offset, line.flushed, line.stores[0].event), (128, 0, 4));
+    assert_eq!(line.stores[0].fate, "lost");
+    let history: Vec<_> = line.history.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(history, ["checkpoint", "sfence", "store", "sfence", "sfence"]);
+    let patterns: Vec<_> =
+        report.patterns.iter().map(|pattern| (pattern.kind.as_str(), pattern.first_event)).collect();
+    assert_eq!(patterns, [("missing-flush", 4), ("redundant-fence", 5)]);
+    let text = text(&report);
+    for part in [
+        "S: after it there is more than one state",
+        "line 0x80 of pool, never flushed",
+        "lost  event 4 store 0x80 0303030303030303",
+        "-two <3>",
+        "journal: 1 of 1 operations are not crash-consistent",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_missing_fence_is_shown_with_what_was_lost_and_what_was_kept() {
+    let together = [Op::store(64, [2; 8]), Op::store(0, [1; 8]), Op::clwb(64), Op::clwb(0), Op::sfence()];
+    let report = report(operation(&[set(2), together.to_vec()]));
+    let finding = &report.operations[0].findings[0];
+    assert_eq!(finding.letter, 'A');
+    let witness = &finding.witnesses[0];
+    assert_eq!((witness.lost.len(), witness.kept_lines), (1, 1));
+    assert_eq!((witness.lost[0].offset, witness.kept[0].offset), (64, 0));
+    assert!(text(&report).contains("kept, of 1 lines that were pending too"));
+}
+
+#[test]
+fn an_error_of_the_logic_is_said_to_have_lost_nothing() {
+    let report = report(operation(&[set(0), set(1), set(2)]));
+    let witness = &report.operations[0].findings[0].witnesses[0];
+    assert!(witness.lost.is_empty(), "{witness:#?}");
+    assert!(text(&report).contains("nothing was lost"));
+}
+
+#[test]
+fn a_recovery_that_crashes_is_shown_with_its_end() {
+    let report = report(operation(&[vec![Op::store(64, [9; 8]), Op::clwb(64), Op::sfence()]]));
+    assert_eq!(report.operations[0].findings[0].letter, 'C');
+    assert!(text(&report).contains("the recovery was ended by signal 11"), "{}", text(&report));
+}
+
+#[test]
+fn a_report_is_data_and_the_same_again() {
+    let ops = operation(&[set(1), unflushed(2), set(0)]);
+    let (one, two) = (report(ops.clone()), report(ops));
+    assert_eq!(one, two);
+    let json = serde_json::to_string(&one).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), one);
+}
+
+#[test]
+fn pages_and_xml_hold_any_text() {
+    let mut report = report(operation(&[set(1), unflushed(2), set(0)]));
+    report.name = "<script>&\"".to_owned();
+    report.states[0].text = "\u{0}\u{1b}[31m</pre><script>alert(1)</script>".to_owned();
+    let page = html(&report);
+    assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
+    assert!(page.contains("<svg") && page.contains("two &lt;3&gt;"), "{page}");
+    let xml = junit(&[report]);
+    assert!(xml.contains("failures=\"1\"") && xml.contains("&lt;script&gt;&amp;&quot;"));
+    assert!(xml.chars().all(|char| char == '\n' || !char.is_control()));
+}
+
+#[test]
+fn several_reports_are_a_table() {
+    let good = report(operation(&[set(1), set(2), set(0)]));
+    let bad = Report { name: "bad".to_owned(), ..report(operation(&[set(1), unflushed(2), set(0)])) };
+    let table = table(&[good, bad]);
+    let lines: Vec<_> =
+        table.lines().take(2).map(|line| line.split_whitespace().take(2).collect::<Vec<_>>()).collect();
+    assert_eq!(lines, [["journal", "ok"], ["bad", "S"]]);
+}

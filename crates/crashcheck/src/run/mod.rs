@@ -8,3 +8,6 @@ pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! `fastness crashcheck analyze`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
+use fastness_crashcheck::generate::Layout;
+use fastness_crashcheck::run::{Analysis, open_trace};
+
+use super::options::ImageArgs;
+use super::report;
+use crate::exit::{Outcome, refuse};
+use crate::output::progress_bar;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck analyze run.trace --recover './journal show {pm}'
+  fastness crashcheck analyze run.trace --recover './journal show {pm}' -o out
+  fastness crashcheck analyze run.trace --recover './db dump {0} {1}' --prefix
+The recovery gets files with what a crash has left, and prints what its user would see; what it prints, and how it ends,
+is the state. Words of a command are separated by blanks.
+Exit code 1 if an operation is not crash-consistent.";
+
+/// Arguments of `crashcheck analyze`.
+#[derive(Debug, Args)]
+pub(crate) struct AnalyzeArgs {
+    trace: PathBuf,
+    /// Recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
+    #[arg(long, value_name = "COMMAND")]
+    recover: String,
+    /// Run after a recovery that ended well: does what was recovered take writes?
+    #[arg(long, value_name = "COMMAND")]
+    write: Option<String>,
+    /// Gets each state as its standard input; exit code 1 refuses it
+    #[arg(long, value_name = "COMMAND")]
+    predicate: Option<String>,
+    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
+    #[arg(long)]
+    prefix: bool,
+    /// Kill a recovery after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// Recoveries at a time; as many as there are CPUs without one
+    #[arg(short, long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+    /// Write the report as JSON and HTML into this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+/// Where files are made that nobody keeps: in memory, where that is to be had.
+pub(super) fn work_dir() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    dir.join(format!("fastness-crashcheck-{}", std::process::id()))
+}
+
+pub(super) fn words(command: &str) -> Vec<String> {
+    command.split_whitespace().map(str::to_owned).collect()
+}
+
+pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let name = args.trace.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let layout =
+        Layout::of(open_trace(&args.trace)?.header()).context("the regions of the trace are too long")?;
+    let time_out = Duration::from_secs(args.timeout);
+    let command = words(&args.recover);
+    if command.is_empty() {
+        return Err(refuse("the command of --recover is empty"));
+    }
+    let work = work_dir();
+    let extract = CommandExtract {
+        command,
+        write: args.write.as_deref().map(words),
+        layout,
+        time_out,
+        work: work.clone(),
+        current_dir: PathBuf::from("."),
+    };
+    let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
+    if let Some(command) = args.predicate.as_deref() {
+        oracles.push(Box::new(Predicate { command: words(command), time_out }));
+    }
+    let bar = progress_bar("recovered {pos} of {len} images {wide_bar} {eta}");
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let config = args.images.config();
+    let analysis = Analysis {
+        name: &name,
+        trace: &args.trace,
+        images: &config,
+        extract: &extract,
+        recovery: None,
+        oracles,
+        has_prefix_oracle: args.prefix,
+        threads: args.jobs.unwrap_or_else(threads),
+        symbols: &|_, _| None,
+        progress: &progress,
+    };
+    let report = analysis.run();
+    bar.finish_and_clear();
+    // Made by the threads; empty now.
+    let _ = std::fs::remove_dir(&work);
+    let report = report?;
+    if let Some(folder) = &args.output {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        report::save(&report, folder)?;
+    }
+    report::show(std::slice::from_ref(&report), out)?;
+    Ok(report::outcome(&[report]))
+}
+
+pub(super) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,153 @@
+//! `fastness crashcheck explain` and `fastness crashcheck trace state`.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain, pending_at};
+use fastness_crashcheck::generate::Layout;
+use fastness_crashcheck::image::Image;
+use fastness_crashcheck::run::open_trace;
+
+use super::options::ImageArgs;
+use crate::exit::{Outcome, refuse};
+
+pub(super) const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck explain run.trace images/0c1b2a3f.../pm0 --at 1234
+Says of each store that was pending there whether the image has it. --at is a failure point of the image (index.json of
+`crashcheck images`, or a report). With several regions, name their files in the order of the trace.";
+
+pub(super) const STATE_EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck trace state run.trace --at 1234
+  fastness crashcheck trace state run.trace                  what is not durable at the end";
+
+/// Arguments of `crashcheck explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    trace: PathBuf,
+    /// What the crash has left: a file for each region
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+    /// Number of the event that has not happened any more
+    #[arg(long, value_name = "EVENT")]
+    at: u64,
+    #[command(flatten)]
+    machine: ImageArgs,
+}
+
+/// Arguments of `trace state`.
+#[derive(Debug, Args)]
+pub(crate) struct StateArgs {
+    trace: PathBuf,
+    /// Number of the event that has not happened yet; the end of the trace without one
+    #[arg(long, value_name = "EVENT")]
+    at: Option<u64>,
+    #[command(flatten)]
+    machine: ImageArgs,
+}
+
+fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> anyhow::Result<Pending> {
+    let options = machine.config().options(0);
+    Ok(pending_at(&mut open_trace(trace)?, options.config, options.memory_max_bytes, at)?)
+}
+
+pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let pending = pending(&args.trace, &args.machine, args.at)?;
+    let layout = pending.replay.layout().clone();
+    let image = read(&layout, &args.images)?;
+    let Some(lines) = explain(&pending, &image) else {
+        return Err(refuse(format!(
+            "the image is not possible just before event {}, or {} has another one there",
+            args.at,
+            args.trace.display()
+        )));
+    };
+    let lost = lines.iter().filter(|line| line.has_lost()).count();
+    writeln!(
+        out,
+        "just before event {}: {} lines are pending, the image has lost something of {lost}",
+        args.at,
+        lines.len()
+    )?;
+    lines.iter().try_for_each(|line| write_line(&layout, line, true, out))?;
+    Ok(Outcome::Clean)
+}
+
+pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let pending = pending(&args.trace, &args.machine, args.at.unwrap_or(u64::MAX))?;
+    let layout = pending.replay.layout().clone();
+    let everything = pending.replay.machine().volatile();
+    let lines = explain(&pending, &everything).context("the image with everything is possible")?;
+    writeln!(out, "{} lines are pending", lines.len())?;
+    if let Some(checkpoint) = pending.replay.checkpoint() {
+        writeln!(out, "behind checkpoint {checkpoint}")?;
+    }
+    for (number, disk) in pending.replay.disks().iter().enumerate() {
+        writeln!(out, "disk {number}: {} blocks are pending", disk.pending_blocks())?;
+    }
+    lines.iter().try_for_each(|line| write_line(&layout, line, false, out))?;
+    Ok(Outcome::Clean)
+}
+
+/// Puts the files of the regions together.
+fn read(layout: &Layout, files: &[PathBuf]) -> anyhow::Result<Image> {
+    if files.len() != layout.parts().len() {
+        return Err(refuse(format!(
+            "{} files, and {} regions in the trace",
+            files.len(),
+            layout.parts().len()
+        )));
+    }
+    let mut image = Image::zeroed(layout.len_bytes());
+    for (path, part) in files.iter().zip(layout.parts()) {
+        let cannot = |what| format!("cannot {what} {}", path.display());
+        let file = File::open(path).with_context(|| cannot("open"))?;
+        let len_bytes = file.metadata().with_context(|| cannot("read"))?.len();
+        if len_bytes != part.region.len_bytes {
+            let (region, wanted) = (&part.region.name, part.region.len_bytes);
+            return Err(refuse(format!("{} has {len_bytes} bytes, {region} has {wanted}", path.display())));
+        }
+        image.read_into(part.offset, &file, len_bytes).with_context(|| cannot("read"))?;
+    }
+    Ok(image)
+}
+
+fn write_line(
+    layout: &Layout,
+    line: &ExplainedLine,
+    with_fate: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let (address, region) = match layout.address_of(line.offset) {
+        Some((address, region)) => (address, region.name.as_str()),
+        None => (line.offset, ""),
+    };
+    writeln!(out, "line {address:#x} of {region}")?;
+    for (index, (store, kept)) in line.stores.iter().enumerate() {
+        let fate = match kept {
+            _ if !with_fate => "",
+            Kept::Whole => "kept  ",
+            Kept::Part => "torn  ",
+            Kept::Lost => "lost  ",
+        };
+        writeln!(out, "  {fate}{}", store_text(store, address, index < line.flushed))?;
+    }
+    Ok(())
+}
+
+fn store_text(store: &Store, address: u64, is_flushed: bool) -> String {
+    let name = match (store.is_non_temporal, store.is_locked) {
+        (true, _) => "ntstore",
+        (_, true) => "rmw",
+        _ => "store",
+    };
+    let data: String = store.data.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let flushed = if is_flushed { ", flushed" } else { "" };
+    let at = store.pc.map_or_else(String::new, |pc| format!(" at {pc:#x}"));
+    let start = address + store.start as u64;
+    format!("event {} {name} {start:#x} +{} {data}{at}{flushed}", store.event, store.data.len())
+}

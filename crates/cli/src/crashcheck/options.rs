@@ -1,0 +1,64 @@
+//! Which crash images: options that several commands have.
+
+use clap::{Args, ValueEnum};
+use fastness_crashcheck::run::{ImagesConfig, NonTemporalConfig, PersistenceConfig, PickConfig};
+
+/// What becomes of non-temporal stores that follow each other in a line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum NtArg {
+    /// All or none; in part where states hang on them
+    Auto,
+    /// All or none
+    Whole,
+    /// In part
+    Partial,
+}
+
+/// Which crash images.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Crash images")]
+pub(crate) struct ImageArgs {
+    /// Caches survive a power failure too
+    #[arg(long)]
+    eadr: bool,
+    /// The narrower model of the dissertation, for comparison
+    #[arg(long)]
+    dissertation: bool,
+    /// Leave non-temporal stores to one line unordered
+    #[arg(long)]
+    strict_nt: bool,
+    /// In program order alone, once for each stack: finds errors of the logic, fast
+    #[arg(long)]
+    fast: bool,
+    /// Most images of a failure point
+    #[arg(long, value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    per_point: u64,
+    /// Where there are more: non-temporal stores that follow each other in a line
+    #[arg(long, value_enum, default_value = "auto")]
+    nt: NtArg,
+    /// Where there are more, and still after the other choices: seed of those that are taken
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+    /// Where there are more: do not trace the recovery to vary only what it reads
+    #[arg(long)]
+    no_reads: bool,
+}
+
+impl ImageArgs {
+    pub(crate) fn config(&self) -> ImagesConfig {
+        ImagesConfig {
+            persistence: if self.eadr { PersistenceConfig::Eadr } else { PersistenceConfig::Adr },
+            dissertation: self.dissertation,
+            strict_nt: self.strict_nt,
+            pick: if self.fast { PickConfig::Fast } else { PickConfig::Subsets },
+            per_point: usize::try_from(self.per_point).unwrap_or(usize::MAX),
+            reads: !self.no_reads,
+            non_temporal: match self.nt {
+                NtArg::Auto => NonTemporalConfig::Auto,
+                NtArg::Whole => NonTemporalConfig::Whole,
+                NtArg::Partial => NonTemporalConfig::Partial,
+            },
+            seed: self.seed,
+        }
+    }
+}

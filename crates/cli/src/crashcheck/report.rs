@@ -1,0 +1,79 @@
+//! `fastness crashcheck report`, and where reports go.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use fastness_crashcheck::report::{Report, VERSION, html, junit, table, text};
+
+use crate::exit::{Outcome, refuse};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck report out/*.json                      a line each
+  fastness crashcheck report out/journal.json                the whole of it
+  fastness crashcheck report out/journal.json --html journal.html
+  fastness crashcheck report out/*.json --junit results.xml
+Exit code 1 if one of them has found something.";
+
+/// Arguments of `crashcheck report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// What `crashcheck run` or `analyze` has written
+    #[arg(required = true, value_name = "REPORT")]
+    reports: Vec<PathBuf>,
+    /// Write a page of HTML; one report only
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let reports = args.reports.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(path) = &args.html {
+        let [report] = &reports[..] else { return Err(refuse("a page of HTML is of one report")) };
+        write_file(path, &html(report))?;
+    }
+    if let Some(path) = &args.junit {
+        write_file(path, &junit(&reports))?;
+    }
+    show(&reports, out)?;
+    Ok(outcome(&reports))
+}
+
+pub(super) fn outcome(reports: &[Report]) -> Outcome {
+    if reports.iter().all(Report::is_clean) { Outcome::Clean } else { Outcome::Found }
+}
+
+/// One as a whole, several as a table.
+pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<()> {
+    match reports {
+        [report] => write!(out, "{}", text(report)),
+        reports => write!(out, "{}", table(reports)),
+    }
+}
+
+/// Writes `NAME.json` and `NAME.html`.
+pub(super) fn save(report: &Report, folder: &Path) -> anyhow::Result<()> {
+    let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
+    write_file(&file("json"), &serde_json::to_string_pretty(report)?)?;
+    write_file(&file("html"), &html(report))
+}
+
+fn read(path: &Path) -> anyhow::Result<Report> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let report: Report = serde_json::from_str(&text)
+        .map_err(|error| refuse(format!("{} is no report: {error}", path.display())))?;
+    if report.version != VERSION {
+        let (have, path) = (report.version, path.display());
+        return Err(refuse(format!("{path} has version {have}, this program reads version {VERSION}")));
+    }
+    Ok(report)
+}
+
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

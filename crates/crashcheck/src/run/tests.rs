@@ -1,0 +1,62 @@
+use super::*;
+
+const GOOD: &str = "\
+name = \"journal\"
+[[pm]]
+name = \"pool\"
+size = \"1M\"
+[[pm]]
+name = \"log\"
+size = 4096
+[trace]
+command = [\"./journal\", \"{pm}\"]
+[recover]
+command = [\"./journal\", \"show\", \"{pm}\"]
+";
+
+#[test]
+fn a_configuration_is_read_and_the_rest_has_defaults() {
+    let test = Test::parse(GOOD).unwrap();
+    assert_eq!(test.pm.iter().map(|pm| pm.size).collect::<Vec<_>>(), [1 << 20, 4096]);
+    assert_eq!((test.trace.timeout_s, test.trace.stacks), (60, false));
+    assert_eq!(test.images, ImagesConfig::default());
+    let more = format!(
+        "{GOOD}[images]\npersistence = \"eadr\"\npick = \"fast\"\nper_point = 9\nnon_temporal = \"partial\"\n[oracle]\nprefix = true\n"
+    );
+    let test = Test::parse(&more).unwrap();
+    assert_eq!((test.images.persistence, test.images.pick), (PersistenceConfig::Eadr, PickConfig::Fast));
+    assert_eq!((test.images.per_point, test.images.non_temporal), (9, NonTemporalConfig::Partial));
+    assert!(test.oracle.prefix);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    for (from, to, said) in [
+        ("size = \"1M\"", "size = \"1X\"", "1X is no size"),
+        ("size = \"1M\"", "size = \"99999999999G\"", "is no size"),
+        ("size = \"1M\"", "size = 0", "size of pool: 0"),
+        ("name = \"journal\"", "name = \"../x\"", "letters, digits"),
+        ("name = \"journal\"", "name = \"..\"", "letters, digits"),
+        ("[recover]", "[recovr]", "recovr"),
+        ("command = [\"./journal\", \"{pm}\"]", "command = []", "a command is empty"),
+        ("[trace]", "[images]\nper_point = 0\n[trace]", "per_point: 0"),
+        ("[trace]", "[trace]\nshould = 1", "line 9"),
+    ] {
+        let text = GOOD.replacen(from, to, 1);
+        let error = Test::parse(&text).unwrap_err();
+        assert!(error.contains(said), "{said:?} in {error}");
+    }
+}
+
+#[test]
+fn names_of_files_are_relative_to_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.toml");
+    std::fs::write(&path, GOOD).unwrap();
+    assert_eq!(Test::read(&path).unwrap().dir, dir.path());
+    std::fs::write(&path, "name = 1").unwrap();
+    let error = Test::read(&path).unwrap_err().to_string();
+    assert!(error.contains("journal.toml") && error.contains("line 1"), "{error}");
+    let error = Test::read(&dir.path().join("none.toml")).unwrap_err();
+    assert!(error.to_string().contains("none.toml"), "{error}");
+}
