@@ -68,10 +68,11 @@ fn plain(pm: &Pm) {
     unsafe { asm!("push rax", "pop qword ptr [{to}]", to = in(reg) pm.byte(0x388), in("rax") 7u64) };
     expect("store 0x388 0700000000000000");
     // Of bytes that a mask chooses, each for itself.
+    let from = pattern();
     let mask: [u8; 16] = [0x80, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80];
     unsafe {
         asm!("movdqu xmm0, [{from}]", "movdqu xmm1, [{mask}]", "maskmovdqu xmm0, xmm1",
-            from = in(reg) pattern().as_ptr(), mask = in(reg) mask.as_ptr(), in("rdi") pm.byte(0x3a0),
+            from = in(reg) from.as_ptr(), mask = in(reg) mask.as_ptr(), in("rdi") pm.byte(0x3a0),
             out("xmm0") _, out("xmm1") _);
     }
     expect("ntstore 0x3a0 01");
@@ -81,7 +82,7 @@ fn plain(pm: &Pm) {
     let words: [u32; 4] = [0x8000_0000, 0, 0x8000_0000, 0];
     unsafe {
         asm!("movdqu xmm0, [{from}]", "movdqu xmm1, [{mask}]", "vpmaskmovd [{to}], xmm1, xmm0",
-            from = in(reg) pattern().as_ptr(), mask = in(reg) words.as_ptr(), to = in(reg) pm.byte(0x3c0),
+            from = in(reg) from.as_ptr(), mask = in(reg) words.as_ptr(), to = in(reg) pm.byte(0x3c0),
             out("xmm0") _, out("xmm1") _);
     }
     expect("store 0x3c0 0104070a");

@@ -88,9 +88,9 @@ pub(crate) fn files(file: &str) {
         expect(&format!("ntstore 0x6000 {}", hex(b"dsync")));
         expect("sfence");
         assert_eq!(libc::fallocate(descriptor, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0x6000, 0x1000), 0);
-        expect(&format!("ntstore 0x6000 {}", "00".repeat(4096)));
+        expect(&format!("ntstore 0x6000 {}", hex(&[0; 4096])));
         assert_eq!(libc::ftruncate(descriptor, 0x5000), 0);
-        expect(&format!("ntstore 0x5000 {}", "00".repeat(4096)));
+        expect(&format!("ntstore 0x5000 {}", hex(&[0; 4096])));
         assert_eq!(libc::ftruncate(descriptor, pm.len as i64), 0);
         let source = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(libc::pread(source.as_raw_fd(), pm.byte(0x7ffe).cast(), 4, 0), 4);
@@ -101,7 +101,7 @@ pub(crate) fn files(file: &str) {
         // Last, as it does not come back.
         std::fs::File::create(std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap()).unwrap();
         for page in [0x1000, 0x2000, 0x3000, 0x4000, 0x7000, 0x8000, 0x9000] {
-            expect(&format!("ntstore {page:#x} {}", "00".repeat(4096)));
+            expect(&format!("ntstore {page:#x} {}", hex(&[0; 4096])));
         }
         assert_eq!(libc::ftruncate(descriptor, pm.len as i64), 0);
     }

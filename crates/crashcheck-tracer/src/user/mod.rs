@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fastness_trace::{FenceKind, Header, Origin, Region, hypercall};
 use iced_x86::Register;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::api::{self, Hooks, Plugin, REGISTERS, Registers};
 use crate::area::start_of;
@@ -121,6 +122,11 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), UserE
     let user = User { files, callbacks, has_stacks: arguments.has_stacks, pending, state };
     USER.set(user).map_err(|_| UserError::Twice)?;
     watch_forks();
+    // A program that dies of a signal would leave QEMU's memory in a file.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        say(format_args!("core dumps cannot be turned off: {error}"));
+    }
     plugin.register(Hooks { on_cpu, on_block, on_exit });
     plugin.register_syscalls(syscalls::begin, syscalls::end);
     Ok(())

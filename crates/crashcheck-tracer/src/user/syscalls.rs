@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use fastness_trace::Origin;
 use iced_x86::Register;
-use rustix::fs::{Access, OFlags};
+use rustix::fs::Access;
 
 use super::files::{position_of, state_of};
 use super::mappings::Mapping;
@@ -325,5 +325,6 @@ fn shifted(mapping: &Mapping, from: u64, to: u64) -> Mapping {
 }
 
 fn is_synchronous(descriptor: u64) -> bool {
-    super::files::flags_of(descriptor).is_some_and(|flags| flags.contains(OFlags::DSYNC))
+    // `O_SYNC` has this bit, too.
+    super::files::flags_of(descriptor).is_some_and(|flags| flags.bits() & libc::O_DSYNC.cast_unsigned() != 0)
 }

@@ -5,7 +5,8 @@
 //!
 //! Which PM: files that the program maps; `write`, `fsync` and `msync` on them are traced as a DAX file system does them.
 //! Limits: x86-64 programs; children of the program are not traced, nor what it executes in its place; `MAP_SYNC` only
-//! where the files' file system has it.
+//! where the files' file system has it. A trace is whole however the program ends, but for `SIGKILL` and other signals
+//! that end QEMU with it without a core dump, such as `SIGTERM`.
 
 mod error;
 mod find;
@@ -45,7 +46,7 @@ pub struct UserTracer {
     pub has_reads: bool,
     /// Return addresses of each event, for programs that are compiled with frame pointers.
     pub has_stacks: bool,
-    /// After this the program is asked to end (SIGTERM), and then made to (SIGKILL).
+    /// After this the program is asked to end (SIGQUIT), and then made to (SIGKILL).
     pub timeout: Duration,
     /// Where its standard output and error go; none: to those of this process.
     pub output: Option<PathBuf>,

@@ -14,6 +14,9 @@ use super::error::TracerError;
 /// From the signal that asks to the one that does not.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Of those that end a program, one that QEMU hands on to it: it ends the trace. `SIGTERM` ends QEMU itself.
+const ASKING: Signal = Signal::QUIT;
+
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -53,7 +56,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<End, Trace
     let end = match status {
         Some(status) => End::from(status),
         None => {
-            signal(&child, Signal::TERM);
+            signal(&child, ASKING);
             if wait(&mut child, GRACE).map_err(io.clone()("wait for"))?.is_none() {
                 signal(&child, Signal::KILL);
                 child.wait().map_err(io("wait for"))?;
