@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use fastness_crashcheck::litmus::LitmusError;
 use fastness_crashcheck::trace::ShowError;
+use fastness_crashcheck::tracer::TracerError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_error::ErrorKind;
 use fastness_pmem::RegionError;
@@ -98,6 +99,7 @@ pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<PoolError>().map(PoolError::kind))
             .or_else(|| cause.downcast_ref::<VolumeError>().map(VolumeError::kind))
             .or_else(|| cause.downcast_ref::<TraceError>().map(TraceError::kind))
+            .or_else(|| cause.downcast_ref::<TracerError>().map(TracerError::kind))
             .or_else(|| cause.downcast_ref::<ShowError>().and_then(show_kind))
             .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
             .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
@@ -133,7 +135,10 @@ fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
         // These say themselves what to do, where there is something to do.
         return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
     }
-    if error.chain().any(|cause| cause.is::<TraceError>() || cause.is::<ShowError>()) {
+    if error
+        .chain()
+        .any(|cause| cause.is::<TraceError>() || cause.is::<ShowError>() || cause.is::<TracerError>())
+    {
         return (kind == ErrorKind::Bug).then_some("this is a defect of what made the trace");
     }
     let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());

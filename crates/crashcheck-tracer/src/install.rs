@@ -30,7 +30,8 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
     // SAFETY: by contract.
     let (target, is_guest, arguments) = unsafe {
         let info = &*info;
-        let texts = (0..usize::try_from(argc).unwrap_or(0)).map(|index| CStr::from_ptr(*argv.add(index)).to_str());
+        let texts =
+            (0..usize::try_from(argc).unwrap_or(0)).map(|index| CStr::from_ptr(*argv.add(index)).to_str());
         (CStr::from_ptr(info.target_name), info.system_emulation, texts.collect::<Result<Vec<_>, _>>())
     };
     match start(Plugin(id), target, is_guest, arguments) {

@@ -34,7 +34,8 @@ pub(crate) struct Decoded {
 /// `lfence` is nothing: it orders no stores. `movdir64b` is not emulated by QEMU, and so never here.
 pub(crate) fn decode(bytes: &[u8], address: u64) -> Decoded {
     let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
-    let has_memory = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    let has_memory =
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     let is_xchg = instruction.mnemonic() == Mnemonic::Xchg && has_memory;
     Decoded {
         is_non_temporal: is_non_temporal(instruction.mnemonic()),
@@ -125,7 +126,10 @@ mod tests {
             &[0xf3, 0x90],
         ] {
             let decoded = of(bytes);
-            assert!(!decoded.is_locked && !decoded.is_non_temporal && decoded.special.is_none(), "{bytes:x?}");
+            assert!(
+                !decoded.is_locked && !decoded.is_non_temporal && decoded.special.is_none(),
+                "{bytes:x?}"
+            );
         }
         for (bytes, special) in [
             (&[0x66, 0x0f, 0xae, 0x37][..], Special::Flush(FlushKind::Clwb)),

@@ -79,7 +79,8 @@ impl<W: Write> Recorder<W> {
             if !is_used {
                 continue;
             }
-            let more = pages.by_ref().take(MEMORY_BYTES_MAX / PAGE_BYTES - 1).take_while(|(_, is_used)| *is_used);
+            let more =
+                pages.by_ref().take(MEMORY_BYTES_MAX / PAGE_BYTES - 1).take_while(|(_, is_used)| *is_used);
             let start = first * PAGE_BYTES;
             let end = data.len().min(start + (1 + more.count()) * PAGE_BYTES);
             let (area, offset) = self.area(address + start as u64, end - start)?;

@@ -57,11 +57,12 @@ mod tests {
 
     #[test]
     fn chains_end_where_they_are_none() {
-        let memory =
-            |address| [(0x100, [0x200, 1]), (0x200, [0x300, 2]), (0x300, [0x300, 3]), (0x400, [0x508, 0])]
+        let memory = |address| {
+            [(0x100, [0x200, 1]), (0x200, [0x300, 2]), (0x300, [0x300, 3]), (0x400, [0x508, 0])]
                 .into_iter()
                 .find(|(at, _)| *at == address)
-                .map(|(_, frame)| frame);
+                .map(|(_, frame)| frame)
+        };
         assert_eq!(Stack::walk(0x100, memory).as_slice(), [1, 2, 3]);
         assert_eq!(Stack::walk(0x400, memory).as_slice(), []);
         assert_eq!(Stack::walk(0x101, memory).as_slice(), []);

@@ -79,7 +79,9 @@ impl Run {
     fn replay(&self) {
         let mut contents = vec![0; PM_BYTES as usize];
         each(&self.out(), |kind, _| match kind {
-            Kind::Initial { address, data } | Kind::Store { address, data, .. } | Kind::Rmw { address, data } => {
+            Kind::Initial { address, data }
+            | Kind::Store { address, data, .. }
+            | Kind::Rmw { address, data } => {
                 contents[*address as usize..][..data.len()].copy_from_slice(data);
             }
             _ => {}
@@ -182,7 +184,11 @@ fn children_are_not_traced_and_do_no_harm() {
 fn changes_without_an_event_are_found() {
     let run = Run::new();
     assert!(matches!(run.trace("fork-write", &[]), Err(TracerError::Failed)));
-    assert!(run.output().contains("1 bytes, the first at 0x80, were changed without an event"), "{}", run.output());
+    assert!(
+        run.output().contains("1 bytes, the first at 0x80, were changed without an event"),
+        "{}",
+        run.output()
+    );
     assert!(matches!(run.trace("save-state", &[]), Err(TracerError::Failed)));
     assert!(run.output().contains("saves the CPU's state to PM"), "{}", run.output());
 }
@@ -245,7 +251,8 @@ fn loads_are_traced_on_demand() {
     run.trace("instructions", &[]).unwrap();
     let events = events(&run.out());
     // `lock xadd`, and `add` before it.
-    let at = |event: &str| events.iter().position(|found| found == event).unwrap_or_else(|| panic!("no {event}"));
+    let at =
+        |event: &str| events.iter().position(|found| found == event).unwrap_or_else(|| panic!("no {event}"));
     assert_eq!(at("read 0x500 0000000000000000") + 1, at("rmw 0x500 0500000000000000"));
     at("read 0x300 0000000000000000");
 }
@@ -260,7 +267,12 @@ fn stacks_are_followed_on_demand() {
     each(&run.out(), |kind, origin| {
         if matches!(kind, Kind::Store { .. }) {
             let pc = origin.pc.unwrap();
-            stack = origin.stack.unwrap().iter().map(|address| address.cast_signed() - pc.cast_signed()).collect();
+            stack = origin
+                .stack
+                .unwrap()
+                .iter()
+                .map(|address| address.cast_signed() - pc.cast_signed())
+                .collect();
         }
     });
     // Returns into the middle function and into the outer one, which are before the store.

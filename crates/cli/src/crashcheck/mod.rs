@@ -15,7 +15,7 @@ pub(crate) enum CrashcheckCommand {
     /// Judge litmus files: small programs with known sets of crash states
     #[command(after_help = litmus::EXAMPLES)]
     Litmus(litmus::LitmusFiles),
-    /// Look at traces, and turn them into those of other testers
+    /// Record traces, look at them, and turn them into those of other testers
     #[command(subcommand)]
     Trace(trace::TraceCommand),
 }

@@ -35,28 +35,52 @@ fn stores(pm: &Pm, random: &mut Random, part: std::ops::Range<usize>, count: usi
                 1 => asm!("mov [{to}], ax", to = in(reg) to, in("ax") a as u16),
                 2 => asm!("mov [{to}], eax", to = in(reg) to, in("eax") a as u32),
                 3 | 4 => asm!("mov [{to}], rax", to = in(reg) to, in("rax") a),
-                5 => asm!("movdqu xmm0, [{from}]", "movdqu [{to}], xmm0", from = in(reg) from, to = in(reg) to, out("xmm0") _),
-                6 => asm!("vmovdqu ymm0, [{from}]", "vmovdqu [{to}], ymm0", from = in(reg) from, to = in(reg) to, out("xmm0") _),
-                7 => asm!("vmovdqu ymm0, [{from}]", "vmovntdq [{to}], ymm0", from = in(reg) from, to = in(reg) to16, out("xmm0") _),
-                8 => asm!("movdqu xmm0, [{from}]", "movntps [{to}], xmm0", from = in(reg) from, to = in(reg) to16, out("xmm0") _),
+                5 => {
+                    asm!("movdqu xmm0, [{from}]", "movdqu [{to}], xmm0", from = in(reg) from, to = in(reg) to, out("xmm0") _)
+                }
+                6 => {
+                    asm!("vmovdqu ymm0, [{from}]", "vmovdqu [{to}], ymm0", from = in(reg) from, to = in(reg) to, out("xmm0") _)
+                }
+                7 => {
+                    asm!("vmovdqu ymm0, [{from}]", "vmovntdq [{to}], ymm0", from = in(reg) from, to = in(reg) to16, out("xmm0") _)
+                }
+                8 => {
+                    asm!("movdqu xmm0, [{from}]", "movntps [{to}], xmm0", from = in(reg) from, to = in(reg) to16, out("xmm0") _)
+                }
                 9 => asm!("movnti [{to}], rax", to = in(reg) to, in("rax") a),
                 10 => asm!("movnti [{to}], eax", to = in(reg) to, in("eax") a as u32),
                 11 => asm!("rep stosb", inout("rdi") to => _, inout("rcx") len => _, in("al") a as u8),
-                12 => asm!("rep movsb", inout("rsi") pm.at.add(part.start) => _, inout("rdi") to => _, inout("rcx") len => _),
-                13 => asm!("rep movsq", inout("rsi") pm.at.add(part.start) => _, inout("rdi") to => _, inout("rcx") len / 8 => _),
+                12 => {
+                    asm!("rep movsb", inout("rsi") pm.at.add(part.start) => _, inout("rdi") to => _, inout("rcx") len => _)
+                }
+                13 => {
+                    asm!("rep movsq", inout("rsi") pm.at.add(part.start) => _, inout("rdi") to => _, inout("rcx") len / 8 => _)
+                }
                 14 => asm!("lock xadd [{to}], rax", to = in(reg) to, inout("rax") a => _),
-                15 => asm!("lock cmpxchg [{to}], {new:e}", to = in(reg) to, new = in(reg) values[1], inout("rax") a => _),
+                15 => {
+                    asm!("lock cmpxchg [{to}], {new:e}", to = in(reg) to, new = in(reg) values[1], inout("rax") a => _)
+                }
                 16 => asm!("xchg [{to}], ax", to = in(reg) to, inout("ax") a as u16 => _),
                 17 => asm!("lock and byte ptr [{to}], al", to = in(reg) to, in("al") a as u8),
-                18 => asm!("lock cmpxchg16b [{to}]", to = in(reg) to16, inout("rax") a => _, inout("rdx") a => _, in("rcx") a),
+                18 => {
+                    asm!("lock cmpxchg16b [{to}]", to = in(reg) to16, inout("rax") a => _, inout("rdx") a => _, in("rcx") a)
+                }
                 19 => asm!("sub [{to}], rax", to = in(reg) to, in("rax") a),
-                20 => asm!("cmpxchg [{to}], {new}", to = in(reg) to, new = in(reg) values[1], inout("rax") a => _),
+                20 => {
+                    asm!("cmpxchg [{to}], {new}", to = in(reg) to, new = in(reg) values[1], inout("rax") a => _)
+                }
                 21 => asm!("movdqu xmm0, [{from}]", "movdqu xmm1, [{from} + 16]", "maskmovdqu xmm0, xmm1",
                     from = in(reg) from, in("rdi") to, out("xmm0") _, out("xmm1") _),
-                22 => asm!("vmovdqu ymm0, [{from}]", "vmovdqu ymm1, [{from}]", "vpmaskmovq [{to}], ymm1, ymm0",
-                    from = in(reg) from, to = in(reg) to, out("xmm0") _, out("xmm1") _),
-                23 => asm!("movq mm0, [{from}]", "movntq [{to}], mm0", "emms", from = in(reg) from, to = in(reg) to),
-                24 => asm!("push rax", "pop qword ptr [{to}]", "bts qword ptr [{to}], 5", to = in(reg) to, out("rax") _),
+                22 => {
+                    asm!("vmovdqu ymm0, [{from}]", "vmovdqu ymm1, [{from}]", "vpmaskmovq [{to}], ymm1, ymm0",
+                    from = in(reg) from, to = in(reg) to, out("xmm0") _, out("xmm1") _)
+                }
+                23 => {
+                    asm!("movq mm0, [{from}]", "movntq [{to}], mm0", "emms", from = in(reg) from, to = in(reg) to)
+                }
+                24 => {
+                    asm!("push rax", "pop qword ptr [{to}]", "bts qword ptr [{to}], 5", to = in(reg) to, out("rax") _)
+                }
                 _ => flush(to, a),
             }
         }

@@ -66,7 +66,8 @@ pub(crate) fn files(file: &str) {
         assert_eq!(libc::lseek(descriptor, 0x2000, libc::SEEK_SET), 0x2000);
         assert_eq!(libc::write(descriptor, b"write".as_ptr().cast(), 5), 5);
         expect(&format!("ntstore 0x2000 {}", hex(b"write")));
-        let parts = [b"wr", b"it", b"ev"].map(|part| libc::iovec { iov_base: part.as_ptr() as *mut _, iov_len: 2 });
+        let parts =
+            [b"wr", b"it", b"ev"].map(|part| libc::iovec { iov_base: part.as_ptr() as *mut _, iov_len: 2 });
         assert_eq!(libc::writev(descriptor, parts.as_ptr(), 3), 6);
         expect(&format!("ntstore 0x2005 {}", hex(b"writev")));
         assert_eq!(libc::fdatasync(descriptor), 0);
@@ -87,7 +88,15 @@ pub(crate) fn files(file: &str) {
         assert_eq!(libc::pwrite(synchronous, b"dsync".as_ptr().cast(), 5, 0x6000), 5);
         expect(&format!("ntstore 0x6000 {}", hex(b"dsync")));
         expect("sfence");
-        assert_eq!(libc::fallocate(descriptor, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0x6000, 0x1000), 0);
+        assert_eq!(
+            libc::fallocate(
+                descriptor,
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                0x6000,
+                0x1000
+            ),
+            0
+        );
         expect(&format!("ntstore 0x6000 {}", hex(&[0; 4096])));
         assert_eq!(libc::ftruncate(descriptor, 0x5000), 0);
         expect(&format!("ntstore 0x5000 {}", hex(&[0; 4096])));
@@ -139,7 +148,14 @@ pub(crate) fn maps(file: &str, other: &str) {
         expect(&format!("store {:#x} 05060708", other_region + 0x2000));
         // Moved, and grown.
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let room = libc::mmap(std::ptr::null_mut(), 0x10000, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        let room = libc::mmap(
+            std::ptr::null_mut(),
+            0x10000,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
         let to: *mut u8 = room.cast::<u8>().add(0x4000);
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let moved: *mut u8 = libc::mremap(part.cast(), 0x1000, 0x2000, how, to).cast();

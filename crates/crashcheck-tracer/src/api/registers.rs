@@ -91,9 +91,8 @@ pub(crate) fn read_register(register: Register) -> Option<u64> {
     }
     let mut bytes = Bytes::new();
     // SAFETY: in a callback of a CPU; QEMU has given us the handle, and appends to the array.
-    let len = unsafe {
-        sys::qemu_plugin_read_register(std::ptr::without_provenance_mut(handle), bytes.as_ptr())
-    };
+    let len =
+        unsafe { sys::qemu_plugin_read_register(std::ptr::without_provenance_mut(handle), bytes.as_ptr()) };
     let value = bytes.as_slice();
     (len == 8 && value.len() == 8).then(|| u64::from_le_bytes(value.try_into().expect("eight bytes")))
 }

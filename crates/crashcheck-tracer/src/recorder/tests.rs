@@ -64,12 +64,7 @@ fn durability_writes_back_what_is_dirty_in_the_range() {
         recorder.make_durable(&thread(2), &[b..b + 4096])?;
         recorder.make_durable(&thread(2), &[0..LEN, b..b + LEN])
     });
-    assert_eq!(events[4..], [
-        "2: clwb 0x10000000000",
-        "2: sfence",
-        "2: clwb 0x10000001000",
-        "2: sfence"
-    ]);
+    assert_eq!(events[4..], ["2: clwb 0x10000000000", "2: sfence", "2: clwb 0x10000001000", "2: sfence"]);
 }
 
 #[test]
@@ -78,7 +73,8 @@ fn initial_contents_leave_out_pages_of_zeroes() {
     data[4097] = 1;
     data[3 * 4096..40 * 4096].fill(2);
     let events = record(|recorder| recorder.initial(start_of(1), &data));
-    let expected = ["0x10000001000+0x1000", "0x10000003000+0x10000", "0x10000013000+0x10000", "0x10000023000+0x5000"];
+    let expected =
+        ["0x10000001000+0x1000", "0x10000003000+0x10000", "0x10000013000+0x10000", "0x10000023000+0x5000"];
     assert_eq!(events, expected.map(|text| format!("initial {text}")));
 }
 

@@ -76,14 +76,20 @@ mod tests {
         mappings.insert(Mapping { start: 0x3000, end: 0x4000, address: 1 << 40 });
         assert_eq!(mappings.ranges(), [(0x1000, 0x4000), (0x5000, 0x6000)]);
         let pieces: Vec<_> = mappings.pieces(0x2ff8, 0x5008).collect();
-        assert_eq!(pieces, [
-            Mapping { start: 0x2ff8, end: 0x3000, address: 0x1ff8 },
-            Mapping { start: 0x3000, end: 0x4000, address: 1 << 40 },
-            Mapping { start: 0x5000, end: 0x5008, address: 0x1000 },
-        ]);
+        assert_eq!(
+            pieces,
+            [
+                Mapping { start: 0x2ff8, end: 0x3000, address: 0x1ff8 },
+                Mapping { start: 0x3000, end: 0x4000, address: 1 << 40 },
+                Mapping { start: 0x5000, end: 0x5008, address: 0x1000 },
+            ]
+        );
         // A hole in the first.
         assert_eq!(mappings.remove(0x1800, 0x2800).len(), 1);
-        assert_eq!(mappings.pieces(0x1000, 0x3000).map(|piece| piece.address).collect::<Vec<_>>(), [0, 0x1800]);
+        assert_eq!(
+            mappings.pieces(0x1000, 0x3000).map(|piece| piece.address).collect::<Vec<_>>(),
+            [0, 0x1800]
+        );
     }
 
     proptest! {

@@ -252,8 +252,9 @@ extern "C" fn on_load(thread: c_uint, info: u32, address: u64, place: *mut c_voi
 extern "C" fn on_special(thread: c_uint, number: *mut c_void) {
     let (Some(user), Some(site)) = (user(), site(number)) else { return };
     let address = || {
-        operand(&site.instruction, api::read_register)
-            .unwrap_or_else(|| fail(format_args!("cannot read the operand of the instruction at {:#x}", site.pc)))
+        operand(&site.instruction, api::read_register).unwrap_or_else(|| {
+            fail(format_args!("cannot read the operand of the instruction at {:#x}", site.pc))
+        })
     };
     match site.special {
         Special::Fence(kind) => user.fence(thread, site.pc, kind),
@@ -284,7 +285,9 @@ extern "C" fn on_special(thread: c_uint, number: *mut c_void) {
             let end = address.saturating_add(CPU_STATE_BYTES_MAX);
             if user.lock().mappings.pieces(address, end).next().is_some() {
                 let pc = site.pc;
-                fail(format_args!("the instruction at {pc:#x} saves the CPU's state to PM, which QEMU does not show"));
+                fail(format_args!(
+                    "the instruction at {pc:#x} saves the CPU's state to PM, which QEMU does not show"
+                ));
             }
         }
         // Not allowed to programs.

@@ -68,9 +68,8 @@ pub(super) extern "C" fn begin(
             unmapped = user.unmap(a, b);
             None
         }
-        WRITE | WRITEV | PWRITE64 | PWRITEV | PWRITEV2 | SENDFILE | FSYNC | FDATASYNC | FTRUNCATE | FALLOCATE => {
-            user.file_of(a)
-        }
+        WRITE | WRITEV | PWRITE64 | PWRITEV | PWRITEV2 | SENDFILE | FSYNC | FDATASYNC | FTRUNCATE
+        | FALLOCATE => user.file_of(a),
         SPLICE | COPY_FILE_RANGE => user.file_of(c),
         EXECVE => {
             user.execute(paths::path(a));
@@ -108,8 +107,19 @@ pub(super) extern "C" fn end(_: u64, thread: c_uint, number: i64, result: i64) {
 fn is_write(number: i64) -> bool {
     matches!(
         number,
-        MUNMAP | WRITE | WRITEV | PWRITE64 | PWRITEV | PWRITEV2 | SENDFILE | SPLICE | COPY_FILE_RANGE | FSYNC
-            | FDATASYNC | FTRUNCATE | FALLOCATE
+        MUNMAP
+            | WRITE
+            | WRITEV
+            | PWRITE64
+            | PWRITEV
+            | PWRITEV2
+            | SENDFILE
+            | SPLICE
+            | COPY_FILE_RANGE
+            | FSYNC
+            | FDATASYNC
+            | FTRUNCATE
+            | FALLOCATE
     )
 }
 
@@ -156,7 +166,8 @@ impl User {
                 self.map(vec![Mapping { start, end, address }]);
             }
             (MREMAP, _) if !call.unmapped.is_empty() => {
-                let mut moved: Vec<_> = call.unmapped.iter().map(|mapping| shifted(mapping, old, start)).collect();
+                let mut moved: Vec<_> =
+                    call.unmapped.iter().map(|mapping| shifted(mapping, old, start)).collect();
                 moved.retain(|mapping| mapping.start < end);
                 let last = moved.len() - 1;
                 // Shorter, or longer: then it goes on in the file.
@@ -199,9 +210,11 @@ impl User {
             FSYNC | FDATASYNC => self.make_durable(&origin, &[self.region(file)]),
             SYNC | SYNCFS => self.synced(&origin, (call.number == SYNCFS).then_some(a)),
             MSYNC if c & MS_SYNC != 0 => {
-                let pieces = |state: &State| state.mappings.pieces(a, a.saturating_add(b)).collect::<Vec<_>>();
+                let pieces =
+                    |state: &State| state.mappings.pieces(a, a.saturating_add(b)).collect::<Vec<_>>();
                 let pieces = pieces(&self.lock());
-                let ranges = pieces.iter().map(|piece| piece.address..piece.address + (piece.end - piece.start));
+                let ranges =
+                    pieces.iter().map(|piece| piece.address..piece.address + (piece.end - piece.start));
                 let ranges: Vec<_> = ranges.collect();
                 if !ranges.is_empty() {
                     self.make_durable(&origin, &ranges);
@@ -233,7 +246,10 @@ impl User {
         let mut done = 0;
         while done < len {
             let part = buffer.len().min((len - done) as usize);
-            or_fail(self.files[file].read(offset + done, &mut buffer[..part]), "cannot read what was written");
+            or_fail(
+                self.files[file].read(offset + done, &mut buffer[..part]),
+                "cannot read what was written",
+            );
             let address = start_of(file).saturating_add(offset + done);
             // Behind the region, and in no other one.
             let address = if locate(address).0 == file { address } else { u64::MAX };

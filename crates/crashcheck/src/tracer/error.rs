@@ -16,13 +16,17 @@ pub enum TracerError {
     #[error("no {0} is named")]
     Nothing(&'static str),
     /// QEMU is missing.
-    #[error("no qemu-x86_64 of version 10 or later that takes plug-ins: install it with scripts/install-qemu, or say where it is (FASTNESS_QEMU_USER); tried {tried}")]
+    #[error(
+        "no qemu-x86_64 of version 10 or later that takes plug-ins: install it with scripts/install-qemu, or say where it is (FASTNESS_QEMU_USER); tried {tried}"
+    )]
     NoQemu {
         /// What was tried, and what was wrong with it.
         tried: String,
     },
     /// The plug-in is missing.
-    #[error("no {name}: build it with `cargo build --release -p fastness-crashcheck-tracer`, or say where it is (FASTNESS_TRACER_PLUGIN); looked in {looked}")]
+    #[error(
+        "no {name}: build it with `cargo build --release -p fastness-crashcheck-tracer`, or say where it is (FASTNESS_TRACER_PLUGIN); looked in {looked}"
+    )]
     NoPlugin {
         /// Name of the file.
         name: &'static str,

@@ -35,7 +35,11 @@ impl Programs {
         let given = self.plugin.clone().or_else(|| env::var_os(PLUGIN_VARIABLE).map(PathBuf::from));
         if let Some(given) = given {
             let looked = given.display().to_string();
-            return if given.is_file() { Ok(given) } else { Err(TracerError::NoPlugin { name: PLUGIN, looked }) };
+            return if given.is_file() {
+                Ok(given)
+            } else {
+                Err(TracerError::NoPlugin { name: PLUGIN, looked })
+            };
         }
         let program = env::current_exe().unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("."));
@@ -109,7 +113,10 @@ mod tests {
             plugin: Some("/nonexistent/plugin.so".into()),
         };
         let no_qemu = programs.find_qemu_user().unwrap_err().to_string();
-        assert!(no_qemu.contains("scripts/install-qemu") && no_qemu.contains("/nonexistent/qemu"), "{no_qemu}");
+        assert!(
+            no_qemu.contains("scripts/install-qemu") && no_qemu.contains("/nonexistent/qemu"),
+            "{no_qemu}"
+        );
         let no_plugin = programs.find_plugin().unwrap_err().to_string();
         assert!(no_plugin.contains("cargo build") && no_plugin.contains("/nonexistent"), "{no_plugin}");
         assert_eq!(complaint(Path::new("/bin/true")), Some("does not say its version".to_owned()));

@@ -132,7 +132,11 @@ impl PmFile {
             (true, Some(expected)) => {
                 let actual = self.path.metadata().map_err(io)?.len();
                 let path = self.path.clone();
-                return if actual == expected { Ok(()) } else { Err(TracerError::Size { path, expected, actual }) };
+                return if actual == expected {
+                    Ok(())
+                } else {
+                    Err(TracerError::Size { path, expected, actual })
+                };
             }
             (true, None) => return Ok(()),
             (false, None) => return Err(TracerError::NoSize(self.path.clone())),
