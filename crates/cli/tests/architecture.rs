@@ -64,7 +64,10 @@ fn dependencies_point_to_lower_layers() {
             let on = dependency["name"].as_str().unwrap();
             // Tests may use anything; `null` is a normal dependency.
             if dependency["kind"].is_null() && on.starts_with("fastness-") {
-                assert_ne!(on, "fastness-crashcheck-tracer", "{name} depends on what is under another licence");
+                assert_ne!(
+                    on, "fastness-crashcheck-tracer",
+                    "{name} depends on what is under another licence"
+                );
                 assert!(layers[on] < *layer, "{name} (layer {layer}) depends on {on} (layer {})", layers[on]);
             }
         }

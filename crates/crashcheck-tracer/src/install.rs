@@ -55,7 +55,7 @@ fn start(
     let arguments = arguments.map_err(|error| format!("an argument is no text: {error}"))?;
     let arguments = Arguments::parse(arguments).map_err(|error| error.to_string())?;
     match is_guest {
-        true => Err("guests are not traced yet".to_owned()),
+        true => crate::system::install(plugin, &arguments).map_err(|error| error.to_string()),
         false => crate::user::install(plugin, &arguments).map_err(|error| error.to_string()),
     }
 }

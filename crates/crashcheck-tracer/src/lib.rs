@@ -18,6 +18,16 @@
 //! | `reads=on` | loads, too |
 //! | `stack=on` | return addresses of each event, by frame pointers |
 //!
+//! For a guest, in `qemu-system-x86_64` with its memory in a shared file ([`system`]):
+//!
+//! | argument | what |
+//! |---|---|
+//! | `out=TRACE` | where the trace goes, a file or a pipe |
+//! | `pm=START+LENGTH` | physical memory that is PM, such as `0x10000000+64M` |
+//! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
+//! | `from_boot=on` | do not wait for the hypercall `start` |
+//! | `reads=on`, `stack=on` | as above |
+//!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers
 //! say so.
 //!
@@ -33,6 +43,7 @@ mod instr;
 mod pending;
 mod recorder;
 mod stack;
+mod system;
 mod translate;
 mod user;
 
