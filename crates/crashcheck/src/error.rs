@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use fastness_error::ErrorKind;
 use fastness_trace::TraceError;
 
+use crate::process::Ending;
+use crate::tracer::{End, TracerError};
+
 /// Result of a step of a test.
 pub type Result<T, E = CheckError> = std::result::Result<T, E>;
 
@@ -44,9 +47,25 @@ pub enum CheckError {
         /// What is wrong with it, and where.
         what: String,
     },
-    /// The tracer, or what it runs.
-    #[error("{0}")]
-    Tracer(String),
+    /// A program was not traced.
+    #[error(transparent)]
+    Tracer(#[from] TracerError),
+    /// The program under test has failed while it was traced.
+    #[error("the program under test {end}; it said:\n{said}")]
+    Failed {
+        /// How it ended.
+        end: End,
+        /// The end of what it wrote.
+        said: String,
+    },
+    /// An oracle that neither takes a state nor refuses it.
+    #[error("the oracle {program} {ending}")]
+    Oracle {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        ending: Ending,
+    },
 }
 
 impl CheckError {
@@ -54,10 +73,12 @@ impl CheckError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             CheckError::Trace(error) => error.kind(),
+            CheckError::Tracer(error) => error.kind(),
             CheckError::File { .. } => ErrorKind::MediaFailed,
-            CheckError::Program { .. } | CheckError::Config { .. } | CheckError::Tracer(_) => {
-                ErrorKind::Invalid
-            }
+            CheckError::Program { .. }
+            | CheckError::Config { .. }
+            | CheckError::Oracle { .. }
+            | CheckError::Failed { .. } => ErrorKind::Invalid,
         }
     }
 }

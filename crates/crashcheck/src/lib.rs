@@ -1,7 +1,8 @@
 //! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
 //!
-//! [`litmus`] judges small programs with known sets of crash states; [`trace`] keeps and shows what larger ones did, and
-//! [`generate`] makes of it what a crash can leave, [`check`] what comes of that, [`explain`] why, and [`report`] shows it.
+//! [`litmus`] judges small programs with known sets of crash states. [`tracer`] records what larger ones do to PM, [`trace`] shows
+//! it, [`generate`] makes of it what a crash can leave, [`check`] what comes of that, [`explain`] why, [`report`] says so, and
+//! [`run`] does all of it.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +17,6 @@ pub mod report;
 pub mod run;
 pub mod save;
 pub mod trace;
+pub mod tracer;
 
 pub use error::{CheckError, Result};

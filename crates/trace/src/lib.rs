@@ -21,6 +21,7 @@ mod error;
 mod event;
 mod frame;
 mod header;
+pub mod hypercall;
 mod reader;
 pub mod vinter;
 mod writer;

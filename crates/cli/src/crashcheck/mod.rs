@@ -6,6 +6,7 @@ mod images;
 mod litmus;
 mod options;
 mod report;
+mod run;
 mod trace;
 
 use std::io::Write;
@@ -17,6 +18,9 @@ use crate::exit::Outcome;
 /// Commands of the crash checker.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrashcheckCommand {
+    /// Test programs: trace them, recover their crash images, judge their operations
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::RunArgs),
     /// Recover the crash images of a trace, and judge its operations
     #[command(after_help = analyze::EXAMPLES)]
     Analyze(analyze::AnalyzeArgs),
@@ -29,7 +33,7 @@ pub(crate) enum CrashcheckCommand {
     /// Say which stores a crash image has lost
     #[command(after_help = explain::EXPLAIN_EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Look at traces, and turn them into those of other testers
+    /// Record traces, look at them, and turn them into those of other testers
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     /// Judge litmus files: small programs with known sets of crash states
@@ -39,6 +43,7 @@ pub(crate) enum CrashcheckCommand {
 
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
+        CrashcheckCommand::Run(args) => run::run(args, out),
         CrashcheckCommand::Analyze(args) => analyze::run(args, out),
         CrashcheckCommand::Report(args) => report::run(args, out),
         CrashcheckCommand::Images(args) => images::run(args, out),

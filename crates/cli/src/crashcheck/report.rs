@@ -38,7 +38,7 @@ pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         write_file(path, &html(report))?;
     }
     if let Some(path) = &args.junit {
-        write_file(path, &junit(&reports))?;
+        save_junit(&reports, path)?;
     }
     show(&reports, out)?;
     Ok(outcome(&reports))
@@ -54,6 +54,11 @@ pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<(
         [report] => write!(out, "{}", text(report)),
         reports => write!(out, "{}", table(reports)),
     }
+}
+
+/// Writes JUnit's XML.
+pub(super) fn save_junit(reports: &[Report], path: &Path) -> anyhow::Result<()> {
+    write_file(path, &junit(reports))
 }
 
 /// Writes `NAME.json` and `NAME.html`.

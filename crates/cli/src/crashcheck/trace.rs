@@ -1,5 +1,7 @@
 //! `fastness crashcheck trace`.
 
+mod record;
+
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,9 @@ Examples:
 /// Commands about traces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
+    /// Run a program under a tracer: what it does to files that are its persistent memory
+    #[command(after_help = record::EXAMPLES)]
+    Record(record::RecordArgs),
     /// Print a trace
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
@@ -98,6 +103,7 @@ fn create(path: &Path) -> anyhow::Result<File> {
 pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         TraceCommand::State(args) => return explain::state(args, out),
+        TraceCommand::Record(args) => return record::run(args, out),
         TraceCommand::Show(ShowArgs { trace, line, from, count, json }) => {
             let mut reader = Reader::new(open(&trace)?)?;
             show(&mut reader, Filter { line, from, count }, json, out)?;

@@ -29,7 +29,6 @@ pub struct Predicate {
 impl Oracle for Predicate {
     fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>> {
         let program = self.command.first().cloned().unwrap_or_default();
-        let failed = |what: String| CheckError::Tracer(format!("the oracle {program} {what}"));
         let mut command = Command::new(&program);
         command.args(self.command.iter().skip(1));
         command.env("CHECKPOINT", checkpoint.map_or_else(String::new, |number| number.to_string()));
@@ -42,7 +41,7 @@ impl Oracle for Predicate {
                 let line = said.lines().next().unwrap_or_default();
                 Ok(Some(line.chars().take(200).collect()))
             }
-            ending => Err(failed(ending.to_string())),
+            ending => Err(CheckError::Oracle { program, ending }),
         }
     }
 }

@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader};
+use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader, TraceError};
 
 use crate::Result;
-use crate::error::CheckError;
 use crate::generate::{Layout, Place};
 
 const LINE_BYTES: u64 = 64;
@@ -100,7 +99,10 @@ struct Search {
 /// Those of the trace.
 pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
     let layout = Layout::of(reader.header());
-    let layout = layout.ok_or_else(|| CheckError::Tracer("the regions are too long".to_owned()))?;
+    let layout = layout.ok_or_else(|| {
+        let what = "its regions are longer together than addresses are".to_owned();
+        TraceError::Invalid { number: 0, what }
+    })?;
     let (lines, armed, flushed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let mut search = Search { layout, lines, armed, flushed, first_flush: None, found: BTreeMap::new() };
     loop {

@@ -2,12 +2,14 @@
 
 mod analysis;
 mod config;
+mod user;
 
 pub use analysis::{Analysis, open_trace};
 pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,
 };
+pub use user::{Setting, TracedRecovery};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,156 @@
+//! `fastness crashcheck run`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use fastness_crashcheck::report::Report;
+use fastness_crashcheck::run::{OracleConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
+use fastness_crashcheck::tracer::Programs;
+
+use super::analyze::{threads, words, work_dir};
+use super::options::ImageArgs;
+use super::report;
+use crate::exit::{Outcome, refuse};
+use crate::output::{note, progress_bar};
+use crate::size;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  fastness crashcheck run --pm 1M --recover './journal show {pm}' -- ./journal append {pm}
+  fastness crashcheck run journal.toml -o out               a configuration; out has the trace, the report, a page of HTML
+  fastness crashcheck run tests/*.toml --junit results.xml  several: a line each
+The program is traced under QEMU (scripts/install-qemu) with the plug-in (cargo build --release --workspace); recoveries run
+without. {pm}, or {0}, {1} ..., are files; a --pm or [[pm]] each. Between two checkpoints lies one operation: the program
+says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/crashcheck.md). Without any, the run is one.
+Exit code 1 if an operation is not crash-consistent.";
+
+/// Arguments of `crashcheck run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Configurations
+    #[arg(value_name = "TEST", conflicts_with_all = ["pm", "recover", "command"])]
+    tests: Vec<PathBuf>,
+    /// Size of a file that is persistent memory. May be repeated
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pm: Vec<u64>,
+    /// Recovers a crash image, and prints what its user would see
+    #[arg(long, value_name = "COMMAND")]
+    recover: Option<String>,
+    /// Run after a recovery that ended well: does what was recovered take writes?
+    #[arg(long, value_name = "COMMAND")]
+    write: Option<String>,
+    /// Gets each state as its standard input; exit code 1 refuses it
+    #[arg(long, value_name = "COMMAND")]
+    predicate: Option<String>,
+    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
+    #[arg(long)]
+    prefix: bool,
+    /// Return addresses, for programs with frame pointers
+    #[arg(long)]
+    stacks: bool,
+    /// Kill a program, or a recovery, after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// Keep the trace, and write the report as JSON and HTML, in this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Write JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Recoveries at a time; as many as there are CPUs without one
+    #[arg(short, long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+    /// A qemu-x86_64 that takes plug-ins
+    #[arg(long, value_name = "PROGRAM")]
+    qemu: Option<PathBuf>,
+    /// The plug-in
+    #[arg(long, value_name = "FILE")]
+    plugin: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageArgs,
+    /// The program under test, and its arguments
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let tests = match args.tests.is_empty() {
+        true => vec![from_arguments(&args)?],
+        false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
+    };
+    if let Some(folder) = &args.output {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let work = work_dir();
+    let reports = run_all(&args, &tests, &work);
+    // What was in it is of no use to anybody.
+    let _ = std::fs::remove_dir_all(&work);
+    let reports = reports?;
+    if let Some(path) = &args.junit {
+        report::save_junit(&reports, path)?;
+    }
+    report::show(&reports, out)?;
+    Ok(report::outcome(&reports))
+}
+
+fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Report>> {
+    let programs = Programs { qemu_user: args.qemu.clone(), plugin: args.plugin.clone() };
+    let mut reports = Vec::new();
+    for test in tests {
+        let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
+        bar.set_message(test.name.clone());
+        let progress = |done: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        };
+        let work = work.join(&test.name);
+        let trace = args.output.as_ref().unwrap_or(&work).join(format!("{}.trace", test.name));
+        let threads = args.jobs.unwrap_or_else(threads);
+        let setting =
+            Setting { trace: &trace, work: &work, threads, programs: &programs, progress: &progress };
+        let report = test.run(&setting).with_context(|| format!("test {}", test.name));
+        bar.finish_and_clear();
+        let report = report?;
+        if let Some(folder) = &args.output {
+            report::save(&report, folder)?;
+        }
+        if tests.len() > 1 {
+            note(format_args!("{}: {}", report.name, if report.is_clean() { "ok" } else { "FAILED" }));
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// The test that the command line describes.
+fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
+    let missing = |what| refuse(format!("{what} is missing; `fastness crashcheck run --help` has examples"));
+    let recover = args.recover.as_deref().ok_or_else(|| missing("--recover COMMAND"))?;
+    let program = args.command.first().ok_or_else(|| missing("-- PROGRAM"))?;
+    if args.pm.is_empty() {
+        return Err(missing("--pm SIZE"));
+    }
+    let name =
+        Path::new(program).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let plain = |char: char| if char.is_ascii_alphanumeric() || "-_.+".contains(char) { char } else { '_' };
+    let pm = args.pm.iter().enumerate();
+    let test = Test {
+        name: name.chars().map(plain).collect(),
+        pm: pm
+            .map(|(index, size)| PmConfig { name: format!("pm{index}"), size: *size, initial: None })
+            .collect(),
+        trace: TraceConfig { command: args.command.clone(), stacks: args.stacks, timeout_s: args.timeout },
+        recover: RecoverConfig {
+            command: words(recover),
+            write: args.write.as_deref().map(words),
+            timeout_s: args.timeout,
+        },
+        images: args.images.config(),
+        oracle: OracleConfig { predicate: args.predicate.as_deref().map(words), prefix: args.prefix },
+        dir: PathBuf::from("."),
+    };
+    test.check().map_err(refuse)?;
+    Ok(test)
+}

@@ -1,0 +1,134 @@
+//! What the plug-in is told on QEMU's command line.
+
+use std::path::PathBuf;
+
+/// Why arguments cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("argument {0:?} is no name=value")]
+    NoValue(String),
+    #[error("there is no argument {0:?}; there are out, pm, ram, reads, stack, from_boot")]
+    Unknown(String),
+    #[error("{name}={value}: say on or off")]
+    NotSwitch { name: String, value: String },
+    #[error("pm={0}: say where it begins and how long it is, such as pm=0x10000000+64M")]
+    NoRange(String),
+    #[error("say {0}=")]
+    Missing(&'static str),
+}
+
+/// Arguments as they are given.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    /// `out=`: where the trace goes, a file or a pipe.
+    pub(crate) out: PathBuf,
+    /// `pm=`: files in user mode, any number; one physical range in a guest.
+    pub(crate) pm: Vec<String>,
+    /// `ram=`: the guest's memory as a shared file.
+    pub(crate) ram: Option<PathBuf>,
+    /// `reads=on`: loads, too.
+    pub(crate) has_reads: bool,
+    /// `stack=on`: return addresses of each event, by frame pointers.
+    pub(crate) has_stacks: bool,
+    /// `from_boot=on`: a guest is traced from its first instruction on, not from the hypercall `start`.
+    pub(crate) is_from_boot: bool,
+}
+
+impl Arguments {
+    /// # Errors
+    /// What is unknown, malformed or missing.
+    pub(crate) fn parse<'a>(
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Arguments, ArgumentError> {
+        let mut parsed = Arguments::default();
+        for argument in arguments {
+            let (name, value) =
+                argument.split_once('=').ok_or_else(|| ArgumentError::NoValue(argument.to_owned()))?;
+            match name {
+                "out" => parsed.out = value.into(),
+                "pm" => parsed.pm.push(value.to_owned()),
+                "ram" => parsed.ram = Some(value.into()),
+                "reads" => parsed.has_reads = switch(name, value)?,
+                "stack" => parsed.has_stacks = switch(name, value)?,
+                "from_boot" => parsed.is_from_boot = switch(name, value)?,
+                _ => return Err(ArgumentError::Unknown(name.to_owned())),
+            }
+        }
+        match (parsed.out.as_os_str().is_empty(), parsed.pm.is_empty()) {
+            (true, _) => Err(ArgumentError::Missing("out")),
+            (_, true) => Err(ArgumentError::Missing("pm")),
+            _ => Ok(parsed),
+        }
+    }
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, ArgumentError> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(ArgumentError::NotSwitch { name: name.to_owned(), value: value.to_owned() }),
+    }
+}
+
+/// A physical range: first byte and length.
+///
+/// # Errors
+/// [`ArgumentError::NoRange`].
+pub(crate) fn range(text: &str) -> Result<(u64, u64), ArgumentError> {
+    let parsed = text.split_once('+').and_then(|(start, len)| Some((number(start)?, number(len)?)));
+    parsed
+        .filter(|(start, len)| *len > 0 && start.checked_add(*len).is_some())
+        .ok_or_else(|| ArgumentError::NoRange(text.to_owned()))
+}
+
+fn number(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.chars().last()? {
+        'K' => (&text[..text.len() - 1], 1 << 10),
+        'M' => (&text[..text.len() - 1], 1 << 20),
+        'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    number.ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_taken_or_refused() {
+        let parsed = Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off"]).unwrap();
+        let expected = Arguments {
+            out: "t".into(),
+            pm: vec!["a".into(), "b=c".into()],
+            has_reads: true,
+            ..Arguments::default()
+        };
+        assert_eq!(parsed, expected);
+        for (arguments, error) in [
+            (&["pm=a"][..], ArgumentError::Missing("out")),
+            (&["out=t"], ArgumentError::Missing("pm")),
+            (&["out=t", "pm=a", "what=1"], ArgumentError::Unknown("what".into())),
+            (&["out"], ArgumentError::NoValue("out".into())),
+            (
+                &["out=t", "pm=a", "reads=1"],
+                ArgumentError::NotSwitch { name: "reads".into(), value: "1".into() },
+            ),
+        ] {
+            assert_eq!(Arguments::parse(arguments.iter().copied()), Err(error));
+        }
+    }
+
+    #[test]
+    fn ranges() {
+        assert_eq!(range("0x10000000+64M"), Ok((0x1000_0000, 64 << 20)));
+        assert_eq!(range("4096+0x1000"), Ok((4096, 4096)));
+        for text in ["", "1", "0x+1", "1+0", "1+M", "0xffffffffffffffff+1", "18446744073709551615G+1"] {
+            assert_eq!(range(text), Err(ArgumentError::NoRange(text.into())), "{text}");
+        }
+    }
+}

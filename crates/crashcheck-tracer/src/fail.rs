@@ -1,0 +1,31 @@
+//! What a plug-in says, and how it gives up.
+
+use std::fmt::{Arguments, Display};
+use std::io::Write;
+
+/// What QEMU exits with when the tracer cannot do its work.
+pub(crate) const EXIT_CODE: i32 = 125;
+
+/// A line on standard error.
+pub(crate) fn say(text: Arguments<'_>) {
+    // Nobody is left to be told that standard error does not work.
+    let _ = writeln!(std::io::stderr(), "fastness tracer: {text}");
+}
+
+/// Says why there is no whole trace, and ends QEMU at once: nothing of the guest runs untraced.
+pub(crate) fn fail(text: Arguments<'_>) -> ! {
+    say(text);
+    end()
+}
+
+/// Ends QEMU with [`EXIT_CODE`]; what was recorded so far is cut off, and readers of the trace say so.
+#[allow(unsafe_code)]
+pub(crate) fn end() -> ! {
+    // SAFETY: it takes a number and does not return. Handlers of `exit` would call this plug-in again.
+    unsafe { libc::_exit(EXIT_CODE) }
+}
+
+/// The value, or the end.
+pub(crate) fn or_fail<T, E: Display>(result: Result<T, E>, what: &str) -> T {
+    result.unwrap_or_else(|error| fail(format_args!("{what}: {error}")))
+}

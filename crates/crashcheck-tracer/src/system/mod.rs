@@ -1,0 +1,386 @@
+//! A whole guest: its kernel and programs, and a range of physical memory that is PM.
+//!
+//! The guest's memory is a file that QEMU shares (`memory-backend-file,share=on`): page tables are walked in it for operands
+//! of flushes, and it says what PM held when the trace began. Addresses of the trace begin with 0 at the first byte of PM.
+//!
+//! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always (`from_boot=on`).
+//! A flush of an address that is not mapped does nothing in QEMU; their number is said at the end.
+//!
+//! Limits: memory up to 2 GiB. What devices write to PM (DMA) is no store: it is found at the end, as a difference between
+//! what the events make of PM and what is there, and is an error.
+
+mod ram;
+mod walk;
+
+use std::ffi::{c_uint, c_void};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
+use iced_x86::Register;
+
+use crate::api::{self, Hooks, Plugin, REGISTERS, Registers};
+use crate::area::AREA_BYTES_MAX;
+use crate::args::{ArgumentError, Arguments, range};
+use crate::fail::{end, fail, or_fail, say};
+use crate::instr::{Special, operand};
+use crate::pending::Pending;
+use crate::recorder::{RecordError, Recorder};
+use crate::stack::Stack;
+use crate::translate::{Callbacks, Place, Site, site, translate};
+
+use ram::Ram;
+use walk::{Paging, physical};
+
+const PAGE_BYTES: u64 = 4096;
+/// Longest area of `xsave`.
+const CPU_STATE_BYTES_MAX: u64 = 4096;
+
+/// A traced guest.
+#[derive(Debug)]
+struct Guest {
+    /// PM: first physical byte, and length.
+    start: u64,
+    len_bytes: u64,
+    ram_path: PathBuf,
+    ram: OnceLock<Ram>,
+    callbacks: Callbacks,
+    has_stacks: bool,
+    is_from_boot: bool,
+    pending: Arc<Pending>,
+    recorder: Mutex<Recorder<File>>,
+    /// Flushes of what is not mapped.
+    unmapped: AtomicU64,
+}
+
+static GUEST: OnceLock<Guest> = OnceLock::new();
+/// Events are recorded.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Why a guest cannot be traced.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GuestError {
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    #[error("a guest has one range of persistent memory, of up to 1 TiB")]
+    Ranges,
+    #[error("{0}: {1}")]
+    Out(PathBuf, io::Error),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("started twice")]
+    Twice,
+}
+
+/// Begins the trace, and registers the callbacks.
+///
+/// # Errors
+/// [`GuestError`]
+pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), GuestError> {
+    let [pm] = &arguments.pm[..] else { return Err(GuestError::Ranges) };
+    let (start, len_bytes) = range(pm)?;
+    if len_bytes > AREA_BYTES_MAX {
+        return Err(GuestError::Ranges);
+    }
+    let ram_path = arguments.ram.clone().ok_or(ArgumentError::Missing("ram"))?;
+    let region = Region { name: format!("physical {pm}"), start: 0, len_bytes };
+    let header = Header { tool: crate::TOOL.to_owned(), regions: vec![region], devices: Vec::new() };
+    let out = File::create(&arguments.out).map_err(|error| GuestError::Out(arguments.out.clone(), error))?;
+    let pending = Arc::new(Pending::new());
+    let recorder = Mutex::new(Recorder::new(out, &header, Arc::clone(&pending))?);
+    let callbacks = Callbacks {
+        on_store,
+        on_locked,
+        on_load: arguments.has_reads.then_some(on_load as api::OnMemory),
+        on_special,
+        reads_registers: arguments.has_stacks,
+    };
+    let guest = Guest {
+        start,
+        len_bytes,
+        ram_path,
+        ram: OnceLock::new(),
+        callbacks,
+        has_stacks: arguments.has_stacks,
+        is_from_boot: arguments.is_from_boot,
+        pending,
+        recorder,
+        unmapped: AtomicU64::new(0),
+    };
+    GUEST.set(guest).map_err(|_| GuestError::Twice)?;
+    plugin.register(Hooks { on_cpu, on_block, on_exit });
+    Ok(())
+}
+
+/// The guest, while events are recorded.
+#[inline]
+fn traced() -> Option<&'static Guest> {
+    if IS_ON.load(Ordering::Relaxed) { GUEST.get() } else { None }
+}
+
+/// A part of an access that is in PM: address in the trace, and which of the access's bytes.
+type Piece = (u64, std::ops::Range<usize>);
+
+impl Guest {
+    fn lock(&self) -> MutexGuard<'_, Recorder<File>> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ram(&self) -> &Ram {
+        self.ram.get_or_init(|| {
+            let what = format!("cannot map the guest's memory, {}", self.ram_path.display());
+            let ram = or_fail(Ram::map(&self.ram_path), &what);
+            if self.start + self.len_bytes > ram.len_bytes() {
+                fail(format_args!(
+                    "persistent memory is not in the guest's memory, {} bytes",
+                    ram.len_bytes()
+                ));
+            }
+            ram
+        })
+    }
+
+    fn stack(&self) -> Option<Stack> {
+        self.has_stacks.then(Stack::of_cpu)
+    }
+
+    /// By the page tables of this CPU.
+    fn physical(&self, address: u64) -> Option<u64> {
+        let register = |register| {
+            api::read_register(register).unwrap_or_else(|| fail(format_args!("cannot read {register:?}")))
+        };
+        let paging = Paging {
+            cr0: register(Register::CR0),
+            cr3: register(Register::CR3),
+            cr4: register(Register::CR4),
+        };
+        physical(paging, address, |at| self.ram().word(at))
+    }
+
+    /// The part of a physical range that is PM; `from` is the number of its first byte in an access.
+    fn piece(&self, physical: u64, from: usize, len: usize) -> Option<Piece> {
+        let first = physical.max(self.start);
+        let end = (physical + len as u64).min(self.start + self.len_bytes);
+        (first < end).then(|| {
+            let skipped = from + (first - physical) as usize;
+            (first - self.start, skipped..skipped + (end - first) as usize)
+        })
+    }
+
+    /// The parts of an access that are in PM. One that crosses into another page may be in two places.
+    fn pieces(&self, info: u32, address: u64) -> [Option<Piece>; 2] {
+        let len = api::access_bytes(info);
+        let to_end = (PAGE_BYTES - address % PAGE_BYTES) as usize;
+        let Some(first) = api::access_physical(info, address) else { return [None, None] };
+        if len <= to_end {
+            return [self.piece(first, 0, len), None];
+        }
+        let next = address.wrapping_add(to_end as u64);
+        let Some(second) = self.physical(next) else {
+            fail(format_args!("{next:#x} was just accessed, but is not in the page tables"))
+        };
+        [self.piece(first, 0, to_end), self.piece(second, to_end, len - to_end)]
+    }
+
+    /// A store, just executed. Returns whether it touched PM.
+    fn store(&self, cpu: u32, info: u32, address: u64, place: Place, is_locked: bool) -> bool {
+        let pieces = self.pieces(info, address);
+        if pieces == [None, None] {
+            return false;
+        }
+        let value = api::access_value(info);
+        let stack = self.stack();
+        let origin = origin(cpu, place.pc, stack.as_ref());
+        let mut recorder = self.lock();
+        for (address, part) in pieces.into_iter().flatten() {
+            let mut bytes = [0; 16];
+            let data = &mut bytes[..part.len()];
+            data.copy_from_slice(&value.as_slice()[part]);
+            // QEMU gives the operand of some LOCKed operations, not what they leave.
+            if is_locked && !self.ram().read(self.start + address, data) {
+                fail(format_args!("PM is not in the guest's memory"));
+            }
+            or_fail(
+                match is_locked {
+                    true => recorder.rmw(&origin, address, data),
+                    false => recorder.store(&origin, address, data, place.is_non_temporal),
+                },
+                "store",
+            );
+        }
+        true
+    }
+
+    fn fence(&self, cpu: u32, pc: u64, kind: FenceKind) {
+        if self.pending.is_set(cpu) {
+            let stack = self.stack();
+            or_fail(self.lock().order(&origin(cpu, pc, stack.as_ref()), kind), "fence");
+        }
+    }
+
+    /// From here on events are recorded; what is in PM now is where they begin.
+    fn begin(&self) {
+        let mut recorder = self.lock();
+        let mut buffer = vec![0; 1 << 20];
+        for offset in (0..self.len_bytes).step_by(buffer.len()) {
+            let part = &mut buffer[..(self.len_bytes - offset).min(1 << 20) as usize];
+            self.ram().read(self.start + offset, part);
+            or_fail(recorder.initial(offset, part), "first contents");
+        }
+        IS_ON.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the trace; says it, and ends QEMU, if PM is not what the events make of it.
+    fn finish(&self) {
+        let was_on = IS_ON.swap(false, Ordering::Relaxed);
+        let mut recorder = self.lock();
+        let unmapped = self.unmapped.load(Ordering::Relaxed);
+        if unmapped > 0 {
+            say(format_args!("{unmapped} flushes of addresses that are not mapped are left out"));
+        }
+        let read = |offset, buffer: &mut [u8]| match self.ram().read(self.start + offset, buffer) {
+            true => Ok(()),
+            false => Err(io::Error::other("PM is not in the guest's memory")),
+        };
+        let difference = if was_on { or_fail(recorder.difference(0, read), "cannot read PM") } else { None };
+        or_fail(recorder.finish(), "end of the trace");
+        if let Some(difference) = difference {
+            let (count, first) = (difference.count, difference.first);
+            say(format_args!("{count} bytes of PM, the first at {first:#x}, were changed without an event"));
+            end();
+        }
+    }
+}
+
+fn origin(cpu: u32, pc: u64, stack: Option<&Stack>) -> Origin<'_> {
+    // The upper half of addresses is the kernel's.
+    Origin { thread: cpu, pc: Some(pc), is_kernel: pc >> 63 == 1, stack: stack.map(Stack::as_slice) }
+}
+
+extern "C" fn on_cpu(_: u64, _: c_uint) {
+    let Some(guest) = GUEST.get() else { return };
+    if REGISTERS.get().is_some() {
+        return;
+    }
+    let _ = REGISTERS.set(or_fail(Registers::find(), "QEMU has no register of this name"));
+    if guest.is_from_boot {
+        guest.begin();
+    }
+}
+
+extern "C" fn on_block(_: u64, block: *mut qemu_plugin_sys::qemu_plugin_tb) {
+    if let Some(guest) = GUEST.get() {
+        translate(block, &guest.callbacks);
+    }
+}
+
+extern "C" fn on_store(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
+    if let Some(guest) = traced() {
+        guest.store(cpu, info, address, Place::unpack(place), false);
+    }
+}
+
+extern "C" fn on_locked(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
+    let Some(guest) = traced() else { return };
+    let place = Place::unpack(place);
+    if !guest.store(cpu, info, address, place, true) {
+        guest.fence(cpu, place.pc, FenceKind::Locked);
+    }
+}
+
+extern "C" fn on_load(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
+    let Some(guest) = traced() else { return };
+    let pieces = guest.pieces(info, address);
+    if pieces == [None, None] {
+        return;
+    }
+    let value = api::access_value(info);
+    let stack = guest.stack();
+    let origin = origin(cpu, Place::unpack(place).pc, stack.as_ref());
+    let mut recorder = guest.lock();
+    for (address, part) in pieces.into_iter().flatten() {
+        or_fail(recorder.read(&origin, address, &value.as_slice()[part]), "load");
+    }
+}
+
+extern "C" fn on_special(cpu: c_uint, number: *mut c_void) {
+    let (Some(guest), Some(site)) = (GUEST.get(), site(number)) else { return };
+    if site.special == Special::Hypercall {
+        guest.message(cpu, site.pc);
+    } else if IS_ON.load(Ordering::Relaxed) {
+        guest.special(cpu, &site);
+    }
+}
+
+impl Guest {
+    fn message(&self, cpu: u32, pc: u64) {
+        let register = |register| {
+            api::read_register(register).unwrap_or_else(|| fail(format_args!("cannot read {register:?}")))
+        };
+        let message = hypercall::of_registers(register(Register::RDI), register(Register::RSI));
+        if message.event() == Hypercall::Start && !IS_ON.load(Ordering::Relaxed) {
+            self.begin();
+        }
+        if !IS_ON.load(Ordering::Relaxed) {
+            return;
+        }
+        let stack = self.stack();
+        or_fail(self.lock().message(&origin(cpu, pc, stack.as_ref()), message.event()), "hypercall");
+        if matches!(message.event(), Hypercall::Success | Hypercall::Fail) && !self.is_from_boot {
+            self.finish();
+        }
+    }
+
+    fn special(&self, cpu: u32, site: &Site) {
+        let address = || {
+            operand(&site.instruction, api::read_register).unwrap_or_else(|| {
+                fail(format_args!("cannot read the operand of the instruction at {:#x}", site.pc))
+            })
+        };
+        let origin = |stack| origin(cpu, site.pc, stack);
+        match site.special {
+            Special::Fence(kind) => self.fence(cpu, site.pc, kind),
+            Special::Flush(kind) => match self.physical(address()) {
+                Some(physical) => {
+                    if let Some((address, _)) = self.piece(physical, 0, 1) {
+                        let stack = self.stack();
+                        or_fail(self.lock().flush(&origin(stack.as_ref()), kind, address), "flush");
+                    }
+                }
+                None => {
+                    self.unmapped.fetch_add(1, Ordering::Relaxed);
+                }
+            },
+            Special::Wbinvd => {
+                let stack = self.stack();
+                or_fail(self.lock().flush_all(&origin(stack.as_ref())), "flush");
+            }
+            Special::Untraceable => {
+                let address = address();
+                // It may cross into a page that is somewhere else.
+                for at in [address, address.wrapping_add(CPU_STATE_BYTES_MAX - 1)] {
+                    let physical = self.physical(at);
+                    if physical.is_some_and(|physical| self.piece(physical, 0, 1).is_some()) {
+                        let pc = site.pc;
+                        fail(format_args!(
+                            "the instruction at {pc:#x} saves the CPU's state to PM, which QEMU does not show"
+                        ));
+                    }
+                }
+            }
+            Special::Hypercall => {}
+        }
+    }
+}
+
+/// QEMU ends. May come twice.
+extern "C" fn on_exit(_: u64, _: *mut c_void) {
+    if let Some(guest) = GUEST.get()
+        && guest.lock().is_open()
+    {
+        guest.finish();
+    }
+}

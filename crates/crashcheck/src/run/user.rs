@@ -1,0 +1,228 @@
+//! Tests of programs: traced and recovered as processes of this machine.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fastness_trace::Kind;
+
+use super::analysis::{Analysis, open_trace};
+use super::config::Test;
+use crate::check::{CommandExtract, Oracle, Predicate, write_files};
+use crate::error::{CheckError, Result};
+use crate::generate::{Contents, Layout, Place, Recovery};
+use crate::report::Report;
+use crate::tracer::{End, PmFile, Programs, UserTracer};
+
+const LINE_BYTES: u64 = 64;
+
+/// Where a test leaves its files, and with what it is run.
+pub struct Setting<'a> {
+    /// Where the trace goes.
+    pub trace: &'a Path,
+    /// Files that nobody keeps.
+    pub work: &'a Path,
+    /// Recoveries at a time.
+    pub threads: usize,
+    /// Where QEMU and the plug-in are.
+    pub programs: &'a Programs,
+    /// Told of recoveries: how many are done, of how many.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+impl Test {
+    /// Traces the program of a test, and analyses what it did.
+    ///
+    /// # Errors
+    /// [`CheckError`]; the program's own failure is [`CheckError::Failed`].
+    pub fn run(&self, setting: &Setting<'_>) -> Result<Report> {
+        let dir = absolute(&self.dir)?;
+        std::fs::create_dir_all(setting.work).map_err(|source| CheckError::File {
+            what: "make",
+            path: setting.work.to_owned(),
+            source,
+        })?;
+        self.trace(setting, &dir)?;
+        let time_out = Duration::from_secs(self.recover.timeout_s);
+        let layout = layout_of(setting.trace)?;
+        let extract = CommandExtract {
+            command: in_dir(&dir, &self.recover.command),
+            write: self.recover.write.as_ref().map(|write| in_dir(&dir, write)),
+            layout: layout.clone(),
+            time_out,
+            work: setting.work.to_owned(),
+            current_dir: dir.clone(),
+        };
+        let mut recovery = TracedRecovery {
+            command: &self.recover.command,
+            layout,
+            work: setting.work.join("reads"),
+            current_dir: &dir,
+            time_out: Duration::from_secs(self.trace.timeout_s),
+            programs: setting.programs,
+        };
+        let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
+        if let Some(command) = &self.oracle.predicate {
+            let command = in_dir(&dir, command);
+            oracles.push(Box::new(Predicate { command, time_out }));
+        }
+        let analysis = Analysis {
+            name: &self.name,
+            trace: setting.trace,
+            images: &self.images,
+            extract: &extract,
+            recovery: Some(&mut recovery),
+            oracles,
+            has_prefix_oracle: self.oracle.prefix,
+            threads: setting.threads,
+            symbols: &|_, _| None,
+            progress: setting.progress,
+        };
+        analysis.run()
+    }
+
+    fn trace(&self, setting: &Setting<'_>, dir: &Path) -> Result<()> {
+        let mut files = Vec::new();
+        for pm in &self.pm {
+            let path = absolute(setting.work)?.join(&pm.name);
+            let file = |what| {
+                move |source| CheckError::File { what, path: pm.initial.clone().unwrap_or_default(), source }
+            };
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(CheckError::File { what: "remove", path, source: error });
+                }
+                _ => {}
+            }
+            if let Some(initial) = &pm.initial {
+                std::fs::copy(dir.join(initial), &path).map_err(file("copy"))?;
+            }
+            files.push(PmFile { path, len_bytes: Some(pm.size) });
+        }
+        let output = setting.work.join("output");
+        let paths: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+        let tracer = UserTracer {
+            pm: files,
+            has_reads: false,
+            has_stacks: self.trace.stacks,
+            timeout: Duration::from_secs(self.trace.timeout_s),
+            output: Some(absolute(&output)?),
+            current_dir: Some(dir.to_owned()),
+            programs: setting.programs.clone(),
+        };
+        let command = CommandExtract::fill(&in_dir(dir, &self.trace.command), &paths);
+        let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
+        let traced = tracer.trace(&command, &absolute(setting.trace)?)?;
+        if traced.end != End::Exited(0) {
+            let said = std::fs::read(&output).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
+            return Err(CheckError::Failed { end: traced.end, said });
+        }
+        Ok(())
+    }
+}
+
+/// A program with a folder in its name is meant relative to the test.
+fn in_dir(dir: &Path, command: &[String]) -> Vec<String> {
+    let mut command = command.to_vec();
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        *program = dir.join(&program).to_string_lossy().into_owned();
+    }
+    command
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    std::path::absolute(path).map_err(|source| CheckError::File {
+        what: "find",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn layout_of(trace: &Path) -> Result<Layout> {
+    let reader = open_trace(trace)?;
+    let too_long = || {
+        let what = "its regions are longer together than addresses are".to_owned();
+        fastness_trace::TraceError::Invalid { number: 0, what }
+    };
+    Ok(Layout::of(reader.header()).ok_or_else(too_long)?)
+}
+
+/// Says what a recovery reads by tracing it.
+pub struct TracedRecovery<'a> {
+    /// The recovery; `{pm}` and so on are its files.
+    pub command: &'a [String],
+    /// Where the regions are.
+    pub layout: Layout,
+    /// Where files are made.
+    pub work: PathBuf,
+    /// Where the program is run.
+    pub current_dir: &'a Path,
+    /// It is ended then.
+    pub time_out: Duration,
+    /// Where QEMU and the plug-in are.
+    pub programs: &'a Programs,
+}
+
+impl Recovery for TracedRecovery<'_> {
+    fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>> {
+        let work = absolute(&self.work)?;
+        std::fs::create_dir_all(&work).map_err(|source| CheckError::File {
+            what: "make",
+            path: work.clone(),
+            source,
+        })?;
+        let files = write_files(&self.layout, contents, &work)?;
+        let region = |(path, _): (&PathBuf, _)| PmFile { path: path.clone(), len_bytes: None };
+        let tracer = UserTracer {
+            pm: files.iter().zip(self.layout.parts()).map(region).collect(),
+            has_reads: true,
+            has_stacks: false,
+            timeout: self.time_out,
+            output: Some(work.join("output")),
+            current_dir: Some(self.current_dir.to_owned()),
+            programs: self.programs.clone(),
+        };
+        let command = CommandExtract::fill(&in_dir(self.current_dir, self.command), &files);
+        let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
+        let trace = work.join("trace");
+        // However it ends: what it had read counts.
+        tracer.trace(&command, &trace)?;
+        lines_read(&trace)
+    }
+}
+
+/// The lines of a trace that were read before they were stored to. Regions are those of the recovery's own trace, in the same
+/// order and of the same lengths.
+fn lines_read(trace: &Path) -> Result<BTreeSet<u64>> {
+    let mut reader = open_trace(trace)?;
+    let layout = layout_of(trace)?;
+    let (mut read, mut stored) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(event) = reader.next()? {
+        let (address, len, is_read) = match event.kind {
+            Kind::Read { address, data } => (address, data.len(), true),
+            Kind::Store { address, data, .. } => (address, data.len(), false),
+            // It has read what it changed.
+            Kind::Rmw { address, data } => (address, data.len(), true),
+            _ => continue,
+        };
+        let Place::Inside(offset) = layout.place(address, len.max(1)) else { continue };
+        let lines = offset / LINE_BYTES..=(offset + len.max(1) as u64 - 1) / LINE_BYTES;
+        for line in lines {
+            match is_read {
+                true if !stored.contains(&line) => {
+                    read.insert(line);
+                }
+                true => {}
+                // Of a line that is not stored as a whole the rest may be read.
+                false if len as u64 >= LINE_BYTES => {
+                    stored.insert(line);
+                }
+                false => {}
+            }
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,295 @@
+//! Programs under the QEMU plug-in, and what their traces have. `scripts/test-tracer` builds what is needed, and runs it.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fastness_crashcheck::tracer::{End, PmFile, Programs, Traced, TracerError, UserTracer};
+use fastness_trace::{Hypercall, Kind, Reader};
+use tempfile::TempDir;
+
+const PM_BYTES: u64 = 1 << 20;
+const OTHER: u64 = 1 << 40;
+
+/// The program that does what the tests want; `crates/crashcheck-tracer/examples/pm_program`.
+fn program() -> PathBuf {
+    std::env::var_os("FASTNESS_TRACER_EXAMPLE").expect("scripts/test-tracer sets it").into()
+}
+
+/// A run of the program.
+struct Run {
+    folder: TempDir,
+    tracer: UserTracer,
+}
+
+impl Run {
+    fn new() -> Run {
+        let folder = tempfile::tempdir().unwrap();
+        let pm = PmFile { path: folder.path().join("pm"), len_bytes: Some(PM_BYTES) };
+        let tracer = UserTracer {
+            pm: vec![pm],
+            has_reads: false,
+            has_stacks: false,
+            timeout: Duration::from_secs(120),
+            output: Some(folder.path().join("output")),
+            current_dir: None,
+            programs: Programs::default(),
+        };
+        Run { folder, tracer }
+    }
+
+    fn pm(&self) -> PathBuf {
+        self.folder.path().join("pm")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output")).unwrap()
+    }
+
+    fn trace(&self, what: &str, arguments: &[&str]) -> Result<Traced, TracerError> {
+        let mut command = vec![program().into(), what.into()];
+        command.extend(self.tracer.pm.iter().map(|file| file.path.clone().into_os_string()));
+        command.extend(arguments.iter().map(Into::into));
+        self.tracer.trace(&command, &self.out())
+    }
+
+    /// Runs it, and compares the trace with what the program has printed.
+    fn compare(&self, what: &str, end: End) {
+        let traced = self.trace(what, &[]).unwrap_or_else(|error| panic!("{error}\n{}", self.output()));
+        assert_eq!(traced.end, end, "{}", self.output());
+        let mut events = events(&self.out());
+        let output = self.output();
+        let expected: Vec<_> =
+            output.lines().filter(|line| !line.contains("tracer:") && !line.starts_with("qemu:")).collect();
+        // Locks that the end of a program takes.
+        if events.len() == expected.len() + 1 && events.last().is_some_and(|event| event == "lock") {
+            events.pop();
+        }
+        for (number, (event, expected)) in events.iter().zip(&expected).enumerate() {
+            assert_eq!(event, expected, "event {number} of {what}");
+        }
+        assert_eq!(events.len(), expected.len(), "{what}: {events:#?}");
+    }
+
+    /// What the trace makes of the first contents is what is in the file.
+    fn replay(&self) {
+        let mut contents = vec![0; PM_BYTES as usize];
+        each(&self.out(), |kind, _| match kind {
+            Kind::Initial { address, data }
+            | Kind::Store { address, data, .. }
+            | Kind::Rmw { address, data } => {
+                contents[*address as usize..][..data.len()].copy_from_slice(data);
+            }
+            _ => {}
+        });
+        let file = fs::read(self.pm()).unwrap();
+        let differing = contents.iter().zip(&file).position(|(a, b)| a != b);
+        assert_eq!(differing, None, "first byte that differs");
+    }
+}
+
+fn each(trace: &Path, mut take: impl FnMut(&Kind<'_>, &fastness_trace::Origin<'_>)) {
+    let mut reader = Reader::new(BufReader::new(File::open(trace).unwrap())).unwrap();
+    while let Some(event) = reader.next().unwrap() {
+        take(&event.kind, &event.origin);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    if bytes.len() > 64 {
+        return format!("{}*{:02x}", bytes.len(), bytes[0]);
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Events as the program prints them; without first contents.
+fn events(trace: &Path) -> Vec<String> {
+    let mut events = Vec::new();
+    each(trace, |kind, origin| {
+        assert!(origin.pc.is_some() || matches!(kind, Kind::Initial { .. }), "{kind:?}");
+        events.push(match kind {
+            Kind::Initial { .. } => return,
+            Kind::Store { address, data, is_non_temporal, .. } => {
+                let name = if *is_non_temporal { "ntstore" } else { "store" };
+                format!("{name} {address:#x} {}", hex(data))
+            }
+            Kind::Rmw { address, data } => format!("rmw {address:#x} {}", hex(data)),
+            Kind::Read { address, data } => format!("read {address:#x} {}", hex(data)),
+            Kind::Flush { kind, address } => format!("{} {address:#x}", kind.mnemonic()),
+            Kind::Fence(kind) => kind.mnemonic().to_owned(),
+            Kind::Hypercall(Hypercall::Start) => "start".to_owned(),
+            Kind::Hypercall(Hypercall::Success) => "success".to_owned(),
+            Kind::Hypercall(Hypercall::Fail) => "fail".to_owned(),
+            Kind::Hypercall(Hypercall::Checkpoint(number)) => format!("checkpoint {number}"),
+            Kind::Hypercall(Hypercall::Other { action, value }) => format!("message {action} {value}"),
+            Kind::Block { .. } => panic!("there is no disk"),
+        });
+    });
+    events
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn every_instruction_is_what_it_is() {
+    Run::new().compare("instructions", End::Exited(0));
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn what_the_kernel_does_is_traced() {
+    Run::new().compare("files", End::Exited(0));
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn mappings_of_two_files_are_followed() {
+    let mut run = Run::new();
+    let other = PmFile { path: run.folder.path().join("other,file"), len_bytes: Some(PM_BYTES) };
+    run.tracer.pm.push(other);
+    run.compare("maps", End::Exited(0));
+    let reader = Reader::new(File::open(run.out()).unwrap()).unwrap();
+    let regions: Vec<_> =
+        reader.header().regions.iter().map(|region| (region.start, region.len_bytes)).collect();
+    assert_eq!(regions, [(0, PM_BYTES), (OTHER, PM_BYTES)]);
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn a_program_that_dies_leaves_a_whole_trace() {
+    Run::new().compare("signal", End::Signalled(11));
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn a_program_that_hangs_is_ended_and_leaves_a_whole_trace() {
+    let mut run = Run::new();
+    run.tracer.timeout = Duration::from_secs(3);
+    run.compare("hang", End::TimedOut);
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn children_are_not_traced_and_do_no_harm() {
+    let run = Run::new();
+    run.compare("fork", End::Exited(0));
+    assert!(run.output().contains("a child process, which is not traced"), "{}", run.output());
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn changes_without_an_event_are_found() {
+    let run = Run::new();
+    assert!(matches!(run.trace("fork-write", &[]), Err(TracerError::Failed)));
+    assert!(
+        run.output().contains("1 bytes, the first at 0x80, were changed without an event"),
+        "{}",
+        run.output()
+    );
+    assert!(matches!(run.trace("save-state", &[]), Err(TracerError::Failed)));
+    assert!(run.output().contains("saves the CPU's state to PM"), "{}", run.output());
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn a_trace_ends_where_another_program_begins() {
+    let run = Run::new();
+    run.compare("exec", End::Exited(0));
+    assert!(run.output().contains("executes /bin/true, which is not traced"), "{}", run.output());
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn no_store_is_lost() {
+    let run = Run::new();
+    fs::write(run.pm(), (0..PM_BYTES).map(|index| (index % 251) as u8).collect::<Vec<_>>()).unwrap();
+    for seed in 1..=6 {
+        // The next one goes on with what this one leaves.
+        let traced = run.trace("random", &[&seed.to_string(), "5000"]);
+        let traced = traced.unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
+        assert_eq!(traced.end, End::Exited(0));
+        assert!(traced.events > 5000, "{traced:?}");
+        run.replay();
+    }
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn threads_are_told_apart() {
+    let run = Run::new();
+    let traced = run.trace("threads", &[]).unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
+    assert_eq!(traced.end, End::Exited(0));
+    run.replay();
+    let part = PM_BYTES as usize / 5;
+    let word = (4 * part / 64 * 64) as u64;
+    let mut owners: Vec<Option<u32>> = vec![None; 4];
+    let mut count = 0;
+    each(&run.out(), |kind, origin| {
+        let (Kind::Store { address, .. } | Kind::Rmw { address, .. }) = kind else { return };
+        if *address == word {
+            count += 1;
+            return;
+        }
+        let owner = &mut owners[*address as usize / part];
+        assert_eq!(*owner.get_or_insert(origin.thread), origin.thread, "{address:#x}");
+    });
+    assert_eq!(count, 80);
+    let mut owners: Vec<_> = owners.into_iter().map(Option::unwrap).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    assert_eq!(owners.len(), 4);
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn loads_are_traced_on_demand() {
+    let mut run = Run::new();
+    run.tracer.has_reads = true;
+    run.trace("instructions", &[]).unwrap();
+    let events = events(&run.out());
+    // `lock xadd`, and `add` before it.
+    let at =
+        |event: &str| events.iter().position(|found| found == event).unwrap_or_else(|| panic!("no {event}"));
+    assert_eq!(at("read 0x500 0000000000000000") + 1, at("rmw 0x500 0500000000000000"));
+    at("read 0x300 0000000000000000");
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn stacks_are_followed_on_demand() {
+    let mut run = Run::new();
+    run.tracer.has_stacks = true;
+    run.trace("stacks", &[]).unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
+    let mut stack = Vec::new();
+    each(&run.out(), |kind, origin| {
+        if matches!(kind, Kind::Store { .. }) {
+            let pc = origin.pc.unwrap();
+            stack = origin
+                .stack
+                .unwrap()
+                .iter()
+                .map(|address| address.cast_signed() - pc.cast_signed())
+                .collect();
+        }
+    });
+    // Returns into the middle function and into the outer one, which are before the store.
+    assert!(stack.len() >= 3, "{stack:?}");
+    assert!((-32..0).contains(&stack[0]) && (-32..0).contains(&stack[1]) && stack[0] > stack[1], "{stack:?}");
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn wrong_requests_are_refused_by_name() {
+    let mut run = Run::new();
+    run.tracer.pm.push(PmFile { path: run.pm(), len_bytes: None });
+    let refused = run.tracer.trace(&["true".into()], &run.out()).unwrap_err();
+    assert!(matches!(refused, TracerError::NoTrace { end: End::Exited(1) }), "{refused}");
+    assert!(run.output().contains("is the same file as another one"), "{}", run.output());
+    run.tracer.pm.pop();
+    let refused = run.tracer.trace(&["/nonexistent".into()], &run.out());
+    assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != End::Exited(0)));
+}
