@@ -16,6 +16,7 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod save;
+pub mod symbols;
 pub mod trace;
 pub mod tracer;
 

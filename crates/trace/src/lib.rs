@@ -22,6 +22,7 @@ mod event;
 mod frame;
 mod header;
 pub mod hypercall;
+pub mod module;
 mod reader;
 pub mod vinter;
 mod writer;

@@ -9,6 +9,7 @@ use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
 use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, open_trace};
+use fastness_crashcheck::symbols::Symbols;
 
 use super::options::ImageArgs;
 use super::report;
@@ -92,6 +93,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         bar.set_position(done as u64);
     };
     let config = args.images.config();
+    let symbols = Symbols::of(&mut open_trace(&args.trace)?)?;
     let analysis = Analysis {
         name: &name,
         trace: &args.trace,
@@ -101,7 +103,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         oracles,
         has_prefix_oracle: args.prefix,
         threads: args.jobs.unwrap_or_else(threads),
-        symbols: &|_, _| None,
+        symbols: &|pc, _| symbols.find(pc),
         progress: &progress,
     };
     let report = analysis.run();

@@ -16,6 +16,7 @@
 
 mod files;
 mod mappings;
+mod modules;
 mod numbers;
 mod paths;
 mod ranges;
@@ -26,7 +27,8 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fastness_trace::{FenceKind, Header, Origin, Region, hypercall};
+use fastness_trace::module::{self, Module};
+use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
 use iced_x86::Register;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -213,6 +215,7 @@ extern "C" fn on_cpu(_: u64, thread: c_uint) {
 
 extern "C" fn on_block(_: u64, block: *mut qemu_plugin_sys::qemu_plugin_tb) {
     if let Some(user) = user() {
+        modules::note_code(block);
         translate(block, &user.callbacks);
     }
 }
@@ -322,6 +325,10 @@ impl User {
                     difference.first - start_of(index)
                 ));
             }
+        }
+        for value in modules::modules().iter().filter_map(Module::value) {
+            let message = Hypercall::Other { action: module::ACTION, value: &value };
+            or_fail(state.recorder.message(&Origin::default(), message), "end of the trace");
         }
         or_fail(state.recorder.finish(), "end of the trace");
         if !is_right {

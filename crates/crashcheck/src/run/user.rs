@@ -13,6 +13,7 @@ use crate::check::{CommandExtract, Oracle, Predicate, write_files};
 use crate::error::{CheckError, Result};
 use crate::generate::{Contents, Layout, Place, Recovery};
 use crate::report::Report;
+use crate::symbols::Symbols;
 use crate::tracer::{End, PmFile, Programs, UserTracer};
 
 const LINE_BYTES: u64 = 64;
@@ -67,6 +68,7 @@ impl Test {
             let command = in_dir(&dir, command);
             oracles.push(Box::new(Predicate { command, time_out }));
         }
+        let symbols = Symbols::of(&mut open_trace(setting.trace)?)?;
         let analysis = Analysis {
             name: &self.name,
             trace: setting.trace,
@@ -76,7 +78,7 @@ impl Test {
             oracles,
             has_prefix_oracle: self.oracle.prefix,
             threads: setting.threads,
-            symbols: &|_, _| None,
+            symbols: &|pc, _| symbols.find(pc),
             progress: setting.progress,
         };
         analysis.run()

@@ -1,0 +1,134 @@
+//! Addresses of instructions as lines of a source.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+
+use addr2line::Loader;
+use fastness_trace::module::Module;
+use fastness_trace::{Kind, Reader};
+use object::{Object as _, ObjectSegment as _};
+
+use crate::error::Result;
+
+/// The files that a traced program was made of, as its trace names them.
+pub struct Symbols {
+    modules: Vec<Module>,
+    /// By path; `None` for one that is no program, or is not there any more.
+    files: RefCell<HashMap<String, Option<Program>>>,
+}
+
+/// A file with code.
+struct Program {
+    loader: Loader,
+    /// Of each part that is loaded: offset in the file, length, address in the file's own terms.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Symbols {
+    /// Of the rest of a trace.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    pub fn of(reader: &mut Reader<impl Read>) -> Result<Symbols> {
+        let mut modules = Vec::new();
+        while let Some(event) = reader.next()? {
+            if let Kind::Hypercall(message) = &event.kind {
+                modules.extend(Module::of(message));
+            }
+        }
+        Ok(Symbols { modules, files: RefCell::new(HashMap::new()) })
+    }
+
+    /// Function, file and line of an instruction, as far as they are known.
+    pub fn find(&self, pc: u64) -> Option<String> {
+        let module = self.modules.iter().find(|module| module.contains(pc))?;
+        let mut files = self.files.borrow_mut();
+        let program =
+            files.entry(module.path.clone()).or_insert_with(|| Program::load(Path::new(&module.path)));
+        let found = program.as_ref().and_then(|program| program.find(pc - module.start + module.offset));
+        let file = module.path.rsplit('/').next().unwrap_or_default();
+        Some(found.unwrap_or_else(|| format!("in {file}")))
+    }
+}
+
+impl Program {
+    fn load(path: &Path) -> Option<Program> {
+        let bytes = std::fs::read(path).ok()?;
+        let file = object::File::parse(&*bytes).ok()?;
+        let segment = |segment: object::Segment<'_, '_>| {
+            let (offset, len_bytes) = segment.file_range();
+            (offset, len_bytes, segment.address())
+        };
+        let segments = file.segments().map(segment).collect();
+        Some(Program { loader: Loader::new(path).ok()?, segments })
+    }
+
+    /// By offset in the file.
+    fn find(&self, offset: u64) -> Option<String> {
+        let address = self.segments.iter().find_map(|(start, len_bytes, address)| {
+            let within = offset.checked_sub(*start)?;
+            (within < *len_bytes).then(|| address + within)
+        })?;
+        let mut name = None;
+        if let Ok(mut frames) = self.loader.find_frames(address)
+            && let Ok(Some(frame)) = frames.next()
+        {
+            name = frame.function.and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
+        }
+        let name = name.or_else(|| self.loader.find_symbol(address).map(str::to_owned));
+        let place = self.loader.find_location(address).ok().flatten().and_then(|location| {
+            let file = location.file?.rsplit('/').next().unwrap_or_default().to_owned();
+            Some(format!("{file}:{}", location.line?))
+        });
+        match (name, place) {
+            (Some(name), Some(place)) => Some(format!("{name} ({place})")),
+            (Some(name), None) => Some(name),
+            (None, Some(place)) => Some(format!("({place})")),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastness_trace::{Event, Header, Hypercall, Region, Writer};
+
+    use super::*;
+
+    #[inline(never)]
+    fn a_function_of_this_program() -> usize {
+        std::hint::black_box(7)
+    }
+
+    #[test]
+    fn an_instruction_of_this_program_is_found_and_others_are_not() {
+        let path = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+        let address = a_function_of_this_program as usize as u64;
+        assert_eq!(a_function_of_this_program(), 7);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let module = maps.lines().filter(|line| line.ends_with(&path)).find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            let hex = |text| u64::from_str_radix(text, 16).unwrap();
+            let (start, end, offset) = (hex(start), hex(end), hex(words.nth(1)?));
+            let path = path.clone();
+            (start..end).contains(&address).then_some(Module { start, len_bytes: end - start, offset, path })
+        });
+        let text = Module { path: "/etc/passwd".to_owned(), start: 0x1000, len_bytes: 0x1000, offset: 0 };
+        let regions = vec![Region { name: "pm".to_owned(), start: 0, len_bytes: 64 }];
+        let mut writer = Writer::new(Vec::new(), &Header { regions, ..Header::default() }).unwrap();
+        for module in [module.unwrap(), text] {
+            let value = module.value().unwrap();
+            let message = Hypercall::Other { action: fastness_trace::module::ACTION, value: &value };
+            writer.push(&Event::of(Kind::Hypercall(message))).unwrap();
+        }
+        let trace = writer.finish().unwrap();
+        let symbols = Symbols::of(&mut Reader::new(&trace[..]).unwrap()).unwrap();
+        let found = symbols.find(address).unwrap();
+        assert!(found.contains("a_function_of_this_program") && found.contains("(symbols.rs:"), "{found}");
+        assert_eq!(symbols.find(0x1234).unwrap(), "in passwd");
+        assert_eq!(symbols.find(1), None);
+    }
+}
