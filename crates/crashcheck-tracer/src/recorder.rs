@@ -152,7 +152,11 @@ impl<W: Write> Recorder<W> {
 
     /// What a system call that makes ranges durable does: writes back their dirty lines, and waits for that and for what
     /// any thread has written past the caches.
-    pub(crate) fn make_durable(&mut self, origin: &Origin<'_>, ranges: &[Range<u64>]) -> Result {
+    pub(crate) fn make_durable(
+        &mut self,
+        origin: &Origin<'_>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result {
         let is_pending = self.pending.any();
         for range in ranges {
             let (index, first) = locate(range.start);

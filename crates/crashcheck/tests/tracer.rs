@@ -293,3 +293,69 @@ fn wrong_requests_are_refused_by_name() {
     let refused = run.tracer.trace(&["/nonexistent".into()], &run.out());
     assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != End::Exited(0)));
 }
+
+/// What `scripts/test-tracer.d/guest` has left; none where there is no guest.
+fn guest() -> Option<PathBuf> {
+    std::env::var_os("FASTNESS_TRACER_GUEST").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn a_program_in_a_guest_is_traced_as_one_outside() {
+    let Some(guest) = guest() else { return };
+    let log = fs::read(guest.join("instructions.log")).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    let kinds = ["store ", "ntstore ", "rmw ", "clwb ", "clflushopt ", "clflush "];
+    let is_expected = |line: &&str| kinds.iter().any(|kind| line.starts_with(kind));
+    let expected: Vec<_> = log.lines().map(str::trim_end).filter(is_expected).collect();
+    assert!(expected.len() > 50, "{log}");
+    // The first store is to byte 0x101 of the file, wherever that is in PM.
+    let mut base = None;
+    let mut found: Vec<(u64, u64, String)> = Vec::new();
+    each(&guest.join("instructions.trace"), |kind, origin| {
+        let (name, address, data) = match kind {
+            _ if origin.is_kernel => return,
+            Kind::Store { address, data, is_non_temporal, .. } => {
+                (if *is_non_temporal { "ntstore" } else { "store" }, *address, *data)
+            }
+            Kind::Rmw { address, data } => ("rmw", *address, *data),
+            Kind::Flush { kind, address } => (kind.mnemonic(), *address, &[][..]),
+            _ => return,
+        };
+        let offset = address - *base.get_or_insert(address - 0x101);
+        let (pc, end) = (origin.pc.unwrap(), offset + data.len() as u64);
+        match found.last_mut() {
+            // The other part of one that crosses into another page.
+            Some((last_pc, last_end, text))
+                if (*last_pc, *last_end) == (pc, offset) && offset % 4096 == 0 =>
+            {
+                text.push_str(&hex(data));
+            }
+            _ => found.push((pc, end, format!("{name} {offset:#x} {}", hex(data)).trim_end().to_owned())),
+        }
+    });
+    for (number, ((_, _, found), expected)) in found.iter().zip(&expected).enumerate() {
+        assert_eq!(found, expected, "event {number}");
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn no_store_of_a_guest_is_lost() {
+    let Some(guest) = guest() else { return };
+    let pm = fs::read(guest.join("random.pm")).unwrap();
+    let mut contents = vec![0; pm.len()];
+    let (mut kernel, mut ends) = (0, 0);
+    each(&guest.join("random.trace"), |kind, origin| match kind {
+        Kind::Initial { address, data } | Kind::Store { address, data, .. } | Kind::Rmw { address, data } => {
+            contents[*address as usize..][..data.len()].copy_from_slice(data);
+            kernel += u32::from(origin.is_kernel);
+        }
+        Kind::Hypercall(Hypercall::Success) => ends += 1,
+        _ => {}
+    });
+    let differing = contents.iter().zip(&pm).position(|(a, b)| a != b);
+    assert_eq!(differing, None, "first byte that differs");
+    assert!(kernel > 1000 && ends == 1, "{kernel} stores of the kernel, {ends} ends");
+}

@@ -56,7 +56,6 @@ impl Registers {
             let array = sys::qemu_plugin_get_registers();
             let descriptors: &[sys::qemu_plugin_reg_descriptor] = match (*array).data.is_null() {
                 true => &[],
-                #[expect(clippy::cast_ptr_alignment, reason = "GLib allocates it for these elements")]
                 false => std::slice::from_raw_parts((*array).data.cast(), (*array).len as usize),
             };
             for descriptor in descriptors {

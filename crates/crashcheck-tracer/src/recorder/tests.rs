@@ -61,8 +61,8 @@ fn durability_writes_back_what_is_dirty_in_the_range() {
         recorder.store(&thread(0), b + 4096, &[1; 8], false)?;
         recorder.store(&thread(1), b + 8192, &[1; 8], true)?;
         recorder.flush(&thread(0), FlushKind::Clflush, b + 70)?;
-        recorder.make_durable(&thread(2), &[b..b + 4096])?;
-        recorder.make_durable(&thread(2), &[0..LEN, b..b + LEN])
+        recorder.make_durable(&thread(2), std::iter::once(b..b + 4096))?;
+        recorder.make_durable(&thread(2), [0..LEN, b..b + LEN])
     });
     assert_eq!(events[4..], ["2: clwb 0x10000000000", "2: sfence", "2: clwb 0x10000001000", "2: sfence"]);
 }

@@ -41,7 +41,6 @@ thread_local! {
     static CALL: RefCell<Option<Call>> = const { RefCell::new(None) };
 }
 
-#[expect(clippy::too_many_arguments, reason = "as QEMU calls it")]
 pub(super) extern "C" fn begin(
     _: u64,
     _: c_uint,
@@ -195,7 +194,8 @@ impl User {
         let write = |descriptor, offset| {
             self.written(&origin, file, offset, result);
             if call.number == PWRITEV2 && flags & RWF_SYNCS != 0 || is_synchronous(descriptor) {
-                self.make_durable(&origin, &[start_of(file) + offset..start_of(file) + offset + result]);
+                let first = start_of(file) + offset;
+                self.make_durable(&origin, std::iter::once(first..first + result));
             }
         };
         match call.number {
@@ -207,7 +207,7 @@ impl User {
             FTRUNCATE | FALLOCATE => self.changed(&origin, file),
             TRUNCATE | CREAT | OPEN | OPENAT => self.opened(&origin, call, result),
             MADVISE if c == MADV_REMOVE => (0..self.files.len()).for_each(|file| self.changed(&origin, file)),
-            FSYNC | FDATASYNC => self.make_durable(&origin, &[self.region(file)]),
+            FSYNC | FDATASYNC => self.make_durable(&origin, std::iter::once(self.region(file))),
             SYNC | SYNCFS => self.synced(&origin, (call.number == SYNCFS).then_some(a)),
             MSYNC if c & MS_SYNC != 0 => {
                 let pieces =
@@ -217,7 +217,7 @@ impl User {
                     pieces.iter().map(|piece| piece.address..piece.address + (piece.end - piece.start));
                 let ranges: Vec<_> = ranges.collect();
                 if !ranges.is_empty() {
-                    self.make_durable(&origin, &ranges);
+                    self.make_durable(&origin, ranges);
                 }
             }
             READ | PREAD64 | RECVFROM => self.filled(&origin, b, result),
@@ -235,7 +235,7 @@ impl User {
         start_of(file)..start_of(file) + self.files[file].len_bytes
     }
 
-    fn make_durable(&self, origin: &Origin<'_>, ranges: &[Range<u64>]) {
+    fn make_durable(&self, origin: &Origin<'_>, ranges: impl IntoIterator<Item = Range<u64>>) {
         or_fail(self.lock().recorder.make_durable(origin, ranges), "a system call that makes PM durable");
     }
 
@@ -305,7 +305,7 @@ impl User {
         let is_meant = |file: &usize| device.is_none_or(|device| device == Some(self.files[*file].device()));
         let ranges: Vec<_> = (0..self.files.len()).filter(is_meant).map(|file| self.region(file)).collect();
         if !ranges.is_empty() {
-            self.make_durable(origin, &ranges);
+            self.make_durable(origin, ranges);
         }
     }
 
