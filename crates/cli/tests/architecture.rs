@@ -27,6 +27,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-intent", 5),
     ("fastness-zvol", 6),
     ("fastness-nbd", 6),
+    // Part of what `crashcheck` speaks to; runs in the guest.
+    ("fastness-crashcheck-agent", 5),
     ("fastness-crashcheck", 6),
     ("fastness-daemon", 7),
     ("fastness-bench", 7),
