@@ -16,7 +16,7 @@ fn scratch() -> tempfile::TempDir {
 #[test]
 fn generated_workloads_run_and_fail_where_they_must() {
     let folder = scratch();
-    for (length, fails_max) in [(1, 2), (2, 196)] {
+    for (length, expected) in [(1, (56, 223, 1)), (2, (3136, 22_291, 121))] {
         let (mut count, mut with_failures, mut operations) = (0, 0, 0);
         for one in Sequences::new(length, FileSet::Published) {
             let root = folder.path().join(&one.name);
@@ -31,10 +31,8 @@ fn generated_workloads_run_and_fail_where_they_must() {
             operations += outcome.operations;
             fs::remove_dir_all(&root).unwrap();
         }
-        println!(
-            "seq{length}: {count} workloads, {operations} operations, {with_failures} with one that fails"
-        );
-        assert!(with_failures > 0 && with_failures <= fails_max, "{with_failures} of {count}");
+        // The published generator has about 6 %: it does not follow what is in renamed directories.
+        assert_eq!((count, operations, with_failures), expected);
     }
 }
 
