@@ -24,7 +24,7 @@ const FRAME_GAP: Duration = Duration::from_secs(5);
 /// For output of a command that has exited, and for one that was killed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Opens a port (a virtio port, or a terminal, which becomes raw), says hello, and serves until it is closed.
+/// Opens a port (a virtio port, or a terminal, which becomes raw), says hello, and serves for ever.
 ///
 /// # Errors
 /// I/O on the port.
@@ -35,7 +35,27 @@ pub fn serve(port: &Path) -> io::Result<()> {
         attributes.make_raw();
         tcsetattr(&port, OptionalActions::Now, &attributes)?;
     }
-    serve_on(port.try_clone()?, port)
+    serve_on(Port(port.try_clone()?), port)
+}
+
+/// A virtio port ends while nobody outside has it open, and goes on afterwards.
+struct Port(File);
+
+impl Read for Port {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(bytes)? {
+                0 => thread::sleep(Duration::from_millis(20)),
+                count => return Ok(count),
+            }
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Serves on any pair of streams until `input` ends.
