@@ -12,4 +12,5 @@ pub mod dump;
 pub mod hypercall;
 pub mod protocol;
 pub mod run;
+pub mod seed;
 pub mod serve;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use fastness_agent::dump::{self, Fields};
 use fastness_agent::hypercall::Hypercall;
-use fastness_agent::{run, serve};
+use fastness_agent::{run, seed, serve};
 use fastness_workload::Workload;
 
 const USAGE: &str = "\
@@ -14,6 +14,7 @@ usage: fastness-agent fs-dump DIR [--no-times] [--no-ino] [--no-blocks]
        fastness-agent run FILE [--dir DIR] [--strict]     FILE may be -
        fastness-agent hypercall start|success|fail|checkpoint N
        fastness-agent serve PORT
+       fastness-agent seed                                 random numbers from a constant: guests only
 Exit status: 0; 1 a finding (an entry with an error, a failed operation with --strict); 2 usage; 3 cannot begin.
 ";
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             Ok(0)
         }),
         ["serve", port] => Some(serve::serve(Path::new(port)).map(|()| 0)),
+        ["seed"] => Some(seed::seed().map(|()| 0)),
         ["--help" | "-h"] => Some(io::stdout().write_all(USAGE.as_bytes()).map(|()| 0)),
         _ => None,
     };

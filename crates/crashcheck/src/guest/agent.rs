@@ -53,13 +53,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Runs a command line: the agent kills it after `timeout`; `deadline` is for an agent that does not answer.
-    pub(super) fn run(
-        &mut self,
-        command: &str,
-        timeout: Duration,
-        deadline: Instant,
-    ) -> Result<Output, Silence> {
+    /// Asks for a command line to be run; the agent kills it after `timeout`.
+    pub(super) fn ask(&mut self, command: &str, timeout: Duration) -> Result<(), Silence> {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(Silence::Garbage(format!("a command of more than {COMMAND_BYTES_MAX} bytes")));
         }
@@ -69,7 +64,11 @@ impl Agent {
         self.stream
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
             .map_err(|_| Silence::Closed)?;
-        self.stream.write_all(&encode(self.identity, &request)).map_err(|_| Silence::Closed)?;
+        self.stream.write_all(&encode(self.identity, &request)).map_err(|_| Silence::Closed)
+    }
+
+    /// Waits for the answer to what was asked last, until `deadline`: an agent may be gone.
+    pub(super) fn answer(&mut self, deadline: Instant) -> Result<Output, Silence> {
         loop {
             // Answers to what was asked before a snapshot may still be on the way.
             if let (identity, Message::Response(done)) = self.next(deadline)?

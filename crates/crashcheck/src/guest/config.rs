@@ -1,7 +1,7 @@
 //! What a guest is, and what may differ from one restore to the next.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::nvme::Nvme;
@@ -106,12 +106,10 @@ impl GuestConfig {
         .map(OsString::from)
         .collect();
         arguments.extend(["-m".into(), format!("{ram_mib}M").into(), "-object".into(), memory.into()]);
-        arguments.extend([
-            "-kernel".into(),
-            self.kernel.clone().into(),
-            "-initrd".into(),
-            self.initrd.clone().into(),
-        ]);
+        // QEMU runs in another folder.
+        let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        arguments.extend(["-kernel".into(), absolute(&self.kernel).into()]);
+        arguments.extend(["-initrd".into(), absolute(&self.initrd).into()]);
         arguments.extend(["-append".into(), self.command_line().into()]);
         arguments
     }

@@ -30,6 +30,7 @@ pub struct Guest {
     qmp: Qmp,
     agent: Agent,
     config: GuestConfig,
+    is_stopped: bool,
     folder: Folder,
 }
 
@@ -53,7 +54,7 @@ impl Guest {
             .map_err(failed)?;
         // Before the guest runs: what it says to nobody is lost.
         let agent = process.connect(&folder.join("agent"), by).map(Agent::new).map_err(failed)?;
-        Ok(Self { process, qmp, agent, config: config.clone(), folder })
+        Ok(Self { process, qmp, agent, config: config.clone(), is_stopped: true, folder })
     }
 
     /// Runs a command line with the guest's `sh`. A command that does not end in `timeout` is killed, and its output says so.
@@ -63,8 +64,23 @@ impl Guest {
     /// After these it is of no use any more.
     pub fn command(&mut self, command: &str, timeout: Duration) -> Result<Output> {
         let outside = timeout * if self.config.repeatable { SLOW } else { 1 } + AGENT_GRACE;
-        let done = self.agent.run(command, timeout, Instant::now() + outside);
+        let by = Instant::now() + outside;
+        let asked = self.agent.ask(command, timeout).and_then(|()| self.go_on(by));
+        let done = asked.and_then(|()| self.agent.answer(by));
         done.map_err(|silence| self.error(silence, "a command runs", outside))
+    }
+
+    /// Lets a guest that has been restored run. It stands still until its first command is with it, so that the command
+    /// comes at the same instruction each time.
+    fn go_on(&mut self, by: Instant) -> Result<(), Silence> {
+        if std::mem::take(&mut self.is_stopped) {
+            // QEMU handles all its sockets in one loop: after a few answers it has taken the command.
+            for _ in 0..3 {
+                self.qmp.execute("query-status", json!({}), by)?;
+            }
+            self.qmp.execute("cont", json!({}), by)?;
+        }
+        Ok(())
     }
 
     /// Copies what is in PM to a file: all stores that the guest has made, as QEMU has no caches.
@@ -120,9 +136,11 @@ impl Guest {
         self.quit_and(|_| ())
     }
 
+    /// Boots.
     pub(super) fn wait_for_hello(&mut self) -> Result<()> {
         let timeout = self.config.boot_timeout;
-        let said = self.agent.wait_for_hello(Instant::now() + timeout);
+        let by = Instant::now() + timeout;
+        let said = self.go_on(by).and_then(|()| self.agent.wait_for_hello(by));
         said.map_err(|silence| self.error(silence, "it boots", timeout))
     }
 

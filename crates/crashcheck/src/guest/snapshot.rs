@@ -30,7 +30,6 @@ impl Snapshot {
         let folder = Folder::new(&config.folder)?;
         ram::create(&folder.join("ram"), config.ram_bytes)?;
         let mut guest = Guest::start(config, folder, &[])?;
-        guest.qmp("cont", json!({}))?;
         guest.wait_for_hello()?;
         let ready = guest.command(
             "sync; echo 3 > /proc/sys/vm/drop_caches; test -b /dev/pmem0",
@@ -48,7 +47,7 @@ impl Snapshot {
         Ok(Self { config: config.clone(), folder: guest.into_folder(), has_dbcs })
     }
 
-    /// A guest that goes on from the snapshot.
+    /// A guest that goes on from the snapshot, with its first command.
     ///
     /// # Errors
     /// Files, an image of the wrong size, arguments that QEMU does not take.
@@ -73,7 +72,6 @@ impl Snapshot {
             guest.qmp("blockdev-add", drive.node(index))?;
             guest.qmp("device_add", Nvme::device(index, self.has_dbcs))?;
         }
-        guest.qmp("cont", json!({}))?;
         Ok(guest)
     }
 
