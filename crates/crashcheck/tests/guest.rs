@@ -5,10 +5,10 @@
 #![expect(clippy::print_stdout, reason = "the script counts the lines")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fastness_crashcheck::guest::{GuestConfig, GuestError, Nvme, Restore, Snapshot, extract_all};
+use fastness_crashcheck::guest::{Extraction, GuestConfig, GuestError, Nvme, Restore, Snapshot, extract_all};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const EXT4: (&str, &str) =
@@ -160,7 +160,7 @@ fn wrong(snapshot: &Snapshot, folder: &Path) {
     let restore = Restore { qemu_arguments: vec!["-no-such-argument".into()], ..Restore::default() };
     match snapshot.restore(&restore) {
         Err(error @ GuestError::Ended { .. }) => {
-            assert!(error.to_string().contains("no-such-argument"), "{error}")
+            assert!(error.to_string().contains("no-such-argument"), "{error}");
         }
         other => panic!("{other:?}"),
     }
@@ -191,17 +191,23 @@ fn pool(snapshot: &Snapshot, folder: &Path) {
     // Not a file system any more.
     fs::write(image(3), vec![0; 64 << 20]).unwrap();
     let script = format!("{} && {DUMP} && umount /mnt", EXT4.1);
-    let start = Instant::now();
-    let mut found: Vec<Option<String>> = vec![None; 6];
-    extract_all(snapshot, (0..6).map(image), &script, TIMEOUT, 2, |number, _, output| {
-        let output = output.unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(output.is_success(), number != 3, "{output:?}");
-        found[number] = Some(output.text());
-    });
-    println!("     6 extractions, 2 at a time: {:.2} s", start.elapsed().as_secs_f64());
-    assert!(found.iter().all(Option::is_some));
-    assert_eq!(found[0], found[5]);
-    assert_ne!(found[0], found[3]);
+    for (parallel, images_per_guest) in [(1, 1), (2, 1), (1, 100), (2, 100)] {
+        let how = Extraction { script: &script, timeout: TIMEOUT, parallel, images_per_guest };
+        let start = Instant::now();
+        let mut found: Vec<Option<String>> = vec![None; 6];
+        extract_all(snapshot, (0..6).map(image), how, |number, _, output| {
+            let output = output.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(output.is_success(), number != 3, "{output:?}");
+            found[number] = Some(output.text());
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "     6 extractions, {parallel} at a time, up to {images_per_guest} a guest: {seconds:.2} s"
+        );
+        assert!(found.iter().all(Option::is_some));
+        assert!([1, 2, 4, 5].iter().all(|number| found[*number] == found[0]));
+        assert_ne!(found[0], found[3]);
+    }
 }
 
 fn whole_test(snapshot: &Snapshot, _: &Path) {
@@ -223,18 +229,26 @@ fn whole_test(snapshot: &Snapshot, _: &Path) {
     }
 }
 
-/// The same commands, from the same snapshot: the same bytes in PM.
+/// The same commands, from the same snapshot: the same bytes in PM, with UUIDs and times; also from a snapshot that was kept.
 fn repeatable(config: &GuestConfig) {
-    let snapshot = Snapshot::boot(config).unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let image = |number: u32| -> PathBuf { folder.path().join(number.to_string()) };
-    let mkfs = "mkfs.ext4 -q -F -b 4096 -U 00000000-0000-0000-0000-000000000001 -E hash_seed=00000000-0000-0000-0000-000000000002 /dev/pmem0";
-    for number in 0..2 {
-        let command = format!("{mkfs} && {} && {WRITE} && umount /mnt", EXT4.1);
-        let (guest, _) = ran(&snapshot, &Restore::default(), &command);
-        guest.read_pm(&image(number)).unwrap();
+    let image = folder.path().join("image");
+    let command = format!("{} && {} && {WRITE} && {DUMP} && umount /mnt", EXT4.0, EXT4.1);
+    let mut seen: Option<(Vec<u8>, String)> = None;
+    for round in 0..4 {
+        let start = Instant::now();
+        let snapshot =
+            Snapshot::cached(config, &folder.path().join("cache")).unwrap_or_else(|error| panic!("{error}"));
+        assert!(round == 0 || start.elapsed() < Duration::from_secs(5), "it was kept");
+        let (guest, tree) = ran(&snapshot, &Restore::default(), &command);
+        guest.read_pm(&image).unwrap();
+        let pm = fs::read(&image).unwrap();
+        if let Some((first, first_tree)) = &seen {
+            let different = first.chunks(8).zip(pm.chunks(8)).filter(|(a, b)| a != b).count();
+            assert_eq!(different, 0, "words of 8 bytes that differ");
+            assert_eq!(*first_tree, tree);
+        } else {
+            seen = Some((pm, tree));
+        }
     }
-    let (a, b) = (fs::read(image(0)).unwrap(), fs::read(image(1)).unwrap());
-    let different = a.chunks(8).zip(b.chunks(8)).filter(|(a, b)| a != b).count();
-    assert_eq!(different, 0, "words of 8 bytes that differ");
 }

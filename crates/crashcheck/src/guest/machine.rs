@@ -91,6 +91,15 @@ impl Guest {
         ram::take_pm(&self.ram_file(), image, self.config.pm_bytes)
     }
 
+    /// Puts another image into PM while the guest runs: only when nothing in it is mounted from PM, or has it open.
+    ///
+    /// # Errors
+    /// [`GuestError::Io`], [`GuestError::ImageSize`]; PM is undefined then.
+    pub fn write_pm(&mut self, image: &Path) -> Result<()> {
+        ram::clear_pm(&self.ram_file(), self.config.pm_bytes)?;
+        ram::put_pm(image, &self.ram_file(), self.config.pm_bytes)
+    }
+
     /// The file that is the guest's RAM; an offset is a physical address.
     pub fn ram_file(&self) -> PathBuf {
         self.folder.join("ram")

@@ -21,6 +21,7 @@ mod agent;
 mod config;
 mod error;
 mod folder;
+mod key;
 mod machine;
 mod nvme;
 mod pool;
@@ -34,7 +35,7 @@ pub use config::{GuestConfig, PM_START, Restore};
 pub use error::GuestError;
 pub use machine::Guest;
 pub use nvme::Nvme;
-pub use pool::extract_all;
+pub use pool::{Extraction, extract_all};
 pub use snapshot::Snapshot;
 
 /// Result of what is done with a guest.

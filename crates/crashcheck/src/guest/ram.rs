@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::SeekFrom as RawSeek;
+use rustix::fs::{FallocateFlags, SeekFrom as RawSeek};
 
 use super::{GuestError, PM_START, Result};
 
@@ -23,6 +23,14 @@ pub(super) fn copy(from: &Path, to: &Path, but: Range<u64>) -> Result<()> {
         copy_data(&source, &target, but.end..metadata.len(), but.end)
     });
     copied.map_err(GuestError::io("cannot fill", to))
+}
+
+/// Makes PM zeroes.
+pub(super) fn clear_pm(ram: &Path, pm_bytes: u64) -> Result<()> {
+    let file = File::options().write(true).open(ram).map_err(GuestError::io("cannot open", ram))?;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let cleared = rustix::fs::fallocate(file, flags, PM_START, pm_bytes).map_err(io::Error::from);
+    cleared.map_err(GuestError::io("cannot clear the PM of", ram))
 }
 
 /// Puts an image of `pm_bytes` where PM is in a RAM file that has zeroes there.
@@ -133,6 +141,8 @@ mod tests {
         take_pm(&path("a"), &path("pm"), 4 << 20).unwrap();
         put_pm(&path("pm"), &path("b"), 4 << 20).unwrap();
         assert_eq!([read(PM_START + 4096), read(PM_START + (3 << 20))], [*b"xy"; 2]);
+        clear_pm(&path("b"), 4 << 20).unwrap();
+        assert_eq!([read(PM_START + 4096), read(PM_START + (3 << 20))], [[0; 2]; 2]);
         assert!(matches!(put_pm(&path("pm"), &path("b"), 2 << 20), Err(GuestError::ImageSize { .. })));
     }
 }
