@@ -101,8 +101,10 @@ fn out_and_in(snapshot: &Snapshot, folder: &Path, (mkfs, mount): (&str, &str)) {
     assert_eq!(tree["/A/foo"]["content"], "hello\n");
     assert_eq!(tree["/bar"]["nlink"], 2);
     let image = folder.join("image");
+    guest.pause().unwrap();
     guest.read_pm(&image).unwrap();
-    guest.quit().unwrap();
+    assert!(guest.command("true", TIMEOUT).unwrap().is_success(), "it goes on");
+    assert!(guest.quit_and(|folder| folder.join("ram").exists()).unwrap());
     let again = snapshot.extract(&image, &format!("{mount} && {DUMP} && umount /mnt"), TIMEOUT).unwrap();
     assert!(again.is_success(), "{again:?}");
     assert_eq!(again.text(), output.text());

@@ -120,7 +120,9 @@ impl GuestConfig {
 pub struct Restore {
     /// What is in PM: a file of its size. Without one PM is as it was after the boot, all zeroes.
     pub pm_image: Option<PathBuf>,
-    /// More arguments for QEMU, as `-plugin FILE,ARGUMENTS`. They may not change the machine.
+    /// More arguments for QEMU, as `-plugin FILE,ARGUMENTS`. They may not change the machine. QEMU runs in the guest's folder
+    /// ([`Guest::folder`](super::Guest::folder)), where the RAM is the file `ram`: so a plug-in finds it, and its own output goes
+    /// with the guest unless it is taken away by [`Guest::quit_and`](super::Guest::quit_and).
     pub qemu_arguments: Vec<OsString>,
     /// Drives that are plugged in before the guest runs on; two at most.
     pub nvme: Vec<Nvme>,

@@ -83,6 +83,16 @@ impl Guest {
         Ok(())
     }
 
+    /// Lets the guest stand still, until its next command: PM does not change while it is read.
+    ///
+    /// # Errors
+    /// As of [`Guest::command`].
+    pub fn pause(&mut self) -> Result<()> {
+        self.qmp("stop", json!({}))?;
+        self.is_stopped = true;
+        Ok(())
+    }
+
     /// Copies what is in PM to a file: all stores that the guest has made, as QEMU has no caches.
     ///
     /// # Errors

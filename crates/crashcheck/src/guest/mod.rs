@@ -29,6 +29,8 @@ mod process;
 mod qmp;
 mod ram;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 pub use agent::Output;
 pub use config::{GuestConfig, PM_START, Restore};
