@@ -12,6 +12,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-error", 0),
     ("fastness-sync", 0),
     ("fastness-trace", 1),
+    ("fastness-workload", 1),
     ("fastness-pmem", 1),
     ("fastness-blkdev", 1),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.
@@ -26,6 +27,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-intent", 5),
     ("fastness-zvol", 6),
     ("fastness-nbd", 6),
+    // Part of what `crashcheck` speaks to; runs in the guest.
+    ("fastness-crashcheck-agent", 5),
     ("fastness-crashcheck", 6),
     // A program of its own, under another licence: nothing depends on it.
     ("fastness-crashcheck-tracer", 6),

@@ -1,0 +1,77 @@
+//! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it.
+//!
+//! `nopl 0x7a5c0001(%rax,%rax,1)`, bytes 0f 1f 84 00 01 00 5c 7a, with a kind in `rdi` and a value in `rsi`. It is allowed in user
+//! mode and touches no memory; without a tracer nothing happens.
+
+use std::fmt;
+
+/// What the tracer is told. The numbers are the tracer's; they are private to both sides until traces publish them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hypercall {
+    /// What is to be tested begins.
+    Start,
+    /// It has ended well.
+    Success,
+    /// It has failed.
+    Fail,
+    /// All operations before have returned.
+    Checkpoint(u64),
+}
+
+impl Hypercall {
+    /// The kind in `rdi` and the value in `rsi`.
+    pub fn registers(self) -> (u64, u64) {
+        match self {
+            Hypercall::Start => (0, 0),
+            Hypercall::Success => (1, 0),
+            Hypercall::Fail => (2, 0),
+            Hypercall::Checkpoint(number) => (3, number),
+        }
+    }
+
+    /// Reads `start`, `success`, `fail`, or `checkpoint` with a number.
+    pub fn parse(words: &[&str]) -> Option<Self> {
+        match words {
+            ["start"] => Some(Hypercall::Start),
+            ["success"] => Some(Hypercall::Success),
+            ["fail"] => Some(Hypercall::Fail),
+            ["checkpoint", number] => number.parse().ok().map(Hypercall::Checkpoint),
+            _ => None,
+        }
+    }
+
+    /// Tells the tracer, if there is one. Stores before it are before it for the compiler, too.
+    pub fn issue(self) {
+        let (kind, value) = self.registers();
+        issue(kind, value);
+    }
+}
+
+impl fmt::Display for Hypercall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hypercall::Start => f.write_str("start"),
+            Hypercall::Success => f.write_str("success"),
+            Hypercall::Fail => f.write_str("fail"),
+            Hypercall::Checkpoint(number) => write!(f, "checkpoint {number}"),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "the instruction")]
+fn issue(kind: u64, value: u64) {
+    // SAFETY: a `nop` with a memory operand that the CPU does not access; it changes no register, flag or memory. Without
+    // `nomem` the compiler moves no store over it.
+    unsafe {
+        std::arch::asm!(
+            ".byte 0x0f, 0x1f, 0x84, 0x00, 0x01, 0x00, 0x5c, 0x7a",
+            in("rdi") kind,
+            in("rsi") value,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn issue(_kind: u64, _value: u64) {}

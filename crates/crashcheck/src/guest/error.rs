@@ -1,0 +1,41 @@
+//! What can go wrong with a guest.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a guest did not do what it was asked to. What is called `console` is its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum GuestError {
+    /// Not a machine that can be built.
+    #[error("no such guest: {0}")]
+    Config(String),
+    /// A file or a socket.
+    #[error("{what} {}: {source}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    /// QEMU could not be started, or ended: a wrong argument, a kernel panic, a power-off.
+    #[error("the guest has ended while {during}\n{qemu}{console}")]
+    Ended { during: &'static str, qemu: String, console: String },
+    /// No answer. The guest is killed.
+    #[error("no answer after {:.1} s while {during}\n{console}", after.as_secs_f64())]
+    TimedOut { during: &'static str, after: Duration, console: String },
+    /// QEMU refused.
+    #[error("QEMU refuses {command}: {reason}")]
+    Qmp { command: &'static str, reason: String },
+    /// QEMU speaks something else than QMP, or the agent something else than its protocol.
+    #[error("not understood while {during}: {text}")]
+    Protocol { during: &'static str, text: String },
+    /// An image of another size than the guest's PM. Bytes.
+    #[error("the image {} has {actual_bytes} bytes, the guest's PM {expected_bytes}", path.display())]
+    ImageSize { path: PathBuf, actual_bytes: u64, expected_bytes: u64 },
+}
+
+impl GuestError {
+    /// For `map_err`.
+    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| GuestError::Io { what, path, source }
+    }
+}

@@ -1,0 +1,151 @@
+//! A guest that has booted, as files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::folder::Folder;
+use super::nvme::Nvme;
+use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, ram};
+
+/// A guest after its boot: RAM and devices. Any number of guests can be restored from it, also at the same time.
+///
+/// Guests that were restored have files of their own, and outlive it.
+#[derive(Debug)]
+pub struct Snapshot {
+    config: GuestConfig,
+    place: Place,
+}
+
+/// Where the files `ram` and `state` are.
+#[derive(Debug)]
+enum Place {
+    /// In a folder that goes with the snapshot.
+    Own(Folder),
+    /// In a cache.
+    Kept(PathBuf),
+}
+
+impl Snapshot {
+    /// Boots a guest, and keeps it as it is when its agent serves, for as long as this is not dropped. Takes 7 to 20 s, as the
+    /// machine is.
+    ///
+    /// # Errors
+    /// [`GuestError::Config`], or that it does not boot.
+    pub fn boot(config: &GuestConfig) -> Result<Self> {
+        config.check()?;
+        Folder::sweep(&config.folder);
+        let folder = Folder::new(&config.folder)?;
+        ram::create(&folder.join("ram"), config.ram_bytes)?;
+        let mut guest = Guest::start(config, folder, &[])?;
+        guest.wait_for_hello()?;
+        let ready = guest.command(
+            "sync; echo 3 > /proc/sys/vm/drop_caches; test -b /dev/pmem0",
+            Duration::from_secs(30),
+        )?;
+        if !ready.is_success() {
+            let text = format!("no /dev/pmem0: {}", guest.console());
+            return Err(GuestError::Protocol { during: "it boots", text });
+        }
+        guest.qmp("stop", json!({}))?;
+        ignore_shared(&mut guest)?;
+        guest.qmp("migrate", json!({"uri": "file:state"}))?;
+        guest.wait_for_status("query-migrate", "completed")?;
+        Ok(Self { config: config.clone(), place: Place::Own(guest.into_folder()) })
+    }
+
+    /// The snapshot of this machine in the folder `cache`; a guest is booted, and kept there, if there is none. About 150 MB each.
+    ///
+    /// A snapshot is found by what it depends on: QEMU, its arguments, kernel, initramfs. Two processes may do this at the same
+    /// time.
+    ///
+    /// # Errors
+    /// As [`Snapshot::boot`], and files in the cache.
+    pub fn cached(config: &GuestConfig, cache: &Path) -> Result<Self> {
+        config.check()?;
+        let kept = cache.join(key::of(config)?);
+        if !kept.join("state").is_file() {
+            let booted = Self::boot(config)?;
+            let new = cache.join(format!("new-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&new);
+            fs::create_dir_all(&new).map_err(GuestError::io("cannot make the folder", &new))?;
+            ram::copy(&booted.path().join("ram"), &new.join("ram"), 0..0)?;
+            let state = new.join("state");
+            fs::copy(booted.path().join("state"), &state).map_err(GuestError::io("cannot make", &state))?;
+            if let Err(error) = fs::rename(&new, &kept) {
+                let _ = fs::remove_dir_all(&new);
+                // Another process was faster.
+                if !kept.join("state").is_file() {
+                    return Err(GuestError::io("cannot make the folder", &kept)(error));
+                }
+            }
+        }
+        Folder::sweep(&config.folder);
+        Ok(Self { config: config.clone(), place: Place::Kept(kept) })
+    }
+
+    fn path(&self) -> &Path {
+        match &self.place {
+            Place::Own(folder) => folder.path(),
+            Place::Kept(path) => path,
+        }
+    }
+
+    /// A guest that goes on from the snapshot, with its first command.
+    ///
+    /// # Errors
+    /// Files, an image of the wrong size, arguments that QEMU does not take.
+    pub fn restore(&self, restore: &Restore) -> Result<Guest> {
+        let folder = Folder::new(&self.config.folder)?;
+        let ram = folder.join("ram");
+        let pm = PM_START..PM_START + self.config.pm_bytes;
+        let but = if restore.pm_image.is_some() { pm } else { 0..0 };
+        ram::copy(&self.path().join("ram"), &ram, but)?;
+        if let Some(image) = &restore.pm_image {
+            ram::put_pm(image, &ram, self.config.pm_bytes)?;
+        }
+        let mut arguments = vec!["-incoming".into(), "defer".into()];
+        arguments.extend(restore.qemu_arguments.iter().cloned());
+        let mut guest = Guest::start(&self.config, folder, &arguments)?;
+        ignore_shared(&mut guest)?;
+        let state = std::path::absolute(self.path().join("state"));
+        let state = state.map_err(GuestError::io("cannot find", self.path()))?;
+        guest.qmp("migrate-incoming", json!({"uri": format!("file:{}", state.display())}))?;
+        guest.wait_for_status("query-migrate", "completed")?;
+        guest.wait_for_status("query-status", "paused")?;
+        for (index, drive) in restore.nvme.iter().enumerate() {
+            let has_dbcs = knows_dbcs(&mut guest)?;
+            guest.qmp("blockdev-add", drive.node(index))?;
+            guest.qmp("device_add", Nvme::device(index, has_dbcs))?;
+        }
+        Ok(guest)
+    }
+
+    /// State extraction: what `script` says of an image of PM, in a guest of its own.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.
+    pub fn extract(&self, pm_image: &Path, script: &str, timeout: Duration) -> Result<Output> {
+        let restore = Restore { pm_image: Some(pm_image.to_owned()), ..Restore::default() };
+        self.restore(&restore)?.command(script, timeout)
+    }
+
+    /// The machine.
+    pub fn config(&self) -> &GuestConfig {
+        &self.config
+    }
+}
+
+/// RAM is in its file: neither written to nor read from the state.
+fn ignore_shared(guest: &mut Guest) -> Result<()> {
+    let capability = json!({"capability": "x-ignore-shared", "state": true});
+    guest.qmp("migrate-set-capabilities", json!({"capabilities": [capability]})).map(drop)
+}
+
+/// QEMU's NVMe drive has shadow doorbells since version 7.2, and the option to switch them off later.
+fn knows_dbcs(guest: &mut Guest) -> Result<bool> {
+    let options = guest.qmp("device-list-properties", json!({"typename": "nvme"}))?;
+    Ok(options.as_array().is_some_and(|options| options.iter().any(|option| option["name"] == "dbcs")))
+}

@@ -1,0 +1,139 @@
+//! What of guests can be tested without one: the sockets, the processes, the checks.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::agent::Agent;
+use super::folder::Folder;
+use super::process::Process;
+use super::qmp::{Qmp, Silence};
+use super::{GuestConfig, GuestError};
+
+const SOON: Duration = Duration::from_millis(200);
+
+fn by(after: Duration) -> Instant {
+    Instant::now() + after
+}
+
+/// A QEMU that greets, agrees to the capabilities, and gives these answers to what it is asked then.
+fn qemu(answers: &'static [&'static str]) -> Result<Qmp, Silence> {
+    let (client, server) = UnixStream::pair().unwrap();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(server.try_clone().unwrap()).lines();
+        let mut server = server;
+        server.write_all(b"{\"QMP\": {}}\n").unwrap();
+        for answer in ["{\"return\": {}}\n"].iter().chain(answers) {
+            if lines.next().is_none() || server.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+        // Silent, until the client has gone.
+        while lines.next().is_some() {}
+    });
+    Qmp::new(client, by(Duration::from_secs(10)))
+}
+
+#[test]
+fn answers_are_found_among_events_and_waited_for() {
+    let mut qmp = qemu(&[
+        "{\"event\": \"STOP\"}\n{\"return\": {\"status\": \"active\"}}\n",
+        "{\"return\": {\"status\": \"completed\"}}\n",
+        "{\"error\": {\"desc\": \"no\"}}\n",
+    ])
+    .unwrap();
+    qmp.wait("query-migrate", by(SOON), |answer| Ok(answer["status"] == "completed")).unwrap();
+    match qmp.execute("quit", json!({}), by(SOON)) {
+        Err(Silence::Refused { command: "quit", reason }) => assert_eq!(reason, "no"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(qmp.execute("quit", json!({}), by(SOON)), Err(Silence::TimedOut)));
+}
+
+#[test]
+fn what_is_no_answer_is_an_error() {
+    for garbage in ["what?\n", "{\"return\"\n"] {
+        let mut qmp = qemu(Box::leak(Box::new([garbage]))).unwrap();
+        assert!(matches!(qmp.execute("quit", json!({}), by(SOON)), Err(Silence::Garbage(_))), "{garbage}");
+    }
+    let (client, server) = UnixStream::pair().unwrap();
+    drop(server);
+    assert!(matches!(Qmp::new(client, by(SOON)), Err(Silence::Closed)));
+}
+
+#[test]
+fn the_agent_of_a_guest_is_spoken_to_in_its_protocol() {
+    let (client, guest) = UnixStream::pair().unwrap();
+    thread::spawn(move || fastness_agent::serve::serve_on(guest.try_clone().unwrap(), guest));
+    let mut agent = Agent::new(client);
+    agent.wait_for_hello(by(Duration::from_secs(10))).unwrap();
+    // Asked, and not waited for: its answer is not taken for the next one's.
+    agent.ask("echo one", Duration::from_secs(10)).unwrap();
+    agent.ask("echo two; exit 4", Duration::from_secs(10)).unwrap();
+    let output = agent.answer(by(Duration::from_secs(10))).unwrap();
+    assert_eq!((output.text().as_str(), output.status, output.is_success()), ("two\n", 4, false));
+    assert!(matches!(agent.answer(by(SOON)), Err(Silence::TimedOut)));
+}
+
+#[test]
+fn a_process_is_killed_with_its_owner_and_outlives_the_thread_that_asked_for_it() {
+    let script = |text: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command
+    };
+    let mut process =
+        thread::spawn(move || Process::spawn(script("sleep 100 & wait")).unwrap()).join().unwrap();
+    assert!(!process.wait(SOON));
+    let start = Instant::now();
+    drop(process);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    let mut ended = Process::spawn(script("exit 1")).unwrap();
+    assert!(ended.wait(Duration::from_secs(10)));
+    let nobody = ended.connect(Path::new("/nowhere/socket"), by(SOON));
+    assert!(matches!(nobody, Err(Silence::Closed)));
+    assert!(Process::spawn(Command::new("/no/such/program")).is_err());
+}
+
+#[test]
+fn folders_of_dead_processes_are_swept() {
+    let parent = tempfile::tempdir().unwrap();
+    // Above the largest number that Linux gives.
+    let dead = parent.path().join("fastness-guest-4194305-0");
+    for path in [&dead, &parent.path().join("fastness-guest-x-0"), &parent.path().join("other")] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let mine = Folder::new(parent.path()).unwrap();
+    Folder::sweep(parent.path());
+    assert!(!dead.exists() && mine.path().exists());
+    drop(mine);
+    assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn machines_that_cannot_be_are_refused() {
+    let built = tempfile::tempdir().unwrap();
+    for file in ["vmlinuz", "initrd"] {
+        std::fs::write(built.path().join(file), "").unwrap();
+    }
+    let good = GuestConfig::new(built.path());
+    good.check().unwrap();
+    for wrong in [
+        GuestConfig { pm_bytes: 512 << 20, ..good.clone() },
+        GuestConfig { pm_bytes: !0x1f_ffff, ..good.clone() },
+        GuestConfig { pm_bytes: 0, ..good.clone() },
+        GuestConfig { pm_bytes: 1 << 20, ..good.clone() },
+        GuestConfig { ram_bytes: 4 << 30, ..good.clone() },
+        GuestConfig { ram_bytes: (512 << 20) + 1, ..good.clone() },
+        GuestConfig { folder: "/a,b".into(), ..good.clone() },
+        GuestConfig { kernel: "/nowhere".into(), ..good.clone() },
+    ] {
+        assert!(matches!(wrong.check(), Err(GuestError::Config(_))), "{wrong:?}");
+    }
+}

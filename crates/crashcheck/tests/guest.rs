@@ -1,0 +1,256 @@
+//! Guests, with a real QEMU and a real kernel: opt-in, as `scripts/test-crash-guest` does it.
+//!
+//! FASTNESS_CRASH_GUEST names the folder that `scripts/crash-guest` has built. One test, as all cases share one boot.
+
+#![expect(clippy::print_stdout, reason = "the script counts the lines")]
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fastness_crashcheck::guest::{Extraction, GuestConfig, GuestError, Nvme, Restore, Snapshot, extract_all};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const EXT4: (&str, &str) =
+    ("mkfs.ext4 -q -F -b 4096 /dev/pmem0", "mount -t ext4 -o dax=always,noatime /dev/pmem0 /mnt");
+const XFS: (&str, &str) = (
+    "mkfs.xfs -q -f -m reflink=0 --unsupported /dev/pmem0 > /dev/null",
+    "mount -t xfs -o dax=always,noatime /dev/pmem0 /mnt",
+);
+const WRITE: &str = "mkdir /mnt/A && echo hello > /mnt/A/foo && ln /mnt/A/foo /mnt/bar && ln -s A /mnt/link && \
+    head -c 10000 /dev/zero > /mnt/zeroes && sync";
+const DUMP: &str = "fastness-agent fs-dump /mnt";
+
+type Case = (&'static str, fn(&Snapshot, &Path));
+
+const CASES: &[Case] = &[
+    ("restored twice, it is the same", same_twice),
+    ("ext4 with DAX; its image out and in again is the same tree", |s, f| out_and_in(s, f, EXT4)),
+    ("XFS with DAX; its image out and in again is the same tree", |s, f| out_and_in(s, f, XFS)),
+    ("Btrfs without DAX", btrfs),
+    ("workloads run in the guest", workloads),
+    ("a kernel panic is an error with the console", panics),
+    ("a command that hangs is killed, an agent that hangs is an error", hangs),
+    ("an image of the wrong size, an argument that QEMU does not know", wrong),
+    ("an NVMe drive is plugged in", nvme),
+    ("images are extracted two at a time", pool),
+    ("a whole test", whole_test),
+];
+
+#[test]
+fn guests() {
+    let Some(built) = std::env::var_os("FASTNESS_CRASH_GUEST") else {
+        println!("SKIPPED: FASTNESS_CRASH_GUEST is not set; scripts/test-crash-guest sets it");
+        return;
+    };
+    let start = Instant::now();
+    let snapshot = Snapshot::boot(&GuestConfig::new(built)).unwrap_or_else(|error| panic!("{error}"));
+    println!("PASS a guest boots and is kept: {:.2} s", start.elapsed().as_secs_f64());
+    for (name, case) in CASES {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let start = Instant::now();
+        case(&snapshot, folder.path());
+        println!("PASS {name}: {:.2} s", start.elapsed().as_secs_f64());
+    }
+    let config = GuestConfig { repeatable: true, ..snapshot.config().clone() };
+    assert_eq!(folders(&config), 1, "only the snapshot is left");
+    drop(snapshot);
+    assert_eq!(folders(&config), 0);
+    let start = Instant::now();
+    repeatable(&config);
+    println!("PASS with time as instructions, images are the same: {:.2} s", start.elapsed().as_secs_f64());
+}
+
+/// Folders of guests of this process.
+fn folders(config: &GuestConfig) -> usize {
+    let mine = format!("fastness-guest-{}-", std::process::id());
+    let names = fs::read_dir(&config.folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(&mine)).count()
+}
+
+/// A guest that has run a command with success.
+fn ran(snapshot: &Snapshot, restore: &Restore, command: &str) -> (fastness_crashcheck::guest::Guest, String) {
+    let mut guest = snapshot.restore(restore).unwrap_or_else(|error| panic!("{error}"));
+    let output = guest.command(command, TIMEOUT).unwrap_or_else(|error| panic!("{command}: {error}"));
+    assert!(output.is_success(), "{command}: {output:?}\n{}", guest.console());
+    let text = output.text();
+    (guest, text)
+}
+
+fn with_image(image: &Path) -> Restore {
+    Restore { pm_image: Some(image.to_owned()), ..Restore::default() }
+}
+
+fn same_twice(snapshot: &Snapshot, _: &Path) {
+    let look = "fastness-agent fs-dump /etc; fastness-agent fs-dump /bin --no-times | sha256sum; cat /proc/modules; ls -l /dev /tmp";
+    let see = || ran(snapshot, &Restore::default(), look).1;
+    let first = see();
+    assert!(first.contains("pmem0"), "{first}");
+    assert_eq!(first, see());
+}
+
+fn out_and_in(snapshot: &Snapshot, folder: &Path, (mkfs, mount): (&str, &str)) {
+    let command =
+        format!("{mkfs} && {mount} && {WRITE} && grep /mnt /proc/mounts >&2 && {DUMP} && umount /mnt");
+    let mut guest = snapshot.restore(&Restore::default()).unwrap();
+    let output = guest.command(&command, TIMEOUT).unwrap();
+    let mounts = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.is_success(), "{mounts}\n{}", guest.console());
+    assert!(mounts.contains("dax=always"), "{mounts}");
+    let tree: serde_json::Value = serde_json::from_str(&output.text()).unwrap();
+    assert_eq!(tree["/A/foo"]["content"], "hello\n");
+    assert_eq!(tree["/bar"]["nlink"], 2);
+    let image = folder.join("image");
+    guest.pause().unwrap();
+    guest.read_pm(&image).unwrap();
+    assert!(guest.command("true", TIMEOUT).unwrap().is_success(), "it goes on");
+    assert!(guest.quit_and(|folder| folder.join("ram").exists()).unwrap());
+    let again = snapshot.extract(&image, &format!("{mount} && {DUMP} && umount /mnt"), TIMEOUT).unwrap();
+    assert!(again.is_success(), "{again:?}");
+    assert_eq!(again.text(), output.text());
+}
+
+fn btrfs(snapshot: &Snapshot, _: &Path) {
+    let command = format!(
+        "mkfs.btrfs -q -f -m single -M /dev/pmem0 && mount -t btrfs /dev/pmem0 /mnt && {WRITE} && {DUMP} --no-times && umount /mnt"
+    );
+    let (guest, tree) = ran(snapshot, &Restore::default(), &command);
+    assert!(tree.contains("hello"), "{tree}");
+    guest.quit().unwrap();
+}
+
+fn workloads(snapshot: &Snapshot, _: &Path) {
+    let one = fastness_workload::Sequences::new(2, fastness_workload::FileSet::Published).get(1111).unwrap();
+    let command = format!(
+        "{} && {} && cat > /tmp/w <<'END' && fastness-agent hypercall start && fastness-agent run /tmp/w --dir /mnt --strict && \
+         {DUMP} && fastness-agent hypercall success\n{}END\n",
+        EXT4.0, EXT4.1, one.workload
+    );
+    ran(snapshot, &Restore::default(), &command);
+}
+
+fn panics(snapshot: &Snapshot, _: &Path) {
+    let mut guest = snapshot.restore(&Restore::default()).unwrap();
+    match guest.command("echo c > /proc/sysrq-trigger; sleep 100", TIMEOUT) {
+        Err(error @ GuestError::Ended { .. }) => {
+            assert!(error.to_string().contains("sysrq triggered crash"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(guest.command("true", TIMEOUT).is_err());
+}
+
+fn hangs(snapshot: &Snapshot, _: &Path) {
+    let mut guest = snapshot.restore(&Restore::default()).unwrap();
+    let hung = guest.command("echo early; sleep 1000", Duration::from_secs(1)).unwrap();
+    assert!(hung.timed_out && hung.text() == "early\n", "{hung:?}");
+    assert!(guest.command("true", TIMEOUT).unwrap().is_success(), "the guest goes on");
+    let start = Instant::now();
+    match guest.command("kill -STOP $PPID; sleep 1000", Duration::from_secs(1)) {
+        Err(GuestError::TimedOut { .. }) => assert!(start.elapsed() < Duration::from_secs(20)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wrong(snapshot: &Snapshot, folder: &Path) {
+    let image = folder.join("image");
+    fs::write(&image, [0; 4096]).unwrap();
+    assert!(matches!(
+        snapshot.restore(&with_image(&image)),
+        Err(GuestError::ImageSize { actual_bytes: 4096, .. })
+    ));
+    let restore = Restore { qemu_arguments: vec!["-no-such-argument".into()], ..Restore::default() };
+    match snapshot.restore(&restore) {
+        Err(error @ GuestError::Ended { .. }) => {
+            assert!(error.to_string().contains("no-such-argument"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let config = GuestConfig { pm_bytes: 512 << 20, ..snapshot.config().clone() };
+    assert!(matches!(Snapshot::boot(&config), Err(GuestError::Config(_))));
+}
+
+fn nvme(snapshot: &Snapshot, folder: &Path) {
+    let image = folder.join("drive");
+    fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    let restore = Restore { nvme: vec![Nvme { image: image.clone() }], ..Restore::default() };
+    let command = "for i in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.1; done; \
+        echo on the drive | dd of=/dev/nvme0n1 bs=512 conv=sync,fsync";
+    let (guest, _) = ran(snapshot, &restore, command);
+    guest.quit().unwrap();
+    assert!(fs::read(&image).unwrap().starts_with(b"on the drive\n"));
+}
+
+fn pool(snapshot: &Snapshot, folder: &Path) {
+    let (guest, _) =
+        ran(snapshot, &Restore::default(), &format!("{} && {} && {WRITE} && umount /mnt", EXT4.0, EXT4.1));
+    let image = |number: usize| folder.join(format!("image{number}"));
+    guest.read_pm(&image(0)).unwrap();
+    drop(guest);
+    for number in 1..6 {
+        fs::copy(image(0), image(number)).unwrap();
+    }
+    // Not a file system any more.
+    fs::write(image(3), vec![0; 64 << 20]).unwrap();
+    let script = format!("{} && {DUMP} && umount /mnt", EXT4.1);
+    for (parallel, images_per_guest) in [(1, 1), (2, 1), (1, 100), (2, 100)] {
+        let how = Extraction { script: &script, timeout: TIMEOUT, parallel, images_per_guest };
+        let start = Instant::now();
+        let mut found: Vec<Option<String>> = vec![None; 6];
+        extract_all(snapshot, (0..6).map(image), how, |number, _, output| {
+            let output = output.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(output.is_success(), number != 3, "{output:?}");
+            found[number] = Some(output.text());
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "     6 extractions, {parallel} at a time, up to {images_per_guest} a guest: {seconds:.2} s"
+        );
+        assert!(found.iter().all(Option::is_some));
+        assert!([1, 2, 4, 5].iter().all(|number| found[*number] == found[0]));
+        assert_ne!(found[0], found[3]);
+    }
+}
+
+fn whole_test(snapshot: &Snapshot, _: &Path) {
+    let seconds = |since: Instant| since.elapsed().as_secs_f64();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let start = Instant::now();
+        let mut guest = snapshot.restore(&Restore::default()).unwrap();
+        let restored = seconds(start);
+        guest.command("true", TIMEOUT).unwrap();
+        let answered = seconds(start);
+        let command = format!("{} && {} && {WRITE} && umount /mnt", EXT4.0, EXT4.1);
+        assert!(guest.command(&command, TIMEOUT).unwrap().is_success());
+        guest.quit().unwrap();
+        times.push((restored, answered, seconds(start)));
+    }
+    for (restored, answered, all) in times {
+        println!("     restored {restored:.2} s, first answer {answered:.2} s, mkfs to quit done {all:.2} s");
+    }
+}
+
+/// The same commands, from the same snapshot: the same bytes in PM, with UUIDs and times; also from a snapshot that was kept.
+fn repeatable(config: &GuestConfig) {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = folder.path().join("image");
+    let command = format!("{} && {} && {WRITE} && {DUMP} && umount /mnt", EXT4.0, EXT4.1);
+    let mut seen: Option<(Vec<u8>, String)> = None;
+    for round in 0..4 {
+        let start = Instant::now();
+        let snapshot =
+            Snapshot::cached(config, &folder.path().join("cache")).unwrap_or_else(|error| panic!("{error}"));
+        assert!(round == 0 || start.elapsed() < Duration::from_secs(5), "it was kept");
+        let (guest, tree) = ran(&snapshot, &Restore::default(), &command);
+        guest.read_pm(&image).unwrap();
+        let pm = fs::read(&image).unwrap();
+        if let Some((first, first_tree)) = &seen {
+            let different = first.chunks(8).zip(pm.chunks(8)).filter(|(a, b)| a != b).count();
+            assert_eq!(different, 0, "words of 8 bytes that differ");
+            assert_eq!(*first_tree, tree);
+        } else {
+            seen = Some((pm, tree));
+        }
+    }
+}
