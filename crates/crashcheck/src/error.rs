@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use fastness_error::ErrorKind;
 use fastness_trace::TraceError;
 
+use crate::guest::GuestError;
 use crate::process::Ending;
 use crate::tracer::{End, TracerError};
 
@@ -47,6 +48,9 @@ pub enum CheckError {
         /// What is wrong with it, and where.
         what: String,
     },
+    /// A guest does not do what it is there for.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
     /// A program was not traced.
     #[error(transparent)]
     Tracer(#[from] TracerError),
@@ -56,6 +60,12 @@ pub enum CheckError {
         /// How it ended.
         end: End,
         /// The end of what it wrote.
+        said: String,
+    },
+    /// What is tested has failed in the guest while it was traced.
+    #[error("the test has failed in the guest:\n{said}")]
+    InGuest {
+        /// What it wrote.
         said: String,
     },
     /// An oracle that neither takes a state nor refuses it.
@@ -75,9 +85,11 @@ impl CheckError {
             CheckError::Trace(error) => error.kind(),
             CheckError::Tracer(error) => error.kind(),
             CheckError::File { .. } => ErrorKind::MediaFailed,
-            CheckError::Program { .. }
+            CheckError::Guest(_)
+            | CheckError::Program { .. }
             | CheckError::Config { .. }
             | CheckError::Oracle { .. }
+            | CheckError::InGuest { .. }
             | CheckError::Failed { .. } => ErrorKind::Invalid,
         }
     }

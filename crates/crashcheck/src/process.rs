@@ -23,6 +23,8 @@ pub enum Ending {
     Signal(i32),
     /// It was killed when its time was over.
     TimedOut,
+    /// The machine that it ran on has ended: its kernel has panicked.
+    Panicked,
     /// It was killed because it had written more than 16 MiB.
     TooMuchOutput,
 }
@@ -48,6 +50,7 @@ impl std::fmt::Display for Ending {
             Ending::Code(code) => write!(f, "ended with exit code {code}"),
             Ending::Signal(signal) => write!(f, "was ended by signal {signal}"),
             Ending::TimedOut => write!(f, "did not end in time"),
+            Ending::Panicked => write!(f, "took the kernel with it"),
             Ending::TooMuchOutput => write!(f, "wrote more than {} MiB", OUTPUT_MAX_BYTES >> 20),
         }
     }

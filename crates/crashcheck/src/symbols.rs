@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn an_instruction_of_this_program_is_found_and_others_are_not() {
         let path = std::env::current_exe().unwrap().to_string_lossy().into_owned();
-        let address = a_function_of_this_program as usize as u64;
+        let address = a_function_of_this_program as *const () as usize as u64;
         assert_eq!(a_function_of_this_program(), 7);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let module = maps.lines().filter(|line| line.ends_with(&path)).find_map(|line| {

@@ -45,7 +45,7 @@ pub struct Finding {
 /// What can be wrong; the worst first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// The recovery was ended by a signal, or did not end.
+    /// The recovery was ended by a signal, did not end, or its kernel panicked.
     RecoveryCrash,
     /// The recovery failed, and said so.
     RecoveryError,
@@ -173,7 +173,7 @@ fn judge_recoveries(states: &States, operation: &mut Operation) {
     for index in &operation.states {
         let state = &states.found[*index].state;
         let kind = match (state.ending, state.write) {
-            (Ending::Signal(_) | Ending::TimedOut, _) => FindingKind::RecoveryCrash,
+            (Ending::Signal(_) | Ending::TimedOut | Ending::Panicked, _) => FindingKind::RecoveryCrash,
             (Ending::Code(0), None) => continue,
             (Ending::Code(0), Some(_)) => FindingKind::WriteError,
             (Ending::Code(_) | Ending::TooMuchOutput, _) => FindingKind::RecoveryError,

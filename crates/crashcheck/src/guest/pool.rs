@@ -36,7 +36,7 @@ pub fn extract_all(
     thread::scope(|scope| {
         for _ in 0..how.parallel.max(1) {
             scope.spawn(|| {
-                let mut worker = Worker { snapshot, how, guest: None, seen: 0 };
+                let mut worker = Worker::new(snapshot, how);
                 // A statement of its own: the lock is not held while the guest runs.
                 while let Some((number, image)) =
                     { images.lock().unwrap_or_else(PoisonError::into_inner).next() }
@@ -49,7 +49,9 @@ pub fn extract_all(
     });
 }
 
-struct Worker<'a> {
+/// Looks at images one after the other.
+#[derive(Debug)]
+pub struct Worker<'a> {
     snapshot: &'a Snapshot,
     how: Extraction<'a>,
     guest: Option<Guest>,
@@ -57,8 +59,17 @@ struct Worker<'a> {
     seen: usize,
 }
 
-impl Worker<'_> {
-    fn extract(&mut self, image: &Path) -> Result<Output> {
+impl<'a> Worker<'a> {
+    /// One without a guest yet; [`Extraction::parallel`] is nothing to it.
+    pub fn new(snapshot: &'a Snapshot, how: Extraction<'a>) -> Self {
+        Worker { snapshot, how, guest: None, seen: 0 }
+    }
+
+    /// The state of an image.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::extract`].
+    pub fn extract(&mut self, image: &Path) -> Result<Output> {
         if self.how.images_per_guest <= 1 {
             return self.snapshot.extract(image, self.how.script, self.how.timeout);
         }

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod config;
+mod file_system;
 mod user;
 
 pub use analysis::{Analysis, open_trace};
@@ -9,6 +10,7 @@ pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,
 };
+pub use file_system::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
 pub use user::{Setting, TracedRecovery};
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     })
 }
 
-fn layout_of(trace: &Path) -> Result<Layout> {
+pub(super) fn layout_of(trace: &Path) -> Result<Layout> {
     let reader = open_trace(trace)?;
     let too_long = || {
         let what = "its regions are longer together than addresses are".to_owned();
@@ -198,7 +198,7 @@ impl Recovery for TracedRecovery<'_> {
 
 /// The lines of a trace that were read before they were stored to. Regions are those of the recovery's own trace, in the same
 /// order and of the same lengths.
-fn lines_read(trace: &Path) -> Result<BTreeSet<u64>> {
+pub(super) fn lines_read(trace: &Path) -> Result<BTreeSet<u64>> {
     let mut reader = open_trace(trace)?;
     let layout = layout_of(trace)?;
     let (mut read, mut stored) = (BTreeSet::new(), BTreeSet::new());

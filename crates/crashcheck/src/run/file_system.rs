@@ -1,0 +1,245 @@
+//! Tests of file systems of a real kernel, in a guest.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::analysis::Analysis;
+use super::config::ImagesConfig;
+use super::user::lines_read;
+use crate::check::{Extract, State, write_files};
+use crate::error::{CheckError, Result};
+use crate::generate::{Contents, Layout, Recovery};
+use crate::guest::{Extraction, GuestError, PM_START, Restore, Snapshot, Worker};
+use crate::process::Ending;
+use crate::report::Report;
+
+/// For the whole of a test, and for one recovery.
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Images that one guest looks at.
+const IMAGES_PER_GUEST: usize = 20;
+/// Shell: where the device and the mount point are.
+const PREFIX: &str = "PM=/dev/pmem0 M=/mnt\n";
+
+/// A file system under test; shell, with `$PM` for the device and `$M` for where it is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystem {
+    /// Makes one.
+    pub mkfs: String,
+    /// Run after each operation, as part of it: what it did is durable then.
+    pub settle: String,
+    /// Mounts it.
+    pub mount: String,
+    /// Unmounts it.
+    pub unmount: String,
+    /// Mounts what a crash has left, and prints its state.
+    pub recover: String,
+}
+
+/// What is done to a file system.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileTest {
+    /// Its name.
+    pub name: String,
+    /// Run before what is tested.
+    pub prepare: String,
+    /// Each one operation.
+    pub operations: Vec<String>,
+}
+
+/// The file systems of the suite, by name.
+///
+/// # Errors
+/// What is wrong with the text, and where.
+pub fn file_systems(text: &str) -> Result<BTreeMap<String, FileSystem>, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+impl FileTest {
+    /// A test of the suite.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and where.
+    pub fn parse(text: &str) -> Result<FileTest, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// What the guest does: a checkpoint before the first operation, and one after each.
+    fn script(&self, system: &FileSystem) -> String {
+        let mut script =
+            format!("set -e\n{PREFIX}{}\n{}\n{}\nsync\n", system.mkfs, system.mount, self.prepare);
+        script.push_str("fastness-agent hypercall start\nfastness-agent hypercall checkpoint 0\n");
+        for (number, operation) in self.operations.iter().enumerate() {
+            let (settle, number) = (&system.settle, number + 1);
+            script
+                .push_str(&format!("{operation}\n{settle}\nfastness-agent hypercall checkpoint {number}\n"));
+        }
+        script.push_str("fastness-agent hypercall success\n");
+        script
+    }
+}
+
+/// Where tests of file systems are run.
+pub struct GuestSetting<'a> {
+    /// The guest, booted.
+    pub snapshot: &'a Snapshot,
+    /// The plug-in.
+    pub plugin: &'a Path,
+    /// Where the trace goes.
+    pub trace: &'a Path,
+    /// Files that nobody keeps.
+    pub work: &'a Path,
+    /// Guests at a time.
+    pub threads: usize,
+    /// Return addresses.
+    pub has_stacks: bool,
+    /// Which crash images.
+    pub images: &'a ImagesConfig,
+    /// Told of recoveries: how many are done, of how many.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// Traces a test on a file system, and analyses what the file system did. `name` is that of the report.
+///
+/// # Errors
+/// [`CheckError`]; an operation that fails is [`CheckError::InGuest`].
+pub fn run_in_guest(
+    name: &str,
+    test: &FileTest,
+    system: &FileSystem,
+    setting: &GuestSetting<'_>,
+) -> Result<Report> {
+    let make = |path: &Path| {
+        std::fs::create_dir_all(path).map_err(|source| CheckError::File {
+            what: "make",
+            path: path.to_owned(),
+            source,
+        })
+    };
+    make(setting.work)?;
+    let mut options = Vec::new();
+    if setting.has_stacks {
+        options.push("stack=on");
+    }
+    trace_in_guest(setting, None, &test.script(system), &options, setting.trace, true)?;
+    let layout = super::user::layout_of(setting.trace)?;
+    let script = format!("{PREFIX}{}", system.recover);
+    let how = Extraction {
+        script: &script,
+        timeout: RECOVERY_TIMEOUT,
+        parallel: 1,
+        images_per_guest: IMAGES_PER_GUEST,
+    };
+    let extract =
+        GuestExtract { snapshot: setting.snapshot, how, layout: layout.clone(), work: setting.work };
+    let mut recovery = GuestRecovery { setting, script: &script, layout };
+    let analysis = Analysis {
+        name,
+        trace: setting.trace,
+        images: setting.images,
+        extract: &extract,
+        recovery: Some(&mut recovery),
+        oracles: Vec::new(),
+        has_prefix_oracle: false,
+        threads: setting.threads,
+        symbols: &|_, _| None,
+        progress: setting.progress,
+    };
+    analysis.run()
+}
+
+/// Runs a script in a guest with the tracer.
+fn trace_in_guest(
+    setting: &GuestSetting<'_>,
+    pm_image: Option<PathBuf>,
+    script: &str,
+    options: &[&str],
+    out: &Path,
+    must_succeed: bool,
+) -> Result<()> {
+    let mib = setting.snapshot.config().pm_bytes >> 20;
+    let mut plugin: OsString = setting.plugin.into();
+    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M"));
+    options.iter().for_each(|option| plugin.push(format!(",{option}")));
+    let restore = Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], ..Restore::default() };
+    let mut guest = setting.snapshot.restore(&restore)?;
+    let output = guest.command(script, TEST_TIMEOUT)?;
+    if must_succeed && !output.is_success() {
+        return Err(CheckError::InGuest { said: output.text() });
+    }
+    let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), out))?;
+    moved.map_err(|source| CheckError::File { what: "take the trace to", path: out.to_owned(), source })?;
+    Ok(())
+}
+
+/// Recovers images in guests.
+struct GuestExtract<'a> {
+    snapshot: &'a Snapshot,
+    how: Extraction<'a>,
+    layout: Layout,
+    work: &'a Path,
+}
+
+/// What a thread has.
+struct Place<'a> {
+    worker: Worker<'a>,
+    dir: PathBuf,
+}
+
+impl<'a> Extract for GuestExtract<'a> {
+    type Place = Place<'a>;
+
+    fn place(&self) -> Result<Place<'a>> {
+        static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let dir = self.work.join(format!("extract-{number}"));
+        std::fs::create_dir_all(&dir).map_err(|source| CheckError::File {
+            what: "make",
+            path: dir.clone(),
+            source,
+        })?;
+        Ok(Place { worker: Worker::new(self.snapshot, self.how), dir })
+    }
+
+    fn extract(&self, place: &mut Place<'a>, contents: &Contents) -> Result<State> {
+        let files = write_files(&self.layout, contents, &place.dir)?;
+        let (ending, text) = match place.worker.extract(&files[0]) {
+            Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
+            Ok(output) => (Ending::Code(1), output.text().into_bytes()),
+            Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
+            Err(GuestError::TimedOut { .. }) => (Ending::TimedOut, Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(State { ending, text, write: None })
+    }
+}
+
+/// Says what a recovery reads by tracing it in a guest.
+struct GuestRecovery<'a> {
+    setting: &'a GuestSetting<'a>,
+    script: &'a str,
+    layout: Layout,
+}
+
+impl Recovery for GuestRecovery<'_> {
+    fn lines_read(&mut self, contents: &Contents) -> Result<std::collections::BTreeSet<u64>> {
+        let work = self.setting.work.join("reads");
+        std::fs::create_dir_all(&work).map_err(|source| CheckError::File {
+            what: "make",
+            path: work.clone(),
+            source,
+        })?;
+        let files = write_files(&self.layout, contents, &work)?;
+        let traced =
+            format!("fastness-agent hypercall start\n({})\nfastness-agent hypercall success\n", self.script);
+        let trace = work.join("trace");
+        trace_in_guest(self.setting, Some(files[0].clone()), &traced, &["reads=on"], &trace, false)?;
+        lines_read(&trace)
+    }
+}
