@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastness_crashcheck::guest::{Extraction, GuestConfig, GuestError, Nvme, Restore, Snapshot, extract_all};
+use fastness_workload::{FileSet, Sequences};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const EXT4: (&str, &str) =
@@ -28,7 +29,7 @@ const CASES: &[Case] = &[
     ("ext4 with DAX; its image out and in again is the same tree", |s, f| out_and_in(s, f, EXT4)),
     ("XFS with DAX; its image out and in again is the same tree", |s, f| out_and_in(s, f, XFS)),
     ("Btrfs without DAX", btrfs),
-    ("workloads run in the guest", workloads),
+    ("workloads of one operation run on both", workloads),
     ("a kernel panic is an error with the console", panics),
     ("a command that hangs is killed, an agent that hangs is an error", hangs),
     ("an image of the wrong size, an argument that QEMU does not know", wrong),
@@ -119,14 +120,27 @@ fn btrfs(snapshot: &Snapshot, _: &Path) {
     guest.quit().unwrap();
 }
 
+/// All generated workloads of one operation, on both file systems: what fails is what must.
 fn workloads(snapshot: &Snapshot, _: &Path) {
-    let one = fastness_workload::Sequences::new(2, fastness_workload::FileSet::Published).get(1111).unwrap();
-    let command = format!(
-        "{} && {} && cat > /tmp/w <<'END' && fastness-agent hypercall start && fastness-agent run /tmp/w --dir /mnt --strict && \
-         {DUMP} && fastness-agent hypercall success\n{}END\n",
-        EXT4.0, EXT4.1, one.workload
-    );
-    ran(snapshot, &Restore::default(), &command);
+    let all: Vec<_> = Sequences::new(1, FileSet::Published).collect();
+    let runs: String = all
+        .iter()
+        .map(|one| {
+            let run = format!("fastness-agent run - --dir /mnt/{}", one.name);
+            format!("mkdir /mnt/{} && {run} <<'END' || exit 9\n{}END\n", one.name, one.workload)
+        })
+        .collect();
+    let fails = all.iter().filter(|one| one.fails > 0).count();
+    for (mkfs, mount) in [EXT4, XFS] {
+        let command = format!(
+            "{mkfs} && {mount} && fastness-agent hypercall start\n{runs}\nfastness-agent hypercall success; umount /mnt"
+        );
+        let mut guest = snapshot.restore(&Restore::default()).unwrap();
+        let output = guest.command(&command, TIMEOUT).unwrap();
+        let report = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.is_success(), "{report}");
+        assert_eq!(report.matches("operations failed").count(), fails, "{report}");
+    }
 }
 
 fn panics(snapshot: &Snapshot, _: &Path) {
