@@ -45,7 +45,14 @@ impl Area {
 
     /// The caller has checked the bounds.
     pub(crate) fn put(&mut self, offset: u64, data: &[u8]) {
-        self.contents[offset as usize..][..data.len()].copy_from_slice(data);
+        let to = &mut self.contents[offset as usize..][..data.len()];
+        // Nearly all of them: a length that is known is a move of a register.
+        match data.len() {
+            8 => to[..8].copy_from_slice(&data[..8]),
+            16 => to[..16].copy_from_slice(&data[..16]),
+            4 => to[..4].copy_from_slice(&data[..4]),
+            _ => to.copy_from_slice(data),
+        }
     }
 
     /// Lines that a cached store touches.

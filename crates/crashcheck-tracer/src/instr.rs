@@ -1,7 +1,10 @@
 //! What an instruction is to a tracer, from its bytes.
 
 use fastness_trace::{FenceKind, FlushKind, hypercall};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+/// Longest area of `xsave`; there is no more than that without AMX.
+const XSAVE_BYTES_MAX: u16 = 4096;
 
 /// What an instruction does beside loading and storing; QEMU has no callback for its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +17,8 @@ pub(crate) enum Special {
     Fence(FenceKind),
     /// A message, in `rdi` and `rsi`.
     Hypercall,
-    /// It stores the state of the CPU, and QEMU does not say what: such as `xsave`.
-    Untraceable,
+    /// It stores up to so many bytes, and QEMU does not say what: the x87 in its own formats, the state of the CPU.
+    Untraceable(u16),
 }
 
 /// An instruction.
@@ -75,8 +78,14 @@ fn special(bytes: &[u8], instruction: &Instruction) -> Option<Special> {
         Sfence => Special::Fence(FenceKind::Sfence),
         Mfence => Special::Fence(FenceKind::Mfence),
         Nop if bytes == hypercall::INSTRUCTION => Special::Hypercall,
-        Fxsave | Fxsave64 | Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xsaves
-        | Xsaves64 => Special::Untraceable,
+        Fstp if instruction.code() == Code::Fstp_m80fp => Special::Untraceable(10),
+        Fbstp => Special::Untraceable(10),
+        Fnstenv | Fstenv => Special::Untraceable(28),
+        Fnsave | Fsave => Special::Untraceable(108),
+        Fxsave | Fxsave64 => Special::Untraceable(512),
+        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Xsaves | Xsaves64 => {
+            Special::Untraceable(XSAVE_BYTES_MAX)
+        }
         _ => return None,
     })
 }
@@ -139,10 +148,16 @@ mod tests {
             (&[0x0f, 0xae, 0xf8], Special::Fence(FenceKind::Sfence)),
             (&[0x0f, 0xae, 0xf0], Special::Fence(FenceKind::Mfence)),
             (&hypercall::INSTRUCTION, Special::Hypercall),
-            (&[0x48, 0x0f, 0xae, 0x27], Special::Untraceable),
+            // xsave64 (%rdi); fxsave64 (%rdi); fstpt (%rdi); fnsave (%rdi)
+            (&[0x48, 0x0f, 0xae, 0x27], Special::Untraceable(4096)),
+            (&[0x48, 0x0f, 0xae, 0x07], Special::Untraceable(512)),
+            (&[0xdb, 0x3f], Special::Untraceable(10)),
+            (&[0xdd, 0x37], Special::Untraceable(108)),
         ] {
             assert_eq!(of(bytes).special, Some(special), "{bytes:x?}");
         }
+        // fstpl (%rdi)
+        assert_eq!(of(&[0xdd, 0x1f]).special, None);
         // What assemblers pad with: the same instruction with another displacement, and with another prefix.
         assert_eq!(of(&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]).special, None);
         assert_eq!(of(&[0x66, 0x0f, 0x1f, 0x84, 0, 1, 0, 0x5c, 0x7a]).special, None);

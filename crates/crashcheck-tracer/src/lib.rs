@@ -31,7 +31,8 @@
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers
 //! say so.
 //!
-//! Not traced: instructions that QEMU does not emulate (AVX-512, `movdir64b`); `xsave` and the like to PM are refused.
+//! Not traced: instructions that QEMU does not emulate (AVX-512, `movdir64b`); x87 stores of 80 bits, `xsave` and
+//! the like to PM are refused.
 //! Source: PM file systems dissertation, 8.1 and 9.1; design notes on crash testing, 1 and 2.
 
 mod api;

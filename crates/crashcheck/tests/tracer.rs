@@ -198,7 +198,7 @@ fn changes_without_an_event_are_found() {
         run.output()
     );
     assert!(matches!(run.trace("save-state", &[]), Err(TracerError::Failed)));
-    assert!(run.output().contains("saves the CPU's state to PM"), "{}", run.output());
+    assert!(run.output().contains("stores to PM what QEMU does not show"), "{}", run.output());
 }
 
 #[test]

@@ -60,6 +60,13 @@ fn plain(pm: &Pm) {
     store!(pm, 0x280, 32, "store", "vmovdqu ymm0, [{from}]", "vmovaps [{to}], ymm0");
     store!(pm, 0x2c4, 8, "store", "movq xmm0, [{from}]", "movq [{to}], xmm0");
     store!(pm, 0x2d4, 4, "store", "movd xmm0, [{from}]", "movss [{to}], xmm0");
+    // The other way round.
+    unsafe { asm!("movbe [{to}], rax", to = in(reg) pm.byte(0x2e8), in("rax") 0x0102_0304_0506_0708u64) };
+    expect("store 0x2e8 0102030405060708");
+    unsafe { asm!("movbe [{to}], ax", to = in(reg) pm.byte(0x2f0), in("ax") 0x0102u16) };
+    expect("store 0x2f0 0102");
+    unsafe { asm!("fldpi", "fstp qword ptr [{to}]", to = in(reg) pm.byte(0x2f8)) };
+    expect("store 0x2f8 182d4454fb210940");
     // No LOCK: loads, stores.
     store!(pm, 0x300, 8, "store", "mov rax, [{from}]", "add [{to}], rax");
     let zero = pm.byte(0x380);

@@ -163,8 +163,14 @@ pub(crate) fn access_value(info: u32) -> Value {
             }
         }
     };
-    let bytes = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-    Value { bytes, len: access_bytes(info) }
+    let mut bytes = (u128::from(low) | u128::from(high) << 64).to_le_bytes();
+    let len = access_bytes(info);
+    // `movbe`: QEMU has the value of the register.
+    // SAFETY: `info` is what a memory callback was given.
+    if unsafe { sys::qemu_plugin_mem_is_big_endian(info) } {
+        bytes[..len].reverse();
+    }
+    Value { bytes, len }
 }
 
 /// Physical address of an access, in its callback; none for a device's registers. In a guest only.

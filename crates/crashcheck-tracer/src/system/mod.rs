@@ -36,8 +36,6 @@ use ram::Ram;
 use walk::{Paging, physical};
 
 const PAGE_BYTES: u64 = 4096;
-/// Longest area of `xsave`.
-const CPU_STATE_BYTES_MAX: u64 = 4096;
 
 /// A traced guest.
 #[derive(Debug)]
@@ -358,16 +356,14 @@ impl Guest {
                 let stack = self.stack();
                 or_fail(self.lock().flush_all(&origin(stack.as_ref())), "flush");
             }
-            Special::Untraceable => {
+            Special::Untraceable(len) => {
                 let address = address();
                 // It may cross into a page that is somewhere else.
-                for at in [address, address.wrapping_add(CPU_STATE_BYTES_MAX - 1)] {
+                for at in [address, address.wrapping_add(u64::from(len) - 1)] {
                     let physical = self.physical(at);
                     if physical.is_some_and(|physical| self.piece(physical, 0, 1).is_some()) {
                         let pc = site.pc;
-                        fail(format_args!(
-                            "the instruction at {pc:#x} saves the CPU's state to PM, which QEMU does not show"
-                        ));
+                        fail(format_args!("the instruction at {pc:#x} stores to PM what QEMU does not show"));
                     }
                 }
             }

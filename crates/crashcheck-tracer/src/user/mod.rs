@@ -46,9 +46,6 @@ use files::{FileError, PmFile, moved_up};
 use mappings::Mappings;
 use ranges::Ranges;
 
-/// Longest area of `xsave`.
-const CPU_STATE_BYTES_MAX: u64 = 4096;
-
 /// A traced program.
 #[derive(Debug)]
 struct User {
@@ -171,13 +168,16 @@ impl User {
         for piece in mappings.pieces(address, address.saturating_add(value.as_slice().len() as u64)) {
             is_pm = true;
             let mut bytes = [0; 16];
-            let data = &mut bytes[..(piece.end - piece.start) as usize];
-            let from = (piece.start - address) as usize;
-            data.copy_from_slice(&value.as_slice()[from..from + data.len()]);
+            let mut data =
+                &value.as_slice()[(piece.start - address) as usize..(piece.end - address) as usize];
             // QEMU gives the operand of some LOCKed operations, not what they leave. And with several threads, what is in
             // memory now is at least as new as what this one stored: the last event has what stays.
-            if (is_locked || THREADS.load(Ordering::Relaxed) > 1) && !api::read_memory(piece.start, data) {
-                fail(format_args!("cannot read {:#x}, which was just stored to", piece.start));
+            if is_locked || THREADS.load(Ordering::Relaxed) > 1 {
+                let now = &mut bytes[..data.len()];
+                if !api::read_memory(piece.start, now) {
+                    fail(format_args!("cannot read {:#x}, which was just stored to", piece.start));
+                }
+                data = now;
             }
             let recorded = match is_locked {
                 true => recorder.rmw(&origin, piece.address, data),
@@ -283,14 +283,12 @@ extern "C" fn on_special(thread: c_uint, number: *mut c_void) {
             let origin = origin(thread, Some(site.pc), stack.as_ref());
             or_fail(user.lock().recorder.message(&origin, message.event()), "hypercall");
         }
-        Special::Untraceable => {
+        Special::Untraceable(len) => {
             let address = address();
-            let end = address.saturating_add(CPU_STATE_BYTES_MAX);
+            let end = address.saturating_add(len.into());
             if user.lock().mappings.pieces(address, end).next().is_some() {
                 let pc = site.pc;
-                fail(format_args!(
-                    "the instruction at {pc:#x} saves the CPU's state to PM, which QEMU does not show"
-                ));
+                fail(format_args!("the instruction at {pc:#x} stores to PM what QEMU does not show"));
             }
         }
         // Not allowed to programs.
