@@ -2,6 +2,7 @@
 
 mod analyze;
 mod explain;
+mod fs;
 mod images;
 mod litmus;
 mod options;
@@ -21,6 +22,9 @@ pub(crate) enum CrashcheckCommand {
     /// Test programs: trace them, recover their crash images, judge their operations
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
+    /// Test file systems of a real kernel, in a guest
+    #[command(after_help = fs::EXAMPLES)]
+    Fs(fs::FsArgs),
     /// Recover the crash images of a trace, and judge its operations
     #[command(after_help = analyze::EXAMPLES)]
     Analyze(analyze::AnalyzeArgs),
@@ -44,6 +48,7 @@ pub(crate) enum CrashcheckCommand {
 pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         CrashcheckCommand::Run(args) => run::run(args, out),
+        CrashcheckCommand::Fs(args) => fs::run(args, out),
         CrashcheckCommand::Analyze(args) => analyze::run(args, out),
         CrashcheckCommand::Report(args) => report::run(args, out),
         CrashcheckCommand::Images(args) => images::run(args, out),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastness_workload::{Command, Workload};
 use serde::Deserialize;
 
 use super::analysis::Analysis;
@@ -51,6 +52,9 @@ pub struct FileTest {
     pub prepare: String,
     /// Each one operation.
     pub operations: Vec<String>,
+    /// In place of these: J-lang, with its own checkpoints.
+    #[serde(skip)]
+    pub workload: Option<String>,
 }
 
 /// The file systems of the suite, by name.
@@ -70,15 +74,37 @@ impl FileTest {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
+    /// A generated workload. It says itself where its operation begins and ends; before both everything is made durable.
+    pub fn of_workload(name: &str, workload: &Workload) -> FileTest {
+        let mut workload = workload.clone();
+        for section in [&mut workload.setup, &mut workload.run] {
+            let settled = section.drain(..).flat_map(|command| match command {
+                Command::Mark | Command::Checkpoint(_) => vec![Command::Sync, command],
+                command => vec![command],
+            });
+            *section = settled.collect();
+        }
+        let (prepare, operations) = ("true".to_owned(), Vec::new());
+        FileTest { name: name.to_owned(), prepare, operations, workload: Some(workload.to_string()) }
+    }
+
     /// What the guest does: a checkpoint before the first operation, and one after each.
     fn script(&self, system: &FileSystem) -> String {
-        let mut script =
-            format!("set -e\n{PREFIX}{}\n{}\n{}\nsync\n", system.mkfs, system.mount, self.prepare);
-        script.push_str("fastness-agent hypercall start\nfastness-agent hypercall checkpoint 0\n");
-        for (number, operation) in self.operations.iter().enumerate() {
-            let (settle, number) = (&system.settle, number + 1);
-            script
-                .push_str(&format!("{operation}\n{settle}\nfastness-agent hypercall checkpoint {number}\n"));
+        let mut script = format!("set -e\n{PREFIX}{}\n{}\n{}\n", system.mkfs, system.mount, self.prepare);
+        if let Some(workload) = &self.workload {
+            script.push_str(&format!("cat > /tmp/workload <<'END'\n{workload}\nEND\n"));
+        }
+        script.push_str("sync\nfastness-agent hypercall start\n");
+        match &self.workload {
+            Some(_) => script.push_str("fastness-agent run /tmp/workload --dir $M\n"),
+            None => {
+                script.push_str("fastness-agent hypercall checkpoint 0\n");
+                for (number, operation) in self.operations.iter().enumerate() {
+                    let (settle, number) = (&system.settle, number + 1);
+                    let checkpoint = format!("fastness-agent hypercall checkpoint {number}");
+                    script.push_str(&format!("{operation}\n{settle}\n{checkpoint}\n"));
+                }
+            }
         }
         script.push_str("fastness-agent hypercall success\n");
         script

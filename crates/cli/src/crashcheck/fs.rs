@@ -1,0 +1,248 @@
+//! `fastness crashcheck fs`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use fastness_crashcheck::guest::{GuestConfig, Snapshot};
+use fastness_crashcheck::report::Report;
+use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
+use fastness_crashcheck::tracer::Programs;
+use fastness_workload::ace::{FileSet, Sequences};
+
+use super::analyze::{threads, work_dir};
+use super::options::ImageArgs;
+use super::report;
+use crate::exit::{Outcome, refuse};
+use crate::output::{note, progress_bar};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  scripts/install-qemu && scripts/crash-guest && cargo build --release
+  fastness crashcheck fs ext4-dax                           the 18 tests, and a table
+  fastness crashcheck fs ext4-dax xfs-dax --test hello-world --test append -o out
+  fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
+Each test is traced in a QEMU guest with Debian's kernel; crash images are mounted in guests, and looked at.
+Exit code 1 if an operation is not crash-consistent.";
+
+const SYSTEMS: &str = include_str!("../../../crashcheck/suite/file-systems.toml");
+
+macro_rules! suite {
+    ($($name:literal),* $(,)?) => {
+        [$(include_str!(concat!("../../../crashcheck/suite/", $name, ".toml"))),*]
+    };
+}
+
+/// In the order of the source's table.
+const TESTS: [&str; 18] = suite![
+    "hello-world",
+    "append",
+    "atime",
+    "ctime-mtime",
+    "chmod",
+    "chown",
+    "link",
+    "symlink",
+    "mkdir-rmdir",
+    "rename-overwrite",
+    "rename-directory",
+    "rename-long-name",
+    "touch",
+    "long-name",
+    "unlink",
+    "update",
+    "fallocate",
+    "truncate",
+];
+
+/// Arguments of `crashcheck fs`.
+#[derive(Debug, Args)]
+pub(crate) struct FsArgs {
+    /// ext4-dax, xfs-dax
+    #[arg(required = true, value_name = "FILE-SYSTEM")]
+    systems: Vec<String>,
+    /// Only this test. May be repeated
+    #[arg(long, value_name = "NAME")]
+    test: Vec<String>,
+    /// Instead of the 18 tests, all workloads of so many operations that ACE generates
+    #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
+    ace: Option<u32>,
+    /// Of the workloads those from this number on
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "ace")]
+    from: u64,
+    /// Of the workloads so many
+    #[arg(long, value_name = "NUMBER", requires = "ace")]
+    count: Option<u64>,
+    /// What scripts/crash-guest has built
+    #[arg(long, value_name = "FOLDER", default_value = "target/crash-guest")]
+    guest: PathBuf,
+    /// Return addresses of each event
+    #[arg(long)]
+    stacks: bool,
+    /// Keep traces, and write reports as JSON and HTML, in this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Write JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Guests at a time; as many as there are CPUs without one
+    #[arg(short, long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+    /// The plug-in
+    #[arg(long, value_name = "FILE")]
+    plugin: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageArgs,
+}
+
+pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let known = file_systems(SYSTEMS).map_err(refuse)?;
+    let systems = choose(&args.systems, &known)?;
+    let tests = tests(&args)?;
+    let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
+    let plugin = std::path::absolute(programs.find_plugin()?)?;
+    if let Some(folder) = &args.output {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
+        .context("there is no guest; scripts/crash-guest makes one")?;
+    let work = work_dir();
+    let reports = run_all(&args, &systems, &tests, &snapshot, &plugin, &work);
+    // What was in it is of no use to anybody.
+    let _ = std::fs::remove_dir_all(&work);
+    let reports = reports?;
+    let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
+    if let Some(path) = &args.junit {
+        report::save_junit(&all, path)?;
+    }
+    match &all[..] {
+        [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), out)?,
+        _ => write!(out, "{}", table(&systems, &tests, &reports))?,
+    }
+    let has_failed = reports.iter().flatten().any(Option::is_none);
+    Ok(if has_failed { Outcome::Found } else { report::outcome(&all) })
+}
+
+fn choose<'a>(
+    names: &'a [String],
+    known: &'a BTreeMap<String, FileSystem>,
+) -> anyhow::Result<Vec<(&'a str, &'a FileSystem)>> {
+    let find = |name: &'a String| match known.get(name) {
+        Some(system) => Ok((name.as_str(), system)),
+        None => {
+            let all: Vec<_> = known.keys().map(String::as_str).collect();
+            Err(refuse(format!("no file system {name}: there are {}", all.join(", "))))
+        }
+    };
+    names.iter().map(find).collect()
+}
+
+fn tests(args: &FsArgs) -> anyhow::Result<Vec<FileTest>> {
+    if let Some(length) = args.ace {
+        let count = usize::try_from(args.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let workloads = Sequences::new(length, FileSet::Intended);
+        let workloads = workloads.skip(usize::try_from(args.from).unwrap_or(usize::MAX)).take(count);
+        return Ok(workloads.map(|found| FileTest::of_workload(&found.name, &found.workload)).collect());
+    }
+    let all: Vec<FileTest> =
+        TESTS.iter().map(|text| FileTest::parse(text)).collect::<Result<_, _>>().map_err(refuse)?;
+    if args.test.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| match all.iter().find(|test| test.name == *name) {
+        Some(test) => Ok(test.clone()),
+        None => {
+            let all: Vec<_> = all.iter().map(|test| test.name.as_str()).collect();
+            Err(refuse(format!("no test {name}: there are {}", all.join(", "))))
+        }
+    };
+    args.test.iter().map(find).collect()
+}
+
+/// For each test, and each file system: its report, or none if the test could not be run.
+fn run_all(
+    args: &FsArgs,
+    systems: &[(&str, &FileSystem)],
+    tests: &[FileTest],
+    snapshot: &Snapshot,
+    plugin: &Path,
+    work: &Path,
+) -> anyhow::Result<Vec<Vec<Option<Report>>>> {
+    let mut reports = Vec::new();
+    for test in tests {
+        let mut of_test = Vec::new();
+        for (system_name, system) in systems {
+            let name = format!("{system_name}-{}", test.name);
+            let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
+            bar.set_message(name.clone());
+            let progress = |done: usize, all: usize| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            };
+            let work = work.join(&name);
+            let setting = GuestSetting {
+                snapshot,
+                plugin,
+                trace: &args.output.as_ref().unwrap_or(&work).join(format!("{name}.trace")),
+                work: &work,
+                threads: args.jobs.unwrap_or_else(threads),
+                has_stacks: args.stacks,
+                images: &args.images.config(),
+                progress: &progress,
+            };
+            let report = run_in_guest(&name, test, system, &setting);
+            bar.finish_and_clear();
+            // Files of a test are large.
+            let _ = std::fs::remove_dir_all(&work);
+            match report {
+                Ok(report) => {
+                    if let Some(folder) = &args.output {
+                        report::save(&report, folder)?;
+                    }
+                    note(format_args!("{name}: {}", if report.is_clean() { "ok" } else { "FAILED" }));
+                    of_test.push(Some(report));
+                }
+                Err(error) if tests.len() > 1 => {
+                    note(format_args!("{name}: not tested: {error}"));
+                    of_test.push(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        reports.push(of_test);
+    }
+    Ok(reports)
+}
+
+/// A line for each test, a column for each file system: table 10.1 of the source.
+fn table(systems: &[(&str, &FileSystem)], tests: &[FileTest], reports: &[Vec<Option<Report>>]) -> String {
+    let mut out = String::new();
+    let width = tests.iter().map(|test| test.name.len()).max().unwrap_or(0).max(4);
+    let names: Vec<String> = systems.iter().map(|(name, _)| format!("{name:>16}")).collect();
+    // A string takes everything.
+    let _ = writeln!(out, "{:width$}{}", "test", names.concat());
+    for (test, of_test) in tests.iter().zip(reports) {
+        let cells: Vec<String> =
+            of_test.iter().map(|report| format!("{:>16}", verdict(report.as_ref()))).collect();
+        let _ = writeln!(out, "{:width$}{}", test.name, cells.concat());
+    }
+    let (all, clean) = reports.iter().flatten().fold((0, 0), |(all, clean), report| {
+        (all + 1, clean + usize::from(report.as_ref().is_some_and(Report::is_clean)))
+    });
+    let _ = writeln!(out, "{clean} of {all} ok");
+    out.push_str("A: not atomic, S: several final states, E: the recovery fails, C: it crashes, -: not tested. In brackets: states.\n");
+    out
+}
+
+fn verdict(report: Option<&Report>) -> String {
+    let Some(report) = report else { return "-".to_owned() };
+    let findings = report.operations.iter().flat_map(|operation| &operation.findings);
+    let mut letters: Vec<char> = findings.map(|finding| finding.letter).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    let letters = if letters.is_empty() { "ok".to_owned() } else { letters.into_iter().collect() };
+    format!("{letters} ({})", report.states.len())
+}
