@@ -11,7 +11,7 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, open_trace};
 use fastness_crashcheck::symbols::Symbols;
 
-use super::options::ImageArgs;
+use super::options::{ImageArgs, Subject};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::progress_bar;
@@ -92,7 +92,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
-    let config = args.images.config();
+    let config = args.images.config(Subject::Program);
     let symbols = Symbols::of(&mut open_trace(&args.trace)?)?;
     let analysis = Analysis {
         name: &name,

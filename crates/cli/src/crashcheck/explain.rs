@@ -11,7 +11,7 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck::run::open_trace;
 
-use super::options::ImageArgs;
+use super::options::{ImageArgs, Subject};
 use crate::exit::{Outcome, refuse};
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub(crate) struct StateArgs {
 }
 
 fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> anyhow::Result<Pending> {
-    let options = machine.config().options(0);
+    let options = machine.config(Subject::Program).options(0);
     Ok(pending_at(&mut open_trace(trace)?, options.config, options.memory_max_bytes, at)?)
 }
 

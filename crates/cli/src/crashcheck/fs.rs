@@ -14,7 +14,7 @@ use fastness_crashcheck::tracer::Programs;
 use fastness_workload::ace::{FileSet, Sequences};
 
 use super::analyze::{threads, work_dir};
-use super::options::ImageArgs;
+use super::options::{ImageArgs, Subject};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};
@@ -190,7 +190,7 @@ fn run_all(
                 work: &work,
                 threads: args.jobs.unwrap_or_else(threads),
                 has_stacks: args.stacks,
-                images: &args.images.config(),
+                images: &args.images.config(Subject::Guest),
                 progress: &progress,
             };
             let report = run_in_guest(&name, test, system, &setting);

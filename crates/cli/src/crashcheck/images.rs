@@ -10,7 +10,7 @@ use fastness_crashcheck::run::open_trace;
 use fastness_crashcheck::save::save;
 use serde_json::json;
 
-use super::options::ImageArgs;
+use super::options::{ImageArgs, Subject};
 use crate::exit::Outcome;
 
 pub(super) const EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ pub(crate) struct ImagesArgs {
 }
 
 pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let options = args.images.config().options(begins_at(&mut open_trace(&args.trace)?)?);
+    let options = args.images.config(Subject::Program).options(begins_at(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
     let layout = Layout::of(reader.header()).context("the regions of the trace are too long")?;
     let images = generate(&mut reader, &options, None)?;

@@ -10,7 +10,7 @@ use fastness_crashcheck::run::{OracleConfig, PmConfig, RecoverConfig, Setting, T
 use fastness_crashcheck::tracer::Programs;
 
 use super::analyze::{threads, words, work_dir};
-use super::options::ImageArgs;
+use super::options::{ImageArgs, Subject};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};
@@ -147,7 +147,7 @@ fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
             write: args.write.as_deref().map(words),
             timeout_s: args.timeout,
         },
-        images: args.images.config(),
+        images: args.images.config(Subject::Program),
         oracle: OracleConfig { predicate: args.predicate.as_deref().map(words), prefix: args.prefix },
         dir: PathBuf::from("."),
     };
