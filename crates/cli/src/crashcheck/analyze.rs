@@ -41,6 +41,9 @@ pub(crate) struct AnalyzeArgs {
     /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
     #[arg(long)]
     prefix: bool,
+    /// Operations may have states between that before and that after
+    #[arg(long)]
+    not_atomic: bool,
     /// Kill a recovery after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
@@ -102,6 +105,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         recovery: None,
         oracles,
         has_prefix_oracle: args.prefix,
+        must_be_atomic: !args.not_atomic,
         threads: args.jobs.unwrap_or_else(threads),
         symbols: &|pc, _| symbols.find(pc),
         progress: &progress,

@@ -47,6 +47,9 @@ pub(crate) struct RunArgs {
     /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
     #[arg(long)]
     prefix: bool,
+    /// Operations may have states between that before and that after
+    #[arg(long)]
+    not_atomic: bool,
     /// Return addresses, for programs with frame pointers
     #[arg(long)]
     stacks: bool,
@@ -148,7 +151,11 @@ fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
             timeout_s: args.timeout,
         },
         images: args.images.config(Subject::Program),
-        oracle: OracleConfig { predicate: args.predicate.as_deref().map(words), prefix: args.prefix },
+        oracle: OracleConfig {
+            atomic: !args.not_atomic,
+            predicate: args.predicate.as_deref().map(words),
+            prefix: args.prefix,
+        },
         dir: PathBuf::from("."),
     };
     test.check().map_err(refuse)?;

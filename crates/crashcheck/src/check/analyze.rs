@@ -2,6 +2,7 @@
 //!
 //! Operations lie between checkpoints. An operation has a *single final state* if all images of a crash at the checkpoint
 //! behind it have one state: what it did is durable. It is *atomic* if besides it has at most one other state, that before it.
+//! Recoveries that fail are a finding, and no state in this sense.
 //! A test without checkpoints is one operation. What comes before the first checkpoint, if it is tested, and what comes behind
 //! the last only has to be recoverable: it is an operation only if something is wrong with it.
 //!
@@ -98,11 +99,16 @@ impl std::fmt::Display for FindingKind {
     }
 }
 
-/// Judges the operations of a test.
+/// Judges the operations of a test; with `must_be_atomic`, also whether they are.
 ///
 /// # Errors
 /// Those of the oracles.
-pub fn analyze(images: &CrashImages, states: &States, oracles: &[&dyn Oracle]) -> Result<Vec<Operation>> {
+pub fn analyze(
+    images: &CrashImages,
+    states: &States,
+    oracles: &[&dyn Oracle],
+    must_be_atomic: bool,
+) -> Result<Vec<Operation>> {
     let of_point = states_of_points(images, states);
     let mut operations = Vec::new();
     for (from, to, points, is_judged) in ranges(images) {
@@ -120,7 +126,7 @@ pub fn analyze(images: &CrashImages, states: &States, oracles: &[&dyn Oracle]) -
         }
         if is_judged {
             operation.final_states = of_point[points.end - 1].clone();
-            judge_atomicity(&mut operation);
+            judge_atomicity(states, &mut operation, must_be_atomic);
         }
         operation.findings.sort_by(|one, two| one.kind.cmp(&two.kind));
         let is_known = |before: &Operation| operation.states.is_subset(&before.states);
@@ -208,13 +214,19 @@ fn judge_by(
     Ok(())
 }
 
-fn judge_atomicity(operation: &mut Operation) {
-    if operation.final_states.len() > 1 {
-        let (kind, states) = (FindingKind::FinalStates, operation.final_states.clone());
-        operation.findings.push(Finding { kind, states });
-    } else if operation.states.len() > 2 {
-        let (kind, states) = (FindingKind::Atomicity, operation.states.clone());
-        operation.findings.push(Finding { kind, states });
+/// States of recoveries that failed are findings by themselves, and do not count here.
+fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: bool) {
+    let is_sound = |index: &usize| {
+        let state = &states.found[*index].state;
+        state.ending.is_success() && state.write.is_none()
+    };
+    let sound =
+        |set: &BTreeSet<usize>| set.iter().copied().filter(|index| is_sound(index)).collect::<BTreeSet<_>>();
+    let (after, all) = (sound(&operation.final_states), sound(&operation.states));
+    if after.len() > 1 {
+        operation.findings.push(Finding { kind: FindingKind::FinalStates, states: after });
+    } else if must_be_atomic && all.len() > 2 {
+        operation.findings.push(Finding { kind: FindingKind::Atomicity, states: all });
     }
 }
 

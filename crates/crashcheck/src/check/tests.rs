@@ -56,7 +56,7 @@ fn extracted<E: Extract>(
 fn findings(ops: Vec<Op>, look: impl Fn([u8; 4]) -> State + Sync) -> Vec<String> {
     let (images, _) = images_of(ops);
     let states = extracted(&Look(look), &images, 3, &|_| {}).unwrap();
-    let operations = analyze(&images, &States::new(&images, states), &[]).unwrap();
+    let operations = analyze(&images, &States::new(&images, states), &[], true).unwrap();
     let letters =
         |operation: &Operation| operation.findings.iter().map(|finding| finding.kind.letter()).collect();
     operations.iter().map(letters).collect()
@@ -120,7 +120,7 @@ fn recoveries_that_crash_or_fail_or_leave_what_cannot_be_written_are_told_apart(
         Op::clwb(64),
         Op::sfence(),
     ]]);
-    assert_eq!(findings(ops, look), ["CEWA"]);
+    assert_eq!(findings(ops, look), ["CEW"]);
     let look = |lines: [u8; 4]| if lines[0] == 0 { shown(0) } else { state(Ending::TimedOut, None) };
     assert_eq!(findings(operation(&[set(0)]), look), ["C"]);
 }
@@ -135,6 +135,18 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
     assert_eq!(findings([set(1), set(2), set(0)].concat(), marked), [""]);
     assert_eq!(findings([set(0), set(1), set(2)].concat(), marked), ["A"]);
     assert_eq!(findings(Vec::new(), marked), [""]);
+}
+
+#[test]
+fn operations_of_many_steps_need_not_be_atomic_but_durable() {
+    let letters = |ops| {
+        let (images, _) = images_of(ops);
+        let states = extracted(&Look(marked), &images, 2, &|_| {}).unwrap();
+        let operations = analyze(&images, &States::new(&images, states), &[], false).unwrap();
+        operations[0].findings.iter().map(|finding| finding.kind.letter()).collect::<String>()
+    };
+    assert_eq!(letters(operation(&[set(0), set(1), set(2)])), "");
+    assert_eq!(letters(operation(&[set(0), unflushed(1)])), "S");
 }
 
 #[test]
@@ -171,7 +183,7 @@ fn oracles_judge_by_what_was_acknowledged() {
     let (images, _) = images_of(operation(&[set(0)]));
     let look = Look(|lines: [u8; 4]| shown(if lines[0] == 0 { "good" } else { "bad" }));
     let states = States::new(&images, extracted(&look, &images, 1, &|_| {}).unwrap());
-    let operations = analyze(&images, &states, &[&predicate(script)]).unwrap();
+    let operations = analyze(&images, &states, &[&predicate(script)], true).unwrap();
     let kinds: Vec<_> = operations[0].findings.iter().map(|finding| finding.kind.clone()).collect();
     assert_eq!(kinds, [FindingKind::Oracle("not at 0".to_owned())]);
 }

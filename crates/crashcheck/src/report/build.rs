@@ -240,9 +240,13 @@ fn witness(
     let event = images.points[point].event;
     let pending = pending_at(&mut open_trace(source.trace)?, source.config, source.memory_max_bytes, event)?;
     let lines = explain(&pending, &image.contents.memory).unwrap_or_default();
-    let (lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
+    let (mut lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
     let kept_lines = kept.len();
     let begin = images.points[operation.points.start].event;
+    // What the operation itself has stored is the more likely culprit.
+    lost.sort_by_key(|line| {
+        !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
+    });
     let shown = |lines: Vec<ExplainedLine>, histories: usize| -> Result<Vec<LineReport>> {
         let lines = lines.into_iter().take(LINES_MAX).enumerate();
         lines

@@ -64,6 +64,7 @@ fn report(ops: Vec<Op>) -> Report {
         recovery: None,
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        must_be_atomic: true,
         threads: 2,
         symbols: &|_, _| None,
         progress: &|_, _| {},

@@ -30,6 +30,8 @@ pub struct Analysis<'a, E> {
     pub oracles: Vec<Box<dyn Oracle + 'a>>,
     /// Lines of a state are records, and checkpoints acknowledge them.
     pub has_prefix_oracle: bool,
+    /// An operation has at most the states before and after it.
+    pub must_be_atomic: bool,
     /// Recoveries at a time.
     pub threads: usize,
     /// Says where an instruction comes from.
@@ -71,7 +73,7 @@ impl<E: Extract> Analysis<'_, E> {
             self.oracles.push(Box::new(Prefix { complete: complete(&images, &states) }));
         }
         let oracles: Vec<&dyn Oracle> = self.oracles.iter().map(|oracle| &**oracle as &dyn Oracle).collect();
-        let operations = analyze(&images, &states, &oracles)?;
+        let operations = analyze(&images, &states, &oracles, self.must_be_atomic)?;
         build(&Source {
             name: self.name,
             trace: self.trace,

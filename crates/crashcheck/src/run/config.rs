@@ -156,13 +156,21 @@ pub enum NonTemporalConfig {
 }
 
 /// Who else knows what is right.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OracleConfig {
+    /// An operation has at most the states before and after it.
+    pub atomic: bool,
     /// A program that gets a state ([`Predicate`](crate::check::Predicate)).
     pub predicate: Option<Vec<String>>,
     /// Lines are records, checkpoints say how many were acknowledged ([`Prefix`](crate::check::Prefix)).
     pub prefix: bool,
+}
+
+impl Default for OracleConfig {
+    fn default() -> OracleConfig {
+        OracleConfig { atomic: true, predicate: None, prefix: false }
+    }
 }
 
 fn seconds() -> u64 {

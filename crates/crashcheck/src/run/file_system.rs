@@ -173,6 +173,7 @@ pub fn run_in_guest(
         recovery: Some(&mut recovery),
         oracles: Vec::new(),
         has_prefix_oracle: false,
+        must_be_atomic: true,
         threads: setting.threads,
         symbols: &|_, _| None,
         progress: setting.progress,
@@ -237,7 +238,7 @@ impl<'a> Extract for GuestExtract<'a> {
         let files = write_files(&self.layout, contents, &place.dir)?;
         let (ending, text) = match place.worker.extract(&files[0]) {
             Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
-            Ok(output) => (Ending::Code(1), output.text().into_bytes()),
+            Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
             Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
             Err(GuestError::TimedOut { .. }) => (Ending::TimedOut, Vec::new()),
             Err(error) => return Err(error.into()),

@@ -77,6 +77,7 @@ impl Test {
             recovery: Some(&mut recovery),
             oracles,
             has_prefix_oracle: self.oracle.prefix,
+            must_be_atomic: self.oracle.atomic,
             threads: setting.threads,
             symbols: &|pc, _| symbols.find(pc),
             progress: setting.progress,
