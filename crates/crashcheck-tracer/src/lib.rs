@@ -25,6 +25,7 @@
 //! | `out=TRACE` | where the trace goes, a file or a pipe |
 //! | `pm=START+LENGTH` | physical memory that is PM, such as `0x10000000+64M` |
 //! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
+//! | `disk=LENGTH[/BLOCK]` | an NVMe disk, blocks of 512 bytes if not said; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
 //! | `reads=on`, `stack=on` | as above |
 //!

@@ -1,12 +1,13 @@
 //! Programs under the QEMU plug-in, and what their traces have. `scripts/test-tracer` builds what is needed, and runs it.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fastness_crashcheck::tracer::{End, PmFile, Programs, Traced, TracerError, UserTracer};
-use fastness_trace::{Hypercall, Kind, Reader};
+use fastness_trace::{BlockEvent, Hypercall, Kind, Reader};
 use tempfile::TempDir;
 
 const PM_BYTES: u64 = 1 << 20;
@@ -357,4 +358,44 @@ fn no_store_of_a_guest_is_lost() {
     let differing = contents.iter().zip(&pm).position(|(a, b)| a != b);
     assert_eq!(differing, None, "first byte that differs");
     assert!(kernel > 1000 && ends == 1, "{kernel} stores of the kernel, {ends} ends");
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn no_command_of_a_disk_is_lost() {
+    let Some(guest) = guest() else { return };
+    let disk = fs::read(guest.join("disk")).unwrap();
+    let mut contents = vec![0; disk.len()];
+    let (mut in_flight, mut most) = (HashMap::new(), 0);
+    let mut counts = [0; 5];
+    each(&guest.join("nvme.trace"), |kind, _| {
+        let Kind::Block { device: 0, command, event } = kind else { return };
+        let is_end = matches!(event, BlockEvent::Completion { .. });
+        counts[match event {
+            BlockEvent::Write { offset, data, .. } => {
+                contents[*offset as usize..][..data.len()].copy_from_slice(data);
+                0
+            }
+            BlockEvent::WriteZeroes { offset, len_bytes, .. } => {
+                contents[*offset as usize..][..*len_bytes as usize].fill(0);
+                1
+            }
+            BlockEvent::Discard { offset, len_bytes } => {
+                contents[*offset as usize..][..*len_bytes as usize].fill(0);
+                2
+            }
+            BlockEvent::Flush => 3,
+            BlockEvent::Completion { is_ok } => {
+                assert!(is_ok && in_flight.remove(command).is_some(), "{command}");
+                4
+            }
+        }] += 1;
+        if !is_end {
+            *in_flight.entry(*command).or_insert(0) += 1;
+            most = most.max(in_flight.len());
+        }
+    });
+    let differing = contents.iter().zip(&disk).position(|(a, b)| a != b);
+    assert_eq!(differing, None, "first byte that differs");
+    assert!(counts.iter().all(|count| *count > 5) && in_flight.is_empty() && most > 1, "{counts:?}, {most}");
 }
