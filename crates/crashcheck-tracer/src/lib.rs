@@ -8,7 +8,7 @@
 //!
 //! Design: at translation each instruction is decoded (`translate`, `instr`). Stores have a callback, which first asks
 //! whether the address may be PM; flushes, fences and hypercalls, for which QEMU has no callback of memory, have one that
-//! reads the operand's registers. What concerns PM goes through the [`recorder`] into the trace. [`user`] is for a program
+//! reads the operand's registers. What concerns PM goes through the `recorder` into the trace. `user` is for a program
 //! that maps files as PM: `qemu-x86_64 -plugin libfastness_crashcheck_tracer.so,out=TRACE,pm=FILE PROGRAM`.
 //!
 //! | argument | what |
@@ -18,7 +18,7 @@
 //! | `reads=on` | loads, too |
 //! | `stack=on` | return addresses of each event, by frame pointers |
 //!
-//! For a guest, in `qemu-system-x86_64` with its memory in a shared file ([`system`]):
+//! For a guest, in `qemu-system-x86_64` with its memory in a shared file (`system`):
 //!
 //! | argument | what |
 //! |---|---|

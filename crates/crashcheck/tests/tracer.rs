@@ -386,7 +386,7 @@ fn no_command_of_a_disk_is_lost() {
             }
             BlockEvent::Flush => 3,
             BlockEvent::Completion { is_ok } => {
-                assert!(is_ok && in_flight.remove(command).is_some(), "{command}");
+                assert!(*is_ok && in_flight.remove(command).is_some(), "{command}");
                 4
             }
         }] += 1;

@@ -166,7 +166,7 @@ impl Guest {
     /// The part of a physical range that is PM; `from` is the number of its first byte in an access.
     fn piece(&self, physical: u64, from: usize, len: usize) -> Option<Piece> {
         let first = physical.max(self.start);
-        let end = (physical + len as u64).min(self.start + self.len_bytes);
+        let end = physical.saturating_add(len as u64).min(self.start + self.len_bytes);
         (first < end).then(|| {
             let skipped = from + (first - physical) as usize;
             (first - self.start, skipped..skipped + (end - first) as usize)

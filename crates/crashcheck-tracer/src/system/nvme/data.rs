@@ -56,7 +56,7 @@ impl Data<'_> {
                 continue;
             }
             self.take(entry, PAGE_BYTES)?;
-            at += 8;
+            at = at.wrapping_add(8);
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Data<'_> {
                 0 => self.take(address, len)?,
                 2 | 3 => {
                     for index in 0..(len / 16).min(LISTS_MAX as u64) {
-                        let descriptor: [u8; 16] = read(self.memory, address + 16 * index)?;
+                        let descriptor: [u8; 16] = read(self.memory, address.wrapping_add(16 * index))?;
                         match descriptor[15] >> 4 {
                             0 => self.take(long(&descriptor, 0), word(&descriptor, 8).into())?,
                             2 | 3 => next = Some(descriptor),

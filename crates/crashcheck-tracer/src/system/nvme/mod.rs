@@ -76,7 +76,7 @@ impl Ring {
         }
         let mut addresses = Vec::new();
         while self.seen != to {
-            addresses.push(self.start + u64::from(self.seen) * entry_bytes);
+            addresses.push(self.start.wrapping_add(u64::from(self.seen) * entry_bytes));
             self.seen = (self.seen + 1) % self.entries;
         }
         Ok(addresses)
