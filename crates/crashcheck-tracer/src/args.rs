@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub(crate) enum ArgumentError {
     #[error("argument {0:?} is no name=value")]
     NoValue(String),
-    #[error("there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, from_boot")]
+    #[error("there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot")]
     Unknown(String),
     #[error("{name}={value}: say on or off")]
     NotSwitch { name: String, value: String },
@@ -34,6 +34,8 @@ pub(crate) struct Arguments {
     pub(crate) has_reads: bool,
     /// `stack=on`: return addresses of each event, by frame pointers.
     pub(crate) has_stacks: bool,
+    /// `with_parent=on`: QEMU is killed when the process that started it is gone.
+    pub(crate) is_with_parent: bool,
     /// `from_boot=on`: a guest is traced from its first instruction on, not from the hypercall `start`.
     pub(crate) is_from_boot: bool,
 }
@@ -55,6 +57,7 @@ impl Arguments {
                 "disk" => parsed.disks.push(value.to_owned()),
                 "reads" => parsed.has_reads = switch(name, value)?,
                 "stack" => parsed.has_stacks = switch(name, value)?,
+                "with_parent" => parsed.is_with_parent = switch(name, value)?,
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }

@@ -16,6 +16,7 @@
 //! | `out=TRACE` | where the trace goes |
 //! | `pm=FILE` | a file that is PM; may be repeated |
 //! | `reads=on` | loads, too |
+//! | `with_parent=on` | QEMU is killed when the process that started it is gone |
 //! | `stack=on` | return addresses of each event, by frame pointers |
 //!
 //! For a guest, in `qemu-system-x86_64` with its memory in a shared file (`system`):
@@ -27,7 +28,7 @@
 //! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
 //! | `disk=LENGTH[/BLOCK]` | an NVMe disk, blocks of 512 bytes if not said; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
-//! | `reads=on`, `stack=on` | as above |
+//! | `reads=on`, `stack=on`, `with_parent=on` | as above |
 //!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers
 //! say so.
