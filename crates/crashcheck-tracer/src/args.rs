@@ -7,12 +7,14 @@ use std::path::PathBuf;
 pub(crate) enum ArgumentError {
     #[error("argument {0:?} is no name=value")]
     NoValue(String),
-    #[error("there is no argument {0:?}; there are out, pm, ram, reads, stack, from_boot")]
+    #[error("there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot")]
     Unknown(String),
     #[error("{name}={value}: say on or off")]
     NotSwitch { name: String, value: String },
     #[error("pm={0}: say where it begins and how long it is, such as pm=0x10000000+64M")]
     NoRange(String),
+    #[error("disk={0}: say how long it is, and its blocks if they have not 512 bytes, such as disk=1G/4096")]
+    NoDisk(String),
     #[error("say {0}=")]
     Missing(&'static str),
 }
@@ -26,10 +28,14 @@ pub(crate) struct Arguments {
     pub(crate) pm: Vec<String>,
     /// `ram=`: the guest's memory as a shared file.
     pub(crate) ram: Option<PathBuf>,
+    /// `disk=`: NVMe disks of a guest, any number.
+    pub(crate) disks: Vec<String>,
     /// `reads=on`: loads, too.
     pub(crate) has_reads: bool,
     /// `stack=on`: return addresses of each event, by frame pointers.
     pub(crate) has_stacks: bool,
+    /// `with_parent=on`: QEMU is killed when the process that started it is gone.
+    pub(crate) is_with_parent: bool,
     /// `from_boot=on`: a guest is traced from its first instruction on, not from the hypercall `start`.
     pub(crate) is_from_boot: bool,
 }
@@ -48,8 +54,10 @@ impl Arguments {
                 "out" => parsed.out = value.into(),
                 "pm" => parsed.pm.push(value.to_owned()),
                 "ram" => parsed.ram = Some(value.into()),
+                "disk" => parsed.disks.push(value.to_owned()),
                 "reads" => parsed.has_reads = switch(name, value)?,
                 "stack" => parsed.has_stacks = switch(name, value)?,
+                "with_parent" => parsed.is_with_parent = switch(name, value)?,
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }
@@ -79,6 +87,18 @@ pub(crate) fn range(text: &str) -> Result<(u64, u64), ArgumentError> {
     parsed
         .filter(|(start, len)| *len > 0 && start.checked_add(*len).is_some())
         .ok_or_else(|| ArgumentError::NoRange(text.to_owned()))
+}
+
+/// A disk: its length and that of its blocks.
+///
+/// # Errors
+/// [`ArgumentError::NoDisk`].
+pub(crate) fn disk(text: &str) -> Result<(u64, u32), ArgumentError> {
+    let (len, block) = text.split_once('/').unwrap_or((text, "512"));
+    let block =
+        number(block).and_then(|block| u32::try_from(block).ok()).filter(|block| block.is_power_of_two());
+    let disk = number(len).filter(|len| *len > 0).zip(block);
+    disk.ok_or_else(|| ArgumentError::NoDisk(text.to_owned()))
 }
 
 fn number(text: &str) -> Option<u64> {

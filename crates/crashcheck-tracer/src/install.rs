@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use qemu_plugin_sys::{QEMU_PLUGIN_VERSION, qemu_info_t, qemu_plugin_id_t};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+
 use crate::api::Plugin;
 use crate::args::Arguments;
 use crate::fail::say;
@@ -54,6 +56,10 @@ fn start(
     }
     let arguments = arguments.map_err(|error| format!("an argument is no text: {error}"))?;
     let arguments = Arguments::parse(arguments).map_err(|error| error.to_string())?;
+    if arguments.is_with_parent {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| format!("with_parent: {error}"))?;
+    }
     match is_guest {
         true => crate::system::install(plugin, &arguments).map_err(|error| error.to_string()),
         false => crate::user::install(plugin, &arguments).map_err(|error| error.to_string()),

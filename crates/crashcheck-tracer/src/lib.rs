@@ -8,7 +8,7 @@
 //!
 //! Design: at translation each instruction is decoded (`translate`, `instr`). Stores have a callback, which first asks
 //! whether the address may be PM; flushes, fences and hypercalls, for which QEMU has no callback of memory, have one that
-//! reads the operand's registers. What concerns PM goes through the [`recorder`] into the trace. [`user`] is for a program
+//! reads the operand's registers. What concerns PM goes through the `recorder` into the trace. `user` is for a program
 //! that maps files as PM: `qemu-x86_64 -plugin libfastness_crashcheck_tracer.so,out=TRACE,pm=FILE PROGRAM`.
 //!
 //! | argument | what |
@@ -16,17 +16,19 @@
 //! | `out=TRACE` | where the trace goes |
 //! | `pm=FILE` | a file that is PM; may be repeated |
 //! | `reads=on` | loads, too |
+//! | `with_parent=on` | QEMU is killed when the process that started it is gone |
 //! | `stack=on` | return addresses of each event, by frame pointers |
 //!
-//! For a guest, in `qemu-system-x86_64` with its memory in a shared file ([`system`]):
+//! For a guest, in `qemu-system-x86_64` with its memory in a shared file (`system`):
 //!
 //! | argument | what |
 //! |---|---|
 //! | `out=TRACE` | where the trace goes, a file or a pipe |
 //! | `pm=START+LENGTH` | physical memory that is PM, such as `0x10000000+64M` |
 //! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
+//! | `disk=LENGTH[/BLOCK]` | an NVMe disk, blocks of 512 bytes if not said; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
-//! | `reads=on`, `stack=on` | as above |
+//! | `reads=on`, `stack=on`, `with_parent=on` | as above |
 //!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers
 //! say so.

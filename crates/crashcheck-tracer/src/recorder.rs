@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fastness_trace::{
-    Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Origin, TraceError, Writer,
+    BlockEvent, Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Origin, TraceError,
+    Writer,
 };
 
 use crate::area::{Area, locate, start_of};
@@ -169,6 +170,16 @@ impl<W: Write> Recorder<W> {
             self.pending.set(origin.thread);
         }
         self.order(origin, FenceKind::Sfence)
+    }
+
+    pub(crate) fn block(
+        &mut self,
+        origin: &Origin<'_>,
+        device: u32,
+        command: u32,
+        event: BlockEvent<'_>,
+    ) -> Result {
+        self.push(Kind::Block { device, command, event }, origin)
     }
 
     pub(crate) fn message(&mut self, origin: &Origin<'_>, message: Hypercall<'_>) -> Result {

@@ -1,16 +1,20 @@
 //! Addresses of instructions as lines of a source.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use addr2line::Loader;
+use addr2line::{Loader, Location};
 use fastness_trace::module::Module;
 use fastness_trace::{Kind, Reader};
 use object::{Object as _, ObjectSegment as _};
 
 use crate::error::Result;
+
+/// Most functions of one instruction, inlined into each other.
+const FRAMES_MAX: usize = 4;
 
 /// The files that a traced program was made of, as its trace names them.
 pub struct Symbols {
@@ -71,23 +75,35 @@ impl Program {
             let within = offset.checked_sub(*start)?;
             (within < *len_bytes).then(|| address + within)
         })?;
-        let mut name = None;
-        if let Ok(mut frames) = self.loader.find_frames(address)
-            && let Ok(Some(frame)) = frames.next()
-        {
-            name = frame.function.and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
+        let mut found = Vec::new();
+        // Functions that were inlined come first; that of the instruction is the last.
+        if let Ok(mut frames) = self.loader.find_frames(address) {
+            while let Ok(Some(frame)) = frames.next() {
+                let name = frame.function.and_then(|function| function.demangle().ok().map(Cow::into_owned));
+                found.extend(text(name, frame.location.as_ref()));
+            }
         }
-        let name = name.or_else(|| self.loader.find_symbol(address).map(str::to_owned));
-        let place = self.loader.find_location(address).ok().flatten().and_then(|location| {
-            let file = location.file?.rsplit('/').next().unwrap_or_default().to_owned();
-            Some(format!("{file}:{}", location.line?))
-        });
-        match (name, place) {
-            (Some(name), Some(place)) => Some(format!("{name} ({place})")),
-            (Some(name), None) => Some(name),
-            (None, Some(place)) => Some(format!("({place})")),
-            (None, None) => None,
+        if found.is_empty() {
+            let name = self.loader.find_symbol(address).map(str::to_owned);
+            let location = self.loader.find_location(address).ok().flatten();
+            found.extend(text(name, location.as_ref()));
         }
+        found.truncate(FRAMES_MAX);
+        (!found.is_empty()).then(|| found.join(" in "))
+    }
+}
+
+/// A function, and a line of its source.
+fn text(name: Option<String>, location: Option<&Location<'_>>) -> Option<String> {
+    let place = location.and_then(|location| {
+        let file = location.file?.rsplit('/').next().unwrap_or_default();
+        Some(format!("{file}:{}", location.line?))
+    });
+    match (name, place) {
+        (Some(name), Some(place)) => Some(format!("{name} ({place})")),
+        (Some(name), None) => Some(name),
+        (None, Some(place)) => Some(format!("({place})")),
+        (None, None) => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Programs under the QEMU plug-in, and what their traces have. `scripts/test-tracer` builds what is needed, and runs it.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use fastness_crashcheck::tracer::{End, PmFile, Programs, Traced, TracerError, UserTracer};
 use fastness_trace::module::Module;
-use fastness_trace::{Hypercall, Kind, Reader};
+use fastness_trace::{BlockEvent, Hypercall, Kind, Reader};
 use tempfile::TempDir;
 
 const PM_BYTES: u64 = 1 << 20;
@@ -301,15 +302,15 @@ fn wrong_requests_are_refused_by_name() {
     assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != End::Exited(0)));
 }
 
-/// What `scripts/test-tracer.d/guest` has left; none where there is no guest.
-fn guest() -> Option<PathBuf> {
-    std::env::var_os("FASTNESS_TRACER_GUEST").filter(|path| !path.is_empty()).map(PathBuf::from)
+/// What `scripts/test-tracer.d/guest` has left. Where there is no guest, these tests are left out by their names.
+fn guest() -> PathBuf {
+    std::env::var_os("FASTNESS_TRACER_GUEST").expect("scripts/test-tracer sets it").into()
 }
 
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
-fn a_program_in_a_guest_is_traced_as_one_outside() {
-    let Some(guest) = guest() else { return };
+fn guest_programs_are_traced_as_those_outside() {
+    let guest = guest();
     let log = fs::read(guest.join("instructions.log")).unwrap();
     let log = String::from_utf8_lossy(&log);
     let kinds = ["store ", "ntstore ", "rmw ", "clwb ", "clflushopt ", "clflush "];
@@ -349,8 +350,8 @@ fn a_program_in_a_guest_is_traced_as_one_outside() {
 
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
-fn no_store_of_a_guest_is_lost() {
-    let Some(guest) = guest() else { return };
+fn guest_stores_are_not_lost() {
+    let guest = guest();
     let pm = fs::read(guest.join("random.pm")).unwrap();
     let mut contents = vec![0; pm.len()];
     let (mut kernel, mut ends) = (0, 0);
@@ -365,4 +366,44 @@ fn no_store_of_a_guest_is_lost() {
     let differing = contents.iter().zip(&pm).position(|(a, b)| a != b);
     assert_eq!(differing, None, "first byte that differs");
     assert!(kernel > 1000 && ends == 1, "{kernel} stores of the kernel, {ends} ends");
+}
+
+#[test]
+#[ignore = "needs QEMU: scripts/test-tracer"]
+fn guest_commands_to_disks_are_not_lost() {
+    let guest = guest();
+    let disk = fs::read(guest.join("disk")).unwrap();
+    let mut contents = vec![0; disk.len()];
+    let (mut in_flight, mut most) = (HashMap::new(), 0);
+    let mut counts = [0; 5];
+    each(&guest.join("nvme.trace"), |kind, _| {
+        let Kind::Block { device: 0, command, event } = kind else { return };
+        let is_end = matches!(event, BlockEvent::Completion { .. });
+        counts[match event {
+            BlockEvent::Write { offset, data, .. } => {
+                contents[*offset as usize..][..data.len()].copy_from_slice(data);
+                0
+            }
+            BlockEvent::WriteZeroes { offset, len_bytes, .. } => {
+                contents[*offset as usize..][..*len_bytes as usize].fill(0);
+                1
+            }
+            BlockEvent::Discard { offset, len_bytes } => {
+                contents[*offset as usize..][..*len_bytes as usize].fill(0);
+                2
+            }
+            BlockEvent::Flush => 3,
+            BlockEvent::Completion { is_ok } => {
+                assert!(*is_ok && in_flight.remove(command).is_some(), "{command}");
+                4
+            }
+        }] += 1;
+        if !is_end {
+            *in_flight.entry(*command).or_insert(0) += 1;
+            most = most.max(in_flight.len());
+        }
+    });
+    let differing = contents.iter().zip(&disk).position(|(a, b)| a != b);
+    assert_eq!(differing, None, "first byte that differs");
+    assert!(counts.iter().all(|count| *count > 5) && in_flight.is_empty() && most > 1, "{counts:?}, {most}");
 }

@@ -8,7 +8,7 @@
 mod glib;
 mod registers;
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{CStr, c_uint, c_void};
 
 use qemu_plugin_sys as sys;
 
@@ -173,15 +173,32 @@ pub(crate) fn access_value(info: u32) -> Value {
     Value { bytes, len }
 }
 
-/// Physical address of an access, in its callback; none for a device's registers. In a guest only.
-pub(crate) fn access_physical(info: u32, address: u64) -> Option<u64> {
-    // SAFETY: in the callback of the access; the handle is used before the next call.
+/// What a guest's access was to, by physical address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Memory(u64),
+    /// Registers of an NVMe controller.
+    Nvme(u64),
+    /// Another device, or nothing that QEMU knows any more.
+    Other,
+}
+
+/// What an access was to, in its callback. In a guest only.
+pub(crate) fn access_target(info: u32, address: u64) -> Target {
+    // SAFETY: in the callback of the access; the handle is used before the next call; the name is a text that stays.
     unsafe {
         let handle = sys::qemu_plugin_get_hwaddr(info, address);
-        if handle.is_null() || sys::qemu_plugin_hwaddr_is_io(handle) {
-            return None;
+        if handle.is_null() {
+            return Target::Other;
         }
-        Some(sys::qemu_plugin_hwaddr_phys_addr(handle))
+        let physical = sys::qemu_plugin_hwaddr_phys_addr(handle);
+        if !sys::qemu_plugin_hwaddr_is_io(handle) {
+            return Target::Memory(physical);
+        }
+        match CStr::from_ptr(sys::qemu_plugin_hwaddr_device_name(handle)) == c"nvme" {
+            true => Target::Nvme(physical),
+            false => Target::Other,
+        }
     }
 }
 

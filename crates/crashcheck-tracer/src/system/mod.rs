@@ -6,13 +6,18 @@
 //! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always (`from_boot=on`).
 //! A flush of an address that is not mapped does nothing in QEMU; their number is said at the end.
 //!
+//! Disks are NVMe ones, in the order in which the guest begins to use them; what is on them when the trace begins is not in
+//! it. Their registers are watched all the time, as queues are older than the trace (`nvme`).
+//!
 //! Limits: memory up to 2 GiB. What devices write to PM (DMA) is no store: it is found at the end, as a difference between
 //! what the events make of PM and what is there, and is an error.
 
+mod callbacks;
+mod disks;
+mod nvme;
 mod ram;
 mod walk;
 
-use std::ffi::{c_uint, c_void};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -22,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
 use iced_x86::Register;
 
-use crate::api::{self, Hooks, Plugin, REGISTERS, Registers};
+use crate::api::{self, Hooks, Plugin, Target};
 use crate::area::AREA_BYTES_MAX;
 use crate::args::{ArgumentError, Arguments, range};
 use crate::fail::{end, fail, or_fail, say};
@@ -30,8 +35,10 @@ use crate::instr::{Special, operand};
 use crate::pending::Pending;
 use crate::recorder::{RecordError, Recorder};
 use crate::stack::Stack;
-use crate::translate::{Callbacks, Place, Site, site, translate};
+use crate::translate::{Callbacks, Place, Site};
 
+use callbacks::{on_block, on_cpu, on_exit, on_load, on_locked, on_special, on_store};
+use disks::Disks;
 use ram::Ram;
 use walk::{Paging, physical};
 
@@ -50,6 +57,7 @@ struct Guest {
     is_from_boot: bool,
     pending: Arc<Pending>,
     recorder: Mutex<Recorder<File>>,
+    disks: Disks,
     /// Flushes of what is not mapped.
     unmapped: AtomicU64,
 }
@@ -84,8 +92,10 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         return Err(GuestError::Ranges);
     }
     let ram_path = arguments.ram.clone().ok_or(ArgumentError::Missing("ram"))?;
+    let disks = Disks::parse(&arguments.disks)?;
     let region = Region { name: format!("physical {pm}"), start: 0, len_bytes };
-    let header = Header { tool: crate::TOOL.to_owned(), regions: vec![region], devices: Vec::new() };
+    let header =
+        Header { tool: crate::TOOL.to_owned(), regions: vec![region], devices: disks.devices.clone() };
     let out = File::create(&arguments.out).map_err(|error| GuestError::Out(arguments.out.clone(), error))?;
     let pending = Arc::new(Pending::new());
     let recorder = Mutex::new(Recorder::new(out, &header, Arc::clone(&pending))?);
@@ -106,17 +116,12 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         is_from_boot: arguments.is_from_boot,
         pending,
         recorder,
+        disks,
         unmapped: AtomicU64::new(0),
     };
     GUEST.set(guest).map_err(|_| GuestError::Twice)?;
     plugin.register(Hooks { on_cpu, on_block, on_exit });
     Ok(())
-}
-
-/// The guest, while events are recorded.
-#[inline]
-fn traced() -> Option<&'static Guest> {
-    if IS_ON.load(Ordering::Relaxed) { GUEST.get() } else { None }
 }
 
 /// A part of an access that is in PM: address in the trace, and which of the access's bytes.
@@ -161,7 +166,7 @@ impl Guest {
     /// The part of a physical range that is PM; `from` is the number of its first byte in an access.
     fn piece(&self, physical: u64, from: usize, len: usize) -> Option<Piece> {
         let first = physical.max(self.start);
-        let end = (physical + len as u64).min(self.start + self.len_bytes);
+        let end = physical.saturating_add(len as u64).min(self.start + self.len_bytes);
         (first < end).then(|| {
             let skipped = from + (first - physical) as usize;
             (first - self.start, skipped..skipped + (end - first) as usize)
@@ -172,7 +177,7 @@ impl Guest {
     fn pieces(&self, info: u32, address: u64) -> [Option<Piece>; 2] {
         let len = api::access_bytes(info);
         let to_end = (PAGE_BYTES - address % PAGE_BYTES) as usize;
-        let Some(first) = api::access_physical(info, address) else { return [None, None] };
+        let Target::Memory(first) = api::access_target(info, address) else { return [None, None] };
         if len <= to_end {
             return [self.piece(first, 0, len), None];
         }
@@ -210,6 +215,20 @@ impl Guest {
             );
         }
         true
+    }
+
+    /// A register of a disk was written.
+    fn register(&self, cpu: u32, info: u32, physical: u64, pc: u64) {
+        let value = api::access_value(info);
+        let memory = |address, buffer: &mut [u8]| self.ram().read(address, buffer);
+        let is_on = IS_ON.load(Ordering::Relaxed);
+        let (disk, actions) = or_fail(self.disks.write(physical, value.as_slice(), is_on, &memory), "NVMe");
+        let stack = if actions.is_empty() { None } else { self.stack() };
+        let origin = origin(cpu, pc, stack.as_ref());
+        for action in &actions {
+            let recorded = self.lock().block(&origin, disk, action.command, disks::event(&action.what));
+            or_fail(recorded, "NVMe");
+        }
     }
 
     fn fence(&self, cpu: u32, pc: u64, kind: FenceKind) {
@@ -256,61 +275,6 @@ impl Guest {
 fn origin(cpu: u32, pc: u64, stack: Option<&Stack>) -> Origin<'_> {
     // The upper half of addresses is the kernel's.
     Origin { thread: cpu, pc: Some(pc), is_kernel: pc >> 63 == 1, stack: stack.map(Stack::as_slice) }
-}
-
-extern "C" fn on_cpu(_: u64, _: c_uint) {
-    let Some(guest) = GUEST.get() else { return };
-    if REGISTERS.get().is_some() {
-        return;
-    }
-    let _ = REGISTERS.set(or_fail(Registers::find(), "QEMU has no register of this name"));
-    if guest.is_from_boot {
-        guest.begin();
-    }
-}
-
-extern "C" fn on_block(_: u64, block: *mut qemu_plugin_sys::qemu_plugin_tb) {
-    if let Some(guest) = GUEST.get() {
-        translate(block, &guest.callbacks);
-    }
-}
-
-extern "C" fn on_store(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
-    if let Some(guest) = traced() {
-        guest.store(cpu, info, address, Place::unpack(place), false);
-    }
-}
-
-extern "C" fn on_locked(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
-    let Some(guest) = traced() else { return };
-    let place = Place::unpack(place);
-    if !guest.store(cpu, info, address, place, true) {
-        guest.fence(cpu, place.pc, FenceKind::Locked);
-    }
-}
-
-extern "C" fn on_load(cpu: c_uint, info: u32, address: u64, place: *mut c_void) {
-    let Some(guest) = traced() else { return };
-    let pieces = guest.pieces(info, address);
-    if pieces == [None, None] {
-        return;
-    }
-    let value = api::access_value(info);
-    let stack = guest.stack();
-    let origin = origin(cpu, Place::unpack(place).pc, stack.as_ref());
-    let mut recorder = guest.lock();
-    for (address, part) in pieces.into_iter().flatten() {
-        or_fail(recorder.read(&origin, address, &value.as_slice()[part]), "load");
-    }
-}
-
-extern "C" fn on_special(cpu: c_uint, number: *mut c_void) {
-    let (Some(guest), Some(site)) = (GUEST.get(), site(number)) else { return };
-    if site.special == Special::Hypercall {
-        guest.message(cpu, site.pc);
-    } else if IS_ON.load(Ordering::Relaxed) {
-        guest.special(cpu, &site);
-    }
 }
 
 impl Guest {
@@ -369,14 +333,5 @@ impl Guest {
             }
             Special::Hypercall => {}
         }
-    }
-}
-
-/// QEMU ends. May come twice.
-extern "C" fn on_exit(_: u64, _: *mut c_void) {
-    if let Some(guest) = GUEST.get()
-        && guest.lock().is_open()
-    {
-        guest.finish();
     }
 }

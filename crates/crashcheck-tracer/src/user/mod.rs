@@ -83,7 +83,7 @@ pub(crate) enum UserError {
     Read(#[from] std::io::Error),
     #[error("started twice")]
     Twice,
-    #[error("ram= and from_boot= are for guests, not for programs")]
+    #[error("ram=, disk= and from_boot= are for guests, not for programs")]
     Guest,
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum UserError {
 /// # Errors
 /// [`UserError`]
 pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), UserError> {
-    if arguments.ram.is_some() || arguments.is_from_boot {
+    if arguments.ram.is_some() || !arguments.disks.is_empty() || arguments.is_from_boot {
         return Err(UserError::Guest);
     }
     let files = PmFile::open_all(&arguments.pm)?;

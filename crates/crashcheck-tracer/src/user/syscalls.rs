@@ -137,8 +137,9 @@ impl User {
         self.files.iter().position(|file| file.is(&state))
     }
 
+    /// Nothing of PM is in these pages any more; what was is returned.
     fn unmap(&self, start: u64, len: u64) -> Vec<Mapping> {
-        let end = start.saturating_add(len.next_multiple_of(PAGE_BYTES));
+        let end = end_of(start, len);
         let mut state = self.lock();
         let unmapped = state.mappings.remove(start, end);
         if !unmapped.is_empty() {
@@ -156,23 +157,23 @@ impl User {
     /// Something is at `start` now: PM, or something else instead.
     fn mapped(&self, call: &Call, start: u64) {
         let [old, len, new_len, ..] = call.arguments;
-        let len = if call.number == MREMAP { new_len } else { len };
-        self.unmap(start, len);
-        let end = start.saturating_add(len.next_multiple_of(PAGE_BYTES));
+        let now = if call.number == MREMAP { new_len } else { len };
+        self.unmap(start, now);
+        let end = end_of(start, now);
         match (call.number, call.file) {
             (MMAP, Some(file)) => {
                 let address = start_of(file) + call.arguments[5];
                 self.map(vec![Mapping { start, end, address }]);
             }
-            (MREMAP, _) if !call.unmapped.is_empty() => {
-                let mut moved: Vec<_> =
-                    call.unmapped.iter().map(|mapping| shifted(mapping, old, start)).collect();
-                moved.retain(|mapping| mapping.start < end);
-                let last = moved.len() - 1;
-                // Shorter, or longer: then it goes on in the file.
-                moved.iter_mut().for_each(|mapping| mapping.end = mapping.end.min(end));
-                moved[last].end = end;
-                self.map(moved);
+            (MREMAP, _) => {
+                let moved = call.unmapped.iter().map(|mapping| shifted(mapping, old, start));
+                let mut moved: Vec<_> = moved.filter(|mapping| mapping.start < end).collect();
+                if let Some(last) = moved.last_mut() {
+                    // Shorter, or longer: then it goes on in the file.
+                    let reaches_end = last.end == end_of(start, len);
+                    last.end = if reaches_end { end } else { last.end.min(end) };
+                    self.map(moved);
+                }
             }
             _ => {}
         }
@@ -186,7 +187,7 @@ impl User {
         let pc = api::read_register(Register::RIP).map(|next| next.wrapping_sub(2));
         let origin = origin(thread, pc, stack.as_ref());
         let file = call.file.unwrap_or(0);
-        let here = |descriptor| position_of(descriptor).unwrap_or(result) - result;
+        let here = |descriptor| position_of(descriptor).unwrap_or(result).saturating_sub(result);
         let given = |pointer| match pointer {
             0 => None,
             _ => paths::number(pointer).map(|end| end.wrapping_sub(result)),
@@ -338,6 +339,11 @@ impl User {
 fn shifted(mapping: &Mapping, from: u64, to: u64) -> Mapping {
     let start = mapping.start - from + to;
     Mapping { start, end: start + (mapping.end - mapping.start), address: mapping.address }
+}
+
+/// End of the last page of a range.
+fn end_of(start: u64, len: u64) -> u64 {
+    start.saturating_add(len.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX))
 }
 
 fn is_synchronous(descriptor: u64) -> bool {

@@ -66,7 +66,7 @@ pub struct Traced {
 }
 
 impl UserTracer {
-    /// Runs a program, given with its arguments, and writes its trace. What was at `out` before is lost.
+    /// Runs a program, given with its arguments, and writes its trace. The program does not outlive the calling thread. What was at `out` before is lost.
     ///
     /// How the program ends is no error: a trace of a program that dies is whole.
     ///
@@ -119,6 +119,7 @@ impl UserTracer {
         for (is_on, text) in [(self.has_reads, ",reads=on"), (self.has_stacks, ",stack=on")] {
             option.push_str(if is_on { text } else { "" });
         }
+        option.push_str(",with_parent=on");
         Ok(option.into())
     }
 }

@@ -17,7 +17,7 @@ fn tracer(pm: &[(&Path, Option<u64>)]) -> UserTracer {
 fn commas_in_paths_are_doubled() {
     let tracer = tracer(&[(Path::new("/a,b"), None), (Path::new("c"), None)]);
     let option = tracer.plugin_option(Path::new("p.so"), Path::new("t,")).unwrap();
-    assert_eq!(option, "p.so,out=t,,,pm=/a,,b,pm=c,reads=on");
+    assert_eq!(option, "p.so,out=t,,,pm=/a,,b,pm=c,reads=on,with_parent=on");
 }
 
 #[test]
