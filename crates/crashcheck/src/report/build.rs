@@ -1,27 +1,23 @@
 //! Makes a report of results: chooses the crashes that show most, and says which stores they lack.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fastness_pm_model::Config;
 use fastness_trace::Header;
 
 use super::data::{
-    FindingReport, HistoryReport, LineReport, OperationReport, PatternReport, RegionReport, Report,
-    StateReport, StoreReport, Totals, VERSION, WitnessReport,
+    FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
 };
+use super::evidence::evidence;
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, States};
-use crate::explain::{ExplainedLine, Kept, Pending, explain, patterns, pending_at};
+use crate::explain::patterns;
 use crate::generate::{CrashImages, Part};
 use crate::run::open_trace;
-use crate::trace::{Filter, hex, name, text};
 
-const LINE_BYTES: u64 = 64;
-/// Most states of a finding that get a witness, most lines of a witness, and most events of a line.
-const WITNESSES_MAX: usize = 4;
-const LINES_MAX: usize = 8;
-const EVENTS_MAX: usize = 40;
+/// Most states of a finding that get evidence.
+const EVIDENCE_MAX: usize = 4;
 /// Most bytes of a state, and of a difference.
 const TEXT_MAX_BYTES: usize = 64 << 10;
 
@@ -96,7 +92,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
 }
 
 /// Of a path its last part: where a test keeps its files is nobody's concern.
-fn short_name(region: &fastness_trace::Region) -> String {
+pub(super) fn short_name(region: &fastness_trace::Region) -> String {
     region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
@@ -117,7 +113,7 @@ fn readable(text: &[u8]) -> String {
 }
 
 /// An instruction, and where it comes from.
-fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
+pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
     let Some(pc) = pc else { return "an unknown instruction".to_owned() };
     match (source.symbols)(pc, is_kernel) {
         Some(symbol) => format!("{pc:#x} {symbol}"),
@@ -131,19 +127,19 @@ fn operation_report(source: &Source<'_>, header: &Header, operation: &Operation)
     let expected = Expected::of(source, operation);
     let finding = |finding: &Finding| -> Result<FindingReport> {
         let suspects = expected.suspects(finding);
-        let witnesses = suspects.iter().take(WITNESSES_MAX).map(|state| {
+        let evidence = suspects.iter().take(EVIDENCE_MAX).map(|state| {
             let reference = match finding.kind {
                 FindingKind::FinalStates | FindingKind::Atomicity => expected.nearest(*state),
                 _ => None,
             };
-            witness(source, header, operation, finding, *state, reference)
+            evidence(source, header, operation, finding, *state, reference)
         });
         Ok(FindingReport {
             kind: finding.kind.name().to_owned(),
             letter: finding.kind.letter(),
             what: finding.kind.to_string(),
             states: names(source, &finding.states),
-            witnesses: witnesses.collect::<Result<_>>()?,
+            evidence: evidence.collect::<Result<_>>()?,
         })
     };
     Ok(OperationReport {
@@ -180,7 +176,7 @@ impl Expected {
         Expected { before: complete(operation.points.start), after: complete(last) }
     }
 
-    /// The states of a finding that need a witness: those that are not expected, or else that before the operation.
+    /// The states of a finding that need evidence: those that are not expected, or else that before the operation.
     fn suspects(&self, finding: &Finding) -> Vec<usize> {
         let is_expected = |state: &usize| Some(*state) == self.before || Some(*state) == self.after;
         if !matches!(finding.kind, FindingKind::FinalStates | FindingKind::Atomicity) {
@@ -199,149 +195,8 @@ impl Expected {
     }
 }
 
-/// The crash with this state that has lost least, at the failure points where the finding is.
-fn witness(
-    source: &Source<'_>,
-    header: &Header,
-    operation: &Operation,
-    finding: &Finding,
-    state: usize,
-    reference: Option<usize>,
-) -> Result<WitnessReport> {
-    let images = &source.images;
-    let points = match finding.kind {
-        FindingKind::FinalStates => operation.points.end - 1..operation.points.end,
-        _ => operation.points.clone(),
-    };
-    let complete: BTreeMap<usize, usize> = images
-        .images
-        .iter()
-        .enumerate()
-        .flat_map(|(index, image)| image.occurrences.iter().map(move |occurrence| (index, occurrence)))
-        .filter(|(_, occurrence)| occurrence.part == Part::Everything && points.contains(&occurrence.point))
-        .map(|(index, occurrence)| (occurrence.point, index))
-        .collect();
-    let mut best: Option<(u64, usize, usize)> = None;
-    for index in &source.states.found[state].images {
-        let image = &images.images[*index];
-        for occurrence in image.occurrences.iter().filter(|occurrence| points.contains(&occurrence.point)) {
-            let lost = complete.get(&occurrence.point).map_or(u64::MAX, |all| {
-                let all = &images.images[*all].contents;
-                let differs = all.memory.differences(&image.contents.memory, LINE_BYTES as usize);
-                differs.iter().map(|range| (range.end - range.start) / LINE_BYTES).sum()
-            });
-            if best.is_none_or(|(least, ..)| lost < least) {
-                best = Some((lost, *index, occurrence.point));
-            }
-        }
-    }
-    let (_, index, point) = best.unwrap_or((0, source.states.found[state].images[0], points.start));
-    let image = &images.images[index];
-    let event = images.points[point].event;
-    let pending = pending_at(&mut open_trace(source.trace)?, source.config, source.memory_max_bytes, event)?;
-    let lines = explain(&pending, &image.contents.memory).unwrap_or_default();
-    let (mut lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
-    let kept_lines = kept.len();
-    let begin = images.points[operation.points.start].event;
-    // What the operation itself has stored is the more likely culprit.
-    lost.sort_by_key(|line| {
-        !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
-    });
-    let shown = |lines: Vec<ExplainedLine>, histories: usize| -> Result<Vec<LineReport>> {
-        let lines = lines.into_iter().take(LINES_MAX).enumerate();
-        lines
-            .map(|(at, line)| {
-                let mut report = line_report(source, header, &pending, line);
-                if at < histories {
-                    report.history = history(source, report.address, begin, event)?;
-                }
-                Ok(report)
-            })
-            .collect()
-    };
-    let difference = reference.map(|reference| difference(source, reference, state)).unwrap_or_default();
-    Ok(WitnessReport {
-        state: source.states.found[state].name.clone(),
-        difference,
-        expected: reference.map(|reference| source.states.found[reference].name.clone()),
-        image: hex(&image.hash.0),
-        event,
-        at: event_text(source, event)?,
-        lost: shown(lost, LINES_MAX)?,
-        kept_lines,
-        kept: shown(kept, 0)?,
-    })
-}
-
-fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: ExplainedLine) -> LineReport {
-    let (address, region) = match pending.replay.layout().address_of(line.offset) {
-        Some((address, region)) => (address, region.clone()),
-        None => (line.offset, header.regions[0].clone()),
-    };
-    let stores = line.stores.into_iter().map(|(store, kept)| StoreReport {
-        event: store.event,
-        address: address + store.start as u64,
-        data: hex(&store.data),
-        non_temporal: store.is_non_temporal,
-        fate: match kept {
-            Kept::Whole => "kept",
-            Kept::Part => "torn",
-            Kept::Lost => "lost",
-        }
-        .to_owned(),
-        at: place(source, store.pc, store.is_kernel),
-        stack: store.stack.iter().map(|pc| place(source, Some(*pc), store.is_kernel)).collect(),
-    });
-    LineReport {
-        offset: address - region.start,
-        region: short_name(&region),
-        address,
-        flushed: line.flushed,
-        stores: stores.collect(),
-        history: Vec::new(),
-    }
-}
-
-/// The last events before `end`, and from `begin` on, that concern a line.
-fn history(source: &Source<'_>, address: u64, begin: u64, end: u64) -> Result<Vec<HistoryReport>> {
-    let filter = Filter { line: Some(address), from: begin, count: None };
-    let mut reader = open_trace(source.trace)?;
-    let mut events = std::collections::VecDeque::new();
-    while reader.count() < end {
-        let number = reader.count();
-        let Some(event) = reader.next()? else { break };
-        if filter.takes(number, &event) {
-            if events.len() == EVENTS_MAX {
-                events.pop_front();
-            }
-            events.push_back(HistoryReport {
-                event: number,
-                kind: name(&event).to_owned(),
-                text: text(&event),
-            });
-        }
-    }
-    Ok(events.into())
-}
-
-fn event_text(source: &Source<'_>, wanted: u64) -> Result<String> {
-    let mut reader = open_trace(source.trace)?;
-    while reader.count() < wanted {
-        if reader.next()?.is_none() {
-            break;
-        }
-    }
-    Ok(match reader.next()? {
-        Some(event) => {
-            let symbol = event.origin.pc.and_then(|pc| (source.symbols)(pc, event.origin.is_kernel));
-            let symbol = symbol.map_or_else(String::new, |symbol| format!("  {symbol}"));
-            format!("{}{symbol}", text(&event))
-        }
-        None => "the end of the trace".to_owned(),
-    })
-}
-
-fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
+/// How a state differs from another.
+pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
     let found = &source.states.found;
     let (one, two) = (readable(&found[expected].state.text), readable(&found[state].state.text));
     let difference = similar::TextDiff::from_lines(&one, &two);

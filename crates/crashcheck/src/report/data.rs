@@ -88,12 +88,12 @@ pub struct FindingReport {
     /// Names of the states that show it.
     pub states: Vec<String>,
     /// Images that show it; not one for each state if there are many.
-    pub witnesses: Vec<WitnessReport>,
+    pub evidence: Vec<EvidenceReport>,
 }
 
 /// A crash that leads to a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WitnessReport {
+pub struct EvidenceReport {
     /// Name of the state.
     pub state: String,
     /// How it differs from the state that was expected, line by line; empty where there is none to compare with.
@@ -108,10 +108,23 @@ pub struct WitnessReport {
     pub at: String,
     /// Lines of which the image has lost something.
     pub lost: Vec<LineReport>,
+    /// Parts of disks that it lacks, compared with a crash that loses nothing.
+    pub lost_blocks: Vec<BlocksReport>,
     /// How many lines were pending at the crash, and are as the program has left them.
     pub kept_lines: usize,
     /// Some of these.
     pub kept: Vec<LineReport>,
+}
+
+/// A part of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlocksReport {
+    /// Which disk of the trace, from 0.
+    pub disk: usize,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
 }
 
 /// A cache line with stores that were pending.

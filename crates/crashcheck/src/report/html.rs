@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::data::{FindingReport, HistoryReport, LineReport, OperationReport, Report, WitnessReport};
+use super::data::{EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport, Report};
 use super::junit::escaped;
 use super::text::operation_name;
 
@@ -86,20 +86,20 @@ fn write_operation(index: usize, operation: &OperationReport, out: &mut String) 
 
 fn write_finding(finding: &FindingReport, out: &mut String) -> std::fmt::Result {
     writeln!(out, "<h3 class=bad>{}: {}</h3>", finding.letter, escaped(&finding.what))?;
-    finding.witnesses.iter().try_for_each(|witness| write_witness(witness, out))
+    finding.evidence.iter().try_for_each(|evidence| write_evidence(evidence, out))
 }
 
-fn write_witness(witness: &WitnessReport, out: &mut String) -> std::fmt::Result {
+fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
         "<p>State {} after a crash just before event {}: <code>{}</code></p>",
-        links(std::slice::from_ref(&witness.state)),
-        witness.event,
-        escaped(&witness.at)
+        links(std::slice::from_ref(&evidence.state)),
+        evidence.event,
+        escaped(&evidence.at)
     )?;
-    if !witness.difference.is_empty() {
+    if !evidence.difference.is_empty() {
         writeln!(out, "<pre>")?;
-        for line in witness.difference.lines() {
+        for line in evidence.difference.lines() {
             let class = match line.as_bytes().first() {
                 Some(b'+') => "plus",
                 Some(b'-') => "minus",
@@ -109,18 +109,21 @@ fn write_witness(witness: &WitnessReport, out: &mut String) -> std::fmt::Result 
         }
         writeln!(out, "</pre>")?;
     }
-    match witness.lost.is_empty() {
+    match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
         true => {
             writeln!(out, "<p>Nothing was lost: the program itself leaves this, whatever is flushed.</p>")
         }
         false => writeln!(out, "<p>Lost:</p>"),
     }?;
-    witness.lost.iter().try_for_each(|line| write_line(line, true, out))?;
-    if witness.kept_lines > 0 {
-        writeln!(out, "<p>Kept, of {} lines that were pending too:</p>", witness.kept_lines)?;
-        witness.kept.iter().try_for_each(|line| write_line(line, false, out))?;
+    evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    for blocks in &evidence.lost_blocks {
+        writeln!(out, "<p>{} bytes at {:#x} of disk {}</p>", blocks.len_bytes, blocks.offset, blocks.disk)?;
     }
-    writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&witness.image))
+    if evidence.kept_lines > 0 {
+        writeln!(out, "<p>Kept, of {} lines that were pending too:</p>", evidence.kept_lines)?;
+        evidence.kept.iter().try_for_each(|line| write_line(line, false, out))?;
+    }
+    writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&evidence.image))
 }
 
 fn write_line(line: &LineReport, is_open: bool, out: &mut String) -> std::fmt::Result {

@@ -5,14 +5,15 @@
 
 mod build;
 mod data;
+mod evidence;
 mod html;
 mod junit;
 mod text;
 
 pub use build::{Source, build};
 pub use data::{
-    FindingReport, HistoryReport, LineReport, OperationReport, PatternReport, RegionReport, Report,
-    StateReport, StoreReport, Totals, VERSION, WitnessReport,
+    BlocksReport, EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport, PatternReport,
+    RegionReport, Report, StateReport, StoreReport, Totals, VERSION,
 };
 pub use html::html;
 pub use junit::junit;

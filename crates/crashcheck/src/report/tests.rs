@@ -90,15 +90,15 @@ fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
     let operation = &report.operations[0];
     assert_eq!(operation.findings.len(), 1);
     let finding = &operation.findings[0];
-    assert_eq!((finding.letter, finding.witnesses.len()), ('S', 1));
-    let witness = &finding.witnesses[0];
-    assert_eq!(witness.expected.as_deref(), Some("c0s1"), "{report:#?}");
+    assert_eq!((finding.letter, finding.evidence.len()), ('S', 1));
+    let evidence = &finding.evidence[0];
+    assert_eq!(evidence.expected.as_deref(), Some("c0s1"), "{report:#?}");
     assert!(
-        witness.difference.contains("-two <3>") && witness.difference.contains("+two <0>"),
-        "{witness:#?}"
+        evidence.difference.contains("-two <3>") && evidence.difference.contains("+two <0>"),
+        "{evidence:#?}"
     );
     // The store to line 2 is the fourth behind the checkpoint.
-    let [line] = &witness.lost[..] else { panic!("{witness:#?}") };
+    let [line] = &evidence.lost[..] else { panic!("{evidence:#?}") };
     assert_eq!((line.offset, line.flushed, line.stores[0].event), (128, 0, 4));
     assert_eq!(line.stores[0].fate, "lost");
     let history: Vec<_> = line.history.iter().map(|event| event.kind.as_str()).collect();
@@ -124,17 +124,17 @@ fn a_missing_fence_is_shown_with_what_was_lost_and_what_was_kept() {
     let report = report(operation(&[set(2), together.to_vec()]));
     let finding = &report.operations[0].findings[0];
     assert_eq!(finding.letter, 'A');
-    let witness = &finding.witnesses[0];
-    assert_eq!((witness.lost.len(), witness.kept_lines), (1, 1));
-    assert_eq!((witness.lost[0].offset, witness.kept[0].offset), (64, 0));
+    let evidence = &finding.evidence[0];
+    assert_eq!((evidence.lost.len(), evidence.kept_lines), (1, 1));
+    assert_eq!((evidence.lost[0].offset, evidence.kept[0].offset), (64, 0));
     assert!(text(&report).contains("kept, of 1 lines that were pending too"));
 }
 
 #[test]
 fn an_error_of_the_logic_is_said_to_have_lost_nothing() {
     let report = report(operation(&[set(0), set(1), set(2)]));
-    let witness = &report.operations[0].findings[0].witnesses[0];
-    assert!(witness.lost.is_empty(), "{witness:#?}");
+    let evidence = &report.operations[0].findings[0].evidence[0];
+    assert!(evidence.lost.is_empty(), "{evidence:#?}");
     assert!(text(&report).contains("nothing was lost"));
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::data::{FindingReport, LineReport, OperationReport, Report, WitnessReport};
+use super::data::{EvidenceReport, FindingReport, LineReport, OperationReport, Report};
 
 /// The whole report.
 pub fn text(report: &Report) -> String {
@@ -97,25 +97,25 @@ fn write_operation(report: &Report, operation: &OperationReport, out: &mut Strin
 
 fn write_finding(report: &Report, finding: &FindingReport, out: &mut String) -> std::fmt::Result {
     writeln!(out, "  {}: {}", finding.letter, finding.what)?;
-    for witness in &finding.witnesses {
-        write_witness(report, witness, out)?;
+    for evidence in &finding.evidence {
+        write_evidence(report, evidence, out)?;
     }
     Ok(())
 }
 
-fn write_witness(report: &Report, witness: &WitnessReport, out: &mut String) -> std::fmt::Result {
+fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
         "\n    state {}, after a crash just before event {}: {}",
-        witness.state, witness.event, witness.at
+        evidence.state, evidence.event, evidence.at
     )?;
     if let Some(state) =
-        report.states.iter().find(|state| state.name == witness.state && state.ending != "ended well")
+        report.states.iter().find(|state| state.name == evidence.state && state.ending != "ended well")
     {
         writeln!(out, "    the recovery {}", state.ending)?;
     }
-    let text = match (&witness.expected, report.states.iter().find(|state| state.name == witness.state)) {
-        (Some(_), _) => &witness.difference,
+    let text = match (&evidence.expected, report.states.iter().find(|state| state.name == evidence.state)) {
+        (Some(_), _) => &evidence.difference,
         (None, Some(state)) => &state.text,
         (None, None) => "",
     };
@@ -123,16 +123,19 @@ fn write_witness(report: &Report, witness: &WitnessReport, out: &mut String) -> 
     if text.lines().count() > 30 {
         writeln!(out, "      ...")?;
     }
-    match witness.lost.is_empty() {
+    match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
         true => writeln!(out, "    nothing was lost: the program itself leaves this, whatever is flushed")?,
         false => writeln!(out, "    lost:")?,
     }
-    witness.lost.iter().try_for_each(|line| write_line(line, true, out))?;
-    if !witness.lost.is_empty() && witness.kept_lines > 0 {
-        writeln!(out, "    kept, of {} lines that were pending too:", witness.kept_lines)?;
-        witness.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
+    evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
+    for blocks in &evidence.lost_blocks {
+        writeln!(out, "      {} bytes at {:#x} of disk {}", blocks.len_bytes, blocks.offset, blocks.disk)?;
     }
-    writeln!(out, "    image {}", &witness.image[..16.min(witness.image.len())])
+    if !evidence.lost.is_empty() && evidence.kept_lines > 0 {
+        writeln!(out, "    kept, of {} lines that were pending too:", evidence.kept_lines)?;
+        evidence.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
+    }
+    writeln!(out, "    image {}", &evidence.image[..16.min(evidence.image.len())])
 }
 
 fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt::Result {

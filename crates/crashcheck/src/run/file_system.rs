@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use super::analysis::Analysis;
 use super::config::ImagesConfig;
-use super::user::lines_read;
+use super::user::{absolute, lines_read};
 use crate::check::{Extract, State, write_files};
 use crate::error::{CheckError, Result};
 use crate::generate::{Contents, Layout, Recovery};
-use crate::guest::{Extraction, GuestError, PM_START, Restore, Snapshot, Worker};
+use crate::guest::{Extraction, GuestError, Nvme, Output, PM_START, Restore, Snapshot, Worker};
 use crate::process::Ending;
 use crate::report::Report;
 
@@ -23,13 +23,18 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Images that one guest looks at.
 const IMAGES_PER_GUEST: usize = 20;
-/// Shell: where the device and the mount point are.
-const PREFIX: &str = "PM=/dev/pmem0 M=/mnt\n";
+/// Shell: where the devices and the mount point are.
+const PREFIX: &str = "PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt\n";
+/// Shell: a drive that was plugged in a moment ago.
+const WAIT_FOR_DISK: &str = "until [ -b $DISK ]; do sleep 0.05; done\n";
 
-/// A file system under test; shell, with `$PM` for the device and `$M` for where it is mounted.
+/// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, and `$M` for where it is
+/// mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
+    /// It has a disk of so many MiB, too.
+    pub disk_mib: Option<u64>,
     /// Makes one.
     pub mkfs: String,
     /// Run after each operation, as part of it: what it did is durable then.
@@ -90,7 +95,9 @@ impl FileTest {
 
     /// What the guest does: a checkpoint before the first operation, and one after each.
     fn script(&self, system: &FileSystem) -> String {
-        let mut script = format!("set -e\n{PREFIX}{}\n{}\n{}\n", system.mkfs, system.mount, self.prepare);
+        let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
+        let FileSystem { mkfs, mount, .. } = system;
+        let mut script = format!("set -e\n{PREFIX}{wait}{mkfs}\n{mount}\n{}\n", self.prepare);
         if let Some(workload) = &self.workload {
             script.push_str(&format!("cat > /tmp/workload <<'END'\n{workload}\nEND\n"));
         }
@@ -149,13 +156,29 @@ pub fn run_in_guest(
         })
     };
     make(setting.work)?;
-    let mut options = Vec::new();
+    let mut traced =
+        Traced { script: &test.script(system), pm_image: None, disk: None, options: String::new() };
     if setting.has_stacks {
-        options.push("stack=on");
+        traced.options.push_str(",stack=on");
     }
-    trace_in_guest(setting, None, &test.script(system), &options, setting.trace, true)?;
+    if let Some(mib) = system.disk_mib {
+        // What a disk holds at the beginning is in no trace: all that was written to it has to be.
+        traced.options.push_str(&format!(",disk={mib}M,from_boot=on"));
+        let disk = setting.work.join("disk");
+        std::fs::File::create(&disk)
+            .and_then(|file| file.set_len(mib << 20))
+            .map_err(|source| CheckError::File { what: "make", path: disk.clone(), source })?;
+        traced.disk = Some(absolute(&disk)?);
+    }
+    let output = trace_in_guest(setting, traced, setting.trace)?;
+    if !output.is_success() {
+        return Err(CheckError::InGuest {
+            said: format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)),
+        });
+    }
     let layout = super::user::layout_of(setting.trace)?;
-    let script = format!("{PREFIX}{}", system.recover);
+    let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
+    let script = format!("{PREFIX}{wait}{}", system.recover);
     let how = Extraction {
         script: &script,
         timeout: RECOVERY_TIMEOUT,
@@ -181,28 +204,29 @@ pub fn run_in_guest(
     analysis.run()
 }
 
-/// Runs a script in a guest with the tracer.
-fn trace_in_guest(
-    setting: &GuestSetting<'_>,
+/// What is run in a guest with the tracer.
+struct Traced<'a> {
+    script: &'a str,
     pm_image: Option<PathBuf>,
-    script: &str,
-    options: &[&str],
-    out: &Path,
-    must_succeed: bool,
-) -> Result<()> {
+    disk: Option<PathBuf>,
+    /// More of the plug-in's, each behind a comma.
+    options: String,
+}
+
+fn trace_in_guest(setting: &GuestSetting<'_>, traced: Traced<'_>, out: &Path) -> Result<Output> {
     let mib = setting.snapshot.config().pm_bytes >> 20;
     let mut plugin: OsString = setting.plugin.into();
-    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M"));
-    options.iter().for_each(|option| plugin.push(format!(",{option}")));
-    let restore = Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], ..Restore::default() };
+    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{}", traced.options));
+    let restore = Restore {
+        pm_image: traced.pm_image,
+        qemu_arguments: vec!["-plugin".into(), plugin],
+        nvme: traced.disk.into_iter().map(|image| Nvme { image }).collect(),
+    };
     let mut guest = setting.snapshot.restore(&restore)?;
-    let output = guest.command(script, TEST_TIMEOUT)?;
-    if must_succeed && !output.is_success() {
-        return Err(CheckError::InGuest { said: output.text() });
-    }
+    let output = guest.command(traced.script, TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), out))?;
     moved.map_err(|source| CheckError::File { what: "take the trace to", path: out.to_owned(), source })?;
-    Ok(())
+    Ok(output)
 }
 
 /// Recovers images in guests.
@@ -236,7 +260,18 @@ impl<'a> Extract for GuestExtract<'a> {
 
     fn extract(&self, place: &mut Place<'a>, contents: &Contents) -> Result<State> {
         let files = write_files(&self.layout, contents, &place.dir)?;
-        let (ending, text) = match place.worker.extract(&files[0]) {
+        let output = match &files[1..] {
+            [] => place.worker.extract(&files[0]),
+            disks => {
+                // Drives are plugged into a guest that is new.
+                let nvme = disks.iter().map(|disk| absolute(disk).map(|image| Nvme { image }));
+                let nvme = nvme.collect::<Result<_>>()?;
+                let restore = Restore { pm_image: Some(files[0].clone()), nvme, ..Restore::default() };
+                let guest = self.snapshot.restore(&restore);
+                guest.and_then(|mut guest| guest.command(self.how.script, self.how.timeout))
+            }
+        };
+        let (ending, text) = match output {
             Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
             Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),
             Err(GuestError::Ended { .. }) => (Ending::Panicked, Vec::new()),
@@ -265,8 +300,13 @@ impl Recovery for GuestRecovery<'_> {
         let files = write_files(&self.layout, contents, &work)?;
         let traced =
             format!("fastness-agent hypercall start\n({})\nfastness-agent hypercall success\n", self.script);
+        let disk = files.get(1).map(|disk| absolute(disk)).transpose()?;
+        let mut options = ",reads=on".to_owned();
+        contents.disks.iter().for_each(|disk| options.push_str(&format!(",disk={}", disk.len_bytes())));
+        let traced = Traced { script: &traced, pm_image: Some(files[0].clone()), disk, options };
         let trace = work.join("trace");
-        trace_in_guest(self.setting, Some(files[0].clone()), &traced, &["reads=on"], &trace, false)?;
+        // However it ends: what it had read counts.
+        trace_in_guest(self.setting, traced, &trace)?;
         lines_read(&trace)
     }
 }

@@ -135,7 +135,7 @@ fn in_dir(dir: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     std::path::absolute(path).map_err(|source| CheckError::File {
         what: "find",

@@ -1,0 +1,197 @@
+//! Evidence of a finding: a crash that shows it, and what it has lost.
+
+use std::collections::BTreeMap;
+
+use fastness_trace::Header;
+
+use super::build::{Source, difference, place, short_name};
+use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
+use crate::Result;
+use crate::check::{Finding, FindingKind, Operation};
+use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
+use crate::generate::{Contents, Part};
+use crate::run::open_trace;
+use crate::trace::{Filter, hex, name, text};
+
+const LINE_BYTES: u64 = 64;
+const BLOCK_BYTES: u64 = 512;
+/// Most lines and parts of disks, and most events of a line.
+const LINES_MAX: usize = 8;
+const EVENTS_MAX: usize = 40;
+
+/// A crash of a finding.
+struct Crash<'a> {
+    /// Index of its image.
+    image: usize,
+    /// Index of its failure point.
+    point: usize,
+    /// The image of the same point with everything, if there is one.
+    complete: Option<&'a Contents>,
+}
+
+/// The crash with this state that has lost least, at the failure points where the finding is.
+pub(super) fn evidence(
+    source: &Source<'_>,
+    header: &Header,
+    operation: &Operation,
+    finding: &Finding,
+    state: usize,
+    reference: Option<usize>,
+) -> Result<EvidenceReport> {
+    let images = &source.images;
+    let crash = choose(source, operation, finding, state);
+    let image = &images.images[crash.image];
+    let event = images.points[crash.point].event;
+    let pending = pending_at(&mut open_trace(source.trace)?, source.config, source.memory_max_bytes, event)?;
+    let lines = explain(&pending, &image.contents.memory).unwrap_or_default();
+    let (mut lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
+    let kept_lines = kept.len();
+    let begin = images.points[operation.points.start].event;
+    // What the operation itself has stored is the more likely culprit.
+    lost.sort_by_key(|line| {
+        !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
+    });
+    let shown = |lines: Vec<ExplainedLine>, histories: usize| -> Result<Vec<LineReport>> {
+        let lines = lines.into_iter().take(LINES_MAX).enumerate();
+        lines
+            .map(|(at, line)| {
+                let mut report = line_report(source, header, &pending, line);
+                if at < histories {
+                    report.history = history(source, report.address, begin, event)?;
+                }
+                Ok(report)
+            })
+            .collect()
+    };
+    let difference = reference.map(|reference| difference(source, reference, state)).unwrap_or_default();
+    Ok(EvidenceReport {
+        state: source.states.found[state].name.clone(),
+        difference,
+        expected: reference.map(|reference| source.states.found[reference].name.clone()),
+        image: hex(&image.hash.0),
+        event,
+        at: event_text(source, event)?,
+        lost: shown(lost, LINES_MAX)?,
+        lost_blocks: crash.complete.map(|all| lost_blocks(all, &image.contents)).unwrap_or_default(),
+        kept_lines,
+        kept: shown(kept, 0)?,
+    })
+}
+
+fn choose<'a>(source: &Source<'a>, operation: &Operation, finding: &Finding, state: usize) -> Crash<'a> {
+    let images = source.images;
+    let points = match finding.kind {
+        FindingKind::FinalStates => operation.points.end - 1..operation.points.end,
+        _ => operation.points.clone(),
+    };
+    let occurrences = images
+        .images
+        .iter()
+        .flat_map(|image| image.occurrences.iter().map(move |occurrence| (&image.contents, occurrence)));
+    let complete: BTreeMap<usize, &Contents> = occurrences
+        .filter(|(_, occurrence)| occurrence.part == Part::Everything && points.contains(&occurrence.point))
+        .map(|(contents, occurrence)| (occurrence.point, contents))
+        .collect();
+    let mut best: Option<(u64, Crash<'a>)> = None;
+    for index in &source.states.found[state].images {
+        let image = &images.images[*index];
+        for occurrence in image.occurrences.iter().filter(|occurrence| points.contains(&occurrence.point)) {
+            let complete = complete.get(&occurrence.point).copied();
+            let lost = complete.map_or(u64::MAX, |all| bytes_lost(all, &image.contents));
+            if best.as_ref().is_none_or(|(least, _)| lost < *least) {
+                best = Some((lost, Crash { image: *index, point: occurrence.point, complete }));
+            }
+        }
+    }
+    // A state of an operation has an image at one of its points.
+    let any = || Crash { image: source.states.found[state].images[0], point: points.start, complete: None };
+    best.map_or_else(any, |(_, crash)| crash)
+}
+
+fn bytes_lost(all: &Contents, image: &Contents) -> u64 {
+    let lines = all.memory.differences(&image.memory, LINE_BYTES as usize);
+    let disks = all.disks.iter().zip(&image.disks);
+    let blocks = disks.flat_map(|(all, disk)| all.differences(disk, BLOCK_BYTES as usize));
+    lines.into_iter().chain(blocks).map(|range| range.end - range.start).sum()
+}
+
+fn lost_blocks(all: &Contents, image: &Contents) -> Vec<BlocksReport> {
+    let disks = all.disks.iter().zip(&image.disks).enumerate();
+    let blocks = disks.flat_map(|(disk, (all, image))| {
+        let ranges = all.differences(image, BLOCK_BYTES as usize).into_iter();
+        ranges.map(move |range| BlocksReport {
+            disk,
+            offset: range.start,
+            len_bytes: range.end - range.start,
+        })
+    });
+    blocks.take(LINES_MAX).collect()
+}
+
+fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: ExplainedLine) -> LineReport {
+    let (address, region) = match pending.replay.layout().address_of(line.offset) {
+        Some((address, region)) => (address, region.clone()),
+        None => (line.offset, header.regions[0].clone()),
+    };
+    let stores = line.stores.into_iter().map(|(store, kept)| StoreReport {
+        event: store.event,
+        address: address + store.start as u64,
+        data: hex(&store.data),
+        non_temporal: store.is_non_temporal,
+        fate: match kept {
+            Kept::Whole => "kept",
+            Kept::Part => "torn",
+            Kept::Lost => "lost",
+        }
+        .to_owned(),
+        at: place(source, store.pc, store.is_kernel),
+        stack: store.stack.iter().map(|pc| place(source, Some(*pc), store.is_kernel)).collect(),
+    });
+    LineReport {
+        offset: address - region.start,
+        region: short_name(&region),
+        address,
+        flushed: line.flushed,
+        stores: stores.collect(),
+        history: Vec::new(),
+    }
+}
+
+/// The last events before `end`, and from `begin` on, that concern a line.
+fn history(source: &Source<'_>, address: u64, begin: u64, end: u64) -> Result<Vec<HistoryReport>> {
+    let filter = Filter { line: Some(address), from: begin, count: None };
+    let mut reader = open_trace(source.trace)?;
+    let mut events = std::collections::VecDeque::new();
+    while reader.count() < end {
+        let number = reader.count();
+        let Some(event) = reader.next()? else { break };
+        if filter.takes(number, &event) {
+            if events.len() == EVENTS_MAX {
+                events.pop_front();
+            }
+            events.push_back(HistoryReport {
+                event: number,
+                kind: name(&event).to_owned(),
+                text: text(&event),
+            });
+        }
+    }
+    Ok(events.into())
+}
+
+fn event_text(source: &Source<'_>, wanted: u64) -> Result<String> {
+    let mut reader = open_trace(source.trace)?;
+    while reader.count() < wanted {
+        if reader.next()?.is_none() {
+            break;
+        }
+    }
+    Ok(match reader.next()? {
+        Some(event) => {
+            let symbol = event.origin.pc.and_then(|pc| (source.symbols)(pc, event.origin.is_kernel));
+            let symbol = symbol.map_or_else(String::new, |symbol| format!("  {symbol}"));
+            format!("{}{symbol}", text(&event))
+        }
+        None => "the end of the trace".to_owned(),
+    })
+}
