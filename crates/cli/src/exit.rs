@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use fastness_crashcheck::CheckError;
+use fastness_crashcheck::guest::GuestError;
 use fastness_crashcheck::litmus::LitmusError;
 use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
@@ -100,6 +101,7 @@ pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<PoolError>().map(PoolError::kind))
             .or_else(|| cause.downcast_ref::<VolumeError>().map(VolumeError::kind))
             .or_else(|| cause.downcast_ref::<CheckError>().map(CheckError::kind))
+            .or_else(|| cause.is::<GuestError>().then_some(ErrorKind::Invalid))
             .or_else(|| cause.downcast_ref::<TraceError>().map(TraceError::kind))
             .or_else(|| cause.downcast_ref::<TracerError>().map(TracerError::kind))
             .or_else(|| cause.downcast_ref::<ShowError>().and_then(show_kind))

@@ -11,7 +11,7 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, open_trace};
 use fastness_crashcheck::symbols::Symbols;
 
-use super::options::{ImageArgs, Subject};
+use super::options::{ImageArgs, RecoverArgs, Subject, words};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::progress_bar;
@@ -32,27 +32,11 @@ pub(crate) struct AnalyzeArgs {
     /// Recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
     #[arg(long, value_name = "COMMAND")]
     recover: String,
-    /// Run after a recovery that ended well: does what was recovered take writes?
-    #[arg(long, value_name = "COMMAND")]
-    write: Option<String>,
-    /// Gets each state as its standard input; exit code 1 refuses it
-    #[arg(long, value_name = "COMMAND")]
-    predicate: Option<String>,
-    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
-    #[arg(long)]
-    prefix: bool,
-    /// Operations may have states between that before and that after
-    #[arg(long)]
-    not_atomic: bool,
-    /// Kill a recovery after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    timeout: u64,
-    /// Recoveries at a time; as many as there are CPUs without one
-    #[arg(short, long, value_name = "NUMBER")]
-    jobs: Option<usize>,
     /// Write the report as JSON and HTML into this folder
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    judge: RecoverArgs,
     #[command(flatten)]
     images: ImageArgs,
 }
@@ -64,15 +48,11 @@ pub(super) fn work_dir() -> PathBuf {
     dir.join(format!("fastness-crashcheck-{}", std::process::id()))
 }
 
-pub(super) fn words(command: &str) -> Vec<String> {
-    command.split_whitespace().map(str::to_owned).collect()
-}
-
 pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = args.trace.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let layout =
         Layout::of(open_trace(&args.trace)?.header()).context("the regions of the trace are too long")?;
-    let time_out = Duration::from_secs(args.timeout);
+    let time_out = Duration::from_secs(args.judge.timeout);
     let command = words(&args.recover);
     if command.is_empty() {
         return Err(refuse("the command of --recover is empty"));
@@ -80,15 +60,16 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let work = work_dir();
     let extract = CommandExtract {
         command,
-        write: args.write.as_deref().map(words),
+        write: args.judge.write(),
         layout,
         time_out,
         work: work.clone(),
         current_dir: PathBuf::from("."),
     };
     let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
-    if let Some(command) = args.predicate.as_deref() {
-        oracles.push(Box::new(Predicate { command: words(command), time_out }));
+    let oracle = args.judge.oracle();
+    if let Some(command) = oracle.predicate {
+        oracles.push(Box::new(Predicate { command, time_out }));
     }
     let bar = progress_bar("recovered {pos} of {len} images {wide_bar} {eta}");
     let progress = |done: usize, all: usize| {
@@ -104,9 +85,9 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         extract: &extract,
         recovery: None,
         oracles,
-        has_prefix_oracle: args.prefix,
-        must_be_atomic: !args.not_atomic,
-        threads: args.jobs.unwrap_or_else(threads),
+        has_prefix_oracle: oracle.prefix,
+        must_be_atomic: oracle.atomic,
+        threads: args.judge.threads(),
         symbols: &|pc, _| symbols.find(pc),
         progress: &progress,
     };
@@ -121,8 +102,4 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     }
     report::show(std::slice::from_ref(&report), out)?;
     Ok(report::outcome(&[report]))
-}
-
-pub(super) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

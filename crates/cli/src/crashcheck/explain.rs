@@ -69,7 +69,7 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let lost = lines.iter().filter(|line| line.has_lost()).count();
     writeln!(
         out,
-        "just before event {}: {} lines are pending, the image has lost something of {lost}",
+        "just before event {}: pending lines: {}, of which the image has lost something: {lost}",
         args.at,
         lines.len()
     )?;
@@ -82,12 +82,12 @@ pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let layout = pending.replay.layout().clone();
     let everything = pending.replay.machine().volatile();
     let lines = explain(&pending, &everything).context("the image with everything is possible")?;
-    writeln!(out, "{} lines are pending", lines.len())?;
+    writeln!(out, "pending lines: {}", lines.len())?;
     if let Some(checkpoint) = pending.replay.checkpoint() {
         writeln!(out, "behind checkpoint {checkpoint}")?;
     }
     for (number, disk) in pending.replay.disks().iter().enumerate() {
-        writeln!(out, "disk {number}: {} blocks are pending", disk.pending_blocks())?;
+        writeln!(out, "disk {number}, pending blocks: {}", disk.pending_blocks())?;
     }
     lines.iter().try_for_each(|line| write_line(&layout, line, false, out))?;
     Ok(Outcome::Clean)

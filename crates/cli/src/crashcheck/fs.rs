@@ -13,8 +13,8 @@ use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, file_systems,
 use fastness_crashcheck::tracer::Programs;
 use fastness_workload::ace::{FileSet, Sequences};
 
-use super::analyze::{threads, work_dir};
-use super::options::{ImageArgs, Subject};
+use super::analyze::work_dir;
+use super::options::{ImageArgs, Subject, threads};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};

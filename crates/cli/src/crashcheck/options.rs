@@ -1,7 +1,9 @@
 //! Which crash images: options that several commands have.
 
 use clap::{Args, ValueEnum};
-use fastness_crashcheck::run::{ImagesConfig, NonTemporalConfig, PersistenceConfig, PickConfig};
+use fastness_crashcheck::run::{
+    ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig,
+};
 
 /// What becomes of non-temporal stores that follow each other in a line.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -12,6 +14,55 @@ enum NtArg {
     Whole,
     /// In part
     Partial,
+}
+
+/// How crash images are recovered, and what is right.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recovery")]
+pub(crate) struct RecoverArgs {
+    /// Run after a recovery that ended well: does what was recovered take writes?
+    #[arg(long, value_name = "COMMAND")]
+    write: Option<String>,
+    /// Gets each state as its standard input; exit code 1 refuses it
+    #[arg(long, value_name = "COMMAND")]
+    predicate: Option<String>,
+    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
+    #[arg(long)]
+    prefix: bool,
+    /// Operations may have states between that before and that after
+    #[arg(long)]
+    not_atomic: bool,
+    /// Kill a program, or a recovery, after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) timeout: u64,
+    /// Recoveries at a time; as many as there are CPUs without one
+    #[arg(short, long, value_name = "NUMBER")]
+    jobs: Option<usize>,
+}
+
+impl RecoverArgs {
+    pub(crate) fn write(&self) -> Option<Vec<String>> {
+        self.write.as_deref().map(words)
+    }
+
+    pub(crate) fn oracle(&self) -> OracleConfig {
+        let predicate = self.predicate.as_deref().map(words);
+        OracleConfig { atomic: !self.not_atomic, predicate, prefix: self.prefix }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.jobs.unwrap_or_else(threads)
+    }
+}
+
+/// As many as there are CPUs.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Of a command line; whoever needs blanks in a word writes a configuration.
+pub(crate) fn words(command: &str) -> Vec<String> {
+    command.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Which crash images.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{OracleConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
+use fastness_crashcheck::run::{PmConfig, RecoverConfig, Setting, Test, TraceConfig};
 use fastness_crashcheck::tracer::Programs;
 
-use super::analyze::{threads, words, work_dir};
-use super::options::{ImageArgs, Subject};
+use super::analyze::work_dir;
+use super::options::{ImageArgs, RecoverArgs, Subject, words};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};
@@ -26,11 +26,32 @@ without. {pm}, or {0}, {1} ..., are files; a --pm or [[pm]] each. Between two ch
 says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/crashcheck.md). Without any, the run is one.
 Exit code 1 if an operation is not crash-consistent.";
 
+/// What configurations say themselves.
+const IN_CONFIGURATIONS: [&str; 17] = [
+    "pm",
+    "recover",
+    "command",
+    "stacks",
+    "write",
+    "predicate",
+    "prefix",
+    "not_atomic",
+    "timeout",
+    "eadr",
+    "dissertation",
+    "strict_nt",
+    "fast",
+    "per_point",
+    "nt",
+    "seed",
+    "no_reads",
+];
+
 /// Arguments of `crashcheck run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Configurations
-    #[arg(value_name = "TEST", conflicts_with_all = ["pm", "recover", "command"])]
+    #[arg(value_name = "TEST", conflicts_with_all = IN_CONFIGURATIONS)]
     tests: Vec<PathBuf>,
     /// Size of a file that is persistent memory. May be repeated
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -38,39 +59,23 @@ pub(crate) struct RunArgs {
     /// Recovers a crash image, and prints what its user would see
     #[arg(long, value_name = "COMMAND")]
     recover: Option<String>,
-    /// Run after a recovery that ended well: does what was recovered take writes?
-    #[arg(long, value_name = "COMMAND")]
-    write: Option<String>,
-    /// Gets each state as its standard input; exit code 1 refuses it
-    #[arg(long, value_name = "COMMAND")]
-    predicate: Option<String>,
-    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
-    #[arg(long)]
-    prefix: bool,
-    /// Operations may have states between that before and that after
-    #[arg(long)]
-    not_atomic: bool,
     /// Return addresses, for programs with frame pointers
     #[arg(long)]
     stacks: bool,
-    /// Kill a program, or a recovery, after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    timeout: u64,
     /// Keep the trace, and write the report as JSON and HTML, in this folder
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     /// Write JUnit's XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Recoveries at a time; as many as there are CPUs without one
-    #[arg(short, long, value_name = "NUMBER")]
-    jobs: Option<usize>,
     /// A qemu-x86_64 that takes plug-ins
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
     /// The plug-in
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
+    #[command(flatten)]
+    judge: RecoverArgs,
     #[command(flatten)]
     images: ImageArgs,
     /// The program under test, and its arguments
@@ -110,7 +115,7 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Re
         };
         let work = work.join(&test.name);
         let trace = args.output.as_ref().unwrap_or(&work).join(format!("{}.trace", test.name));
-        let threads = args.jobs.unwrap_or_else(threads);
+        let threads = args.judge.threads();
         let setting =
             Setting { trace: &trace, work: &work, threads, programs: &programs, progress: &progress };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
@@ -144,18 +149,18 @@ fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
         pm: pm
             .map(|(index, size)| PmConfig { name: format!("pm{index}"), size: *size, initial: None })
             .collect(),
-        trace: TraceConfig { command: args.command.clone(), stacks: args.stacks, timeout_s: args.timeout },
+        trace: TraceConfig {
+            command: args.command.clone(),
+            stacks: args.stacks,
+            timeout_s: args.judge.timeout,
+        },
         recover: RecoverConfig {
             command: words(recover),
-            write: args.write.as_deref().map(words),
-            timeout_s: args.timeout,
+            write: args.judge.write(),
+            timeout_s: args.judge.timeout,
         },
         images: args.images.config(Subject::Program),
-        oracle: OracleConfig {
-            atomic: !args.not_atomic,
-            predicate: args.predicate.as_deref().map(words),
-            prefix: args.prefix,
-        },
+        oracle: args.judge.oracle(),
         dir: PathBuf::from("."),
     };
     test.check().map_err(refuse)?;
