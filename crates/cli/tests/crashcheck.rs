@@ -1,0 +1,111 @@
+//! `fastness crashcheck` on traces that are there: what needs no QEMU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use fastness_pm_model::{Op, Trace};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn fastness(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fastness")).args(arguments).current_dir(dir).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A journal: a byte of data at 64, and the mark that makes it valid at 0. Prints what is valid.
+const RECOVER: &str = "sh recover.sh {pm}";
+const SCRIPT: &str = "\
+set -- $(od -An -v -tu1 -N65 $1)
+[ $1 = 0 ] && echo empty && exit
+shift 64
+echo entry $1
+";
+
+/// The trace of the journal, with or without a flush of the data.
+fn traced(has_flush: bool) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("recover.sh"), SCRIPT).unwrap();
+    let mut ops = vec![Op::Mark(0), Op::store(64, [7; 8])];
+    if has_flush {
+        ops.push(Op::clwb(64));
+    }
+    ops.extend([Op::sfence(), Op::store(0, [1; 8]), Op::clwb(0), Op::sfence(), Op::Mark(1)]);
+    let trace = Trace { initial: vec![0; 4096], ops };
+    let file = fastness_crashcheck::trace::record(&trace, "pm", Vec::new()).unwrap();
+    std::fs::write(dir.path().join("journal.trace"), file).unwrap();
+    dir
+}
+
+#[test]
+fn a_correct_trace_is_ok() {
+    let dir = traced(true);
+    let done = fastness(dir.path(), &["crashcheck", "analyze", "journal.trace", "--recover", RECOVER]);
+    assert!(done.status.success(), "{done:?}");
+    assert!(stdout(&done).ends_with("\njournal: ok\n"), "{}", stdout(&done));
+}
+
+#[test]
+fn a_missing_flush_is_found_reported_and_explained() {
+    let dir = traced(false);
+    let arguments = ["crashcheck", "analyze", "journal.trace", "--recover", RECOVER, "-o", "out"];
+    let done = fastness(dir.path(), &arguments);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    for part in ["-entry 7\n", "+entry 0\n", "lost  event 1 store 0x40", "line 0x40 of pm, never flushed"] {
+        assert!(stdout(&done).contains(part), "no {part:?} in\n{}", stdout(&done));
+    }
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(dir.path().join("out/journal.json")).unwrap()).unwrap();
+    let evidence = &json["operations"][0]["findings"][0]["evidence"][0];
+    let (image, event) = (evidence["image"].as_str().unwrap(), evidence["event"].to_string());
+    let page = std::fs::read_to_string(dir.path().join("out/journal.html")).unwrap();
+    assert!(page.contains(image) && !page.contains("http"), "a page that needs nothing else");
+
+    let again = fastness(dir.path(), &["crashcheck", "report", "out/journal.json", "--junit", "junit.xml"]);
+    assert_eq!((again.status.code(), stdout(&again)), (Some(1), stdout(&done)));
+    assert!(std::fs::read_to_string(dir.path().join("junit.xml")).unwrap().contains("failures=\"1\""));
+
+    let images = fastness(dir.path(), &["crashcheck", "images", "journal.trace", "-o", "images"]);
+    assert!(images.status.success() && stdout(&images).contains("failure points"), "{images:?}");
+    let file: PathBuf = ["images", image, "pm0"].iter().collect();
+    let arguments = ["crashcheck", "explain", "journal.trace", file.to_str().unwrap(), "--at", &event];
+    let explained = fastness(dir.path(), &arguments);
+    assert!(stdout(&explained).contains("lost  event 1 store 0x40"), "{explained:?}");
+    let elsewhere = fastness(dir.path(), &[&arguments[..4], &["--at", "1"]].concat());
+    assert_eq!(elsewhere.status.code(), Some(3), "{elsewhere:?}");
+
+    let state = fastness(dir.path(), &["crashcheck", "trace", "state", "journal.trace", "--at", &event]);
+    assert!(stdout(&state).contains("event 1 store 0x40"), "{state:?}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_is_no_finding() {
+    let dir = traced(true);
+    let analyze = |trace: &str, recover: &str| {
+        let done = fastness(dir.path(), &["crashcheck", "analyze", trace, "--recover", recover]);
+        (done.status.code(), stderr(&done))
+    };
+    let (code, said) = analyze("journal.trace", "/no/such/program {pm}");
+    assert!(code == Some(3) && said.contains("cannot run /no/such/program"), "{code:?} {said}");
+    let (code, said) = analyze("none.trace", RECOVER);
+    assert!(code == Some(7) && said.contains("none.trace"), "{code:?} {said}");
+    let (code, said) = analyze("recover.sh", RECOVER);
+    assert!(code == Some(3) && said.contains("no trace"), "{code:?} {said}");
+    let whole = std::fs::read(dir.path().join("journal.trace")).unwrap();
+    std::fs::write(dir.path().join("cut.trace"), &whole[..whole.len() - 10]).unwrap();
+    let (code, said) = analyze("cut.trace", RECOVER);
+    assert!(code == Some(6) && said.contains("cut off"), "{code:?} {said}");
+    std::fs::write(dir.path().join("old.json"), "{\"version\": 7}").unwrap();
+    let old = fastness(dir.path(), &["crashcheck", "report", "old.json"]);
+    assert_eq!(old.status.code(), Some(3), "{old:?}");
+    let mixed = fastness(dir.path(), &["crashcheck", "run", "some.toml", "--prefix"]);
+    assert_eq!(mixed.status.code(), Some(2), "{mixed:?}");
+    let none = fastness(dir.path(), &["crashcheck", "fs", "nofs"]);
+    assert!(none.status.code() == Some(3) && stderr(&none).contains("ext4-dax"), "{none:?}");
+}
