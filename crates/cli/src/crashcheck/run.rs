@@ -21,7 +21,7 @@ Examples:
   fastness crashcheck run --pm 1M --recover './journal show {pm}' -- ./journal append {pm}
   fastness crashcheck run journal.toml -o out               a configuration; out has the trace, the report, a page of HTML
   fastness crashcheck run tests/*.toml --junit results.xml  several: a line each
-The program is traced under QEMU (scripts/install-qemu) with the plug-in (cargo build --release --workspace); recoveries run
+The program is traced under QEMU (scripts/install-qemu) with the plug-in (cargo build --release); recoveries run
 without. {pm}, or {0}, {1} ..., are files; a --pm or [[pm]] each. Between two checkpoints lies one operation: the program
 says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/crashcheck.md). Without any, the run is one.
 Exit code 1 if an operation is not crash-consistent.";
