@@ -63,7 +63,7 @@ fn crash_images(
     let mut count = 0;
     let time = time_ns(|| {
         let mut reader = Reader::new(&trace[..])?;
-        let layout = Layout::of(reader.header()).ok_or_else(|| anyhow::anyhow!("a small region"))?;
+        let layout = Layout::of(reader.header())?;
         let images = generate(&mut reader, &GenerateOptions::default(), None)?;
         count = images.images.len();
         save_differences(&images, &layout, &dir)

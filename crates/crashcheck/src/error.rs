@@ -1,7 +1,7 @@
 //! Why a test could not be carried out. That a program loses what it should keep is no error, but a result.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fastness_error::ErrorKind;
 use fastness_trace::TraceError;
@@ -78,7 +78,18 @@ pub enum CheckError {
     },
 }
 
+/// Makes a folder of the test, and those above it.
+pub(crate) fn make_dir(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).map_err(CheckError::file("make", path))
+}
+
 impl CheckError {
+    /// For `map_err`.
+    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckError {
+        let path = path.to_owned();
+        move |source| CheckError::File { what, path, source }
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -17,16 +17,12 @@ pub fn save(images: &CrashImages, layout: &Layout, folder: &Path) -> Result<()> 
     let mut first: Option<Saved<'_>> = None;
     for image in &images.images {
         let dir = folder.join(image.hash.to_string());
-        std::fs::create_dir(&dir).map_err(|source| CheckError::File {
-            what: "make",
-            path: dir.clone(),
-            source,
-        })?;
+        std::fs::create_dir(&dir).map_err(CheckError::file("make", &dir))?;
         let shared = match &first {
             Some(first) => first.share(image, layout, &dir),
             None => Ok(false),
         };
-        if !shared.map_err(|source| CheckError::File { what: "write", path: dir.clone(), source })? {
+        if !shared.map_err(CheckError::file("write", &dir))? {
             write_files(layout, &image.contents, &dir)?;
         }
         first.get_or_insert(Saved { image, dir });

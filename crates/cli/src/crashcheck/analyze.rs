@@ -50,8 +50,7 @@ pub(super) fn work_dir() -> PathBuf {
 
 pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let name = args.trace.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let layout =
-        Layout::of(open_trace(&args.trace)?.header()).context("the regions of the trace are too long")?;
+    let layout = Layout::of(open_trace(&args.trace)?.header())?;
     let time_out = Duration::from_secs(args.judge.timeout);
     let command = words(&args.recover);
     if command.is_empty() {

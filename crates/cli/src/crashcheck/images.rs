@@ -38,7 +38,7 @@ pub(crate) struct ImagesArgs {
 pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let options = args.images.config(Subject::Program).options(begins_at(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
-    let layout = Layout::of(reader.header()).context("the regions of the trace are too long")?;
+    let layout = Layout::of(reader.header())?;
     let images = generate(&mut reader, &options, None)?;
     if let Some(folder) = &args.output {
         std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;

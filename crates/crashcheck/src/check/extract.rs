@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::state::State;
-use crate::error::{CheckError, Result};
+use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
 use crate::process;
 
@@ -118,34 +118,45 @@ impl CommandExtract {
     }
 }
 
-/// The files of a thread.
+/// A folder of its own for each thread, gone with it.
 #[derive(Debug)]
-pub struct Files {
-    dir: PathBuf,
+pub struct WorkDir(PathBuf);
+
+impl WorkDir {
+    /// A new one in `work`.
+    ///
+    /// # Errors
+    /// Those of making it.
+    pub fn new(work: &Path) -> Result<WorkDir> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = work.join(format!("extract-{}-{number}", std::process::id()));
+        make_dir(&path)?;
+        Ok(WorkDir(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
-impl Drop for Files {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         // A directory of the test itself; what is left of it is in nobody's way.
-        let _ = std::fs::remove_dir_all(&self.dir);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Extract for CommandExtract {
-    type Place = Files;
+    type Place = WorkDir;
 
-    fn place(&self) -> Result<Files> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = self.work.join(format!("extract-{}-{number}", std::process::id()));
-        match std::fs::create_dir_all(&dir) {
-            Ok(()) => Ok(Files { dir }),
-            Err(source) => Err(CheckError::File { what: "make", path: dir, source }),
-        }
+    fn place(&self) -> Result<WorkDir> {
+        WorkDir::new(&self.work)
     }
 
-    fn extract(&self, place: &mut Files, contents: &Contents) -> Result<State> {
-        let files = write_files(&self.layout, contents, &place.dir)?;
+    fn extract(&self, place: &mut WorkDir, contents: &Contents) -> Result<State> {
+        let files = write_files(&self.layout, contents, place.path())?;
         let mut state = State::from(self.run(&self.command, &files)?);
         if let Some(write) = self.write.as_ref().filter(|_| state.ending.is_success()) {
             let ending = self.run(write, &files)?.ending;

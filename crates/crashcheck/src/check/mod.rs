@@ -11,7 +11,7 @@ mod oracle;
 mod state;
 
 pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_temporal};
-pub use extract::{CommandExtract, Extract, extract_all, write_files};
+pub use extract::{CommandExtract, Extract, WorkDir, extract_all, write_files};
 pub use oracle::{Oracle, Predicate, Prefix};
 pub use state::{Found, State, States};
 

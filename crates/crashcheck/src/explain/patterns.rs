@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader, TraceError};
+use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader};
 
 use crate::Result;
 use crate::generate::{Layout, Place};
@@ -98,11 +98,7 @@ struct Search {
 /// # Errors
 /// Those of the trace.
 pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
-    let layout = Layout::of(reader.header());
-    let layout = layout.ok_or_else(|| {
-        let what = "its regions are longer together than addresses are".to_owned();
-        TraceError::Invalid { number: 0, what }
-    })?;
+    let layout = Layout::of(reader.header())?;
     let (lines, armed, flushed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let mut search = Search { layout, lines, armed, flushed, first_flush: None, found: BTreeMap::new() };
     loop {

@@ -1,6 +1,6 @@
 //! Where the regions of a trace are in one image.
 
-use fastness_trace::{Header, Region};
+use fastness_trace::{Header, Region, TraceError};
 
 use crate::image::PAGE_BYTES;
 
@@ -32,8 +32,16 @@ pub enum Place {
 }
 
 impl Layout {
-    /// The regions in the order of the header; `None` if they are longer together than addresses are.
-    pub fn of(header: &Header) -> Option<Layout> {
+    /// The regions in the order of the header.
+    ///
+    /// # Errors
+    /// [`TraceError::Invalid`] if they are longer together than addresses are.
+    pub fn of(header: &Header) -> Result<Layout, TraceError> {
+        let what = || "its regions are longer together than addresses are".to_owned();
+        Layout::in_a_row(header).ok_or_else(|| TraceError::Invalid { number: 0, what: what() })
+    }
+
+    fn in_a_row(header: &Header) -> Option<Layout> {
         let mut len_bytes = 0_u64;
         let mut parts = Vec::new();
         for region in &header.regions {
@@ -100,6 +108,7 @@ mod tests {
         assert_eq!(address(5000), None);
         assert_eq!(address(8192), Some((0, "b")));
         let regions = vec![region("a", 0, u64::MAX)];
-        assert_eq!(Layout::of(&Header { regions, ..Header::default() }), None);
+        let error = Layout::of(&Header { regions, ..Header::default() }).unwrap_err();
+        assert!(matches!(error, TraceError::Invalid { number: 0, .. }), "{error}");
     }
 }

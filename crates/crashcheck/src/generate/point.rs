@@ -105,6 +105,8 @@ pub struct CrashImages {
     /// Distinct images in the order in which they were found.
     pub images: Vec<CrashImage>,
     by_hash: HashMap<ImageHash, usize>,
+    /// For each point its image with everything.
+    complete: Vec<Option<usize>>,
 }
 
 impl CrashImages {
@@ -117,6 +119,10 @@ impl CrashImages {
             self.images.push(CrashImage { contents, hash, occurrences: Vec::new() });
             self.images.len() - 1
         });
+        if part == Part::Everything {
+            self.complete.resize(point + 1, None);
+            self.complete[point] = Some(index);
+        }
         let occurrences = &mut self.images[index].occurrences;
         match occurrences.last_mut() {
             Some(last) if last.point == point => {
@@ -131,8 +137,8 @@ impl CrashImages {
         }
     }
 
-    /// The image with a hash.
-    pub fn by_hash(&self, hash: ImageHash) -> Option<&CrashImage> {
-        self.by_hash.get(&hash).map(|index| &self.images[*index])
+    /// Index of the image of a point that has everything that was pending there.
+    pub fn complete_at(&self, point: usize) -> Option<usize> {
+        self.complete.get(point).copied().flatten()
     }
 }

@@ -49,11 +49,11 @@ impl Replay {
     /// # Errors
     /// [`TraceError::Invalid`] if PM has more than `len_max_bytes` bytes.
     pub fn new(header: &Header, config: Config, len_max_bytes: u64) -> Result<Replay, TraceError> {
-        let layout = Layout::of(header).filter(|layout| layout.len_bytes() <= len_max_bytes);
-        let layout = layout.ok_or_else(|| {
+        let layout = Layout::of(header)?;
+        if layout.len_bytes() > len_max_bytes {
             let what = format!("its regions have more than {len_max_bytes} bytes together");
-            TraceError::Invalid { number: 0, what }
-        })?;
+            return Err(TraceError::Invalid { number: 0, what });
+        }
         let len_bytes = layout.len_bytes().max(PAGE_BYTES as u64);
         let machine = Machine::new(Image::zeroed(len_bytes), config);
         let disks = header.devices.iter().map(Disk::new).collect();

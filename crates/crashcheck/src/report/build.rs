@@ -13,7 +13,7 @@ use super::evidence::evidence;
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, States};
 use crate::explain::patterns;
-use crate::generate::{CrashImages, Part};
+use crate::generate::CrashImages;
 use crate::run::open_trace;
 
 /// Most states of a finding that get evidence.
@@ -164,14 +164,7 @@ struct Expected {
 
 impl Expected {
     fn of(source: &Source<'_>, operation: &Operation) -> Expected {
-        let complete = |point: usize| {
-            let has_all = |image: &crate::generate::CrashImage| {
-                let mut occurrences = image.occurrences.iter();
-                occurrences.any(|found| found.point == point && found.part == Part::Everything)
-            };
-            let index = source.images.images.iter().position(has_all)?;
-            Some(source.states.of_image[index])
-        };
+        let complete = |point| source.images.complete_at(point).map(|index| source.states.of_image[index]);
         let last = operation.points.end.saturating_sub(1);
         Expected { before: complete(operation.points.start), after: complete(last) }
     }

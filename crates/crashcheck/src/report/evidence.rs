@@ -1,6 +1,6 @@
 //! Evidence of a finding: a crash that shows it, and what it has lost.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use fastness_trace::Header;
 
@@ -9,7 +9,7 @@ use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, Store
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
-use crate::generate::{Contents, Part};
+use crate::generate::Contents;
 use crate::run::open_trace;
 use crate::trace::{Filter, hex, name, text};
 
@@ -51,18 +51,11 @@ pub(super) fn evidence(
     lost.sort_by_key(|line| {
         !line.stores.iter().any(|(store, kept)| store.event >= begin && *kept != Kept::Whole)
     });
-    let shown = |lines: Vec<ExplainedLine>, histories: usize| -> Result<Vec<LineReport>> {
-        let lines = lines.into_iter().take(LINES_MAX).enumerate();
-        lines
-            .map(|(at, line)| {
-                let mut report = line_report(source, header, &pending, line);
-                if at < histories {
-                    report.history = history(source, report.address, begin, event)?;
-                }
-                Ok(report)
-            })
-            .collect()
+    let shown = |lines: Vec<ExplainedLine>| -> Vec<LineReport> {
+        lines.into_iter().take(LINES_MAX).map(|line| line_report(source, header, &pending, line)).collect()
     };
+    let mut lost = shown(lost);
+    let at = histories(source, &mut lost, begin, event)?;
     let difference = reference.map(|reference| difference(source, reference, state)).unwrap_or_default();
     Ok(EvidenceReport {
         state: source.states.found[state].name.clone(),
@@ -70,11 +63,11 @@ pub(super) fn evidence(
         expected: reference.map(|reference| source.states.found[reference].name.clone()),
         image: hex(&image.hash.0),
         event,
-        at: event_text(source, event)?,
-        lost: shown(lost, LINES_MAX)?,
+        at,
+        lost,
         lost_blocks: crash.complete.map(|all| lost_blocks(all, &image.contents)).unwrap_or_default(),
         kept_lines,
-        kept: shown(kept, 0)?,
+        kept: shown(kept),
     })
 }
 
@@ -84,19 +77,11 @@ fn choose<'a>(source: &Source<'a>, operation: &Operation, finding: &Finding, sta
         FindingKind::FinalStates => operation.points.end - 1..operation.points.end,
         _ => operation.points.clone(),
     };
-    let occurrences = images
-        .images
-        .iter()
-        .flat_map(|image| image.occurrences.iter().map(move |occurrence| (&image.contents, occurrence)));
-    let complete: BTreeMap<usize, &Contents> = occurrences
-        .filter(|(_, occurrence)| occurrence.part == Part::Everything && points.contains(&occurrence.point))
-        .map(|(contents, occurrence)| (occurrence.point, contents))
-        .collect();
     let mut best: Option<(u64, Crash<'a>)> = None;
     for index in &source.states.found[state].images {
         let image = &images.images[*index];
         for occurrence in image.occurrences.iter().filter(|occurrence| points.contains(&occurrence.point)) {
-            let complete = complete.get(&occurrence.point).copied();
+            let complete = images.complete_at(occurrence.point).map(|index| &images.images[index].contents);
             let lost = complete.map_or(u64::MAX, |all| bytes_lost(all, &image.contents));
             if best.as_ref().is_none_or(|(least, _)| lost < *least) {
                 best = Some((lost, Crash { image: *index, point: occurrence.point, complete }));
@@ -157,35 +142,33 @@ fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: Ex
     }
 }
 
-/// The last events before `end`, and from `begin` on, that concern a line.
-fn history(source: &Source<'_>, address: u64, begin: u64, end: u64) -> Result<Vec<HistoryReport>> {
-    let filter = Filter { line: Some(address), from: begin, count: None };
+/// Gives lines their histories: the last events before `end`, and from `begin` on, that concern each. Returns what event `end`
+/// is. A trace may have millions of events: it is read once.
+fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64) -> Result<String> {
+    let filters: Vec<Filter> =
+        lines.iter().map(|line| Filter { line: Some(line.address), from: begin, count: None }).collect();
+    let mut histories = vec![VecDeque::new(); lines.len()];
     let mut reader = open_trace(source.trace)?;
-    let mut events = std::collections::VecDeque::new();
     while reader.count() < end {
         let number = reader.count();
         let Some(event) = reader.next()? else { break };
-        if filter.takes(number, &event) {
-            if events.len() == EVENTS_MAX {
-                events.pop_front();
+        let mut shown = None;
+        for (history, _) in
+            histories.iter_mut().zip(&filters).filter(|(_, filter)| filter.takes(number, &event))
+        {
+            if history.len() == EVENTS_MAX {
+                history.pop_front();
             }
-            events.push_back(HistoryReport {
+            let kind = || name(&event).to_owned();
+            let shown = shown.get_or_insert_with(|| HistoryReport {
                 event: number,
-                kind: name(&event).to_owned(),
+                kind: kind(),
                 text: text(&event),
             });
+            history.push_back(shown.clone());
         }
     }
-    Ok(events.into())
-}
-
-fn event_text(source: &Source<'_>, wanted: u64) -> Result<String> {
-    let mut reader = open_trace(source.trace)?;
-    while reader.count() < wanted {
-        if reader.next()?.is_none() {
-            break;
-        }
-    }
+    lines.iter_mut().zip(histories).for_each(|(line, history)| line.history = history.into());
     Ok(match reader.next()? {
         Some(event) => {
             let symbol = event.origin.pc.and_then(|pc| (source.symbols)(pc, event.origin.is_kernel));

@@ -10,7 +10,7 @@ use fastness_trace::Reader;
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{Extract, Oracle, Prefix, State, States, analyze, depends_on_non_temporal, extract_all};
 use crate::error::{CheckError, Result};
-use crate::generate::{CrashImages, NonTemporal, Options, Part, Recovery, begins_at, generate};
+use crate::generate::{CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
 use crate::image::ImageHash;
 use crate::report::{Report, Source, build};
 
@@ -45,11 +45,7 @@ pub struct Analysis<'a, E> {
 /// # Errors
 /// Those of the file, and of its beginning.
 pub fn open_trace(path: &Path) -> Result<Reader<BufReader<File>>> {
-    let file = File::open(path).map_err(|source| CheckError::File {
-        what: "open",
-        path: path.to_owned(),
-        source,
-    })?;
+    let file = File::open(path).map_err(CheckError::file("open", path))?;
     Ok(Reader::new(BufReader::with_capacity(1 << 20, file))?)
 }
 
@@ -110,10 +106,6 @@ impl<E: Extract> Analysis<'_, E> {
 
 /// The state of the image with everything, at the end.
 fn complete(images: &CrashImages, states: &States) -> Vec<u8> {
-    let last = images.points.len().saturating_sub(1);
-    let is_last = |image: &crate::generate::CrashImage| {
-        image.occurrences.iter().any(|found| found.point == last && found.part == Part::Everything)
-    };
-    let index = images.images.iter().position(is_last);
+    let index = images.points.len().checked_sub(1).and_then(|last| images.complete_at(last));
     index.map_or_else(Vec::new, |index| states.found[states.of_image[index]].state.text.clone())
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use fastness_workload::{Command, Workload};
 use serde::Deserialize;
 
-use super::analysis::Analysis;
+use super::analysis::{Analysis, open_trace};
 use super::config::ImagesConfig;
 use super::user::{absolute, lines_read};
-use crate::check::{Extract, State, write_files};
-use crate::error::{CheckError, Result};
+use crate::check::{Extract, State, WorkDir, write_files};
+use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::guest::{Extraction, GuestError, Nvme, Output, PM_START, Restore, Snapshot, Worker};
 use crate::process::Ending;
@@ -41,8 +41,6 @@ pub struct FileSystem {
     pub settle: String,
     /// Mounts it.
     pub mount: String,
-    /// Unmounts it.
-    pub unmount: String,
     /// Mounts what a crash has left, and prints its state.
     pub recover: String,
 }
@@ -148,14 +146,7 @@ pub fn run_in_guest(
     system: &FileSystem,
     setting: &GuestSetting<'_>,
 ) -> Result<Report> {
-    let make = |path: &Path| {
-        std::fs::create_dir_all(path).map_err(|source| CheckError::File {
-            what: "make",
-            path: path.to_owned(),
-            source,
-        })
-    };
-    make(setting.work)?;
+    make_dir(setting.work)?;
     let mut traced =
         Traced { script: &test.script(system), pm_image: None, disk: None, options: String::new() };
     if setting.has_stacks {
@@ -167,7 +158,7 @@ pub fn run_in_guest(
         let disk = setting.work.join("disk");
         std::fs::File::create(&disk)
             .and_then(|file| file.set_len(mib << 20))
-            .map_err(|source| CheckError::File { what: "make", path: disk.clone(), source })?;
+            .map_err(CheckError::file("make", &disk))?;
         traced.disk = Some(absolute(&disk)?);
     }
     let output = trace_in_guest(setting, traced, setting.trace)?;
@@ -176,7 +167,7 @@ pub fn run_in_guest(
             said: format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)),
         });
     }
-    let layout = super::user::layout_of(setting.trace)?;
+    let layout = Layout::of(open_trace(setting.trace)?.header())?;
     let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
     let script = format!("{PREFIX}{wait}{}", system.recover);
     let how = Extraction {
@@ -225,7 +216,7 @@ fn trace_in_guest(setting: &GuestSetting<'_>, traced: Traced<'_>, out: &Path) ->
     let mut guest = setting.snapshot.restore(&restore)?;
     let output = guest.command(traced.script, TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), out))?;
-    moved.map_err(|source| CheckError::File { what: "take the trace to", path: out.to_owned(), source })?;
+    moved.map_err(CheckError::file("take the trace to", out))?;
     Ok(output)
 }
 
@@ -240,26 +231,18 @@ struct GuestExtract<'a> {
 /// What a thread has.
 struct Place<'a> {
     worker: Worker<'a>,
-    dir: PathBuf,
+    files: WorkDir,
 }
 
 impl<'a> Extract for GuestExtract<'a> {
     type Place = Place<'a>;
 
     fn place(&self) -> Result<Place<'a>> {
-        static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let dir = self.work.join(format!("extract-{number}"));
-        std::fs::create_dir_all(&dir).map_err(|source| CheckError::File {
-            what: "make",
-            path: dir.clone(),
-            source,
-        })?;
-        Ok(Place { worker: Worker::new(self.snapshot, self.how), dir })
+        Ok(Place { worker: Worker::new(self.snapshot, self.how), files: WorkDir::new(self.work)? })
     }
 
     fn extract(&self, place: &mut Place<'a>, contents: &Contents) -> Result<State> {
-        let files = write_files(&self.layout, contents, &place.dir)?;
+        let files = write_files(&self.layout, contents, place.files.path())?;
         let output = match &files[1..] {
             [] => place.worker.extract(&files[0]),
             disks => {
@@ -292,11 +275,7 @@ struct GuestRecovery<'a> {
 impl Recovery for GuestRecovery<'_> {
     fn lines_read(&mut self, contents: &Contents) -> Result<std::collections::BTreeSet<u64>> {
         let work = self.setting.work.join("reads");
-        std::fs::create_dir_all(&work).map_err(|source| CheckError::File {
-            what: "make",
-            path: work.clone(),
-            source,
-        })?;
+        make_dir(&work)?;
         let files = write_files(&self.layout, contents, &work)?;
         let traced =
             format!("fastness-agent hypercall start\n({})\nfastness-agent hypercall success\n", self.script);

@@ -10,7 +10,7 @@ use fastness_trace::Kind;
 use super::analysis::{Analysis, open_trace};
 use super::config::Test;
 use crate::check::{CommandExtract, Oracle, Predicate, write_files};
-use crate::error::{CheckError, Result};
+use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Place, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
@@ -39,14 +39,10 @@ impl Test {
     /// [`CheckError`]; the program's own failure is [`CheckError::Failed`].
     pub fn run(&self, setting: &Setting<'_>) -> Result<Report> {
         let dir = absolute(&self.dir)?;
-        std::fs::create_dir_all(setting.work).map_err(|source| CheckError::File {
-            what: "make",
-            path: setting.work.to_owned(),
-            source,
-        })?;
+        make_dir(setting.work)?;
         self.trace(setting, &dir)?;
         let time_out = Duration::from_secs(self.recover.timeout_s);
-        let layout = layout_of(setting.trace)?;
+        let layout = Layout::of(open_trace(setting.trace)?.header())?;
         let extract = CommandExtract {
             command: in_dir(&dir, &self.recover.command),
             write: self.recover.write.as_ref().map(|write| in_dir(&dir, write)),
@@ -87,11 +83,11 @@ impl Test {
 
     fn trace(&self, setting: &Setting<'_>, dir: &Path) -> Result<()> {
         let mut files = Vec::new();
+        // Apart from the test's own files, whatever they are called.
+        let folder = absolute(setting.work)?.join("pm");
+        make_dir(&folder)?;
         for pm in &self.pm {
-            let path = absolute(setting.work)?.join(&pm.name);
-            let file = |what| {
-                move |source| CheckError::File { what, path: pm.initial.clone().unwrap_or_default(), source }
-            };
+            let path = folder.join(&pm.name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(CheckError::File { what: "remove", path, source: error });
@@ -99,7 +95,8 @@ impl Test {
                 _ => {}
             }
             if let Some(initial) = &pm.initial {
-                std::fs::copy(dir.join(initial), &path).map_err(file("copy"))?;
+                let initial = dir.join(initial);
+                std::fs::copy(&initial, &path).map_err(CheckError::file("copy", &initial))?;
             }
             files.push(PmFile { path, len_bytes: Some(pm.size) });
         }
@@ -137,20 +134,7 @@ fn in_dir(dir: &Path, command: &[String]) -> Vec<String> {
 
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    std::path::absolute(path).map_err(|source| CheckError::File {
-        what: "find",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-pub(super) fn layout_of(trace: &Path) -> Result<Layout> {
-    let reader = open_trace(trace)?;
-    let too_long = || {
-        let what = "its regions are longer together than addresses are".to_owned();
-        fastness_trace::TraceError::Invalid { number: 0, what }
-    };
-    Ok(Layout::of(reader.header()).ok_or_else(too_long)?)
+    std::path::absolute(path).map_err(CheckError::file("find", path))
 }
 
 /// Says what a recovery reads by tracing it.
@@ -172,11 +156,7 @@ pub struct TracedRecovery<'a> {
 impl Recovery for TracedRecovery<'_> {
     fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>> {
         let work = absolute(&self.work)?;
-        std::fs::create_dir_all(&work).map_err(|source| CheckError::File {
-            what: "make",
-            path: work.clone(),
-            source,
-        })?;
+        make_dir(&work)?;
         let files = write_files(&self.layout, contents, &work)?;
         let region = |(path, _): (&PathBuf, _)| PmFile { path: path.clone(), len_bytes: None };
         let tracer = UserTracer {
@@ -201,7 +181,7 @@ impl Recovery for TracedRecovery<'_> {
 /// order and of the same lengths.
 pub(super) fn lines_read(trace: &Path) -> Result<BTreeSet<u64>> {
     let mut reader = open_trace(trace)?;
-    let layout = layout_of(trace)?;
+    let layout = Layout::of(reader.header())?;
     let (mut read, mut stored) = (BTreeSet::new(), BTreeSet::new());
     while let Some(event) = reader.next()? {
         let (address, len, is_read) = match event.kind {
