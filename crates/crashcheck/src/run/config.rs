@@ -14,6 +14,7 @@
 //! command = ["./journal", "show", "{pm}"]
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fastness_pm_model::{Config, Persistence, Rules};
@@ -204,11 +205,7 @@ impl Test {
     /// # Errors
     /// [`CheckError::File`], and [`CheckError::Config`] with line and column.
     pub fn read(path: &Path) -> Result<Test> {
-        let text = std::fs::read_to_string(path).map_err(|source| CheckError::File {
-            what: "read",
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path).map_err(CheckError::file("read", path))?;
         let mut test =
             Test::parse(&text).map_err(|what| CheckError::Config { path: path.to_owned(), what })?;
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -232,8 +229,15 @@ impl Test {
     /// That.
     pub fn check(&self) -> Result<(), String> {
         let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.+".contains(char);
-        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(is_plain) {
-            return Err(format!("name {:?}: letters, digits, and - _ . + only", self.name));
+        let mut names = BTreeSet::new();
+        // They become names of files.
+        for name in std::iter::once(&self.name).chain(self.pm.iter().map(|pm| &pm.name)) {
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+                return Err(format!("name {name:?}: letters, digits, and - _ . + only"));
+            }
+        }
+        if let Some(pm) = self.pm.iter().find(|pm| !names.insert(&pm.name)) {
+            return Err(format!("two files of persistent memory have the name {}", pm.name));
         }
         if self.trace.command.is_empty() || self.recover.command.is_empty() {
             return Err("a command is empty".to_owned());
