@@ -1,6 +1,6 @@
 //! One cache line with the stores that a crash may still lose.
 
-use crate::config::Config;
+use crate::config::{Config, Persistence};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -17,6 +17,7 @@ pub(crate) const NEVER: Time = Time::MAX;
 /// The part of a store that falls into one line.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
+    pub(crate) cpu: u32,
     pub(crate) time: Time,
     pub(crate) nt: bool,
     atomic: bool,
@@ -27,11 +28,11 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// A store of `bytes` at offset `start` of the line.
-    pub(crate) fn new(time: Time, nt: bool, atomic: bool, start: usize, bytes: &[u8]) -> Self {
+    pub(crate) fn new(cpu: u32, time: Time, nt: bool, atomic: bool, start: usize, bytes: &[u8]) -> Self {
         assert!(start + bytes.len() <= LINE, "part of a store outside of its line");
         let mut data = [0; LINE];
         data[start..start + bytes.len()].copy_from_slice(bytes);
-        Self { time, nt, atomic, start: start as u8, len: bytes.len() as u8, data }
+        Self { cpu, time, nt, atomic, start: start as u8, len: bytes.len() as u8, data }
     }
 
     fn end(&self) -> usize {
@@ -73,34 +74,47 @@ struct OrderedFlush {
     time: Time,
 }
 
+/// A flush that no fence of its processor has completed yet.
+#[derive(Debug, Clone)]
+struct Flush {
+    cpu: u32,
+    covers: usize,
+}
+
 /// The pending stores of one line in program order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     pub(crate) stores: Vec<Pending>,
-    /// Number of leading stores that a flush covers.
-    flushed: usize,
+    /// The last of each processor.
+    flushes: Vec<Flush>,
     /// Ascending in both fields.
     ordered_flushes: Vec<OrderedFlush>,
 }
 
 impl Line {
-    /// Notes a flush; it covers the stores so far (R4).
-    pub(crate) fn flush(&mut self) {
-        self.flushed = self.stores.len();
+    /// Notes a flush; it covers the stores so far (R4), but what others have in their write-combining buffers (R13).
+    /// How many these are.
+    pub(crate) fn flush(&mut self, cpu: u32) -> usize {
+        let last = self.stores.iter().rposition(|store| !store.nt || store.cpu == cpu);
+        let covers = last.map_or(0, |index| index + 1);
+        match self.flushes.iter_mut().find(|flush| flush.cpu == cpu) {
+            Some(flush) => flush.covers = covers,
+            None => self.flushes.push(Flush { cpu, covers }),
+        }
+        covers
     }
 
     /// Notes a `clflush` (R5).
-    pub(crate) fn flush_ordered(&mut self, time: Time) {
-        self.flush();
-        let covers = self.stores.len();
-        if self.ordered_flushes.last().is_none_or(|last| last.covers < covers) {
+    pub(crate) fn flush_ordered(&mut self, cpu: u32, time: Time) {
+        let covers = self.flush(cpu);
+        if self.ordered_flushes.last().map_or(0, |last| last.covers) < covers {
             self.ordered_flushes.push(OrderedFlush { covers, time });
         }
     }
 
     /// Number of leading stores that a flush covers.
     pub(crate) fn flushed(&self) -> usize {
-        self.flushed
+        self.flushes.iter().map(|flush| flush.covers).max().unwrap_or(0)
     }
 
     /// Whether a `clflush` limits the order of other lines' stores.
@@ -108,24 +122,31 @@ impl Line {
         !self.ordered_flushes.is_empty()
     }
 
-    /// How many leading stores the next fence completes without eADR (R4, R6).
-    pub(crate) fn completed_by_fence(&self) -> usize {
-        let nt = self.stores.iter().rposition(|store| store.nt).map_or(0, |index| index + 1);
-        nt.max(self.flushed)
+    /// How many leading stores the next fence of a processor completes (R4, R6, R9, R13).
+    pub(crate) fn completed_by_fence(&self, cpu: u32, persistence: Persistence) -> usize {
+        let is_eadr = persistence == Persistence::Eadr;
+        let last = self.stores.iter().rposition(|store| if store.nt { store.cpu == cpu } else { is_eadr });
+        let flush = self.flushes.iter().find(|flush| flush.cpu == cpu && !is_eadr);
+        last.map_or(0, |index| index + 1).max(flush.map_or(0, |flush| flush.covers))
     }
 
-    /// Moves the first `count` stores into `bytes`; all flushes are used up.
+    /// How many leading stores an ordered flush before `time` covers (R5).
+    pub(crate) fn flushed_before(&self, time: Time) -> usize {
+        let flush = self.ordered_flushes.iter().rfind(|flush| flush.time < time);
+        flush.map_or(0, |flush| flush.covers)
+    }
+
+    /// Moves the first `count` stores into `bytes`, and forgets the flushes that cover no others.
     pub(crate) fn complete(&mut self, count: usize, bytes: &mut LineBytes) {
         for store in self.stores.drain(..count) {
             store.apply(bytes);
         }
-        self.forget_flushes();
-    }
-
-    /// Notes that the flushes so far are complete, or have covered nothing.
-    pub(crate) fn forget_flushes(&mut self) {
-        self.flushed = 0;
-        self.ordered_flushes.clear();
+        let left = |covers: &mut usize| {
+            *covers = covers.saturating_sub(count);
+            *covers > 0
+        };
+        self.flushes.retain_mut(|flush| left(&mut flush.covers));
+        self.ordered_flushes.retain_mut(|flush| left(&mut flush.covers));
     }
 
     /// For each store: the time after which no cached store may persist while a piece of this one is
@@ -146,7 +167,8 @@ impl Line {
         if !config.strict_nt || !self.stores[start].nt {
             return start + 1;
         }
-        let run = self.stores[start..].iter().take_while(|store| store.nt).count();
+        let cpu = self.stores[start].cpu;
+        let run = self.stores[start..].iter().take_while(|store| store.nt && store.cpu == cpu).count();
         start + run
     }
 

@@ -32,9 +32,9 @@ pub enum ModelError {
     },
 }
 
-/// A processor with PM behind it, between two operations of a program.
+/// Processors with PM behind them, between two operations of a program.
 ///
-/// The rules (R1 to R12) stand in the crate documentation. Performance: an operation costs what it touches; a fence, what
+/// Of which processor an operation is, its `cpu`, matters for fences only (R13). The rules (R1 to R13) stand in the crate documentation. Performance: an operation costs what it touches; a fence, what
 /// was flushed or stored past the caches since the last one, and not what has been left in them.
 #[derive(Debug, Clone)]
 pub struct Machine<M = Vec<u8>> {
@@ -43,8 +43,11 @@ pub struct Machine<M = Vec<u8>> {
     image: M,
     /// Lines with pending stores, by line number.
     lines: BTreeMap<u64, Line>,
-    /// Lines of which the next fence completes something; some may be here without need, and some twice.
-    armed: Vec<u64>,
+    /// For each processor the lines of which its next fence completes something; some may be here without need, and some
+    /// twice.
+    armed: BTreeMap<u32, Vec<u64>>,
+    /// Lines with a `clflush` (R5); some may be here without need, and some twice.
+    ordered: Vec<u64>,
     time: Time,
     fence: Time,
 }
@@ -52,7 +55,15 @@ pub struct Machine<M = Vec<u8>> {
 impl<M: Memory> Machine<M> {
     /// A machine whose PM holds `image`, with nothing pending.
     pub fn new(image: M, config: Config) -> Self {
-        Self { config, image, lines: BTreeMap::new(), armed: Vec::new(), time: 0, fence: 0 }
+        Self {
+            config,
+            image,
+            lines: BTreeMap::new(),
+            armed: BTreeMap::new(),
+            ordered: Vec::new(),
+            time: 0,
+            fence: 0,
+        }
     }
 
     /// The configuration given to [`Machine::new`].
@@ -60,17 +71,25 @@ impl<M: Memory> Machine<M> {
         self.config
     }
 
-    /// Performs one operation.
+    /// Performs one operation, of processor 0.
     ///
     /// # Errors
     /// [`ModelError`] if the operation does not fit PM; nothing has changed.
     pub fn apply(&mut self, op: &Op) -> Result<(), ModelError> {
+        self.apply_on(0, op)
+    }
+
+    /// Performs one operation of a processor.
+    ///
+    /// # Errors
+    /// As [`Machine::apply`].
+    pub fn apply_on(&mut self, cpu: u32, op: &Op) -> Result<(), ModelError> {
         match op {
-            Op::Store { addr, data, nt, atomic64 } => self.store(*addr, data, *nt, *atomic64),
-            Op::Rmw { addr, data } => self.rmw(*addr, data),
-            Op::Flush { kind, addr } => self.flush(*kind, *addr),
+            Op::Store { addr, data, nt, atomic64 } => self.store(cpu, *addr, data, *nt, *atomic64),
+            Op::Rmw { addr, data } => self.rmw(cpu, *addr, data),
+            Op::Flush { kind, addr } => self.flush(cpu, *kind, *addr),
             Op::Fence(kind) => {
-                self.fence(*kind);
+                self.fence(cpu, *kind);
                 Ok(())
             }
             Op::Mark(_) => Ok(()),
@@ -81,14 +100,21 @@ impl<M: Memory> Machine<M> {
     ///
     /// # Errors
     /// As [`Machine::apply`].
-    pub fn store(&mut self, addr: u64, data: &[u8], nt: bool, atomic64: bool) -> Result<(), ModelError> {
+    pub fn store(
+        &mut self,
+        cpu: u32,
+        addr: u64,
+        data: &[u8],
+        nt: bool,
+        atomic64: bool,
+    ) -> Result<(), ModelError> {
         let len_bytes = data.len() as u64;
         if atomic64 && (data.len() != LINE || !addr.is_multiple_of(LINE as u64)) {
             return Err(ModelError::NotAtomic64 { addr, len_bytes });
         }
         self.check(addr, len_bytes)?;
         self.time += 1;
-        self.add_store(addr, data, nt, atomic64);
+        self.add_store(cpu, addr, data, nt, atomic64);
         Ok(())
     }
 
@@ -96,13 +122,13 @@ impl<M: Memory> Machine<M> {
     ///
     /// # Errors
     /// As [`Machine::apply`].
-    pub fn rmw(&mut self, addr: u64, data: &[u8]) -> Result<(), ModelError> {
+    pub fn rmw(&mut self, cpu: u32, addr: u64, data: &[u8]) -> Result<(), ModelError> {
         self.check(addr, data.len() as u64)?;
         self.time += 1;
-        self.complete();
-        self.add_store(addr, data, false, false);
+        self.complete(cpu);
+        self.add_store(cpu, addr, data, false, false);
         if self.config.persistence == Persistence::Eadr {
-            self.complete();
+            self.complete(cpu);
         }
         Ok(())
     }
@@ -111,32 +137,35 @@ impl<M: Memory> Machine<M> {
     ///
     /// # Errors
     /// As [`Machine::apply`].
-    pub fn flush(&mut self, kind: FlushKind, addr: u64) -> Result<(), ModelError> {
+    pub fn flush(&mut self, cpu: u32, kind: FlushKind, addr: u64) -> Result<(), ModelError> {
         self.check(addr, 1)?;
         self.time += 1;
         let number = addr / LINE as u64;
         let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
         if kind == FlushKind::Clflush && !self.config.has_global_order() {
-            line.flush_ordered(self.time);
+            line.flush_ordered(cpu, self.time);
+            self.ordered.push(number);
         } else {
-            line.flush();
+            line.flush(cpu);
         }
-        self.armed.push(number);
+        self.armed.entry(cpu).or_default().push(number);
         Ok(())
     }
 
     /// Flushes every line (`wbinvd`), as weakly as `clwb` (R4).
-    pub fn flush_all(&mut self) {
+    pub fn flush_all(&mut self, cpu: u32) {
         self.time += 1;
-        self.lines.values_mut().for_each(Line::flush);
-        self.armed.extend(self.lines.keys());
+        for line in self.lines.values_mut() {
+            line.flush(cpu);
+        }
+        self.armed.entry(cpu).or_default().extend(self.lines.keys());
     }
 
     /// A fence ([`Op::Fence`]).
-    pub fn fence(&mut self, kind: FenceKind) {
+    pub fn fence(&mut self, cpu: u32, kind: FenceKind) {
         self.time += 1;
         if kind != FenceKind::Lfence {
-            self.complete();
+            self.complete(cpu);
         }
     }
 
@@ -148,44 +177,61 @@ impl<M: Memory> Machine<M> {
         }
     }
 
-    fn add_store(&mut self, addr: u64, data: &[u8], nt: bool, atomic: bool) {
+    fn add_store(&mut self, cpu: u32, addr: u64, data: &[u8], nt: bool, atomic: bool) {
         let (mut addr, mut data) = (addr, data);
         while !data.is_empty() {
             let start = (addr % LINE as u64) as usize;
             let (part, rest) = data.split_at(data.len().min(LINE - start));
-            let pending = Pending::new(self.time, nt, atomic, start, part);
+            let pending = Pending::new(cpu, self.time, nt, atomic, start, part);
             let number = addr / LINE as u64;
             self.lines.entry(number).or_default().stores.push(pending);
-            if nt && self.armed.last() != Some(&number) {
-                self.armed.push(number);
+            if nt {
+                let armed = self.armed.entry(cpu).or_default();
+                if armed.last() != Some(&number) {
+                    armed.push(number);
+                }
             }
             addr += part.len() as u64;
             data = rest;
         }
     }
 
-    /// What a fence does (R4, R6, R9).
-    fn complete(&mut self) {
+    /// What a fence does (R4, R6, R9, R13).
+    fn complete(&mut self, cpu: u32) {
         self.fence = self.time;
-        if self.config.persistence == Persistence::Eadr {
-            for (number, mut line) in std::mem::take(&mut self.lines) {
-                let count = line.stores.len();
-                self.complete_line(number, &mut line, count);
-            }
-            self.armed.clear();
-            return;
+        let armed = self.armed.get_mut(&cpu).map(std::mem::take).unwrap_or_default();
+        let numbers = match self.config.persistence {
+            Persistence::Adr => armed,
+            Persistence::Eadr => self.lines.keys().copied().collect(),
+        };
+        let persistence = self.config.persistence;
+        let mut newest = 0;
+        for number in numbers {
+            self.complete_some(number, &mut newest, |line, _| line.completed_by_fence(cpu, persistence));
         }
-        for number in std::mem::take(&mut self.armed) {
-            // It may have been completed under another mention.
-            let Some(mut line) = self.lines.remove(&number) else { continue };
-            let count = line.completed_by_fence();
-            if count > 0 {
-                self.complete_line(number, &mut line, count);
+        // What a `clflush` of another processor covers is before the cached stores that are certain now.
+        for number in std::mem::take(&mut self.ordered) {
+            self.complete_some(number, &mut newest, Line::flushed_before);
+            if self.lines.get(&number).is_some_and(Line::has_ordered_flush) {
+                self.ordered.push(number);
             }
-            if !line.stores.is_empty() {
-                line.forget_flushes();
-                self.lines.insert(number, line);
-            }
+        }
+    }
+
+    /// Completes the stores of a line that `count` says, where the newest cached store that is certain has this time.
+    fn complete_some(&mut self, number: u64, newest: &mut Time, count: impl Fn(&Line, Time) -> usize) {
+        // It may have been completed under another mention.
+        let Some(mut line) = self.lines.remove(&number) else { return };
+        let count = count(&line, *newest);
+        if count > 0 {
+            *newest = line.stores[..count]
+                .iter()
+                .filter(|store| !store.nt)
+                .fold(*newest, |time, store| time.max(store.time));
+            self.complete_line(number, &mut line, count);
+        }
+        if !line.stores.is_empty() {
+            self.lines.insert(number, line);
         }
     }
 
@@ -195,25 +241,26 @@ impl<M: Memory> Machine<M> {
         self.image.put_line(number, &bytes);
     }
 
-    /// Whether `op` can make images impossible that are possible now. Only fences can.
+    /// Whether `op` of processor 0 can make images impossible that are possible now. Only fences can.
     pub(crate) fn can_shrink(&self, op: &Op) -> bool {
         match op {
-            Op::Rmw { .. } => self.rmw_can_shrink(),
-            op => op.is_fence() && self.fence_can_shrink(),
+            Op::Rmw { .. } => self.rmw_can_shrink(0),
+            op => op.is_fence() && self.fence_can_shrink(0),
         }
     }
 
-    /// Whether a fence now could make images impossible that are possible.
-    pub fn fence_can_shrink(&self) -> bool {
-        let completes_some =
-            |number| self.lines.get(number).is_some_and(|line: &Line| line.completed_by_fence() > 0);
-        self.config.has_global_order() && !self.lines.is_empty() || self.armed.iter().any(completes_some)
+    /// Whether a fence of a processor now could make images impossible that are possible.
+    pub fn fence_can_shrink(&self, cpu: u32) -> bool {
+        let completes_some = |line: &Line| line.completed_by_fence(cpu, self.config.persistence) > 0;
+        let is_armed = |number| self.lines.get(number).is_some_and(completes_some);
+        self.config.has_global_order() && !self.lines.is_empty()
+            || self.armed.get(&cpu).is_some_and(|armed| armed.iter().any(is_armed))
     }
 
     /// As [`fence_can_shrink`](Self::fence_can_shrink), of a LOCKed operation on PM.
-    pub fn rmw_can_shrink(&self) -> bool {
+    pub fn rmw_can_shrink(&self, cpu: u32) -> bool {
         // With persistent caches it completes its own store too (R10).
-        self.config.persistence == Persistence::Eadr || self.fence_can_shrink()
+        self.config.persistence == Persistence::Eadr || self.fence_can_shrink(cpu)
     }
 
     /// The minimal image: only what is certain to survive.

@@ -4,7 +4,7 @@ mod support;
 
 use fastness_pm_model::{Config, Persistence, Rng, Rules};
 use support::programs::{Mix, SIZE, random_program};
-use support::{assert_same, axioms, enumerated, naive};
+use support::{assert_same, axioms, enumerated, enumerated_on, naive};
 
 fn config(persistence: Persistence, rules: Rules, strict_nt: bool) -> Config {
     Config { persistence, rules, strict_nt }
@@ -65,4 +65,32 @@ fn axioms_in_every_mode() {
             }
         }
     }
+}
+
+/// R13: each operation by one of three processors.
+#[test]
+fn axioms_with_processors() {
+    let mut rng = Rng::new(7);
+    let mix = Mix { max_ops: 10, max_pieces: 10, nt: true };
+    let mut different = 0;
+    for index in 0..6000 {
+        let ops = random_program(&mut rng, mix);
+        let cpus: Vec<u32> = ops.iter().map(|_| rng.below(3) as u32).collect();
+        for persistence in [Persistence::Adr, Persistence::Eadr] {
+            for rules in [Rules::Arch, Rules::Dissertation] {
+                for strict_nt in [false, true] {
+                    let config = config(persistence, rules, strict_nt);
+                    let expected = axioms::crash_images_on(SIZE, &ops, &cpus, config);
+                    let actual = enumerated_on(SIZE, &ops, &cpus, config);
+                    assert_same(
+                        &actual,
+                        &expected,
+                        &format!("program {index}, {config:?}: {ops:?} by {cpus:?}"),
+                    );
+                    different += usize::from(expected != axioms::crash_images(SIZE, &ops, config));
+                }
+            }
+        }
+    }
+    assert!(different > 1000, "processors make no difference: {different}");
 }

@@ -134,3 +134,31 @@ fn samples() {
         }
     }
 }
+
+#[test]
+fn a_fence_waits_for_its_own_processor() {
+    let (a, b) = (1, 2);
+    let store = Op::store(0, [1; 8]);
+    let (nt, clwb, sfence) = (Op::nt_store(0, [1; 8]), Op::clwb(0), Op::sfence());
+    // Who does what, and how many images are possible then.
+    let programs: [(&[(u32, &Op)], usize); 7] = [
+        (&[(a, &store), (a, &clwb), (a, &sfence)], 1),
+        (&[(a, &store), (a, &clwb), (b, &sfence)], 2),
+        (&[(a, &store), (b, &clwb), (a, &sfence)], 2),
+        (&[(a, &store), (b, &clwb), (b, &sfence)], 1),
+        (&[(a, &store), (a, &clwb), (b, &sfence), (a, &sfence)], 1),
+        (&[(a, &nt), (b, &sfence)], 2),
+        (&[(a, &nt), (a, &sfence)], 1),
+    ];
+    for (ops, count) in programs {
+        let mut machine = Machine::new(vec![0; 64], Config::default());
+        for (at, (cpu, op)) in ops.iter().enumerate() {
+            let shrinks = machine.fence_can_shrink(*cpu);
+            let before = machine.count_crash_images(8).unwrap();
+            machine.apply_on(*cpu, op).unwrap();
+            let after = machine.count_crash_images(8).unwrap();
+            assert!(*op != &sfence || shrinks == (after < before), "{ops:?} at {at}");
+        }
+        assert_eq!(machine.count_crash_images(8), Ok(count), "{ops:?}");
+    }
+}

@@ -73,23 +73,41 @@ pub struct Pattern {
     pub first_address: Option<u64>,
 }
 
+/// A store into a line.
+#[derive(Debug, Clone, Copy)]
+struct Store {
+    event: u64,
+    /// Its bytes, as a mask.
+    bytes: u64,
+    pc: Option<u64>,
+    /// Whose fence it waits for, once it is flushed or if it is non-temporal.
+    thread: u32,
+}
+
 /// A line that is not durable.
 #[derive(Debug, Default)]
 struct Line {
-    /// Events of stores that no flush covers; their bytes, as a mask.
-    unflushed: Vec<(u64, u64, Option<u64>)>,
-    /// The same of those that are covered, or non-temporal, and not fenced.
-    unfenced: Vec<(u64, u64, Option<u64>)>,
+    /// Stores that no flush covers.
+    unflushed: Vec<Store>,
+    /// Those that one covers, or non-temporal ones, and no fence.
+    unfenced: Vec<Store>,
+}
+
+/// What a thread has done since its last fence.
+#[derive(Debug, Default)]
+struct SinceFence {
+    /// Lines with something that the next fence completes.
+    armed: BTreeSet<u64>,
+    /// Lines flushed.
+    flushed: BTreeSet<u64>,
+    first_flush: Option<(u64, Option<u64>, u64)>,
 }
 
 struct Search {
     layout: Layout,
     lines: BTreeMap<u64, Line>,
-    /// Lines with something that the next fence completes.
-    armed: BTreeSet<u64>,
-    /// Lines flushed since the last fence.
-    flushed: BTreeSet<u64>,
-    first_flush: Option<(u64, Option<u64>, u64)>,
+    /// By thread.
+    since_fence: BTreeMap<u32, SinceFence>,
     found: BTreeMap<(PatternKind, Option<u64>), Pattern>,
 }
 
@@ -99,8 +117,8 @@ struct Search {
 /// Those of the trace.
 pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
     let layout = Layout::of(reader.header())?;
-    let (lines, armed, flushed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let mut search = Search { layout, lines, armed, flushed, first_flush: None, found: BTreeMap::new() };
+    let mut search =
+        Search { layout, lines: BTreeMap::new(), since_fence: BTreeMap::new(), found: BTreeMap::new() };
     loop {
         let number = reader.count();
         let Some(event) = reader.next()? else { break };
@@ -109,6 +127,9 @@ pub fn patterns(reader: &mut Reader<impl Read>) -> Result<Vec<Pattern>> {
     search.end();
     Ok(search.found.into_values().collect())
 }
+
+/// Number, instruction and thread of an event.
+type At = (u64, Option<u64>, u32);
 
 impl Search {
     fn note(&mut self, kind: PatternKind, pc: Option<u64>, event: u64, address: Option<u64>) {
@@ -128,28 +149,28 @@ impl Search {
     }
 
     fn event(&mut self, event: &Event<'_>, number: u64) {
-        let pc = event.origin.pc;
+        let at = (number, event.origin.pc, event.origin.thread);
         match event.kind {
             Kind::Store { address, data, is_non_temporal, .. } => {
-                self.store(address, data.len(), is_non_temporal, number, pc);
+                self.store(address, data.len(), is_non_temporal, at);
             }
             Kind::Rmw { address, data } => {
-                self.fence(number, pc, false);
-                self.store(address, data.len(), false, number, pc);
+                self.fence(at, false);
+                self.store(address, data.len(), false, at);
             }
             Kind::Flush { kind: FlushKind::Wbinvd, .. } => {
                 let lines: Vec<u64> = self.lines.keys().copied().collect();
-                lines.into_iter().for_each(|line| self.cover(line));
+                lines.into_iter().for_each(|line| self.cover(line, event.origin.thread));
             }
-            Kind::Flush { address, .. } => self.flush(address, number, pc),
+            Kind::Flush { address, .. } => self.flush(address, at),
             Kind::Fence(FenceKind::Lfence) => {}
             // A LOCKed operation has another purpose.
-            Kind::Fence(kind) => self.fence(number, pc, kind != FenceKind::Locked),
+            Kind::Fence(kind) => self.fence(at, kind != FenceKind::Locked),
             _ => {}
         }
     }
 
-    fn store(&mut self, address: u64, len: usize, is_nt: bool, number: u64, pc: Option<u64>) {
+    fn store(&mut self, address: u64, len: usize, is_nt: bool, (event, pc, thread): At) {
         let Some(offset) = self.offset(address, len) else { return };
         let end = offset + len as u64;
         let mut at = offset;
@@ -157,53 +178,53 @@ impl Search {
         while at < end {
             let line = at / LINE_BYTES;
             let behind = end.min((line + 1) * LINE_BYTES);
-            let mask = bytes_mask(at % LINE_BYTES, behind - at);
+            let bytes = bytes_mask(at % LINE_BYTES, behind - at);
             let found = self.lines.entry(line).or_default();
-            overwrites |=
-                found.unflushed.iter().chain(&found.unfenced).any(|(_, bytes, _)| bytes & mask != 0);
+            overwrites |= found.unflushed.iter().chain(&found.unfenced).any(|store| store.bytes & bytes != 0);
             let list = if is_nt { &mut found.unfenced } else { &mut found.unflushed };
-            list.push((number, mask, pc));
+            list.push(Store { event, bytes, pc, thread });
             if is_nt {
-                self.armed.insert(line);
+                self.since_fence.entry(thread).or_default().armed.insert(line);
             }
             at = behind;
         }
         if overwrites {
-            self.note(PatternKind::OverwriteBeforePersist, pc, number, Some(address));
+            self.note(PatternKind::OverwriteBeforePersist, pc, event, Some(address));
         }
     }
 
-    fn cover(&mut self, line: u64) {
+    fn cover(&mut self, line: u64, thread: u32) {
         if let Some(found) = self.lines.get_mut(&line) {
-            found.unfenced.append(&mut found.unflushed);
-            self.armed.insert(line);
+            found.unfenced.extend(found.unflushed.drain(..).map(|store| Store { thread, ..store }));
+            self.since_fence.entry(thread).or_default().armed.insert(line);
         }
     }
 
-    fn flush(&mut self, address: u64, number: u64, pc: Option<u64>) {
+    fn flush(&mut self, address: u64, (number, pc, thread): At) {
         let Some(offset) = self.offset(address, 1) else { return };
         let line = offset / LINE_BYTES;
         if self.lines.get(&line).is_none_or(|line| line.unflushed.is_empty()) {
             self.note(PatternKind::RedundantFlush, pc, number, Some(address));
             return;
         }
-        self.cover(line);
-        self.flushed.insert(line);
-        self.first_flush.get_or_insert((number, pc, address));
+        self.cover(line, thread);
+        let since = self.since_fence.entry(thread).or_default();
+        since.flushed.insert(line);
+        since.first_flush.get_or_insert((number, pc, address));
     }
 
-    fn fence(&mut self, number: u64, pc: Option<u64>, is_own: bool) {
-        if self.armed.is_empty() && is_own {
+    fn fence(&mut self, (number, pc, thread): At, is_own: bool) {
+        let since = self.since_fence.remove(&thread).unwrap_or_default();
+        if since.armed.is_empty() && is_own {
             self.note(PatternKind::RedundantFence, pc, number, None);
         }
-        if let Some((event, pc, address)) = self.first_flush.take().filter(|_| self.flushed.len() > 1) {
+        if let Some((event, pc, address)) = since.first_flush.filter(|_| since.flushed.len() > 1) {
             self.note(PatternKind::UnorderedFlushes, pc, event, Some(address));
         }
-        self.flushed.clear();
-        for line in std::mem::take(&mut self.armed) {
+        for line in since.armed {
             if let Some(found) = self.lines.get_mut(&line) {
-                found.unfenced.clear();
-                if found.unflushed.is_empty() {
+                found.unfenced.retain(|store| store.thread != thread);
+                if found.unflushed.is_empty() && found.unfenced.is_empty() {
                     self.lines.remove(&line);
                 }
             }
@@ -216,7 +237,7 @@ impl Search {
             let lists =
                 [(PatternKind::MissingFlush, found.unflushed), (PatternKind::MissingFence, found.unfenced)];
             for (kind, list) in lists {
-                list.into_iter().for_each(|(event, _, pc)| self.note(kind, pc, event, address));
+                list.into_iter().for_each(|store| self.note(kind, store.pc, store.event, address));
             }
         }
     }

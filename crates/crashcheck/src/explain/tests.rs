@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
 use fastness_pm_model::{Config, FlushKind, Op, Rng, Scope, Trace};
-use fastness_trace::Reader;
+use fastness_trace::{self as trace, Event, Header, Kind, Origin, Reader, Region, Writer};
 
 use super::*;
 use crate::trace::record;
@@ -96,4 +96,37 @@ fn patterns_are_found_with_their_first_event() {
     assert_eq!(found(locked), [("missing-flush", 1, 4)]);
     let opt = Op::Flush { kind: FlushKind::Clflushopt, addr: 60 };
     assert_eq!(found(vec![Op::store(60, [1; 8]), opt, clwb(1), Op::sfence()]), [("unordered-flushes", 1, 1)]);
+}
+
+#[test]
+fn patterns_are_those_of_each_thread() {
+    let header = Header {
+        regions: vec![Region { name: "pm".to_owned(), start: 0, len_bytes: 4096 }],
+        ..Header::default()
+    };
+    // Thread 1 stores to line 0 and flushes it, 2 stores to it past the caches; a fence of each.
+    let traced = |fences: &[u32]| {
+        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        let mut push = |thread, kind| {
+            let origin = Origin { thread, ..Origin::default() };
+            writer.push(&Event { kind, origin }).unwrap();
+        };
+        let store = |address, is_non_temporal| Kind::Store {
+            address,
+            data: &[1; 8],
+            is_non_temporal,
+            is_atomic64: false,
+        };
+        push(1, store(0, false));
+        push(1, Kind::Flush { kind: trace::FlushKind::Clwb, address: 0 });
+        push(2, store(8, true));
+        fences.iter().for_each(|&thread| push(thread, Kind::Fence(trace::FenceKind::Sfence)));
+        let file = writer.finish().unwrap();
+        let found = patterns(&mut Reader::new(&file[..]).unwrap()).unwrap();
+        found.iter().map(|pattern| (pattern.kind, pattern.first_event)).collect::<Vec<_>>()
+    };
+    assert_eq!(traced(&[1, 2]), []);
+    assert_eq!(traced(&[1]), [(PatternKind::MissingFence, 2)]);
+    assert_eq!(traced(&[2]), [(PatternKind::MissingFence, 0)]);
+    assert_eq!(traced(&[2, 3, 1]), [(PatternKind::RedundantFence, 4)]);
 }

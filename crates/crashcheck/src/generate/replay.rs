@@ -83,12 +83,13 @@ impl Replay {
     /// Of what `event` would make something impossible that can be left now. Crashes just before such an event, just before checkpoints and at the end leave
     /// everything that a crash at any moment can leave: other events only add to what is possible.
     pub(super) fn shrinks(&self, event: &Event<'_>) -> Option<Medium> {
+        let cpu = event.origin.thread;
         let is_shrinking = match event.kind {
-            Kind::Fence(kind) => kind != trace::FenceKind::Lfence && self.machine.fence_can_shrink(),
+            Kind::Fence(kind) => kind != trace::FenceKind::Lfence && self.machine.fence_can_shrink(cpu),
             Kind::Rmw { address, data } if self.layout.place(address, data.len()) == Place::Outside => {
-                self.machine.fence_can_shrink()
+                self.machine.fence_can_shrink(cpu)
             }
-            Kind::Rmw { .. } => self.machine.rmw_can_shrink(),
+            Kind::Rmw { .. } => self.machine.rmw_can_shrink(cpu),
             Kind::Block { device, command, ref event } => {
                 let disk = self.disks.get(device as usize);
                 let shrinks = disk.is_some_and(|disk| disk.can_shrink(command, event));
@@ -109,10 +110,11 @@ impl Replay {
     /// # Errors
     /// [`TraceError::Invalid`] for one that cannot be; nothing has changed.
     pub fn apply(&mut self, event: &Event<'_>, number: u64) -> Result<(), TraceError> {
-        self.perform(&event.kind).map_err(|what| TraceError::Invalid { number, what })
+        self.perform(&event.kind, event.origin.thread).map_err(|what| TraceError::Invalid { number, what })
     }
 
-    fn perform(&mut self, kind: &Kind<'_>) -> Result<(), String> {
+    /// A thread is taken for a processor: its fences wait for what it did itself (R13 of the model).
+    fn perform(&mut self, kind: &Kind<'_>, cpu: u32) -> Result<(), String> {
         let model = |error: ModelError| error.to_string();
         match *kind {
             Kind::Initial { address, data } => {
@@ -122,24 +124,20 @@ impl Replay {
             }
             Kind::Store { address, data, is_non_temporal, is_atomic64 } => {
                 if let Some(offset) = self.offset(address, data.len())? {
-                    self.machine.store(offset, data, is_non_temporal, is_atomic64).map_err(model)?;
+                    self.machine.store(cpu, offset, data, is_non_temporal, is_atomic64).map_err(model)?;
                 }
             }
             Kind::Rmw { address, data } => match self.offset(address, data.len())? {
-                Some(offset) => self.machine.rmw(offset, data).map_err(model)?,
-                None => self.machine.fence(FenceKind::Mfence),
+                Some(offset) => self.machine.rmw(cpu, offset, data).map_err(model)?,
+                None => self.machine.fence(cpu, FenceKind::Mfence),
             },
-            Kind::Flush { kind: trace::FlushKind::Wbinvd, .. } => self.machine.flush_all(),
+            Kind::Flush { kind: trace::FlushKind::Wbinvd, .. } => self.machine.flush_all(cpu),
             Kind::Flush { kind, address } => {
                 if let Some(offset) = self.offset(address, 1)? {
-                    self.machine.flush(flush_kind(kind), offset).map_err(model)?;
+                    self.machine.flush(cpu, flush_kind(kind), offset).map_err(model)?;
                 }
             }
-            Kind::Fence(kind) => self.machine.fence(match kind {
-                trace::FenceKind::Sfence => FenceKind::Sfence,
-                trace::FenceKind::Lfence => FenceKind::Lfence,
-                trace::FenceKind::Mfence | trace::FenceKind::Locked => FenceKind::Mfence,
-            }),
+            Kind::Fence(kind) => self.machine.fence(cpu, fence_kind(kind)),
             Kind::Block { device, command, ref event } => {
                 let disk = self.disks.get_mut(device as usize);
                 disk.ok_or_else(|| format!("there is no disk {device}"))?.apply(command, event)?;
@@ -164,5 +162,13 @@ fn flush_kind(kind: trace::FlushKind) -> FlushKind {
         trace::FlushKind::Clwb => FlushKind::Clwb,
         trace::FlushKind::Clflush => FlushKind::Clflush,
         trace::FlushKind::Clflushopt | trace::FlushKind::Wbinvd => FlushKind::Clflushopt,
+    }
+}
+
+fn fence_kind(kind: trace::FenceKind) -> FenceKind {
+    match kind {
+        trace::FenceKind::Sfence => FenceKind::Sfence,
+        trace::FenceKind::Lfence => FenceKind::Lfence,
+        trace::FenceKind::Mfence | trace::FenceKind::Locked => FenceKind::Mfence,
     }
 }

@@ -18,8 +18,13 @@ pub(crate) type Images = BTreeSet<Vec<u8>>;
 
 /// The images that the enumerator gives after `ops`; panics if one comes twice.
 pub(crate) fn enumerated(size: usize, ops: &[Op], config: Config) -> Images {
+    enumerated_on(size, ops, &vec![0; ops.len()], config)
+}
+
+/// The same, where each operation has its processor.
+pub(crate) fn enumerated_on(size: usize, ops: &[Op], cpus: &[u32], config: Config) -> Images {
     let mut machine = Machine::new(vec![0; size], config);
-    ops.iter().for_each(|op| machine.apply(op).unwrap());
+    ops.iter().zip(cpus).for_each(|(op, &cpu)| machine.apply_on(cpu, op).unwrap());
     let mut images = Images::new();
     let done = machine
         .for_each_crash_image(1 << 20, &mut |image| {
