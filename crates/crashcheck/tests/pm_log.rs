@@ -1,7 +1,8 @@
 //! Our own PM log under the crash tester: recorded in process, recovered in process, correct and with planted bugs.
 //!
 //! Bugs are planted into the trace: a flush or a fence that the log has made is left out, as if it had been forgotten in the
-//! code. Each that matters has to be found, and nothing in the trace as it is.
+//! code. Each that matters has to be found, and nothing in the trace as it is. With the feature `planted-bugs` there are bugs in the
+//! code, too.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -193,5 +194,20 @@ fn an_acknowledgement_before_the_last_fence_is_found() {
         broken.ops.remove(fence);
         let report = tested(&broken, &dir.path().join("trace"));
         assert!(!report.is_clean(), "the fence of record {number}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn bugs_in_the_code_are_found() {
+    use fastness_prb::{Bug, plant};
+
+    let dir = tempfile::tempdir().unwrap();
+    for bug in [Bug::HeaderBesideBody, Bug::Unfenced, Bug::Unsummed, Bug::PaddingCounted] {
+        plant(Some(bug));
+        let trace = appended();
+        plant(None);
+        let report = tested(&trace, &dir.path().join("trace"));
+        assert!(!report.is_clean(), "{bug:?}");
     }
 }

@@ -24,6 +24,7 @@ use crate::checksum::{BodySum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh3Sum};
 use crate::counters::Counters;
 use crate::entry::{Alignment, EntryHeader, HEADER_BYTES, Insertion};
 use crate::ids::{ChunkId, EntryId, LogGuid, Txg};
+use crate::planted::{Bug, is_planted};
 use crate::traverse::{BodyError, End, Traversal, read_body_of};
 
 /// How entries are laid out and protected in a PRB's chunks.
@@ -221,22 +222,24 @@ impl<M: Medium> Chunk<M> {
             txg,
             id,
             counters,
-            body_len_bytes: body_len as u64,
-            body_checksum: sum.finish(),
+            body_len_bytes: if is_planted(Bug::PaddingCounted) { padded } else { body_len } as u64,
+            body_checksum: if is_planted(Bug::Unsummed) { S::default() } else { sum }.finish(),
             checksum_kind: layout.checksum,
             alignment: layout.alignment,
             insertion: layout.insertion,
             epoch: self.epoch,
         }
         .encode();
-        if layout.insertion == Insertion::TwoFences {
+        if layout.insertion == Insertion::TwoFences && !is_planted(Bug::HeaderBesideBody) {
             // PERSIST: orders body and follow header before the header below. Without it a crash could leave
             // a whole header in front of a torn body, or in front of a stale entry.
             self.medium.fence()?;
         }
         self.medium.copy(position, &header, HEADER_BYTES, &mut NoSum);
-        // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could be lost.
-        self.medium.fence()?;
+        if !is_planted(Bug::Unfenced) {
+            // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could be lost.
+            self.medium.fence()?;
+        }
 
         self.write_position = end;
         self.max_txg = self.max_txg.max(txg);

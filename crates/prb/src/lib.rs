@@ -21,6 +21,7 @@ mod hidden;
 mod ids;
 mod lists;
 mod mirror;
+mod planted;
 mod prb;
 mod scan;
 mod slots;
@@ -44,6 +45,8 @@ pub use hdl::{
 pub use hidden::{ChunkTail, Hidden, entries_behind};
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
 pub use mirror::{SideFault, SideRepairs, SideReport, side_report};
+#[cfg(feature = "planted-bugs")]
+pub use planted::{Bug, plant};
 pub use prb::{Prb, Wait};
 pub use scan::ChunkEnd;
 pub use slots::{CommitSlots, SLOTS_MAX, SlotGuard};
