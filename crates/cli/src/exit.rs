@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use fastness_crashcheck::CheckError;
 use fastness_crashcheck::guest::GuestError;
 use fastness_crashcheck::litmus::LitmusError;
+use fastness_crashcheck::symbols::KernelSymbolsError;
 use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
 use fastness_daemon::{ClientError, Failure, StartError};
@@ -103,6 +104,7 @@ pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
             .or_else(|| cause.downcast_ref::<CheckError>().map(CheckError::kind))
             .or_else(|| cause.is::<GuestError>().then_some(ErrorKind::Invalid))
             .or_else(|| cause.downcast_ref::<TraceError>().map(TraceError::kind))
+            .or_else(|| cause.downcast_ref::<KernelSymbolsError>().map(KernelSymbolsError::kind))
             .or_else(|| cause.downcast_ref::<TracerError>().map(TracerError::kind))
             .or_else(|| cause.downcast_ref::<ShowError>().and_then(show_kind))
             .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))

@@ -4,6 +4,9 @@
 
 #![expect(clippy::print_stdout, reason = "the script counts the lines")]
 
+#[path = "guest/file_systems.rs"]
+mod file_systems;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,6 +39,7 @@ const CASES: &[Case] = &[
     ("an NVMe drive is plugged in", nvme),
     ("images are extracted two at a time", pool),
     ("a whole test", whole_test),
+    ("what a report says was lost was stored by functions with names", file_systems::named),
 ];
 
 #[test]
@@ -267,4 +271,12 @@ fn repeatable(config: &GuestConfig) {
             seen = Some((pm, tree));
         }
     }
+    // A cache of an older program, and one that is damaged.
+    let kept = fs::read_dir(folder.path().join("cache")).unwrap().next().unwrap().unwrap().path();
+    assert!(!kept.join("kallsyms").exists());
+    let snapshot = Snapshot::cached(config, &folder.path().join("cache")).unwrap();
+    let symbols = snapshot.kernel_symbols().unwrap();
+    fs::write(kept.join("kallsyms"), "ffffffff81000000\n").unwrap();
+    assert_eq!(snapshot.kernel_symbols().unwrap().text(), symbols.text());
+    assert_eq!(fs::read_to_string(kept.join("kallsyms")).unwrap(), symbols.text());
 }

@@ -11,7 +11,7 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::run::{Analysis, open_trace};
 use fastness_crashcheck::symbols::Symbols;
 
-use super::options::{ImageArgs, RecoverArgs, Subject, words};
+use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use super::report;
 use crate::exit::{Outcome, refuse};
 use crate::output::progress_bar;
@@ -37,6 +37,8 @@ pub(crate) struct AnalyzeArgs {
     output: Option<PathBuf>,
     #[command(flatten)]
     judge: RecoverArgs,
+    #[command(flatten)]
+    symbols: SymbolArgs,
     #[command(flatten)]
     images: ImageArgs,
 }
@@ -77,6 +79,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     };
     let config = args.images.config(Subject::Program);
     let symbols = Symbols::of(&mut open_trace(&args.trace)?)?;
+    let kernel = args.symbols.read()?;
     let analysis = Analysis {
         name: &name,
         trace: &args.trace,
@@ -87,7 +90,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         has_prefix_oracle: oracle.prefix,
         must_be_atomic: oracle.atomic,
         threads: args.judge.threads(),
-        symbols: &|pc, _| symbols.find(pc),
+        symbols: &|pc, _| symbols.find(pc).or_else(|| kernel.find(pc)),
         progress: &progress,
     };
     let report = analysis.run();

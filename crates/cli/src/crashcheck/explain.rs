@@ -11,7 +11,7 @@ use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck::run::open_trace;
 
-use super::options::{ImageArgs, Subject};
+use super::options::{ImageArgs, Subject, SymbolArgs, Symbols};
 use crate::exit::{Outcome, refuse};
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
@@ -36,6 +36,8 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "EVENT")]
     at: u64,
     #[command(flatten)]
+    symbols: SymbolArgs,
+    #[command(flatten)]
     machine: ImageArgs,
 }
 
@@ -47,6 +49,8 @@ pub(crate) struct StateArgs {
     #[arg(long, value_name = "EVENT")]
     at: Option<u64>,
     #[command(flatten)]
+    symbols: SymbolArgs,
+    #[command(flatten)]
     machine: ImageArgs,
 }
 
@@ -56,6 +60,7 @@ fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> anyhow::Result<Pending
 }
 
 pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at)?;
     let layout = pending.replay.layout().clone();
     let image = read(&layout, &args.images)?;
@@ -73,11 +78,12 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         args.at,
         lines.len()
     )?;
-    lines.iter().try_for_each(|line| write_line(&layout, line, true, out))?;
+    lines.iter().try_for_each(|line| write_line(&layout, line, true, &symbols, out))?;
     Ok(Outcome::Clean)
 }
 
 pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at.unwrap_or(u64::MAX))?;
     let layout = pending.replay.layout().clone();
     let everything = pending.replay.machine().volatile();
@@ -89,7 +95,7 @@ pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     for (number, disk) in pending.replay.disks().iter().enumerate() {
         writeln!(out, "disk {number}, pending blocks: {}", disk.pending_blocks())?;
     }
-    lines.iter().try_for_each(|line| write_line(&layout, line, false, out))?;
+    lines.iter().try_for_each(|line| write_line(&layout, line, false, &symbols, out))?;
     Ok(Outcome::Clean)
 }
 
@@ -120,6 +126,7 @@ fn write_line(
     layout: &Layout,
     line: &ExplainedLine,
     with_fate: bool,
+    symbols: &Symbols,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let (address, region) = match layout.address_of(line.offset) {
@@ -134,12 +141,12 @@ fn write_line(
             Kept::Part => "torn  ",
             Kept::Lost => "lost  ",
         };
-        writeln!(out, "  {fate}{}", store_text(store, address, index < line.flushed))?;
+        writeln!(out, "  {fate}{}", store_text(store, address, index < line.flushed, symbols))?;
     }
     Ok(())
 }
 
-fn store_text(store: &Store, address: u64, is_flushed: bool) -> String {
+fn store_text(store: &Store, address: u64, is_flushed: bool, symbols: &Symbols) -> String {
     let name = match (store.is_non_temporal, store.is_locked) {
         (true, _) => "ntstore",
         (_, true) => "rmw",
@@ -147,7 +154,10 @@ fn store_text(store: &Store, address: u64, is_flushed: bool) -> String {
     };
     let data: String = store.data.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let flushed = if is_flushed { ", flushed" } else { "" };
-    let at = store.pc.map_or_else(String::new, |pc| format!(" at {pc:#x}"));
+    let at = store.pc.map_or_else(String::new, |pc| match symbols.find(pc) {
+        Some(symbol) => format!(" at {pc:#x} {symbol}"),
+        None => format!(" at {pc:#x}"),
+    });
     let start = address + store.start as u64;
     format!("event {} {name} {start:#x} +{} {data}{at}{flushed}", store.event, store.data.len())
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use fastness_crashcheck::guest::{GuestConfig, Snapshot};
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
+use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_workload::ace::{FileSet, Sequences};
 
@@ -109,8 +110,9 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     }
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
         .context("there is no guest; scripts/crash-guest makes one")?;
+    let machine = Machine { symbols: symbols(&snapshot, args.output.as_deref())?, snapshot, plugin };
     let work = work_dir();
-    let reports = run_all(&args, &systems, &tests, &snapshot, &plugin, &work);
+    let reports = run_all(&args, &systems, &tests, &machine, &work);
     // What was in it is of no use to anybody.
     let _ = std::fs::remove_dir_all(&work);
     let reports = reports?;
@@ -162,13 +164,34 @@ fn tests(args: &FsArgs) -> anyhow::Result<Vec<FileTest>> {
     args.test.iter().map(find).collect()
 }
 
+/// What tests are run with.
+struct Machine {
+    snapshot: Snapshot,
+    plugin: PathBuf,
+    symbols: Option<KernelSymbols>,
+}
+
+/// Those of the guest's kernel; kept beside traces. Without them reports have addresses, which is no reason not to test.
+fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> anyhow::Result<Option<KernelSymbols>> {
+    let symbols = match snapshot.kernel_symbols() {
+        Ok(symbols) => symbols,
+        Err(error) => {
+            note(format_args!("reports will not name functions of the kernel: {error}"));
+            return Ok(None);
+        }
+    };
+    if let Some(path) = output.map(|folder| folder.join("kallsyms")) {
+        std::fs::write(&path, symbols.text()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(Some(symbols))
+}
+
 /// For each test, and each file system: its report, or none if the test could not be run.
 fn run_all(
     args: &FsArgs,
     systems: &[(&str, &FileSystem)],
     tests: &[FileTest],
-    snapshot: &Snapshot,
-    plugin: &Path,
+    machine: &Machine,
     work: &Path,
 ) -> anyhow::Result<Vec<Vec<Option<Report>>>> {
     let mut reports = Vec::new();
@@ -184,8 +207,9 @@ fn run_all(
             };
             let work = work.join(&name);
             let setting = GuestSetting {
-                snapshot,
-                plugin,
+                snapshot: &machine.snapshot,
+                plugin: &machine.plugin,
+                symbols: machine.symbols.as_ref(),
                 trace: &args.output.as_ref().unwrap_or(&work).join(format!("{name}.trace")),
                 work: &work,
                 threads: args.jobs.unwrap_or_else(threads),

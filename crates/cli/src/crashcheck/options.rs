@@ -1,9 +1,12 @@
 //! Which crash images: options that several commands have.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use fastness_crashcheck::run::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig,
 };
+use fastness_crashcheck::symbols::{KernelSymbols, KernelSymbolsError};
 
 /// What becomes of non-temporal stores that follow each other in a line.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -52,6 +55,29 @@ impl RecoverArgs {
 
     pub(crate) fn threads(&self) -> usize {
         self.jobs.unwrap_or_else(threads)
+    }
+}
+
+/// Names for the addresses of a kernel, in traces of guests.
+#[derive(Debug, Args)]
+pub(crate) struct SymbolArgs {
+    /// For traces of guests, symbols of their kernel: the file `kallsyms` that `crashcheck fs -o` leaves beside them
+    #[arg(long, value_name = "FILE")]
+    kallsyms: Option<PathBuf>,
+}
+
+impl SymbolArgs {
+    pub(crate) fn read(&self) -> Result<Symbols, KernelSymbolsError> {
+        Ok(Symbols(self.kallsyms.as_deref().map(KernelSymbols::read).transpose()?))
+    }
+}
+
+/// Those of a kernel, or none.
+pub(crate) struct Symbols(Option<KernelSymbols>);
+
+impl Symbols {
+    pub(crate) fn find(&self, pc: u64) -> Option<String> {
+        self.0.as_ref()?.find(pc)
     }
 }
 

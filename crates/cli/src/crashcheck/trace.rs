@@ -12,6 +12,7 @@ use fastness_crashcheck::trace::{Filter, show};
 use fastness_trace::{Header, Reader, Region, Writer, vinter};
 
 use super::explain;
+use super::options::SymbolArgs;
 use crate::exit::Outcome;
 use crate::size;
 
@@ -64,6 +65,8 @@ pub(crate) struct ShowArgs {
     /// For programs: the header, and then each event, as an object a line
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    symbols: SymbolArgs,
 }
 
 /// Arguments of `trace from-vinter`.
@@ -104,9 +107,10 @@ pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<
     match command {
         TraceCommand::State(args) => return explain::state(args, out),
         TraceCommand::Record(args) => return record::run(args, out),
-        TraceCommand::Show(ShowArgs { trace, line, from, count, json }) => {
+        TraceCommand::Show(ShowArgs { trace, line, from, count, json, symbols }) => {
+            let symbols = symbols.read()?;
             let mut reader = Reader::new(open(&trace)?)?;
-            show(&mut reader, Filter { line, from, count }, json, out)?;
+            show(&mut reader, Filter { line, from, count }, json, &|pc, _| symbols.find(pc), out)?;
         }
         TraceCommand::FromVinter(FromVinterArgs { vinter, trace, size }) => {
             let region = Region { name: vinter.display().to_string(), start: 0, len_bytes: size };

@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::symbols::KernelSymbolsError;
+
 /// Why a guest did not do what it was asked to. What is called `console` is its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,6 +29,9 @@ pub enum GuestError {
     /// QEMU speaks something else than QMP, or the agent something else than its protocol.
     #[error("not understood while {during}: {text}")]
     Protocol { during: &'static str, text: String },
+    /// The table of its kernel's symbols.
+    #[error(transparent)]
+    Symbols(#[from] KernelSymbolsError),
     /// An image of another size than the guest's PM. Bytes.
     #[error("the image {} has {actual_bytes} bytes, the guest's PM {expected_bytes}", path.display())]
     ImageSize { path: PathBuf, actual_bytes: u64, expected_bytes: u64 },

@@ -9,8 +9,12 @@ use serde_json::json;
 use super::folder::Folder;
 use super::nvme::Nvme;
 use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, ram};
+use crate::symbols::KernelSymbols;
 
-/// A guest after its boot: RAM and devices. Any number of guests can be restored from it, also at the same time.
+/// Those of the kernel's symbols that are code: the others are more than half of them.
+const SYMBOLS: &str = "grep ' [TtWw] ' /proc/kallsyms";
+
+/// A guest after its boot: RAM, devices, and the names of its kernel's functions. Any number of guests can be restored from it, also at the same time.
 ///
 /// Guests that were restored have files of their own, and outlive it.
 #[derive(Debug)]
@@ -130,6 +134,34 @@ impl Snapshot {
     pub fn extract(&self, pm_image: &Path, script: &str, timeout: Duration) -> Result<Output> {
         let restore = Restore { pm_image: Some(pm_image.to_owned()), ..Restore::default() };
         self.restore(&restore)?.command(script, timeout)
+    }
+
+    /// The functions of the guest's kernel, and of the modules that it has loaded. All guests of a snapshot have them at the same
+    /// addresses.
+    ///
+    /// They are taken out of a guest once, and kept with the snapshot: one in a cache has them for the next program, too, and one
+    /// that an older program has left there gets them. Takes two to five seconds the first time.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::restore`] and [`Guest::command`]; [`GuestError::Symbols`] for a kernel that has no table, or hides it.
+    pub fn kernel_symbols(&self) -> Result<KernelSymbols> {
+        let kept = self.path().join("kallsyms");
+        // One that is damaged is taken again, too.
+        if let Ok(symbols) = KernelSymbols::read(&kept) {
+            return Ok(symbols);
+        }
+        let output = self.restore(&Restore::default())?.command(SYMBOLS, Duration::from_secs(60))?;
+        if !output.is_success() || output.cut {
+            let text = format!("no symbols: {}", String::from_utf8_lossy(&output.stderr));
+            return Err(GuestError::Protocol { during: "the kernel's symbols are read", text });
+        }
+        let symbols = KernelSymbols::parse(output.text())?;
+        // In one step, as others may look for it. Where it cannot be kept the next one pays again.
+        let new = self.path().join(format!("kallsyms-{}", std::process::id()));
+        if fs::write(&new, symbols.text()).and_then(|()| fs::rename(&new, &kept)).is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        Ok(symbols)
     }
 
     /// The machine.

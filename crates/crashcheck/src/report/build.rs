@@ -15,6 +15,7 @@ use crate::check::{Finding, FindingKind, Operation, States};
 use crate::explain::patterns;
 use crate::generate::CrashImages;
 use crate::run::open_trace;
+use crate::symbols::Find;
 
 /// Most states of a finding that get evidence.
 const EVIDENCE_MAX: usize = 4;
@@ -32,7 +33,7 @@ pub struct Source<'a> {
     /// Most bytes of PM.
     pub memory_max_bytes: u64,
     /// Says where an instruction comes from.
-    pub symbols: &'a dyn Fn(u64, bool) -> Option<String>,
+    pub symbols: &'a Find<'a>,
     /// The images.
     pub images: &'a CrashImages,
     /// Their states.

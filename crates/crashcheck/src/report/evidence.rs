@@ -163,18 +163,14 @@ fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64
             let shown = shown.get_or_insert_with(|| HistoryReport {
                 event: number,
                 kind: kind(),
-                text: text(&event),
+                text: text(&event, source.symbols),
             });
             history.push_back(shown.clone());
         }
     }
     lines.iter_mut().zip(histories).for_each(|(line, history)| line.history = history.into());
     Ok(match reader.next()? {
-        Some(event) => {
-            let symbol = event.origin.pc.and_then(|pc| (source.symbols)(pc, event.origin.is_kernel));
-            let symbol = symbol.map_or_else(String::new, |symbol| format!("  {symbol}"));
-            format!("{}{symbol}", text(&event))
-        }
+        Some(event) => text(&event, source.symbols),
         None => "the end of the trace".to_owned(),
     })
 }

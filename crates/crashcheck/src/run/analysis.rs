@@ -13,6 +13,7 @@ use crate::error::{CheckError, Result};
 use crate::generate::{CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
 use crate::image::ImageHash;
 use crate::report::{Report, Source, build};
+use crate::symbols::Find;
 
 /// What is done with a trace.
 pub struct Analysis<'a, E> {
@@ -35,7 +36,7 @@ pub struct Analysis<'a, E> {
     /// Recoveries at a time.
     pub threads: usize,
     /// Says where an instruction comes from.
-    pub symbols: &'a dyn Fn(u64, bool) -> Option<String>,
+    pub symbols: &'a Find<'a>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }

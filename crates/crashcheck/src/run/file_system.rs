@@ -17,6 +17,7 @@ use crate::generate::{Contents, Layout, Recovery};
 use crate::guest::{Extraction, GuestError, Nvme, Output, PM_START, Restore, Snapshot, Worker};
 use crate::process::Ending;
 use crate::report::Report;
+use crate::symbols::KernelSymbols;
 
 /// For the whole of a test, and for one recovery.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -132,6 +133,8 @@ pub struct GuestSetting<'a> {
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
+    /// Functions of the guest's kernel, for reports ([`Snapshot::kernel_symbols`]).
+    pub symbols: Option<&'a KernelSymbols>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -189,7 +192,7 @@ pub fn run_in_guest(
         has_prefix_oracle: false,
         must_be_atomic: true,
         threads: setting.threads,
-        symbols: &|_, _| None,
+        symbols: &|pc, _| setting.symbols.and_then(|symbols| symbols.find(pc)),
         progress: setting.progress,
     };
     analysis.run()

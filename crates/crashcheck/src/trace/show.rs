@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use fastness_trace::{BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError};
 use serde_json::{Value, json};
 
+use crate::symbols::Find;
+
 const LINE_BYTES: u64 = 64;
 /// Bytes of data that a line of text shows.
 const SHOWN_BYTES: usize = 16;
@@ -54,8 +56,8 @@ fn concerns(event: &Event<'_>, line: u64) -> bool {
     }
 }
 
-/// Prints a trace: a line of text an event, or with `is_json` an object a line, of which the first is the header. Returns
-/// how many events were printed.
+/// Prints a trace: a line of text an event, or with `is_json` an object a line, of which the first is the header. Instructions
+/// have the names that `symbols` gives them. Returns how many events were printed.
 ///
 /// # Errors
 /// Those of the trace, after everything before; those of `out`.
@@ -63,6 +65,7 @@ pub fn show(
     reader: &mut Reader<impl Read>,
     filter: Filter,
     is_json: bool,
+    symbols: &Find<'_>,
     out: &mut dyn Write,
 ) -> Result<u64, ShowError> {
     if is_json {
@@ -79,8 +82,8 @@ pub fn show(
         }
         shown += 1;
         match is_json {
-            true => writeln!(out, "{}", json(number, &event))?,
-            false => writeln!(out, "{number:>8}  {}", text(&event))?,
+            true => writeln!(out, "{}", json(number, &event, symbols))?,
+            false => writeln!(out, "{number:>8}  {}", text(&event, symbols))?,
         }
     }
     Ok(shown)
@@ -196,7 +199,7 @@ pub(crate) fn name(event: &Event<'_>) -> &'static str {
 }
 
 /// An event as a line of text.
-pub(crate) fn text(event: &Event<'_>) -> String {
+pub(crate) fn text(event: &Event<'_>, symbols: &Find<'_>) -> String {
     let Parts { name, address, data, more } = parts(&event.kind);
     let mut line = format!("{name:12}");
     let mut add = |part: String| {
@@ -215,14 +218,18 @@ pub(crate) fn text(event: &Event<'_>) -> String {
     if thread != 0 {
         add(format!("thread {thread}"));
     }
+    let place = |pc| match symbols(pc, is_kernel) {
+        Some(symbol) => format!("{pc:#x} {symbol}"),
+        None => format!("{pc:#x}"),
+    };
     if let Some(pc) = pc {
-        add(format!("at {pc:#x}{}", if is_kernel { " (kernel)" } else { "" }));
+        add(format!("at {}{}", place(pc), if is_kernel { " (kernel)" } else { "" }));
     }
-    stack.unwrap_or(&[]).iter().for_each(|address| add(format!("< {address:#x}")));
+    stack.unwrap_or(&[]).iter().for_each(|address| add(format!("< {}", place(*address))));
     line.trim_end().to_owned()
 }
 
-fn json(number: u64, event: &Event<'_>) -> Value {
+fn json(number: u64, event: &Event<'_>, symbols: &Find<'_>) -> Value {
     let Parts { name, address, data, more } = parts(&event.kind);
     let mut object = json!({"number": number, "event": name, "thread": event.origin.thread});
     let fields = object.as_object_mut().expect("made just now");
@@ -235,6 +242,7 @@ fn json(number: u64, event: &Event<'_>) -> Value {
     add("data", data.map(|data| hex(data).into()));
     more.into_iter().for_each(|(name, value)| add(name, Some(value)));
     add("pc", event.origin.pc.map(Value::from));
+    add("symbol", event.origin.pc.and_then(|pc| symbols(pc, event.origin.is_kernel)).map(Value::from));
     add("kernel", event.origin.is_kernel.then_some(Value::Bool(true)));
     add("stack", event.origin.stack.map(|stack| stack.to_vec().into()));
     object

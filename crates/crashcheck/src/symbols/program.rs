@@ -1,4 +1,4 @@
-//! Addresses of instructions as lines of a source.
+//! Addresses of instructions of a program as lines of its source.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -21,6 +21,8 @@ pub struct Symbols {
     modules: Vec<Module>,
     /// By path; `None` for one that is no program, or is not there any more.
     files: RefCell<HashMap<String, Option<Program>>>,
+    /// By address: a trace has the same instructions again and again.
+    known: RefCell<HashMap<u64, Option<String>>>,
 }
 
 /// A file with code.
@@ -42,11 +44,15 @@ impl Symbols {
                 modules.extend(Module::of(message));
             }
         }
-        Ok(Symbols { modules, files: RefCell::new(HashMap::new()) })
+        Ok(Symbols { modules, files: RefCell::default(), known: RefCell::default() })
     }
 
     /// Function, file and line of an instruction, as far as they are known.
     pub fn find(&self, pc: u64) -> Option<String> {
+        self.known.borrow_mut().entry(pc).or_insert_with(|| self.look_up(pc)).clone()
+    }
+
+    fn look_up(&self, pc: u64) -> Option<String> {
         let module = self.modules.iter().find(|module| module.contains(pc))?;
         let mut files = self.files.borrow_mut();
         let program =
@@ -143,7 +149,7 @@ mod tests {
         let trace = writer.finish().unwrap();
         let symbols = Symbols::of(&mut Reader::new(&trace[..]).unwrap()).unwrap();
         let found = symbols.find(address).unwrap();
-        assert!(found.contains("a_function_of_this_program") && found.contains("(symbols.rs:"), "{found}");
+        assert!(found.contains("a_function_of_this_program") && found.contains("(program.rs:"), "{found}");
         assert_eq!(symbols.find(0x1234).unwrap(), "in passwd");
         assert_eq!(symbols.find(1), None);
     }

@@ -1,0 +1,10 @@
+//! Addresses of instructions as names: lines of a program's source, or functions of a guest's kernel.
+
+mod kernel;
+mod program;
+
+pub use kernel::{KernelSymbols, KernelSymbolsError};
+pub use program::Symbols;
+
+/// Says where an instruction comes from, if it knows; it gets the address, and whether that is the kernel's.
+pub type Find<'a> = dyn Fn(u64, bool) -> Option<String> + 'a;
