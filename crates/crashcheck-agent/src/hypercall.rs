@@ -1,11 +1,10 @@
-//! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it.
-//!
-//! `nopl 0x7a5c0001(%rax,%rax,1)`, bytes 0f 1f 84 00 01 00 5c 7a, with a kind in `rdi` and a value in `rsi`. It is allowed in user
-//! mode and touches no memory; without a tracer nothing happens.
+//! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it ([`fastness_trace::hypercall`]).
 
 use std::fmt;
 
-/// What the tracer is told. The numbers are the tracer's; they are private to both sides until traces publish them.
+use fastness_trace::hypercall::{CHECKPOINT, FAIL, START, SUCCESS};
+
+/// What the tracer is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hypercall {
     /// What is to be tested begins.
@@ -22,10 +21,10 @@ impl Hypercall {
     /// The kind in `rdi` and the value in `rsi`.
     pub fn registers(self) -> (u64, u64) {
         match self {
-            Hypercall::Start => (0, 0),
-            Hypercall::Success => (1, 0),
-            Hypercall::Fail => (2, 0),
-            Hypercall::Checkpoint(number) => (3, number),
+            Hypercall::Start => (START, 0),
+            Hypercall::Success => (SUCCESS, 0),
+            Hypercall::Fail => (FAIL, 0),
+            Hypercall::Checkpoint(number) => (CHECKPOINT, number),
         }
     }
 
@@ -61,11 +60,14 @@ impl fmt::Display for Hypercall {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "the instruction")]
 fn issue(kind: u64, value: u64) {
+    use fastness_trace::hypercall::INSTRUCTION as CODE;
     // SAFETY: a `nop` with a memory operand that the CPU does not access; it changes no register, flag or memory. Without
     // `nomem` the compiler moves no store over it.
     unsafe {
         std::arch::asm!(
-            ".byte 0x0f, 0x1f, 0x84, 0x00, 0x01, 0x00, 0x5c, 0x7a",
+            ".byte {}, {}, {}, {}, {}, {}, {}, {}",
+            const CODE[0], const CODE[1], const CODE[2], const CODE[3],
+            const CODE[4], const CODE[5], const CODE[6], const CODE[7],
             in("rdi") kind,
             in("rsi") value,
             options(nostack, preserves_flags),
