@@ -8,7 +8,7 @@ use fastness_trace::TraceError;
 
 use crate::guest::GuestError;
 use crate::process::Ending;
-use crate::tracer::{End, TracerError};
+use crate::tracer::TracerError;
 
 /// Result of a step of a test.
 pub type Result<T, E = CheckError> = std::result::Result<T, E>;
@@ -58,7 +58,7 @@ pub enum CheckError {
     #[error("the program under test {end}; it said:\n{said}")]
     Failed {
         /// How it ended.
-        end: End,
+        end: Ending,
         /// The end of what it wrote.
         said: String,
     },

@@ -6,7 +6,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fastness_crashcheck::tracer::{End, PmFile, Programs, Traced, TracerError, UserTracer};
+use fastness_crashcheck::process::Ending;
+use fastness_crashcheck::tracer::{PmFile, Programs, Traced, TracerError, UserTracer};
 use fastness_trace::module::Module;
 use fastness_trace::{BlockEvent, Hypercall, Kind, Reader};
 use tempfile::TempDir;
@@ -36,7 +37,7 @@ impl Run {
             timeout: Duration::from_secs(120),
             output: Some(folder.path().join("output")),
             current_dir: None,
-            programs: Programs::default(),
+            tools: Programs::default().find().unwrap_or_else(|error| panic!("{error}")),
         };
         Run { folder, tracer }
     }
@@ -61,7 +62,7 @@ impl Run {
     }
 
     /// Runs it, and compares the trace with what the program has printed.
-    fn compare(&self, what: &str, end: End) {
+    fn compare(&self, what: &str, end: Ending) {
         let traced = self.trace(what, &[]).unwrap_or_else(|error| panic!("{error}\n{}", self.output()));
         assert_eq!(traced.end, end, "{}", self.output());
         let mut events = events(&self.out());
@@ -144,13 +145,13 @@ fn events(trace: &Path) -> Vec<String> {
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
 fn every_instruction_is_what_it_is() {
-    Run::new().compare("instructions", End::Exited(0));
+    Run::new().compare("instructions", Ending::Code(0));
 }
 
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
 fn what_the_kernel_does_is_traced() {
-    Run::new().compare("files", End::Exited(0));
+    Run::new().compare("files", Ending::Code(0));
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn mappings_of_two_files_are_followed() {
     let mut run = Run::new();
     let other = PmFile { path: run.folder.path().join("other,file"), len_bytes: Some(PM_BYTES) };
     run.tracer.pm.push(other);
-    run.compare("maps", End::Exited(0));
+    run.compare("maps", Ending::Code(0));
     let reader = Reader::new(File::open(run.out()).unwrap()).unwrap();
     let regions: Vec<_> =
         reader.header().regions.iter().map(|region| (region.start, region.len_bytes)).collect();
@@ -169,7 +170,7 @@ fn mappings_of_two_files_are_followed() {
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
 fn a_program_that_dies_leaves_a_whole_trace() {
-    Run::new().compare("signal", End::Signalled(11));
+    Run::new().compare("signal", Ending::Signal(11));
 }
 
 #[test]
@@ -177,14 +178,14 @@ fn a_program_that_dies_leaves_a_whole_trace() {
 fn a_program_that_hangs_is_ended_and_leaves_a_whole_trace() {
     let mut run = Run::new();
     run.tracer.timeout = Duration::from_secs(3);
-    run.compare("hang", End::TimedOut);
+    run.compare("hang", Ending::TimedOut);
 }
 
 #[test]
 #[ignore = "needs QEMU: scripts/test-tracer"]
 fn children_are_not_traced_and_do_no_harm() {
     let run = Run::new();
-    run.compare("fork", End::Exited(0));
+    run.compare("fork", Ending::Code(0));
     assert!(run.output().contains("a child process, which is not traced"), "{}", run.output());
 }
 
@@ -206,7 +207,7 @@ fn changes_without_an_event_are_found() {
 #[ignore = "needs QEMU: scripts/test-tracer"]
 fn a_trace_ends_where_another_program_begins() {
     let run = Run::new();
-    run.compare("exec", End::Exited(0));
+    run.compare("exec", Ending::Code(0));
     assert!(run.output().contains("executes /bin/true, which is not traced"), "{}", run.output());
 }
 
@@ -219,7 +220,7 @@ fn no_store_is_lost() {
         // The next one goes on with what this one leaves.
         let traced = run.trace("random", &[&seed.to_string(), "5000"]);
         let traced = traced.unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
-        assert_eq!(traced.end, End::Exited(0));
+        assert_eq!(traced.end, Ending::Code(0));
         assert!(traced.events > 5000, "{traced:?}");
         run.replay();
     }
@@ -230,7 +231,7 @@ fn no_store_is_lost() {
 fn threads_are_told_apart() {
     let run = Run::new();
     let traced = run.trace("threads", &[]).unwrap_or_else(|error| panic!("{error}\n{}", run.output()));
-    assert_eq!(traced.end, End::Exited(0));
+    assert_eq!(traced.end, Ending::Code(0));
     run.replay();
     let part = PM_BYTES as usize / 5;
     let word = (4 * part / 64 * 64) as u64;
@@ -295,11 +296,11 @@ fn wrong_requests_are_refused_by_name() {
     let mut run = Run::new();
     run.tracer.pm.push(PmFile { path: run.pm(), len_bytes: None });
     let refused = run.tracer.trace(&["true".into()], &run.out()).unwrap_err();
-    assert!(matches!(refused, TracerError::NoTrace { end: End::Exited(1) }), "{refused}");
+    assert!(matches!(refused, TracerError::NoTrace { end: Ending::Code(1) }), "{refused}");
     assert!(run.output().contains("is the same file as another one"), "{}", run.output());
     run.tracer.pm.pop();
     let refused = run.tracer.trace(&["/nonexistent".into()], &run.out());
-    assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != End::Exited(0)));
+    assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != Ending::Code(0)));
 }
 
 /// What `scripts/test-tracer.d/guest` has left. Where there is no guest, these tests are left out by their names.

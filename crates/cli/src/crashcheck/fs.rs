@@ -16,7 +16,7 @@ use fastness_workload::ace::{FileSet, Sequences};
 
 use super::analyze::work_dir;
 use super::options::{ImageArgs, Subject, threads};
-use super::report;
+use super::report::{self, OutputArgs};
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};
 
@@ -83,12 +83,8 @@ pub(crate) struct FsArgs {
     /// Return addresses of each event
     #[arg(long)]
     stacks: bool,
-    /// Keep traces, and write reports as JSON and HTML, in this folder
-    #[arg(short, long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
-    /// Write JUnit's XML
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Guests at a time; as many as there are CPUs without one
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
@@ -105,21 +101,17 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let tests = tests(&args)?;
     let programs = Programs { qemu_user: None, plugin: args.plugin.clone() };
     let plugin = std::path::absolute(programs.find_plugin()?)?;
-    if let Some(folder) = &args.output {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
+    args.output.make()?;
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
         .context("there is no guest; scripts/crash-guest makes one")?;
-    let machine = Machine { symbols: symbols(&snapshot, args.output.as_deref())?, snapshot, plugin };
+    let machine = Machine { symbols: symbols(&snapshot, args.output.folder())?, snapshot, plugin };
     let work = work_dir();
     let reports = run_all(&args, &systems, &tests, &machine, &work);
     // What was in it is of no use to anybody.
     let _ = std::fs::remove_dir_all(&work);
     let reports = reports?;
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
-    if let Some(path) = &args.junit {
-        report::save_junit(&all, path)?;
-    }
+    args.output.save_all(&all)?;
     match &all[..] {
         [one] if tests.len() == 1 => report::show(std::slice::from_ref(one), out)?,
         _ => write!(out, "{}", table(&systems, &tests, &reports))?,
@@ -210,7 +202,7 @@ fn run_all(
                 snapshot: &machine.snapshot,
                 plugin: &machine.plugin,
                 symbols: machine.symbols.as_ref(),
-                trace: &args.output.as_ref().unwrap_or(&work).join(format!("{name}.trace")),
+                trace: &args.output.trace(&name, &work),
                 work: &work,
                 threads: args.jobs.unwrap_or_else(threads),
                 has_stacks: args.stacks,
@@ -223,9 +215,7 @@ fn run_all(
             let _ = std::fs::remove_dir_all(&work);
             match report {
                 Ok(report) => {
-                    if let Some(folder) = &args.output {
-                        report::save(&report, folder)?;
-                    }
+                    args.output.save(&report)?;
                     note(format_args!("{name}: {}", if report.is_clean() { "ok" } else { "FAILED" }));
                     of_test.push(Some(report));
                 }

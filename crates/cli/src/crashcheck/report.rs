@@ -31,6 +31,44 @@ pub(crate) struct ReportArgs {
     junit: Option<PathBuf>,
 }
 
+/// Where what a test leaves goes: options that several commands have.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Keep traces, and write reports as JSON and HTML, in this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Write JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Makes the folder, if there is to be one.
+    pub(super) fn make(&self) -> anyhow::Result<()> {
+        let Some(folder) = &self.output else { return Ok(()) };
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+    }
+
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
+    /// Where the trace of a test goes: to `work` if nobody wants to keep it.
+    pub(super) fn trace(&self, name: &str, work: &Path) -> PathBuf {
+        self.folder().unwrap_or(work).join(format!("{name}.trace"))
+    }
+
+    /// Keeps a report.
+    pub(super) fn save(&self, report: &Report) -> anyhow::Result<()> {
+        self.folder().map_or(Ok(()), |folder| save(report, folder))
+    }
+
+    /// Keeps what all of them have shown.
+    pub(super) fn save_all(&self, reports: &[Report]) -> anyhow::Result<()> {
+        self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
+    }
+}
+
 pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let reports = args.reports.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &args.html {
@@ -57,7 +95,7 @@ pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<(
 }
 
 /// Writes JUnit's XML.
-pub(super) fn save_junit(reports: &[Report], path: &Path) -> anyhow::Result<()> {
+fn save_junit(reports: &[Report], path: &Path) -> anyhow::Result<()> {
     write_file(path, &junit(reports))
 }
 

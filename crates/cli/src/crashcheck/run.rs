@@ -11,7 +11,7 @@ use fastness_crashcheck::tracer::Programs;
 
 use super::analyze::work_dir;
 use super::options::{ImageArgs, RecoverArgs, Subject, words};
-use super::report;
+use super::report::{self, OutputArgs};
 use crate::exit::{Outcome, refuse};
 use crate::output::{note, progress_bar};
 use crate::size;
@@ -62,12 +62,8 @@ pub(crate) struct RunArgs {
     /// Return addresses, for programs with frame pointers
     #[arg(long)]
     stacks: bool,
-    /// Keep the trace, and write the report as JSON and HTML, in this folder
-    #[arg(short, long, value_name = "FOLDER")]
-    output: Option<PathBuf>,
-    /// Write JUnit's XML
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
     /// A qemu-x86_64 that takes plug-ins
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
@@ -88,23 +84,19 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
         true => vec![from_arguments(&args)?],
         false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
     };
-    if let Some(folder) = &args.output {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
+    args.output.make()?;
     let work = work_dir();
     let reports = run_all(&args, &tests, &work);
     // What was in it is of no use to anybody.
     let _ = std::fs::remove_dir_all(&work);
     let reports = reports?;
-    if let Some(path) = &args.junit {
-        report::save_junit(&reports, path)?;
-    }
+    args.output.save_all(&reports)?;
     report::show(&reports, out)?;
     Ok(report::outcome(&reports))
 }
 
 fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Report>> {
-    let programs = Programs { qemu_user: args.qemu.clone(), plugin: args.plugin.clone() };
+    let tools = Programs { qemu_user: args.qemu.clone(), plugin: args.plugin.clone() }.find()?;
     let mut reports = Vec::new();
     for test in tests {
         let bar = progress_bar("{msg}: recovered {pos} of {len} images {wide_bar} {eta}");
@@ -114,16 +106,13 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Re
             bar.set_position(done as u64);
         };
         let work = work.join(&test.name);
-        let trace = args.output.as_ref().unwrap_or(&work).join(format!("{}.trace", test.name));
+        let trace = args.output.trace(&test.name, &work);
         let threads = args.judge.threads();
-        let setting =
-            Setting { trace: &trace, work: &work, threads, programs: &programs, progress: &progress };
+        let setting = Setting { trace: &trace, work: &work, threads, tools: &tools, progress: &progress };
         let report = test.run(&setting).with_context(|| format!("test {}", test.name));
         bar.finish_and_clear();
         let report = report?;
-        if let Some(folder) = &args.output {
-            report::save(&report, folder)?;
-        }
+        args.output.save(&report)?;
         if tests.len() > 1 {
             note(format_args!("{}: {}", report.name, if report.is_clean() { "ok" } else { "FAILED" }));
         }

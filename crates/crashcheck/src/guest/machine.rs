@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Output};
 use super::folder::Folder;
-use super::process::Process;
-use super::qmp::{Qmp, Silence};
+use super::qmp::{Qmp, Silence, connect};
 use super::{GuestConfig, GuestError, PM_START, Result, ram};
+use crate::process::Group;
 
 /// For QEMU to start, and for an answer of its own.
 const QEMU_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,7 +25,7 @@ const SLOW: u32 = 4;
 #[derive(Debug)]
 pub struct Guest {
     // In this order: the process is gone before its files are.
-    process: Process,
+    process: Group,
     qmp: Qmp,
     agent: Agent,
     config: GuestConfig,
@@ -41,19 +40,18 @@ impl Guest {
         let log_file = File::create(&log).map_err(GuestError::io("cannot make", &log))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(&config.qemu).args(config.arguments()).args(more);
-        command.current_dir(folder.path()).stdin(Stdio::null()).process_group(0);
+        command.current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(log_file.try_clone().map_err(GuestError::io("cannot open", &log))?).stderr(log_file);
         let mut process =
-            Process::spawn(command).map_err(GuestError::io("cannot run setpriv and", &config.qemu))?;
+            Group::spawn_bound(command).map_err(GuestError::io("cannot run setpriv and", &config.qemu))?;
         let by = Instant::now() + QEMU_TIMEOUT;
         let failed =
             |silence: Silence| silence.during("QEMU starts", QEMU_TIMEOUT, ram::tail(&log), String::new());
-        let qmp = process
-            .connect(&folder.join("qmp"), by)
+        let qmp = connect(&folder.join("qmp"), &mut process, by)
             .and_then(|stream| Qmp::new(stream, by))
             .map_err(failed)?;
         // Before the guest runs: what it says to nobody is lost.
-        let agent = process.connect(&folder.join("agent"), by).map(Agent::new).map_err(failed)?;
+        let agent = connect(&folder.join("agent"), &mut process, by).map(Agent::new).map_err(failed)?;
         Ok(Self { process, qmp, agent, config: config.clone(), is_stopped: true, folder })
     }
 
@@ -141,7 +139,7 @@ impl Guest {
             Ok(_) | Err(Silence::Closed) => {}
             Err(silence) => return Err(self.error(silence, "QEMU ends", QEMU_TIMEOUT)),
         }
-        if !self.process.wait(QEMU_TIMEOUT) {
+        if !matches!(self.process.wait(QEMU_TIMEOUT), Ok(Some(_))) {
             return Err(self.error(Silence::TimedOut, "QEMU ends", QEMU_TIMEOUT));
         }
         Ok(look(self.folder.path()))
@@ -189,7 +187,7 @@ impl Guest {
     fn error(&mut self, silence: Silence, during: &'static str, after: Duration) -> GuestError {
         // A machine that is about to end has closed its sockets before, and its last words are not yet in the file.
         if matches!(silence, Silence::Closed) {
-            self.process.wait(Duration::from_secs(1));
+            let _ = self.process.wait(Duration::from_secs(1));
         }
         silence.during(during, after, ram::tail(&self.folder.join("qemu.log")), self.console())
     }

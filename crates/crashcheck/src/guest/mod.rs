@@ -25,7 +25,6 @@ mod key;
 mod machine;
 mod nvme;
 mod pool;
-mod process;
 mod qmp;
 mod ram;
 mod snapshot;

@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{GuestError, Result};
+use crate::process::Group;
 
 /// Longest line that QEMU may send.
 const LINE_BYTES_MAX: usize = 4 << 20;
@@ -100,6 +102,18 @@ fn closed(error: io::Error) -> Silence {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Silence::TimedOut,
         _ => Silence::Closed,
+    }
+}
+
+/// Connects to a socket that a process makes.
+pub(super) fn connect(socket: &Path, process: &mut Group, deadline: Instant) -> Result<UnixStream, Silence> {
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(_) if process.has_ended() => return Err(Silence::Closed),
+            Err(_) if Instant::now() > deadline => return Err(Silence::TimedOut),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::agent::Agent;
 use super::folder::Folder;
-use super::process::Process;
-use super::qmp::{Qmp, Silence};
+use super::qmp::{Qmp, Silence, connect};
 use super::{GuestConfig, GuestError};
+use crate::process::Group;
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -89,16 +89,16 @@ fn a_process_is_killed_with_its_owner_and_outlives_the_thread_that_asked_for_it(
         command
     };
     let mut process =
-        thread::spawn(move || Process::spawn(script("sleep 100 & wait")).unwrap()).join().unwrap();
-    assert!(!process.wait(SOON));
+        thread::spawn(move || Group::spawn_bound(script("sleep 100 & wait")).unwrap()).join().unwrap();
+    assert!(process.wait(SOON).unwrap().is_none());
     let start = Instant::now();
     drop(process);
     assert!(start.elapsed() < Duration::from_secs(10));
-    let mut ended = Process::spawn(script("exit 1")).unwrap();
-    assert!(ended.wait(Duration::from_secs(10)));
-    let nobody = ended.connect(Path::new("/nowhere/socket"), by(SOON));
+    let mut ended = Group::spawn_bound(script("exit 1")).unwrap();
+    assert!(ended.wait(Duration::from_secs(10)).unwrap().is_some());
+    let nobody = connect(Path::new("/nowhere/socket"), &mut ended, by(SOON));
     assert!(matches!(nobody, Err(Silence::Closed)));
-    assert!(Process::spawn(Command::new("/no/such/program")).is_err());
+    assert!(Group::spawn_bound(Command::new("/no/such/program")).is_err());
 }
 
 #[test]

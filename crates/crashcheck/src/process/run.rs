@@ -1,60 +1,20 @@
-//! Programs under test, which may hang, write without end, or die.
+//! Runs programs to their end.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::Signal;
 
-/// What a program wrote is kept up to here; then it is killed.
-const OUTPUT_MAX_BYTES: usize = 16 << 20;
+use super::Group;
+use super::ending::{Ending, OUTPUT_MAX_BYTES};
 
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Ending {
-    /// With this exit code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-    /// It was killed when its time was over.
-    TimedOut,
-    /// The machine that it ran on has ended: its kernel has panicked.
-    Panicked,
-    /// It was killed because it had written more than 16 MiB.
-    TooMuchOutput,
-}
-
-impl Ending {
-    /// Whether it ended by itself, with 0.
-    pub fn is_success(self) -> bool {
-        self == Ending::Code(0)
-    }
-
-    fn of(status: ExitStatus) -> Ending {
-        match status.signal() {
-            Some(signal) => Ending::Signal(signal),
-            None => Ending::Code(status.code().unwrap_or(-1)),
-        }
-    }
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ending::Code(0) => write!(f, "ended well"),
-            Ending::Code(code) => write!(f, "ended with exit code {code}"),
-            Ending::Signal(signal) => write!(f, "was ended by signal {signal}"),
-            Ending::TimedOut => write!(f, "did not end in time"),
-            Ending::Panicked => write!(f, "took the kernel with it"),
-            Ending::TooMuchOutput => write!(f, "wrote more than {} MiB", OUTPUT_MAX_BYTES >> 20),
-        }
-    }
-}
+/// From the signal that asks to the one that does not.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What a program left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,42 +34,34 @@ pub struct Output {
 /// Those of starting it, and of waiting for it.
 pub fn run(command: &mut Command, input: &[u8], time_out: Duration) -> io::Result<Output> {
     let end = Instant::now() + time_out;
-    // A group of its own, to be killed as a whole.
-    command.process_group(0).stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-    let mut child = Guarded(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
-    let mut pipes = Pipes::of(&mut child.0, input)?;
-    let pidfd = pidfd_open(child.pid(), PidfdFlags::empty())?;
-    let cut = pipes.serve(&pidfd, end)?;
+    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    let mut group = Group::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let mut pipes = Pipes::of(group.child(), input)?;
+    let cut = pipes.serve(group.pidfd(), end)?;
     if cut.is_some() {
-        child.kill();
+        group.kill();
     }
-    let status = child.0.wait()?;
+    let status = group.child().wait()?;
     // What it had still written, and what processes that it has left behind hold open, is not waited for.
-    child.kill();
+    group.kill();
     pipes.drain()?;
-    let ending = cut.unwrap_or_else(|| Ending::of(status));
+    let ending = cut.unwrap_or_else(|| status.into());
     Ok(Output { ending, stdout: pipes.stdout.bytes, stderr: pipes.stderr.bytes })
 }
 
-/// A child that does not outlive this.
-struct Guarded(Child);
-
-impl Guarded {
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
+/// Runs a program to its end, and everything that it has started, with the standard streams of `command`. After `time_out` all of
+/// them get the signal `ask`; those that are still there five seconds later are killed.
+///
+/// # Errors
+/// Those of starting it, and of waiting for it.
+pub(crate) fn run_visibly(command: &mut Command, ask: Signal, time_out: Duration) -> io::Result<Ending> {
+    let mut group = Group::spawn(command)?;
+    if let Some(status) = group.wait(time_out)? {
+        return Ok(status.into());
     }
-
-    fn kill(&self) {
-        // It may have ended already.
-        let _ = kill_process_group(self.pid(), Signal::KILL);
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        self.kill();
-        let _ = self.0.wait();
-    }
+    group.signal(ask);
+    group.wait(GRACE)?;
+    Ok(Ending::TimedOut)
 }
 
 /// One end of a pipe, and what came out of it.
@@ -250,6 +202,25 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(start.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_is_asked_to_end_may_still_do_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let shell = |script: &str, ms: u64| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).current_dir(folder.path());
+            run_visibly(&mut command, Signal::QUIT, Duration::from_millis(ms)).unwrap()
+        };
+        assert_eq!(shell("exit 7", 60_000), Ending::Code(7));
+        assert_eq!(shell("kill -11 $$", 60_000), Ending::Signal(11));
+        let begin = Instant::now();
+        let script = "trap 'echo asked > said; exit' QUIT; sleep 1000 & while :; do wait; done";
+        assert_eq!(shell(script, 300), Ending::TimedOut);
+        assert_eq!(std::fs::read_to_string(folder.path().join("said")).unwrap(), "asked\n");
+        assert!(begin.elapsed() < GRACE, "it has not been waited for");
+        assert_eq!(shell("trap '' QUIT; sleep 1000", 50), Ending::TimedOut);
+        assert!(begin.elapsed() < Duration::from_secs(60));
     }
 
     #[test]

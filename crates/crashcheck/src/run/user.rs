@@ -14,7 +14,7 @@ use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Place, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
-use crate::tracer::{End, PmFile, Programs, UserTracer};
+use crate::tracer::{PmFile, Tools, UserTracer};
 
 const LINE_BYTES: u64 = 64;
 
@@ -27,7 +27,7 @@ pub struct Setting<'a> {
     /// Recoveries at a time.
     pub threads: usize,
     /// Where QEMU and the plug-in are.
-    pub programs: &'a Programs,
+    pub tools: &'a Tools,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
 }
@@ -57,7 +57,7 @@ impl Test {
             work: setting.work.join("reads"),
             current_dir: &dir,
             time_out: Duration::from_secs(self.trace.timeout_s),
-            programs: setting.programs,
+            tools: setting.tools,
         };
         let mut oracles: Vec<Box<dyn Oracle>> = Vec::new();
         if let Some(command) = &self.oracle.predicate {
@@ -109,12 +109,12 @@ impl Test {
             timeout: Duration::from_secs(self.trace.timeout_s),
             output: Some(absolute(&output)?),
             current_dir: Some(dir.to_owned()),
-            programs: setting.programs.clone(),
+            tools: setting.tools.clone(),
         };
         let command = CommandExtract::fill(&in_dir(dir, &self.trace.command), &paths);
         let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();
         let traced = tracer.trace(&command, &absolute(setting.trace)?)?;
-        if traced.end != End::Exited(0) {
+        if !traced.end.is_success() {
             let said = std::fs::read(&output).unwrap_or_default();
             let said = String::from_utf8_lossy(&said[said.len().saturating_sub(2000)..]).into_owned();
             return Err(CheckError::Failed { end: traced.end, said });
@@ -150,7 +150,7 @@ pub struct TracedRecovery<'a> {
     /// It is ended then.
     pub time_out: Duration,
     /// Where QEMU and the plug-in are.
-    pub programs: &'a Programs,
+    pub tools: &'a Tools,
 }
 
 impl Recovery for TracedRecovery<'_> {
@@ -166,7 +166,7 @@ impl Recovery for TracedRecovery<'_> {
             timeout: self.time_out,
             output: Some(work.join("output")),
             current_dir: Some(self.current_dir.to_owned()),
-            programs: self.programs.clone(),
+            tools: self.tools.clone(),
         };
         let command = CommandExtract::fill(&in_dir(self.current_dir, self.command), &files);
         let command: Vec<OsString> = command.into_iter().map(OsString::from).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use fastness_error::ErrorKind;
 use fastness_trace::TraceError;
 
-use super::process::End;
+use crate::process::Ending;
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +67,13 @@ pub enum TracerError {
     #[error("there is no trace; QEMU {end}")]
     NoTrace {
         /// How QEMU ended.
-        end: End,
+        end: Ending,
     },
     /// There is a trace without an end.
     #[error("the trace is not whole; QEMU {end}")]
     Incomplete {
         /// How QEMU ended.
-        end: End,
+        end: Ending,
         /// What is wrong with it.
         #[source]
         source: TraceError,

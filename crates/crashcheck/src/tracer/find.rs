@@ -3,8 +3,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::error::TracerError;
+use crate::process;
 
 /// Environment variable with the path of a `qemu-x86_64`.
 pub const QEMU_VARIABLE: &str = "FASTNESS_QEMU_USER";
@@ -16,6 +18,8 @@ const PLUGIN: &str = "libfastness_crashcheck_tracer.so";
 const BUILT_QEMU: &str = "/usr/local/lib/fastness/qemu-x86_64";
 /// With the interface that the plug-in needs.
 const QEMU_MAJOR: u32 = 10;
+/// For a program to say what it is.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Programs that are not ours; none: they are looked for, first in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +30,24 @@ pub struct Programs {
     pub plugin: Option<PathBuf>,
 }
 
+/// Programs that are there, and that fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tools {
+    /// A `qemu-x86_64` that takes plug-ins.
+    pub qemu_user: PathBuf,
+    /// The plug-in.
+    pub plugin: PathBuf,
+}
+
 impl Programs {
+    /// Both. QEMU is run to see whether it fits: whoever traces often asks once.
+    ///
+    /// # Errors
+    /// Those of [`Programs::find_qemu_user`] and [`Programs::find_plugin`].
+    pub fn find(&self) -> Result<Tools, TracerError> {
+        Ok(Tools { qemu_user: self.find_qemu_user()?, plugin: self.find_plugin()? })
+    }
+
     /// The plug-in: as given, else beside this program, in `deps` or `lib` there, or a folder above.
     ///
     /// # Errors
@@ -74,7 +95,7 @@ impl Programs {
 
 /// What is wrong with a QEMU.
 fn complaint(qemu: &Path) -> Option<String> {
-    let ask = |argument| Command::new(qemu).arg(argument).output();
+    let ask = |argument| process::run(Command::new(qemu).arg(argument), &[], ANSWER_TIMEOUT);
     let version = match ask("--version") {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(error) => return Some(error.to_string()),

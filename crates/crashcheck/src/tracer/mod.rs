@@ -10,7 +10,6 @@
 
 mod error;
 mod find;
-mod process;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,11 +19,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fastness_trace::Reader;
+use rustix::process::Signal;
+
+use crate::process::{Ending, run_visibly};
 
 pub use error::TracerError;
-pub use find::{PLUGIN_VARIABLE, Programs, QEMU_VARIABLE};
-pub use process::End;
+pub use find::{PLUGIN_VARIABLE, Programs, QEMU_VARIABLE, Tools};
 
+/// Of the signals that end a program, one that QEMU hands on to it: it ends the trace. `SIGTERM` ends QEMU itself.
+const ASKING: Signal = Signal::QUIT;
 /// What the plug-in makes QEMU exit with when it cannot do its work.
 const FAILED_CODE: i32 = 125;
 
@@ -53,7 +56,7 @@ pub struct UserTracer {
     /// Where it runs; none: where this process does.
     pub current_dir: Option<PathBuf>,
     /// Where QEMU and the plug-in are.
-    pub programs: Programs,
+    pub tools: Tools,
 }
 
 /// A trace that was recorded to its end.
@@ -62,7 +65,7 @@ pub struct Traced {
     /// Number of its events.
     pub events: u64,
     /// How the program ended.
-    pub end: End,
+    pub end: Ending,
 }
 
 impl UserTracer {
@@ -77,7 +80,6 @@ impl UserTracer {
         if self.pm.is_empty() {
             return Err(TracerError::Nothing("persistent memory"));
         }
-        let (qemu, plugin) = (self.programs.find_qemu_user()?, self.programs.find_plugin()?);
         self.pm.iter().try_for_each(PmFile::make)?;
         // A trace of an earlier run is not taken for this one's.
         match std::fs::remove_file(out) {
@@ -86,8 +88,9 @@ impl UserTracer {
             }
             _ => {}
         }
-        let mut qemu = Command::new(qemu);
-        qemu.arg("-plugin").arg(self.plugin_option(&plugin, out)?).arg(program).args(&command[1..]);
+        let Tools { qemu_user, plugin } = &self.tools;
+        let mut qemu = Command::new(qemu_user);
+        qemu.arg("-plugin").arg(self.plugin_option(plugin, out)?).arg(program).args(&command[1..]);
         if let Some(dir) = &self.current_dir {
             qemu.current_dir(dir);
         }
@@ -100,8 +103,9 @@ impl UserTracer {
         if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
             qemu.stdin(Stdio::null());
         }
-        let end = process::run(&mut qemu, self.timeout)?;
-        if end == End::Exited(FAILED_CODE) {
+        let end = run_visibly(&mut qemu, ASKING, self.timeout)
+            .map_err(|error| TracerError::io("run", qemu_user, error))?;
+        if end == Ending::Code(FAILED_CODE) {
             return Err(TracerError::Failed);
         }
         Ok(Traced { events: count_events(out, end)?, end })
@@ -153,7 +157,7 @@ impl PmFile {
 }
 
 /// Reads the trace to its end: it is whole.
-fn count_events(out: &Path, end: End) -> Result<u64, TracerError> {
+fn count_events(out: &Path, end: Ending) -> Result<u64, TracerError> {
     let incomplete = |source| TracerError::Incomplete { end, source };
     let file = File::open(out).map_err(|_| TracerError::NoTrace { end })?;
     let mut reader = Reader::new(BufReader::new(file)).map_err(incomplete)?;

@@ -9,7 +9,7 @@ fn tracer(pm: &[(&Path, Option<u64>)]) -> UserTracer {
         timeout: Duration::from_secs(10),
         output: None,
         current_dir: None,
-        programs: Programs::default(),
+        tools: Tools { qemu_user: "/nonexistent/qemu".into(), plugin: "/nonexistent/plugin.so".into() },
     }
 }
 

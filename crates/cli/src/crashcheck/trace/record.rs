@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fastness_crashcheck::tracer::{End, PmFile, Programs, UserTracer};
+use fastness_crashcheck::tracer::{PmFile, Programs, UserTracer};
 
 use crate::exit::Outcome;
 use crate::size;
@@ -72,7 +72,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let RecordArgs { pm, output, reads, stacks, timeout, qemu, plugin, command } = args;
-    let programs = Programs { qemu_user: qemu, plugin };
     let tracer = UserTracer {
         pm,
         has_reads: reads,
@@ -80,11 +79,11 @@ pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         timeout,
         output: None,
         current_dir: None,
-        programs,
+        tools: Programs { qemu_user: qemu, plugin }.find()?,
     };
     let traced = tracer.trace(&command, &output)?;
     writeln!(out, "{} events in {}; the program {}", traced.events, output.display(), traced.end)?;
-    Ok(if traced.end == End::Exited(0) { Outcome::Clean } else { Outcome::Found })
+    Ok(if traced.end.is_success() { Outcome::Clean } else { Outcome::Found })
 }
 
 #[cfg(test)]
