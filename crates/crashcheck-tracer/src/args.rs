@@ -7,7 +7,9 @@ use std::path::PathBuf;
 pub(crate) enum ArgumentError {
     #[error("argument {0:?} is no name=value")]
     NoValue(String),
-    #[error("there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot")]
+    #[error(
+        "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat"
+    )]
     Unknown(String),
     #[error("{name}={value}: say on or off")]
     NotSwitch { name: String, value: String },
@@ -38,6 +40,8 @@ pub(crate) struct Arguments {
     pub(crate) is_with_parent: bool,
     /// `from_boot=on`: a guest is traced from its first instruction on, not from the hypercall `start`.
     pub(crate) is_from_boot: bool,
+    /// `repeat=on`: `success` and `fail` do not end the trace of a guest, the next `start` goes on with it.
+    pub(crate) is_repeated: bool,
 }
 
 impl Arguments {
@@ -59,6 +63,7 @@ impl Arguments {
                 "stack" => parsed.has_stacks = switch(name, value)?,
                 "with_parent" => parsed.is_with_parent = switch(name, value)?,
                 "from_boot" => parsed.is_from_boot = switch(name, value)?,
+                "repeat" => parsed.is_repeated = switch(name, value)?,
                 _ => return Err(ArgumentError::Unknown(name.to_owned())),
             }
         }
@@ -121,11 +126,13 @@ mod tests {
 
     #[test]
     fn arguments_are_taken_or_refused() {
-        let parsed = Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off"]).unwrap();
+        let parsed =
+            Arguments::parse(["out=t", "pm=a", "pm=b=c", "reads=on", "stack=off", "repeat=on"]).unwrap();
         let expected = Arguments {
             out: "t".into(),
             pm: vec!["a".into(), "b=c".into()],
             has_reads: true,
+            is_repeated: true,
             ..Arguments::default()
         };
         assert_eq!(parsed, expected);

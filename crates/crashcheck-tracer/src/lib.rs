@@ -28,6 +28,7 @@
 //! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
 //! | `disk=LENGTH[/BLOCK]` | an NVMe disk, blocks of 512 bytes if not said; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
+//! | `repeat=on` | go on after `success` or `fail` with the next `start`; contents of PM are not in the trace |
 //! | `reads=on`, `stack=on`, `with_parent=on` | as above |
 //!
 //! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers

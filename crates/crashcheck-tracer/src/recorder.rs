@@ -92,6 +92,18 @@ impl<W: Write> Recorder<W> {
         Ok(())
     }
 
+    /// Contents of a region that nobody is told of: they are compared with at the end.
+    pub(crate) fn assume(&mut self, address: u64, data: &[u8]) -> Result {
+        let (area, offset) = self.area(address, data.len())?;
+        area.put(offset, data);
+        Ok(())
+    }
+
+    /// Hands all events so far to the output.
+    pub(crate) fn flush_out(&mut self) -> Result {
+        Ok(self.writer.as_mut().ok_or(RecordError::Ended)?.flush()?)
+    }
+
     /// A store of any length.
     pub(crate) fn store(
         &mut self,

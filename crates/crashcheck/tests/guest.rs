@@ -40,6 +40,7 @@ const CASES: &[Case] = &[
     ("images are extracted two at a time", pool),
     ("a whole test", whole_test),
     ("what a report says was lost was stored by functions with names", file_systems::named),
+    ("one traced guest recovers image after image", file_systems::repeated),
 ];
 
 #[test]

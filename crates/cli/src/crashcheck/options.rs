@@ -129,7 +129,7 @@ pub(crate) struct ImageArgs {
 pub(crate) enum Subject {
     /// A program: a recovery takes milliseconds.
     Program,
-    /// A file system in a guest: it takes a good part of a second, and several if it is traced.
+    /// A file system in a guest: it takes a good part of a second, and one or two if it is traced.
     Guest,
 }
 

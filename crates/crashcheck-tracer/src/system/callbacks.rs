@@ -83,6 +83,6 @@ pub(super) extern "C" fn on_exit(_: u64, _: *mut c_void) {
     if let Some(guest) = GUEST.get()
         && guest.lock().is_open()
     {
-        guest.finish();
+        guest.finish(true);
     }
 }

@@ -3,7 +3,9 @@
 //! The guest's memory is a file that QEMU shares (`memory-backend-file,share=on`): page tables are walked in it for operands
 //! of flushes, and it says what PM held when the trace began. Addresses of the trace begin with 0 at the first byte of PM.
 //!
-//! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always (`from_boot=on`).
+//! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always (`from_boot=on`). With
+//! `repeat=on` it may go on with another `start`: whoever reads the trace while it grows finds all events up to `success` there
+//! when that has been executed. In between PM may be changed from outside; its contents are not in such a trace.
 //! A flush of an address that is not mapped does nothing in QEMU; their number is said at the end.
 //!
 //! Disks are NVMe ones, in the order in which the guest begins to use them; what is on them when the trace begins is not in
@@ -55,6 +57,7 @@ struct Guest {
     callbacks: Callbacks,
     has_stacks: bool,
     is_from_boot: bool,
+    is_repeated: bool,
     pending: Arc<Pending>,
     recorder: Mutex<Recorder<File>>,
     disks: Disks,
@@ -114,6 +117,7 @@ pub(crate) fn install(plugin: Plugin, arguments: &Arguments) -> Result<(), Guest
         callbacks,
         has_stacks: arguments.has_stacks,
         is_from_boot: arguments.is_from_boot,
+        is_repeated: arguments.is_repeated,
         pending,
         recorder,
         disks,
@@ -245,13 +249,17 @@ impl Guest {
         for offset in (0..self.len_bytes).step_by(buffer.len()) {
             let part = &mut buffer[..(self.len_bytes - offset).min(1 << 20) as usize];
             self.ram().read(self.start + offset, part);
-            or_fail(recorder.initial(offset, part), "first contents");
+            let done = match self.is_repeated {
+                true => recorder.assume(offset, part),
+                false => recorder.initial(offset, part),
+            };
+            or_fail(done, "first contents");
         }
         IS_ON.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the trace; says it, and ends QEMU, if PM is not what the events make of it.
-    fn finish(&self) {
+    /// Ends the trace, or what is recorded of it for now; says it, and ends QEMU, if PM is not what the events make of it.
+    fn finish(&self, is_end: bool) {
         let was_on = IS_ON.swap(false, Ordering::Relaxed);
         let mut recorder = self.lock();
         let unmapped = self.unmapped.load(Ordering::Relaxed);
@@ -263,7 +271,8 @@ impl Guest {
             false => Err(io::Error::other("PM is not in the guest's memory")),
         };
         let difference = if was_on { or_fail(recorder.difference(0, read), "cannot read PM") } else { None };
-        or_fail(recorder.finish(), "end of the trace");
+        let done = if is_end { recorder.finish().map(drop) } else { recorder.flush_out() };
+        or_fail(done, "end of the trace");
         if let Some(difference) = difference {
             let (count, first) = (difference.count, difference.first);
             say(format_args!("{count} bytes of PM, the first at {first:#x}, were changed without an event"));
@@ -292,7 +301,7 @@ impl Guest {
         let stack = self.stack();
         or_fail(self.lock().message(&origin(cpu, pc, stack.as_ref()), message.event()), "hypercall");
         if matches!(message.event(), Hypercall::Success | Hypercall::Fail) && !self.is_from_boot {
-            self.finish();
+            self.finish(!self.is_repeated);
         }
     }
 

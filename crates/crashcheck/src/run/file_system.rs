@@ -10,10 +10,11 @@ use serde::Deserialize;
 
 use super::analysis::{Analysis, open_trace};
 use super::config::ImagesConfig;
-use super::user::{absolute, lines_read};
+use super::guest_reads::GuestRecovery;
+use super::user::absolute;
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
-use crate::generate::{Contents, Layout, Recovery};
+use crate::generate::{Contents, Layout};
 use crate::guest::{Extraction, GuestError, Nvme, Output, PM_START, Restore, Snapshot, Worker};
 use crate::process::Ending;
 use crate::report::Report;
@@ -21,7 +22,7 @@ use crate::symbols::KernelSymbols;
 
 /// For the whole of a test, and for one recovery.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Images that one guest looks at.
 const IMAGES_PER_GUEST: usize = 20;
 /// Shell: where the devices and the mount point are.
@@ -150,8 +151,7 @@ pub fn run_in_guest(
     setting: &GuestSetting<'_>,
 ) -> Result<Report> {
     make_dir(setting.work)?;
-    let mut traced =
-        Traced { script: &test.script(system), pm_image: None, disk: None, options: String::new() };
+    let mut traced = Traced { script: &test.script(system), disk: None, options: String::new() };
     if setting.has_stacks {
         traced.options.push_str(",stack=on");
     }
@@ -181,7 +181,7 @@ pub fn run_in_guest(
     };
     let extract =
         GuestExtract { snapshot: setting.snapshot, how, layout: layout.clone(), work: setting.work };
-    let mut recovery = GuestRecovery { setting, script: &script, layout };
+    let mut recovery = GuestRecovery::new(setting, &script, layout);
     let analysis = Analysis {
         name,
         trace: setting.trace,
@@ -201,19 +201,23 @@ pub fn run_in_guest(
 /// What is run in a guest with the tracer.
 struct Traced<'a> {
     script: &'a str,
-    pm_image: Option<PathBuf>,
     disk: Option<PathBuf>,
     /// More of the plug-in's, each behind a comma.
     options: String,
 }
 
-fn trace_in_guest(setting: &GuestSetting<'_>, traced: Traced<'_>, out: &Path) -> Result<Output> {
+/// Arguments of QEMU: the plug-in, with more of its own, each behind a comma. The trace is the file `trace` of the guest's folder.
+pub(super) fn plugin(setting: &GuestSetting<'_>, options: &str) -> Vec<OsString> {
     let mib = setting.snapshot.config().pm_bytes >> 20;
     let mut plugin: OsString = setting.plugin.into();
-    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{}", traced.options));
+    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
+    vec!["-plugin".into(), plugin]
+}
+
+fn trace_in_guest(setting: &GuestSetting<'_>, traced: Traced<'_>, out: &Path) -> Result<Output> {
     let restore = Restore {
-        pm_image: traced.pm_image,
-        qemu_arguments: vec!["-plugin".into(), plugin],
+        pm_image: None,
+        qemu_arguments: plugin(setting, &traced.options),
         nvme: traced.disk.into_iter().map(|image| Nvme { image }).collect(),
     };
     let mut guest = setting.snapshot.restore(&restore)?;
@@ -265,30 +269,5 @@ impl<'a> Extract for GuestExtract<'a> {
             Err(error) => return Err(error.into()),
         };
         Ok(State { ending, text, write: None })
-    }
-}
-
-/// Says what a recovery reads by tracing it in a guest.
-struct GuestRecovery<'a> {
-    setting: &'a GuestSetting<'a>,
-    script: &'a str,
-    layout: Layout,
-}
-
-impl Recovery for GuestRecovery<'_> {
-    fn lines_read(&mut self, contents: &Contents) -> Result<std::collections::BTreeSet<u64>> {
-        let work = self.setting.work.join("reads");
-        make_dir(&work)?;
-        let files = write_files(&self.layout, contents, &work)?;
-        let traced =
-            format!("fastness-agent hypercall start\n({})\nfastness-agent hypercall success\n", self.script);
-        let disk = files.get(1).map(|disk| absolute(disk)).transpose()?;
-        let mut options = ",reads=on".to_owned();
-        contents.disks.iter().for_each(|disk| options.push_str(&format!(",disk={}", disk.len_bytes())));
-        let traced = Traced { script: &traced, pm_image: Some(files[0].clone()), disk, options };
-        let trace = work.join("trace");
-        // However it ends: what it had read counts.
-        trace_in_guest(self.setting, traced, &trace)?;
-        lines_read(&trace)
     }
 }

@@ -3,6 +3,8 @@
 mod analysis;
 mod config;
 mod file_system;
+mod guest_reads;
+mod lines_read;
 mod user;
 
 pub use analysis::{Analysis, open_trace};

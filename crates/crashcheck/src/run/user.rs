@@ -5,18 +5,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fastness_trace::Kind;
-
 use super::analysis::{Analysis, open_trace};
 use super::config::Test;
+use super::lines_read::lines_read;
 use crate::check::{CommandExtract, Oracle, Predicate, write_files};
 use crate::error::{CheckError, Result, make_dir};
-use crate::generate::{Contents, Layout, Place, Recovery};
+use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
 use crate::tracer::{PmFile, Tools, UserTracer};
-
-const LINE_BYTES: u64 = 64;
 
 /// Where a test leaves its files, and with what it is run.
 pub struct Setting<'a> {
@@ -173,39 +170,6 @@ impl Recovery for TracedRecovery<'_> {
         let trace = work.join("trace");
         // However it ends: what it had read counts.
         tracer.trace(&command, &trace)?;
-        lines_read(&trace)
+        lines_read(&mut open_trace(&trace)?)
     }
-}
-
-/// The lines of a trace that were read before they were stored to. Regions are those of the recovery's own trace, in the same
-/// order and of the same lengths.
-pub(super) fn lines_read(trace: &Path) -> Result<BTreeSet<u64>> {
-    let mut reader = open_trace(trace)?;
-    let layout = Layout::of(reader.header())?;
-    let (mut read, mut stored) = (BTreeSet::new(), BTreeSet::new());
-    while let Some(event) = reader.next()? {
-        let (address, len, is_read) = match event.kind {
-            Kind::Read { address, data } => (address, data.len(), true),
-            Kind::Store { address, data, .. } => (address, data.len(), false),
-            // It has read what it changed.
-            Kind::Rmw { address, data } => (address, data.len(), true),
-            _ => continue,
-        };
-        let Place::Inside(offset) = layout.place(address, len.max(1)) else { continue };
-        let lines = offset / LINE_BYTES..=(offset + len.max(1) as u64 - 1) / LINE_BYTES;
-        for line in lines {
-            match is_read {
-                true if !stored.contains(&line) => {
-                    read.insert(line);
-                }
-                true => {}
-                // Of a line that is not stored as a whole the rest may be read.
-                false if len as u64 >= LINE_BYTES => {
-                    stored.insert(line);
-                }
-                false => {}
-            }
-        }
-    }
-    Ok(read)
 }

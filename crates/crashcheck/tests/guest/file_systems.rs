@@ -1,11 +1,18 @@
 //! Whole tests of file systems: traced by the plug-in, recovered in guests, reported.
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
-use fastness_crashcheck::guest::Snapshot;
+use fastness_crashcheck::guest::{Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest};
+use fastness_crashcheck::run::{
+    FileTest, GuestSetting, ImagesConfig, file_systems, open_trace, run_in_guest,
+};
 use fastness_crashcheck::tracer::Programs;
+use fastness_trace::{Hypercall, Kind, Reader};
+
+use super::TIMEOUT;
 
 /// hello-world on `system`, with these images.
 fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &ImagesConfig) -> Report {
@@ -34,7 +41,7 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
         assert!(symbols.text().contains(module), "{module}");
     }
     assert_eq!(snapshot.kernel_symbols().unwrap().text(), symbols.text(), "kept");
-    let images = ImagesConfig { per_point: 4, reads: false, ..ImagesConfig::default() };
+    let images = ImagesConfig { per_point: 4, reads: true, ..ImagesConfig::default() };
     let report = hello_world(snapshot, folder, "ext4-dax", &images);
     let evidence = report.operations.iter().flat_map(|operation| &operation.findings);
     let lines = evidence.flat_map(|finding| &finding.evidence).flat_map(|evidence| &evidence.lost);
@@ -43,4 +50,59 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     // The driver of PM copies blocks with this.
     assert!(lost.iter().any(|store| store.at.contains(" __memcpy_flushcache+0x")), "{lost:?}");
     assert!(lost.iter().all(|store| store.at.contains("+0x")), "{lost:?}");
+}
+
+/// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new one does.
+pub(crate) fn repeated(snapshot: &Snapshot, folder: &Path) {
+    let (image, broken) = (folder.join("image"), folder.join("broken"));
+    let (mkfs, mount) = ("mkfs.ext4 -q -F -b 4096 /dev/pmem0", "mount -t ext4 -o dax=always /dev/pmem0 /mnt");
+    let mut guest = snapshot.restore(&Restore::default()).unwrap();
+    let made = guest.command(&format!("{mkfs} && {mount} && echo hello > /mnt/a && sync"), TIMEOUT).unwrap();
+    assert!(made.is_success(), "{made:?}");
+    guest.pause().unwrap();
+    guest.read_pm(&image).unwrap();
+    drop(guest);
+    std::fs::write(&broken, vec![0; 64 << 20]).unwrap();
+    let script = format!(
+        "fastness-agent hypercall start\n{mount} && fastness-agent fs-dump /mnt > /dev/null && umount /mnt\n\
+         status=$?\nfastness-agent hypercall success\nexit $status"
+    );
+    let mut option = Programs::default().find_plugin().unwrap().into_os_string();
+    option.push(",out=trace,ram=ram,pm=0x10000000+64M,reads=on,repeat=on");
+    let restore = Restore {
+        pm_image: Some(image.clone()),
+        qemu_arguments: vec!["-plugin".into(), option],
+        ..Restore::default()
+    };
+    let run = |images: &[&Path]| -> Vec<BTreeSet<u64>> {
+        let mut guest = snapshot.restore(&restore).unwrap();
+        let mut trace = open_trace(&guest.folder().join("trace")).unwrap();
+        let mut found = Vec::new();
+        for (number, next) in images.iter().enumerate() {
+            if number > 0 {
+                guest.write_pm(next).unwrap();
+            }
+            let output = guest.command(&script, TIMEOUT).unwrap();
+            assert_eq!(output.is_success(), *next == image, "{output:?}");
+            found.push(lines_until_success(&mut trace));
+        }
+        guest.quit().unwrap();
+        found
+    };
+    let [first, other, again] = &run(&[&image, &broken, &image])[..] else { panic!("three of them") };
+    assert!(first.len() > 100 && first != other, "{} and {}", first.len(), other.len());
+    assert_eq!(first, again);
+    assert_eq!(run(&[&image])[0], *first);
+}
+
+fn lines_until_success(trace: &mut Reader<impl Read>) -> BTreeSet<u64> {
+    let mut lines = BTreeSet::new();
+    loop {
+        match trace.next().unwrap().expect("it has not ended").kind {
+            Kind::Read { address, .. } => drop(lines.insert(address / 64)),
+            Kind::Initial { .. } => panic!("contents are not in such a trace"),
+            Kind::Hypercall(Hypercall::Success) => return lines,
+            _ => {}
+        }
+    }
 }
