@@ -15,7 +15,9 @@ pub(crate) enum ArgumentError {
     NotSwitch { name: String, value: String },
     #[error("pm={0}: say where it begins and how long it is, such as pm=0x10000000+64M")]
     NoRange(String),
-    #[error("disk={0}: say how long it is, and its blocks if they have not 512 bytes, such as disk=1G/4096")]
+    #[error(
+        "disk={0}: say how long it is, its blocks if they have not 512 bytes, and its file, such as disk=1G/4096@FILE"
+    )]
     NoDisk(String),
     #[error("say {0}=")]
     Missing(&'static str),
@@ -94,16 +96,22 @@ pub(crate) fn range(text: &str) -> Result<(u64, u64), ArgumentError> {
         .ok_or_else(|| ArgumentError::NoRange(text.to_owned()))
 }
 
-/// A disk: its length and that of its blocks.
+/// A disk: its length, that of its blocks, and the file that it is on.
 ///
 /// # Errors
 /// [`ArgumentError::NoDisk`].
-pub(crate) fn disk(text: &str) -> Result<(u64, u32), ArgumentError> {
-    let (len, block) = text.split_once('/').unwrap_or((text, "512"));
+pub(crate) fn disk(text: &str) -> Result<(u64, u32, Option<PathBuf>), ArgumentError> {
+    let (size, image) = match text.split_once('@') {
+        Some((size, image)) if !image.is_empty() => (size, Some(image.into())),
+        Some(_) => return Err(ArgumentError::NoDisk(text.to_owned())),
+        None => (text, None),
+    };
+    let (len, block) = size.split_once('/').unwrap_or((size, "512"));
     let block =
         number(block).and_then(|block| u32::try_from(block).ok()).filter(|block| block.is_power_of_two());
     let disk = number(len).filter(|len| *len > 0).zip(block);
-    disk.ok_or_else(|| ArgumentError::NoDisk(text.to_owned()))
+    let (len_bytes, block_bytes) = disk.ok_or_else(|| ArgumentError::NoDisk(text.to_owned()))?;
+    Ok((len_bytes, block_bytes, image))
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -147,6 +155,17 @@ mod tests {
             ),
         ] {
             assert_eq!(Arguments::parse(arguments.iter().copied()), Err(error));
+        }
+    }
+
+    #[test]
+    fn disks() {
+        assert_eq!(disk("64M"), Ok((64 << 20, 512, None)));
+        assert_eq!(disk("1G/4096"), Ok((1 << 30, 4096, None)));
+        assert_eq!(disk("1G/4096@/a@b/c"), Ok((1 << 30, 4096, Some("/a@b/c".into()))));
+        assert_eq!(disk("512@f"), Ok((512, 512, Some("f".into()))));
+        for text in ["", "0", "1G/0", "1G/3", "x", "1G@", "@f", "1G/512/1"] {
+            assert_eq!(disk(text), Err(ArgumentError::NoDisk(text.into())), "{text}");
         }
     }
 

@@ -26,7 +26,7 @@
 //! | `out=TRACE` | where the trace goes, a file or a pipe |
 //! | `pm=START+LENGTH` | physical memory that is PM, such as `0x10000000+64M` |
 //! | `ram=FILE` | the guest's memory, of a `memory-backend-file` with `share=on` |
-//! | `disk=LENGTH[/BLOCK]` | an NVMe disk, blocks of 512 bytes if not said; may be repeated |
+//! | `disk=LENGTH[/BLOCK][@FILE]` | an NVMe disk, blocks of 512 bytes if not said, on a raw file, or on zeroes; may be repeated |
 //! | `from_boot=on` | do not wait for the hypercall `start` |
 //! | `repeat=on` | go on after `success` or `fail` with the next `start`; contents of PM are not in the trace |
 //! | `reads=on`, `stack=on`, `with_parent=on` | as above |

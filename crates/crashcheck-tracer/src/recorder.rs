@@ -184,6 +184,11 @@ impl<W: Write> Recorder<W> {
         self.order(origin, FenceKind::Sfence)
     }
 
+    /// What a disk held before the first command to it, from a byte on.
+    pub(crate) fn disk_initial(&mut self, device: u32, offset: u64, data: &[u8]) -> Result {
+        self.push(Kind::DiskInitial { device, offset, data }, &Origin::default())
+    }
+
     pub(crate) fn block(
         &mut self,
         origin: &Origin<'_>,

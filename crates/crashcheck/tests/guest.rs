@@ -8,10 +8,12 @@
 mod file_systems;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastness_crashcheck::guest::{Extraction, GuestConfig, GuestError, Nvme, Restore, Snapshot, extract_all};
+use fastness_crashcheck::guest::{
+    Extraction, GuestConfig, GuestError, Nvme, Output, Restore, Snapshot, Worker,
+};
 use fastness_workload::{FileSet, Sequences};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,6 +23,16 @@ const XFS: (&str, &str) = (
     "mkfs.xfs -q -f -m reflink=0 --unsupported /dev/pmem0 > /dev/null",
     "mount -t xfs -o dax=always,noatime /dev/pmem0 /mnt",
 );
+/// With the journal, or the log, in PM.
+const EXT4_ON_DISK: (&str, &str) = (
+    "mkfs.ext4 -q -F -b 4096 -O journal_dev /dev/pmem0 && mkfs.ext4 -q -F -b 4096 -J device=/dev/pmem0 /dev/nvme0n1",
+    "mount -t ext4 -o noatime /dev/nvme0n1 /mnt",
+);
+const XFS_ON_DISK: (&str, &str) = (
+    "mkfs.xfs -q -f --unsupported -l logdev=/dev/pmem0,size=16m /dev/nvme0n1 > /dev/null",
+    "mount -t xfs -o logdev=/dev/pmem0,noatime /dev/nvme0n1 /mnt",
+);
+const WAIT_FOR_DISK: &str = "until [ -b /dev/nvme0n1 ]; do sleep 0.05; done";
 const WRITE: &str = "mkdir /mnt/A && echo hello > /mnt/A/foo && ln /mnt/A/foo /mnt/bar && ln -s A /mnt/link && \
     head -c 10000 /dev/zero > /mnt/zeroes && sync";
 const DUMP: &str = "fastness-agent fs-dump /mnt";
@@ -37,7 +49,9 @@ const CASES: &[Case] = &[
     ("a command that hangs is killed, an agent that hangs is an error", hangs),
     ("an image of the wrong size, an argument that QEMU does not know", wrong),
     ("an NVMe drive is plugged in", nvme),
-    ("images are extracted two at a time", pool),
+    ("images of PM, one guest for each and one for all", pool),
+    ("images of PM and a disk, one guest for each and one for all: ext4", |s, f| disks(s, f, EXT4_ON_DISK)),
+    ("images of PM and a disk, one guest for each and one for all: XFS", |s, f| disks(s, f, XFS_ON_DISK)),
     ("a whole test", whole_test),
     ("what a report says was lost was stored by functions with names", file_systems::named),
     ("one traced guest recovers image after image", file_systems::repeated),
@@ -212,23 +226,64 @@ fn pool(snapshot: &Snapshot, folder: &Path) {
     // Not a file system any more.
     fs::write(image(3), vec![0; 64 << 20]).unwrap();
     let script = format!("{} && {DUMP} && umount /mnt", EXT4.1);
-    for (parallel, images_per_guest) in [(1, 1), (2, 1), (1, 100), (2, 100)] {
-        let how = Extraction { script: &script, timeout: TIMEOUT, parallel, images_per_guest };
-        let start = Instant::now();
-        let mut found: Vec<Option<String>> = vec![None; 6];
-        extract_all(snapshot, (0..6).map(image), how, |number, _, output| {
-            let output = output.unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(output.is_success(), number != 3, "{output:?}");
-            found[number] = Some(output.text());
-        });
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "     6 extractions, {parallel} at a time, up to {images_per_guest} a guest: {seconds:.2} s"
-        );
-        assert!(found.iter().all(Option::is_some));
-        assert!([1, 2, 4, 5].iter().all(|number| found[*number] == found[0]));
-        assert_ne!(found[0], found[3]);
+    let images: Vec<_> = (0..6).map(|number| (image(number), Vec::new())).collect();
+    let fresh = extract(snapshot, &script, &images, 1);
+    assert_eq!(fresh, extract(snapshot, &script, &images, 100));
+    for (number, output) in fresh.iter().enumerate() {
+        assert_eq!(output.is_success(), number != 3, "{output:?}");
+        assert!(number == 3 || output.text() == fresh[0].text());
     }
+}
+
+fn extract(
+    snapshot: &Snapshot,
+    script: &str,
+    images: &[(PathBuf, Vec<PathBuf>)],
+    images_per_guest: usize,
+) -> Vec<Output> {
+    let mut worker = Worker::new(snapshot, Extraction { script, timeout: TIMEOUT, images_per_guest });
+    let start = Instant::now();
+    let extract = |(pm, disks): &(PathBuf, Vec<PathBuf>)| {
+        worker.extract(pm, disks).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let found: Vec<Output> = images.iter().map(extract).collect();
+    let (count, seconds) = (images.len(), start.elapsed().as_secs_f64());
+    println!("     {count} extractions, up to {images_per_guest} a guest: {seconds:.2} s");
+    found
+}
+
+/// Three states of a file system that were never unmounted, so each recovery writes to the disk; then the first again, and one
+/// that is none.
+fn disks(snapshot: &Snapshot, folder: &Path, (mkfs, mount): (&str, &str)) {
+    let drive = folder.join("drive");
+    fs::File::create(&drive).unwrap().set_len(384 << 20).unwrap();
+    let restore = Restore { nvme: vec![Nvme { image: drive.clone() }], ..Restore::default() };
+    let (mut guest, _) = ran(snapshot, &restore, &format!("{WAIT_FOR_DISK}; {mkfs} && {mount} && {WRITE}"));
+    let mut images = Vec::new();
+    for number in 0..3 {
+        let write =
+            format!("echo {number} > /mnt/A/foo; head -c {number}00000 /bin/busybox > /mnt/copy; sync");
+        assert!(guest.command(&write, TIMEOUT).unwrap().is_success());
+        guest.pause().unwrap();
+        let (pm, disk) = (folder.join(format!("pm{number}")), folder.join(format!("disk{number}")));
+        guest.read_pm(&pm).unwrap();
+        fs::copy(&drive, &disk).unwrap();
+        images.push((pm, vec![disk]));
+    }
+    drop(guest);
+    let nothing = folder.join("nothing");
+    fs::File::create(&nothing).unwrap().set_len(384 << 20).unwrap();
+    images.extend([images[0].clone(), (images[1].0.clone(), vec![nothing]), images[1].clone()]);
+    let script = format!("{WAIT_FOR_DISK}; {mount} && {DUMP}; status=$?; umount /mnt && exit $status");
+    let fresh = extract(snapshot, &script, &images, 1);
+    let one_guest = extract(snapshot, &script, &images, 100);
+    let ok: Vec<_> = fresh.iter().map(Output::is_success).collect();
+    assert_eq!(ok, [true, true, true, true, false, true], "{fresh:?}");
+    for (number, (fresh, one_guest)) in fresh.iter().zip(&one_guest).enumerate() {
+        assert_eq!((fresh.status, fresh.text()), (one_guest.status, one_guest.text()), "image {number}");
+    }
+    assert_eq!((&fresh[3], &fresh[5]), (&fresh[0], &fresh[1]));
+    assert!(fresh[0] != fresh[1] && fresh[1] != fresh[2] && fresh[0] != fresh[2]);
 }
 
 fn whole_test(snapshot: &Snapshot, _: &Path) {

@@ -102,6 +102,10 @@ impl Decoder {
                 let (address, data) = self.memory(input)?;
                 Kind::Initial { address, data }
             }
+            tag::DISK_INITIAL => {
+                let (device, offset) = (input.small("a device")?, input.number()?);
+                Kind::DiskInitial { device, offset, data: input.bytes(BLOCK_BYTES_MAX, "data")? }
+            }
             tag::STORE => {
                 let (address, data) = self.memory(input)?;
                 Kind::Store { address, data, is_non_temporal: is_first, is_atomic64: is_second }

@@ -25,6 +25,7 @@ pub(crate) mod tag {
     pub(crate) const FAIL: u8 = 13;
     pub(crate) const CHECKPOINT: u8 = 14;
     pub(crate) const OTHER: u8 = 15;
+    pub(crate) const DISK_INITIAL: u8 = 16;
 }
 
 /// Flags of all events, behind the tag. The lowest three bits are the tag's own.
@@ -88,6 +89,11 @@ impl Encoder {
                 self.last.address = address;
             }
             Kind::Fence(_) => {}
+            Kind::DiskInitial { device, offset, data } => {
+                put(out, device.into());
+                put(out, offset);
+                put_bytes(out, data);
+            }
             Kind::Block { device, command, event } => {
                 put(out, device.into());
                 put(out, command.into());
@@ -156,6 +162,7 @@ fn tag_of(kind: &Kind<'_>) -> (u8, u8) {
     let first = |is_set: bool| if is_set { flag::FIRST } else { 0 };
     match kind {
         Kind::Initial { .. } => (tag::INITIAL, 0),
+        Kind::DiskInitial { .. } => (tag::DISK_INITIAL, 0),
         Kind::Store { is_non_temporal, is_atomic64, .. } => {
             (tag::STORE, first(*is_non_temporal) | if *is_atomic64 { flag::SECOND } else { 0 })
         }
@@ -198,7 +205,7 @@ pub(crate) fn check(event: &Event<'_>) -> Result<(), String> {
         | Kind::Store { data, .. }
         | Kind::Rmw { data, .. }
         | Kind::Read { data, .. } => no_more(data.len(), MEMORY_BYTES_MAX, "data"),
-        Kind::Block { event: BlockEvent::Write { data, .. }, .. } => {
+        Kind::DiskInitial { data, .. } | Kind::Block { event: BlockEvent::Write { data, .. }, .. } => {
             no_more(data.len(), BLOCK_BYTES_MAX, "data")
         }
         Kind::Hypercall(Hypercall::Other { action, value }) => {

@@ -135,6 +135,15 @@ pub enum Kind<'a> {
         /// The bytes.
         data: &'a [u8],
     },
+    /// What a disk held, durably, before the first command to it; bytes that no such event names are zero.
+    DiskInitial {
+        /// Index into the header's devices.
+        device: u32,
+        /// First byte on the disk.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
     /// A store to PM.
     Store {
         /// First byte.

@@ -38,7 +38,7 @@ impl Owned {
         let flushes = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush, FlushKind::Wbinvd];
         let fences = [FenceKind::Sfence, FenceKind::Mfence, FenceKind::Lfence, FenceKind::Locked];
         let which = usize::from(first) * 2 + usize::from(second);
-        let kind = match self.choice % 16 {
+        let kind = match self.choice % 17 {
             0 => Kind::Initial { address, data },
             1 => {
                 Kind::Store { address, data, is_non_temporal: first, is_atomic64: second && data.len() == 64 }
@@ -56,6 +56,7 @@ impl Owned {
             12 => Kind::Hypercall(Hypercall::Success),
             13 => Kind::Hypercall(Hypercall::Fail),
             14 => Kind::Hypercall(Hypercall::Checkpoint(address)),
+            15 => Kind::DiskInitial { device: self.thread, offset: address, data },
             _ => Kind::Hypercall(Hypercall::Other { action: text, value: "" }),
         };
         Event {
@@ -72,7 +73,7 @@ fn owned() -> impl Strategy<Value = Owned> {
         prop::option::of(prop::collection::vec(0xffff_ffff_8100_0000..0xffff_ffff_8100_0004u64, 0..3));
     let address = prop_oneof![any::<u64>(), 0x1_0000..0x1_1000u64];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    (0..16u8, address, data, flags, 0..3u32, any::<Option<u64>>(), stack, "[a-zö]{0,9}").prop_map(
+    (0..17u8, address, data, flags, 0..3u32, any::<Option<u64>>(), stack, "[a-zö]{0,9}").prop_map(
         |(choice, address, data, flags, thread, pc, stack, text)| Owned {
             choice,
             address,
@@ -132,7 +133,7 @@ fn sample() -> Vec<Owned> {
         stack: Some(vec![0x40_0f00, 0x40_0000]),
         text: "say".to_owned(),
     };
-    (0..16).map(|choice| Owned { choice, ..plain.clone() }).collect()
+    (0..17).map(|choice| Owned { choice, ..plain.clone() }).collect()
 }
 
 #[test]
@@ -217,7 +218,9 @@ fn what_no_trace_can_have_is_refused_by_the_writer() {
     let mut writer = Writer::new(Vec::new(), &header()).unwrap();
     let long = vec![0; (64 << 10) + 1];
     let odd = Kind::Store { address: 0, data: &[0; 63], is_non_temporal: true, is_atomic64: true };
-    for kind in [Kind::Rmw { address: 0, data: &long }, odd] {
+    let whole_disk = vec![0; (4 << 20) + 1];
+    let disk = Kind::DiskInitial { device: 0, offset: 0, data: &whole_disk };
+    for kind in [Kind::Rmw { address: 0, data: &long }, odd, disk] {
         assert!(matches!(writer.push(&Event::of(kind)), Err(TraceError::Invalid { number: 0, .. })));
     }
     let deep = Origin { stack: Some(&[0; 65]), ..Origin::default() };

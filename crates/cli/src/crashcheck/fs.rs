@@ -62,7 +62,7 @@ const TESTS: [&str; 18] = suite![
 /// Arguments of `crashcheck fs`.
 #[derive(Debug, Args)]
 pub(crate) struct FsArgs {
-    /// ext4-dax, xfs-dax
+    /// ext4-dax, xfs-dax, ext4-journal-on-pm, xfs-log-on-pm
     #[arg(required = true, value_name = "FILE-SYSTEM")]
     systems: Vec<String>,
     /// Only this test. May be repeated

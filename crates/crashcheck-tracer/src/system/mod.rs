@@ -8,12 +8,13 @@
 //! when that has been executed. In between PM may be changed from outside; its contents are not in such a trace.
 //! A flush of an address that is not mapped does nothing in QEMU; their number is said at the end.
 //!
-//! Disks are NVMe ones, in the order in which the guest begins to use them; what is on them when the trace begins is not in
-//! it. Their registers are watched all the time, as queues are older than the trace (`nvme`).
+//! Disks are NVMe ones, in the order in which the guest begins to use them. Their registers are watched all the time, as queues
+//! are older than the trace (`nvme`), and as what is on them when it begins is what they held and what was done to it (`before`).
 //!
 //! Limits: memory up to 2 GiB. What devices write to PM (DMA) is no store: it is found at the end, as a difference between
 //! what the events make of PM and what is there, and is an error.
 
+mod before;
 mod callbacks;
 mod disks;
 mod nvme;
@@ -225,8 +226,10 @@ impl Guest {
     fn register(&self, cpu: u32, info: u32, physical: u64, pc: u64) {
         let value = api::access_value(info);
         let memory = |address, buffer: &mut [u8]| self.ram().read(address, buffer);
-        let is_on = IS_ON.load(Ordering::Relaxed);
-        let (disk, actions) = or_fail(self.disks.write(physical, value.as_slice(), is_on, &memory), "NVMe");
+        let (disk, actions) = or_fail(self.disks.write(physical, value.as_slice(), &memory), "NVMe");
+        if !IS_ON.load(Ordering::Relaxed) {
+            return;
+        }
         let stack = if actions.is_empty() { None } else { self.stack() };
         let origin = origin(cpu, pc, stack.as_ref());
         for action in &actions {
@@ -242,7 +245,7 @@ impl Guest {
         }
     }
 
-    /// From here on events are recorded; what is in PM now is where they begin.
+    /// From here on events are recorded; what is in PM and on the disks now is where they begin.
     fn begin(&self) {
         let mut recorder = self.lock();
         let mut buffer = vec![0; 1 << 20];
@@ -254,6 +257,15 @@ impl Guest {
                 false => recorder.initial(offset, part),
             };
             or_fail(done, "first contents");
+        }
+        for (disk, (contents, pending)) in (0..).zip(or_fail(self.disks.begin(), "NVMe")) {
+            let len_bytes = self.disks.devices[disk as usize].len_bytes;
+            let written = contents.each(len_bytes, |offset, data| recorder.disk_initial(disk, offset, data));
+            or_fail(written, "first contents of a disk");
+            for action in &pending {
+                let event = disks::event(&action.what);
+                or_fail(recorder.block(&Origin::default(), disk, action.command, event), "NVMe");
+            }
         }
         IS_ON.store(true, Ordering::Relaxed);
     }

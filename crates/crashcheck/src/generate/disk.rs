@@ -7,16 +7,17 @@
 //! - A flush that has ended makes durable what had ended before it was handed over, and a write with FUA, once it has ended,
 //!   itself: of each block, what had ended before such a version was handed over is gone.
 //! - A command that fails leaves either. Write-zeroes and discard are writes of zeroes.
+//! - What the trace says that it held at the beginning is durable.
 //!
 //! Source: PM file systems dissertation, 2.4.2 and 8.5.1; NVMe base specification, 7.1 (flush).
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use fastness_pm_model::Rng;
 use fastness_trace::{BlockEvent, Device};
 
-use crate::image::Image;
+use crate::image::{Image, PAGE_BYTES};
 
 /// Smallest unit that persists whole, whatever the device says of itself.
 const BLOCK_BYTES: u64 = 512;
@@ -53,7 +54,14 @@ struct Command {
 
 #[derive(Debug, Clone)]
 enum CommandKind {
-    Write { first_block: u64, blocks: u64, is_fua: bool },
+    Write {
+        blocks: Range<u64>,
+        is_fua: bool,
+    },
+    /// Each event of it is one more range.
+    Discard {
+        ranges: Vec<Range<u64>>,
+    },
     Flush,
 }
 
@@ -67,10 +75,40 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk full of zeroes.
+    /// A disk full of zeroes, until [`initial`](Self::initial) says otherwise.
     pub fn new(device: &Device) -> Disk {
         let image = Image::zeroed(device.len_bytes);
         Disk { image, pending: BTreeMap::new(), in_flight: HashMap::new(), time: 0 }
+    }
+
+    /// What it held before the first command, from a byte on.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it; nothing has changed.
+    pub fn initial(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
+        self.blocks(offset, data.len() as u64)?;
+        if self.time > 0 {
+            return Err("what a disk held at the beginning, behind a command to it".to_owned());
+        }
+        let pages = data.chunks(PAGE_BYTES).enumerate();
+        // Zeroes over zeroes would only take memory.
+        for (page, data) in pages.filter(|(_, page)| page.iter().any(|byte| *byte != 0)) {
+            self.image.write(offset + (page * PAGE_BYTES) as u64, data);
+        }
+        Ok(())
+    }
+
+    /// The blocks of a range.
+    fn blocks(&self, offset: u64, len_bytes: u64) -> Result<Range<u64>, String> {
+        let disk = self.image.len_bytes();
+        match offset.checked_add(len_bytes).filter(|end| *end <= disk) {
+            Some(end) if offset.is_multiple_of(BLOCK_BYTES) && end.is_multiple_of(BLOCK_BYTES) => {
+                Ok(offset / BLOCK_BYTES..end / BLOCK_BYTES)
+            }
+            _ => Err(format!(
+                "{len_bytes} bytes at {offset} of a disk of {disk} bytes, in blocks of {BLOCK_BYTES}"
+            )),
+        }
     }
 
     /// Whether the event can make contents impossible that are possible now.
@@ -79,7 +117,7 @@ impl Disk {
         match self.in_flight.get(&command).map(|command| &command.kind) {
             Some(CommandKind::Flush) => !self.pending.is_empty(),
             Some(CommandKind::Write { is_fua, .. }) => *is_fua,
-            None => false,
+            Some(CommandKind::Discard { .. }) | None => false,
         }
     }
 
@@ -91,12 +129,17 @@ impl Disk {
         self.time += 1;
         match *event {
             BlockEvent::Write { offset, data, is_fua } => {
-                self.write(command, offset, data.len() as u64, Some(data), is_fua)
+                let blocks = self.blocks(offset, data.len() as u64)?;
+                self.write(command, blocks, Some(data), is_fua)
             }
             BlockEvent::WriteZeroes { offset, len_bytes, is_fua } => {
-                self.write(command, offset, len_bytes, None, is_fua)
+                let blocks = self.blocks(offset, len_bytes)?;
+                self.write(command, blocks, None, is_fua)
             }
-            BlockEvent::Discard { offset, len_bytes } => self.write(command, offset, len_bytes, None, false),
+            BlockEvent::Discard { offset, len_bytes } => {
+                let blocks = self.blocks(offset, len_bytes)?;
+                self.discard(command, blocks)
+            }
             BlockEvent::Flush => self.submit(command, CommandKind::Flush).map(|_| ()),
             BlockEvent::Completion { is_ok } => self.complete(command, is_ok),
         }
@@ -113,25 +156,30 @@ impl Disk {
     fn write(
         &mut self,
         command: u32,
-        offset: u64,
-        len_bytes: u64,
+        blocks: Range<u64>,
         data: Option<&[u8]>,
         is_fua: bool,
     ) -> Result<(), String> {
-        let end = offset.checked_add(len_bytes).filter(|end| *end <= self.image.len_bytes());
-        if end.is_none() || !offset.is_multiple_of(BLOCK_BYTES) || !len_bytes.is_multiple_of(BLOCK_BYTES) {
-            let disk = self.image.len_bytes();
-            let what = format!(
-                "{len_bytes} bytes at {offset} of a disk of {disk} bytes, in blocks of {BLOCK_BYTES}"
-            );
-            return Err(what);
-        }
-        let (first_block, blocks) = (offset / BLOCK_BYTES, len_bytes / BLOCK_BYTES);
-        let kind = CommandKind::Write { first_block, blocks, is_fua };
-        let serial = self.submit(command, kind)?;
-        for block in 0..blocks {
-            let data = data.map(|data| &data[(block * BLOCK_BYTES) as usize..][..BLOCK_BYTES as usize]);
-            self.add_version(first_block + block, data, serial)?;
+        let serial = self.submit(command, CommandKind::Write { blocks: blocks.clone(), is_fua })?;
+        self.add_versions(blocks, data, serial)
+    }
+
+    /// One of several ranges, perhaps: they are one command.
+    fn discard(&mut self, command: u32, blocks: Range<u64>) -> Result<(), String> {
+        let serial = match self.in_flight.get_mut(&command) {
+            Some(Command { serial, kind: CommandKind::Discard { ranges }, .. }) => {
+                ranges.push(blocks.clone());
+                *serial
+            }
+            _ => self.submit(command, CommandKind::Discard { ranges: vec![blocks.clone()] })?,
+        };
+        self.add_versions(blocks, None, serial)
+    }
+
+    fn add_versions(&mut self, blocks: Range<u64>, data: Option<&[u8]>, serial: u64) -> Result<(), String> {
+        let mut parts = data.map(|data| data.chunks(BLOCK_BYTES as usize));
+        for block in blocks {
+            self.add_version(block, parts.as_mut().and_then(Iterator::next), serial)?;
         }
         Ok(())
     }
@@ -160,11 +208,11 @@ impl Disk {
             return Err(format!("command {command} ends, and is not in flight"));
         };
         match command.kind {
-            CommandKind::Write { first_block, blocks, is_fua } => {
-                // One that has failed stays as if it were in flight: nothing is known of it.
-                if is_ok {
-                    self.complete_write(command.serial, first_block..first_block + blocks, is_fua);
-                }
+            // One that has failed stays as if it were in flight: nothing is known of it.
+            CommandKind::Write { .. } | CommandKind::Discard { .. } if !is_ok => {}
+            CommandKind::Write { blocks, is_fua } => self.complete_write(command.serial, blocks, is_fua),
+            CommandKind::Discard { ranges } => {
+                ranges.into_iter().for_each(|blocks| self.complete_write(command.serial, blocks, false));
             }
             CommandKind::Flush if is_ok => {
                 let blocks: Vec<u64> = self.pending.keys().copied().collect();
@@ -177,7 +225,7 @@ impl Disk {
         Ok(())
     }
 
-    fn complete_write(&mut self, serial: u64, blocks: std::ops::Range<u64>, is_fua: bool) {
+    fn complete_write(&mut self, serial: u64, blocks: Range<u64>, is_fua: bool) {
         let touched: Vec<u64> = self.pending.range(blocks).map(|(block, _)| *block).collect();
         for block in touched {
             if let Some(found) = self.pending.get_mut(&block) {

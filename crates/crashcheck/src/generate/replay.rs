@@ -122,6 +122,7 @@ impl Replay {
                     self.machine.persistent_mut().write(offset, data);
                 }
             }
+            Kind::DiskInitial { device, offset, data } => self.disk(device)?.initial(offset, data)?,
             Kind::Store { address, data, is_non_temporal, is_atomic64 } => {
                 if let Some(offset) = self.offset(address, data.len())? {
                     self.machine.store(cpu, offset, data, is_non_temporal, is_atomic64).map_err(model)?;
@@ -139,13 +140,16 @@ impl Replay {
             }
             Kind::Fence(kind) => self.machine.fence(cpu, fence_kind(kind)),
             Kind::Block { device, command, ref event } => {
-                let disk = self.disks.get_mut(device as usize);
-                disk.ok_or_else(|| format!("there is no disk {device}"))?.apply(command, event)?;
+                self.disk(device)?.apply(command, event)?;
             }
             Kind::Hypercall(Hypercall::Checkpoint(number)) => self.checkpoint = Some(number),
             Kind::Read { .. } | Kind::Hypercall(_) => {}
         }
         Ok(())
+    }
+
+    fn disk(&mut self, device: u32) -> Result<&mut Disk, String> {
+        self.disks.get_mut(device as usize).ok_or_else(|| format!("there is no disk {device}"))
     }
 
     fn offset(&self, address: u64, len: usize) -> Result<Option<u64>, String> {

@@ -303,6 +303,12 @@ fn what_cannot_be_is_refused_with_the_number_of_the_event() {
     assert!(crossing.contains("event 1") && crossing.contains("partly"), "{crossing}");
     let block = Kind::Block { device: 3, command: 0, event: BlockEvent::Flush };
     assert!(refused(&header, &[block]).contains("no disk 3"));
+    let device = Device { name: "disk".to_owned(), len_bytes: 1 << 20, block_bytes: 512 };
+    let with_disk = Header { devices: vec![device], ..header.clone() };
+    let initial = |device, offset| Kind::DiskInitial { device, offset, data: &[1; 512] };
+    assert!(refused(&with_disk, &[initial(1, 0)]).contains("no disk 1"));
+    let outside = refused(&with_disk, &[initial(0, 0), initial(0, 1 << 20)]);
+    assert!(outside.contains("event 1") && outside.contains("512 bytes at 1048576"), "{outside}");
     let large = Region { len_bytes: 1 << 21, ..region() };
     assert!(refused(&Header { regions: vec![large], ..Header::default() }, &[]).contains("1048576"));
 }

@@ -25,6 +25,24 @@ pub(super) fn copy(from: &Path, to: &Path, but: Range<u64>) -> Result<()> {
     copied.map_err(GuestError::io("cannot fill", to))
 }
 
+/// Makes a file, which may be there and open elsewhere, the same as another one.
+pub(super) fn fill(from: &Path, to: &Path) -> Result<()> {
+    let source = File::open(from).map_err(GuestError::io("cannot open", from))?;
+    let target = File::options().write(true).create(true).truncate(false).open(to);
+    let target = target.map_err(GuestError::io("cannot make", to))?;
+    let fill = || -> io::Result<()> {
+        let (len_bytes, old_bytes) = (source.metadata()?.len(), target.metadata()?.len());
+        if old_bytes > 0 {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&target, flags, 0, old_bytes)?;
+        }
+        // QEMU keeps in mind how long it is: not even for a moment is it shorter.
+        target.set_len(len_bytes)?;
+        copy_data(&source, &target, 0..len_bytes, 0)
+    };
+    fill().map_err(GuestError::io("cannot fill", to))
+}
+
 /// Makes PM zeroes.
 pub(super) fn clear_pm(ram: &Path, pm_bytes: u64) -> Result<()> {
     let file = File::options().write(true).open(ram).map_err(GuestError::io("cannot open", ram))?;
@@ -144,5 +162,23 @@ mod tests {
         clear_pm(&path("b"), 4 << 20).unwrap();
         assert_eq!([read(PM_START + 4096), read(PM_START + (3 << 20))], [[0; 2]; 2]);
         assert!(matches!(put_pm(&path("pm"), &path("b"), 2 << 20), Err(GuestError::ImageSize { .. })));
+    }
+
+    #[test]
+    fn a_file_is_filled_again_with_nothing_left_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        for (name, byte, at) in [("one", 1, 5000), ("two", 2, 1 << 20)] {
+            let file = File::create(path(name)).unwrap();
+            file.set_len(2 << 20).unwrap();
+            file.write_all_at(&[byte; 700], at).unwrap();
+        }
+        fill(&path("one"), &path("disk")).unwrap();
+        let open = File::options().read(true).write(true).open(path("disk")).unwrap();
+        open.write_all_at(&[9; 100], 300_000).unwrap();
+        fill(&path("two"), &path("disk")).unwrap();
+        let mut seen = vec![0; 2 << 20];
+        open.read_exact_at(&mut seen, 0).unwrap();
+        assert!(seen == std::fs::read(path("two")).unwrap(), "also by who had it open");
     }
 }

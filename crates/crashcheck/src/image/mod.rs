@@ -54,7 +54,7 @@ impl Image {
     /// Zeroes.
     pub fn zeroed(len_bytes: u64) -> Image {
         let mut height = 1;
-        while pages_below(height) * (PAGE_BYTES as u64) < len_bytes {
+        while pages_below(height).saturating_mul(PAGE_BYTES as u64) < len_bytes {
             height += 1;
         }
         Image { len_bytes, height, root: None }

@@ -15,7 +15,7 @@ use super::user::absolute;
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::guest::{Extraction, GuestError, Nvme, Output, PM_START, Restore, Snapshot, Worker};
+use crate::guest::{Extraction, GuestError, Nvme, PM_START, Restore, Snapshot, Worker};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::symbols::KernelSymbols;
@@ -151,20 +151,20 @@ pub fn run_in_guest(
     setting: &GuestSetting<'_>,
 ) -> Result<Report> {
     make_dir(setting.work)?;
-    let mut traced = Traced { script: &test.script(system), disk: None, options: String::new() };
-    if setting.has_stacks {
-        traced.options.push_str(",stack=on");
-    }
+    let mut disks = Vec::new();
     if let Some(mib) = system.disk_mib {
-        // What a disk holds at the beginning is in no trace: all that was written to it has to be.
-        traced.options.push_str(&format!(",disk={mib}M,from_boot=on"));
         let disk = setting.work.join("disk");
         std::fs::File::create(&disk)
             .and_then(|file| file.set_len(mib << 20))
             .map_err(CheckError::file("make", &disk))?;
-        traced.disk = Some(absolute(&disk)?);
+        disks.push(disk);
     }
-    let output = trace_in_guest(setting, traced, setting.trace)?;
+    let options = if setting.has_stacks { ",stack=on" } else { "" };
+    let restore = traced(setting, options, None, &disks)?;
+    let mut guest = setting.snapshot.restore(&restore)?;
+    let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
+    let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), setting.trace))?;
+    moved.map_err(CheckError::file("take the trace to", setting.trace))?;
     if !output.is_success() {
         return Err(CheckError::InGuest {
             said: format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)),
@@ -173,12 +173,7 @@ pub fn run_in_guest(
     let layout = Layout::of(open_trace(setting.trace)?.header())?;
     let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
     let script = format!("{PREFIX}{wait}{}", system.recover);
-    let how = Extraction {
-        script: &script,
-        timeout: RECOVERY_TIMEOUT,
-        parallel: 1,
-        images_per_guest: IMAGES_PER_GUEST,
-    };
+    let how = Extraction { script: &script, timeout: RECOVERY_TIMEOUT, images_per_guest: IMAGES_PER_GUEST };
     let extract =
         GuestExtract { snapshot: setting.snapshot, how, layout: layout.clone(), work: setting.work };
     let mut recovery = GuestRecovery::new(setting, &script, layout);
@@ -198,33 +193,26 @@ pub fn run_in_guest(
     analysis.run()
 }
 
-/// What is run in a guest with the tracer.
-struct Traced<'a> {
-    script: &'a str,
-    disk: Option<PathBuf>,
-    /// More of the plug-in's, each behind a comma.
-    options: String,
-}
-
-/// Arguments of QEMU: the plug-in, with more of its own, each behind a comma. The trace is the file `trace` of the guest's folder.
-pub(super) fn plugin(setting: &GuestSetting<'_>, options: &str) -> Vec<OsString> {
+/// A guest with the tracer, with more options of its own, each behind a comma, and with disks on these files. The trace is the file
+/// `trace` of the guest's folder.
+pub(super) fn traced(
+    setting: &GuestSetting<'_>,
+    options: &str,
+    pm_image: Option<PathBuf>,
+    disks: &[PathBuf],
+) -> Result<Restore> {
     let mib = setting.snapshot.config().pm_bytes >> 20;
     let mut plugin: OsString = setting.plugin.into();
     plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
-    vec!["-plugin".into(), plugin]
-}
-
-fn trace_in_guest(setting: &GuestSetting<'_>, traced: Traced<'_>, out: &Path) -> Result<Output> {
-    let restore = Restore {
-        pm_image: None,
-        qemu_arguments: plugin(setting, &traced.options),
-        nvme: traced.disk.into_iter().map(|image| Nvme { image }).collect(),
-    };
-    let mut guest = setting.snapshot.restore(&restore)?;
-    let output = guest.command(traced.script, TEST_TIMEOUT)?;
-    let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), out))?;
-    moved.map_err(CheckError::file("take the trace to", out))?;
-    Ok(output)
+    let mut nvme = Vec::new();
+    for disk in disks {
+        let len_bytes = std::fs::metadata(disk).map_err(CheckError::file("read", disk))?.len();
+        let image = absolute(disk)?;
+        // A comma in a value is written twice.
+        plugin.push(format!(",disk={len_bytes}@{}", image.to_string_lossy().replace(',', ",,")));
+        nvme.push(Nvme { image });
+    }
+    Ok(Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], nvme })
 }
 
 /// Recovers images in guests.
@@ -250,17 +238,7 @@ impl<'a> Extract for GuestExtract<'a> {
 
     fn extract(&self, place: &mut Place<'a>, contents: &Contents) -> Result<State> {
         let files = write_files(&self.layout, contents, place.files.path())?;
-        let output = match &files[1..] {
-            [] => place.worker.extract(&files[0]),
-            disks => {
-                // Drives are plugged into a guest that is new.
-                let nvme = disks.iter().map(|disk| absolute(disk).map(|image| Nvme { image }));
-                let nvme = nvme.collect::<Result<_>>()?;
-                let restore = Restore { pm_image: Some(files[0].clone()), nvme, ..Restore::default() };
-                let guest = self.snapshot.restore(&restore);
-                guest.and_then(|mut guest| guest.command(self.how.script, self.how.timeout))
-            }
-        };
+        let output = place.worker.extract(&files[0], &files[1..]);
         let (ending, text) = match output {
             Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
             Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),

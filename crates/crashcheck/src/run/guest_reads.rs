@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use fastness_trace::Reader;
 
 use super::analysis::open_trace;
-use super::file_system::{GuestSetting, RECOVERY_TIMEOUT, plugin};
+use super::file_system::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use super::lines_read::lines_of_next;
-use super::user::absolute;
 use crate::check::write_files;
 use crate::error::{Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
-use crate::guest::{Guest, GuestError, Nvme, Output, Restore};
+use crate::guest::{Guest, GuestError};
 
 /// Images that one guest recovers; its trace grows by a MiB or so with each.
 const IMAGES_PER_GUEST: usize = 50;
@@ -49,15 +48,8 @@ impl<'a> GuestRecovery<'a> {
     }
 
     /// A guest with this image, and with its disks.
-    fn start(&self, files: &[PathBuf], contents: &Contents) -> Result<TracedGuest> {
-        let mut options = ",reads=on,repeat=on".to_owned();
-        contents.disks.iter().for_each(|disk| options.push_str(&format!(",disk={}", disk.len_bytes())));
-        let nvme = files[1..].iter().map(|disk| absolute(disk).map(|image| Nvme { image }));
-        let restore = Restore {
-            pm_image: Some(files[0].clone()),
-            qemu_arguments: plugin(self.setting, &options),
-            nvme: nvme.collect::<Result<_>>()?,
-        };
+    fn start(&self, files: &[PathBuf]) -> Result<TracedGuest> {
+        let restore = traced(self.setting, ",reads=on,repeat=on", Some(files[0].clone()), &files[1..])?;
         let guest = self.setting.snapshot.restore(&restore)?;
         let trace = open_trace(&guest.folder().join("trace"))?;
         Ok(TracedGuest { guest, trace, seen: 0 })
@@ -76,7 +68,7 @@ impl<'a> GuestRecovery<'a> {
         if output.timed_out {
             return Ok((BTreeSet::new(), false));
         }
-        Ok((lines_of_next(&mut traced.trace)?, Output::is_success(&output)))
+        Ok((lines_of_next(&mut traced.trace)?, output.is_success()))
     }
 
     /// In the guest that is there; none if there is none, or it does not go well: that may be the guest's fault.
@@ -99,7 +91,7 @@ impl Recovery for GuestRecovery<'_> {
         if let Some(lines) = self.in_warm_guest(&files[0])? {
             return Ok(lines);
         }
-        let mut traced = self.start(&files, contents)?;
+        let mut traced = self.start(&files)?;
         let (lines, is_well) = self.recover(&mut traced)?;
         if is_well && contents.disks.is_empty() {
             self.warm = Some(traced);

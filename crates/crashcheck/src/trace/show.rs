@@ -52,7 +52,7 @@ fn concerns(event: &Event<'_>, line: u64) -> bool {
         | Kind::Read { address, data } => has(address, data.len()),
         Kind::Flush { kind, address } => kind == FlushKind::Wbinvd || has(address, 1),
         Kind::Fence(_) | Kind::Hypercall(_) => true,
-        Kind::Block { .. } => false,
+        Kind::Block { .. } | Kind::DiskInitial { .. } => false,
     }
 }
 
@@ -130,6 +130,9 @@ fn parts<'a>(kind: &Kind<'a>) -> Parts<'a> {
     let plain = |name| Parts { name, address: None, data: None, more: Vec::new() };
     match *kind {
         Kind::Initial { address, data } => memory("initial", address, data),
+        Kind::DiskInitial { device, offset, data } => {
+            Parts { more: vec![("disk", device.into())], ..memory("disk initial", offset, data) }
+        }
         Kind::Store { address, data, is_non_temporal, is_atomic64 } => {
             let name = match (is_non_temporal, is_atomic64) {
                 (_, true) => "movdir64b",

@@ -67,7 +67,7 @@ impl<W: Write> Output<W> {
     /// Makes records of an event; `false` if there are none for it.
     fn event(&mut self, event: &Event<'_>, done: &mut Exported) -> Result<bool, String> {
         match event.kind {
-            Kind::Initial { .. } | Kind::Block { .. } => return Ok(false),
+            Kind::Initial { .. } | Kind::DiskInitial { .. } | Kind::Block { .. } => return Ok(false),
             Kind::Store { address, data, is_non_temporal, .. } => {
                 self.store(address, data, is_non_temporal, &event.origin, done)?;
             }

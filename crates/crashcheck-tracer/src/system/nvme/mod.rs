@@ -152,11 +152,6 @@ impl Controller {
         Ok(Vec::new())
     }
 
-    /// Completions of what is in flight are no events.
-    pub(crate) fn forget(&mut self) {
-        self.in_flight.clear();
-    }
-
     /// Enabled or reset: there are the admin queues, or none.
     fn configure(&mut self, configuration: u32) -> Result<()> {
         let is_enabled = configuration & 1 != 0;

@@ -145,6 +145,37 @@ fn zeroes_and_discards_are_writes() {
 }
 
 #[test]
+fn what_a_disk_held_at_the_beginning_is_durable() {
+    let mut disk = disk();
+    let data: Vec<u8> = [9, 0, 8].iter().flat_map(|value| [*value; 512]).collect();
+    disk.initial(0, &data).unwrap();
+    assert_eq!((left(&disk), disk.pending_blocks()), (set(&[[9, 0, 8]]), 0));
+    write(&mut disk, 1, 0, &[1], false);
+    assert_eq!(left(&disk), set(&[[9, 0, 8], [1, 0, 8]]));
+    for (offset, len) in [(BLOCKS * 512, 512), (512, 1), (1, 512), (u64::MAX - 511, 512)] {
+        let error = self::disk().initial(offset, &vec![1; len]).unwrap_err();
+        assert!(error.contains(&format!("{len} bytes at {offset}")), "{error}");
+    }
+    assert!(disk.initial(0, &data).unwrap_err().contains("behind a command"));
+}
+
+#[test]
+fn a_discard_of_several_ranges_is_one_command() {
+    let mut disk = disk();
+    disk.initial(0, &[7; 3 * 512]).unwrap();
+    for block in [0, 2] {
+        disk.apply(5, &BlockEvent::Discard { offset: block * 512, len_bytes: 512 }).unwrap();
+    }
+    end(&mut disk, 5);
+    assert_eq!(left(&disk), set(&[[7, 7, 7], [0, 7, 7], [7, 7, 0], [0, 7, 0]]));
+    flush(&mut disk, 6);
+    assert_eq!(left(&disk), set(&[[0, 7, 0]]));
+    // Another command of the same number while it is in flight is none of it.
+    disk.apply(5, &BlockEvent::Discard { offset: 512, len_bytes: 512 }).unwrap();
+    assert!(disk.apply(5, &BlockEvent::Flush).is_err());
+}
+
+#[test]
 fn what_no_disk_does_is_refused() {
     let mut disk = disk();
     let refused = |disk: &mut Disk, command, event| disk.apply(command, &event).unwrap_err();
