@@ -11,9 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastness_crashcheck::guest::{
-    Extraction, GuestConfig, GuestError, Nvme, Output, Restore, Snapshot, Worker,
-};
+use fastness_crashcheck::guest::{GuestConfig, GuestError, Guests, Nvme, Output, Restore, Snapshot};
 use fastness_workload::{FileSet, Sequences};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -241,10 +239,10 @@ fn extract(
     images: &[(PathBuf, Vec<PathBuf>)],
     images_per_guest: usize,
 ) -> Vec<Output> {
-    let mut worker = Worker::new(snapshot, Extraction { script, timeout: TIMEOUT, images_per_guest });
+    let guests = Guests::new(snapshot, images_per_guest);
     let start = Instant::now();
     let extract = |(pm, disks): &(PathBuf, Vec<PathBuf>)| {
-        worker.extract(pm, disks).unwrap_or_else(|error| panic!("{error}"))
+        guests.extract(script, TIMEOUT, pm, disks).unwrap_or_else(|error| panic!("{error}"))
     };
     let found: Vec<Output> = images.iter().map(extract).collect();
     let (count, seconds) = (images.len(), start.elapsed().as_secs_f64());

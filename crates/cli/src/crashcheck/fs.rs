@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_crashcheck::guest::{GuestConfig, Snapshot};
+use fastness_crashcheck::guest::{GuestConfig, Guests, Snapshot};
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
 use fastness_crashcheck::symbols::KernelSymbols;
@@ -28,6 +28,9 @@ Examples:
   fastness crashcheck fs ext4-dax --ace 1                   generated workloads of one operation; --ace 2: of two
 Each test is traced in a QEMU guest with Debian's kernel; crash images are mounted in guests, and looked at.
 Exit code 1 if an operation is not crash-consistent.";
+
+/// Images that one guest looks at: so many that a new guest costs nothing beside them.
+const IMAGES_PER_GUEST: usize = 1000;
 
 const SYSTEMS: &str = include_str!("../../../crashcheck/suite/file-systems.toml");
 
@@ -104,7 +107,8 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     args.output.make()?;
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
         .context("there is no guest; scripts/crash-guest makes one")?;
-    let machine = Machine { symbols: symbols(&snapshot, args.output.folder())?, snapshot, plugin };
+    let symbols = symbols(&snapshot, args.output.folder())?;
+    let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin };
     let work = work_dir();
     let reports = run_all(&args, &systems, &tests, &machine, &work);
     // What was in it is of no use to anybody.
@@ -157,8 +161,8 @@ fn tests(args: &FsArgs) -> anyhow::Result<Vec<FileTest>> {
 }
 
 /// What tests are run with.
-struct Machine {
-    snapshot: Snapshot,
+struct Machine<'a> {
+    guests: Guests<'a>,
     plugin: PathBuf,
     symbols: Option<KernelSymbols>,
 }
@@ -183,7 +187,7 @@ fn run_all(
     args: &FsArgs,
     systems: &[(&str, &FileSystem)],
     tests: &[FileTest],
-    machine: &Machine,
+    machine: &Machine<'_>,
     work: &Path,
 ) -> anyhow::Result<Vec<Vec<Option<Report>>>> {
     let mut reports = Vec::new();
@@ -199,7 +203,7 @@ fn run_all(
             };
             let work = work.join(&name);
             let setting = GuestSetting {
-                snapshot: &machine.snapshot,
+                guests: &machine.guests,
                 plugin: &machine.plugin,
                 symbols: machine.symbols.as_ref(),
                 trace: &args.output.trace(&name, &work),

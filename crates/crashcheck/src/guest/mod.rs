@@ -36,7 +36,7 @@ pub use config::{GuestConfig, PM_START, Restore};
 pub use error::GuestError;
 pub use machine::Guest;
 pub use nvme::Nvme;
-pub use pool::{Extraction, Worker};
+pub use pool::Guests;
 pub use snapshot::Snapshot;
 
 /// Result of what is done with a guest.

@@ -1,101 +1,123 @@
-//! Many images in few guests.
+//! Guests that look at image after image.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::folder::Folder;
-use super::{Guest, Nvme, Output, Restore, Result, Snapshot, ram};
+use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, ram};
 
-/// How a [`Worker`] works.
-#[derive(Debug, Clone, Copy)]
-pub struct Extraction<'a> {
-    /// Run in the guest for each image. It leaves nothing mounted.
-    pub script: &'a str,
-    /// For each image.
-    pub timeout: Duration,
-    /// How many images one guest may see, one after the other. 1 is a fresh guest for each, where all starts from the same
-    /// state. With more, what a guest costs is shared, and the time of day is another for each image. An image on which the script
-    /// does not succeed is always done again in a fresh guest, and the next image gets a fresh one, too.
-    pub images_per_guest: usize,
-}
-
-/// Looks at images one after the other: of PM, and of disks beside it.
+/// Guests of one snapshot that look at images, of PM and of disks beside it: for any number of threads, scripts and tests.
 ///
-/// A guest has its disks on files of the worker's own, which are filled again for each image: the recovery of the one before
+/// A guest that has translated its kernel's code is ten times as fast as a new one. So those that nobody uses stay until somebody
+/// needs one; there are never more than threads that have used them at the same time.
+///
+/// A guest has its disks on files of its own, which are filled again for each image: the recovery of the one before
 /// has written to them, so what differs between the images is not all that differs. What the guest's kernel has cached of a
 /// disk is gone when nothing has it open any more, that is once it is unmounted.
 #[derive(Debug)]
-pub struct Worker<'a> {
+pub struct Guests<'a> {
     snapshot: &'a Snapshot,
-    how: Extraction<'a>,
-    // In this order: the guest is gone before its disks are.
-    guest: Option<Guest>,
-    /// Images that the guest has seen, and disks that it has.
-    seen: usize,
-    disks: usize,
-    folder: Option<Folder>,
+    images_per_guest: usize,
+    idle: Mutex<Vec<Warm>>,
 }
 
-impl<'a> Worker<'a> {
-    /// One without a guest yet.
-    pub fn new(snapshot: &'a Snapshot, how: Extraction<'a>) -> Self {
-        Worker { snapshot, how, guest: None, seen: 0, disks: 0, folder: None }
+/// One that can look at another image.
+#[derive(Debug)]
+struct Warm {
+    // In this order: the guest is gone before its disks are.
+    guest: Guest,
+    disks: Disks,
+    /// Images that it has seen.
+    seen: usize,
+}
+
+/// Files of a guest's disks, and how long they are.
+#[derive(Debug)]
+struct Disks {
+    folder: Option<Folder>,
+    len_bytes: Vec<u64>,
+}
+
+impl<'a> Guests<'a> {
+    /// None yet. A guest sees up to `images_per_guest` images, one after the other; 1 is a fresh guest for each, where all starts
+    /// from the same state. With more, what a guest costs is shared, and the time of day is another for each image.
+    pub fn new(snapshot: &'a Snapshot, images_per_guest: usize) -> Self {
+        Guests { snapshot, images_per_guest, idle: Mutex::default() }
     }
 
-    /// What the script says of an image of PM and images of disks: whole blocks of 512 bytes, as long for each image. The files
-    /// stay as they are.
+    /// Where they come from.
+    pub fn snapshot(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole blocks of 512 bytes. The
+    /// files stay as they are.
+    ///
+    /// An image on which it does not succeed is always done again in a fresh guest, and no guest that has seen one sees another.
     ///
     /// # Errors
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.
-    pub fn extract(&mut self, pm: &Path, disks: &[PathBuf]) -> Result<Output> {
-        let has_seen_all = self.seen >= self.how.images_per_guest || disks.len() != self.disks;
-        let is_fresh = self.guest.is_none() || has_seen_all;
-        let done = self.look(pm, disks, is_fresh);
-        if done.as_ref().is_ok_and(Output::is_success) {
-            return done;
+    pub fn extract(&self, script: &str, timeout: Duration, pm: &Path, disks: &[PathBuf]) -> Result<Output> {
+        let len_bytes = disks.iter().map(|disk| len_bytes(disk)).collect::<Result<Vec<_>>>()?;
+        if let Some(mut warm) = self.take(&len_bytes) {
+            warm.guest.write_pm(pm)?;
+            warm.disks.fill(disks)?;
+            warm.seen += 1;
+            if let Ok(output) = warm.guest.command(script, timeout)
+                && output.is_success()
+            {
+                self.put(warm);
+                return Ok(output);
+            }
         }
-        self.guest = None;
-        if is_fresh {
-            return done;
+        let mut own_disks = Disks::new(self.snapshot, len_bytes)?;
+        let nvme = own_disks.fill(disks)?;
+        let restore = Restore { pm_image: Some(pm.to_owned()), nvme, ..Restore::default() };
+        let mut fresh = Warm { guest: self.snapshot.restore(&restore)?, disks: own_disks, seen: 1 };
+        let output = fresh.guest.command(script, timeout)?;
+        if output.is_success() {
+            self.put(fresh);
         }
-        let done = self.look(pm, disks, true);
-        self.guest = None;
-        done
+        Ok(output)
     }
 
-    fn look(&mut self, pm: &Path, disks: &[PathBuf], is_fresh: bool) -> Result<Output> {
-        let guest = match self.guest.take().filter(|_| !is_fresh) {
-            Some(mut guest) => {
-                guest.write_pm(pm)?;
-                self.fill(disks)?;
-                self.seen += 1;
-                guest
-            }
-            None => {
-                (self.seen, self.disks) = (1, disks.len());
-                let nvme = self.fill(disks)?;
-                let restore = Restore { pm_image: Some(pm.to_owned()), nvme, ..Restore::default() };
-                self.snapshot.restore(&restore)?
-            }
-        };
-        self.guest.insert(guest).command(self.how.script, self.how.timeout)
+    /// One with such disks. If there is none, one with others ends, so that there is room for another.
+    fn take(&self, len_bytes: &[u64]) -> Option<Warm> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = idle.iter().position(|warm| warm.disks.len_bytes == len_bytes);
+        if found.is_none() {
+            idle.pop();
+        }
+        found.map(|index| idle.swap_remove(index))
     }
 
-    /// Copies images of disks to where guests have them.
-    fn fill(&mut self, disks: &[PathBuf]) -> Result<Vec<Nvme>> {
-        if disks.is_empty() {
-            return Ok(Vec::new());
+    fn put(&self, warm: Warm) {
+        if warm.seen < self.images_per_guest {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(warm);
         }
-        let folder = match self.folder.take() {
-            Some(folder) => folder,
-            None => Folder::new(&self.snapshot.config().folder)?,
-        };
-        let folder = self.folder.insert(folder);
-        let fill = |(index, disk): (usize, &PathBuf)| {
+    }
+}
+
+impl Disks {
+    fn new(snapshot: &Snapshot, len_bytes: Vec<u64>) -> Result<Disks> {
+        let has_some = !len_bytes.is_empty();
+        let folder = has_some.then(|| Folder::new(&snapshot.config().folder)).transpose()?;
+        Ok(Disks { folder, len_bytes })
+    }
+
+    /// Copies images to where the guest has its disks.
+    fn fill(&mut self, images: &[PathBuf]) -> Result<Vec<Nvme>> {
+        let Some(folder) = &self.folder else { return Ok(Vec::new()) };
+        let fill = |(index, from): (usize, &PathBuf)| {
             let image = folder.join(&format!("disk{index}"));
-            ram::fill(disk, &image)?;
+            ram::fill(from, &image)?;
             Ok(Nvme { image })
         };
-        disks.iter().enumerate().map(fill).collect()
+        images.iter().enumerate().map(fill).collect()
     }
+}
+
+fn len_bytes(file: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(file).map_err(GuestError::io("cannot read", file))?.len())
 }

@@ -15,7 +15,7 @@ use super::user::absolute;
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::guest::{Extraction, GuestError, Nvme, PM_START, Restore, Snapshot, Worker};
+use crate::guest::{GuestError, Guests, Nvme, PM_START, Restore};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::symbols::KernelSymbols;
@@ -23,8 +23,6 @@ use crate::symbols::KernelSymbols;
 /// For the whole of a test, and for one recovery.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Images that one guest looks at.
-const IMAGES_PER_GUEST: usize = 20;
 /// Shell: where the devices and the mount point are.
 const PREFIX: &str = "PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt\n";
 /// Shell: a drive that was plugged in a moment ago.
@@ -120,8 +118,8 @@ impl FileTest {
 
 /// Where tests of file systems are run.
 pub struct GuestSetting<'a> {
-    /// The guest, booted.
-    pub snapshot: &'a Snapshot,
+    /// Those that look at crash images, and where all of them come from.
+    pub guests: &'a Guests<'a>,
     /// The plug-in.
     pub plugin: &'a Path,
     /// Where the trace goes.
@@ -161,7 +159,7 @@ pub fn run_in_guest(
     }
     let options = if setting.has_stacks { ",stack=on" } else { "" };
     let restore = traced(setting, options, None, &disks)?;
-    let mut guest = setting.snapshot.restore(&restore)?;
+    let mut guest = setting.guests.snapshot().restore(&restore)?;
     let output = guest.command(&test.script(system), TEST_TIMEOUT)?;
     let moved = guest.quit_and(|folder| std::fs::copy(folder.join("trace"), setting.trace))?;
     moved.map_err(CheckError::file("take the trace to", setting.trace))?;
@@ -173,9 +171,8 @@ pub fn run_in_guest(
     let layout = Layout::of(open_trace(setting.trace)?.header())?;
     let wait = if system.disk_mib.is_some() { WAIT_FOR_DISK } else { "" };
     let script = format!("{PREFIX}{wait}{}", system.recover);
-    let how = Extraction { script: &script, timeout: RECOVERY_TIMEOUT, images_per_guest: IMAGES_PER_GUEST };
     let extract =
-        GuestExtract { snapshot: setting.snapshot, how, layout: layout.clone(), work: setting.work };
+        GuestExtract { guests: setting.guests, script: &script, layout: layout.clone(), work: setting.work };
     let mut recovery = GuestRecovery::new(setting, &script, layout);
     let analysis = Analysis {
         name,
@@ -201,7 +198,7 @@ pub(super) fn traced(
     pm_image: Option<PathBuf>,
     disks: &[PathBuf],
 ) -> Result<Restore> {
-    let mib = setting.snapshot.config().pm_bytes >> 20;
+    let mib = setting.guests.snapshot().config().pm_bytes >> 20;
     let mut plugin: OsString = setting.plugin.into();
     plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
     let mut nvme = Vec::new();
@@ -217,28 +214,22 @@ pub(super) fn traced(
 
 /// Recovers images in guests.
 struct GuestExtract<'a> {
-    snapshot: &'a Snapshot,
-    how: Extraction<'a>,
+    guests: &'a Guests<'a>,
+    script: &'a str,
     layout: Layout,
     work: &'a Path,
 }
 
-/// What a thread has.
-struct Place<'a> {
-    worker: Worker<'a>,
-    files: WorkDir,
-}
+impl Extract for GuestExtract<'_> {
+    type Place = WorkDir;
 
-impl<'a> Extract for GuestExtract<'a> {
-    type Place = Place<'a>;
-
-    fn place(&self) -> Result<Place<'a>> {
-        Ok(Place { worker: Worker::new(self.snapshot, self.how), files: WorkDir::new(self.work)? })
+    fn place(&self) -> Result<WorkDir> {
+        WorkDir::new(self.work)
     }
 
-    fn extract(&self, place: &mut Place<'a>, contents: &Contents) -> Result<State> {
-        let files = write_files(&self.layout, contents, place.files.path())?;
-        let output = place.worker.extract(&files[0], &files[1..]);
+    fn extract(&self, place: &mut WorkDir, contents: &Contents) -> Result<State> {
+        let files = write_files(&self.layout, contents, place.path())?;
+        let output = self.guests.extract(self.script, RECOVERY_TIMEOUT, &files[0], &files[1..]);
         let (ending, text) = match output {
             Ok(output) if output.is_success() => (Ending::Code(0), output.stdout),
             Ok(output) => (Ending::Code(output.status), [output.stdout, output.stderr].concat()),

@@ -50,7 +50,7 @@ impl<'a> GuestRecovery<'a> {
     /// A guest with this image, and with its disks.
     fn start(&self, files: &[PathBuf]) -> Result<TracedGuest> {
         let restore = traced(self.setting, ",reads=on,repeat=on", Some(files[0].clone()), &files[1..])?;
-        let guest = self.setting.snapshot.restore(&restore)?;
+        let guest = self.setting.guests.snapshot().restore(&restore)?;
         let trace = open_trace(&guest.folder().join("trace"))?;
         Ok(TracedGuest { guest, trace, seen: 0 })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
-use fastness_crashcheck::guest::{Restore, Snapshot};
+use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{
     FileTest, GuestSetting, ImagesConfig, file_systems, open_trace, run_in_guest,
@@ -20,7 +20,7 @@ fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &Images
     let test = FileTest::parse(include_str!("../../suite/hello-world.toml")).unwrap();
     let symbols = snapshot.kernel_symbols().unwrap();
     let setting = GuestSetting {
-        snapshot,
+        guests: &Guests::new(snapshot, 100),
         plugin: &Programs::default().find_plugin().unwrap_or_else(|error| panic!("{error}")),
         trace: &folder.join("trace"),
         work: &folder.join("work"),
