@@ -306,6 +306,12 @@ impl<M: Memory> Machine<M> {
         self.lines.iter().map(|(&number, line)| (number, line.stores.len(), line.flushed()))
     }
 
+    /// Whether what a line holds after a crash can depend on another line (a `clflush`, or persistent caches). Otherwise any states
+    /// of the lines go together.
+    pub fn has_order_across_lines(&self) -> bool {
+        self.context().is_ordered
+    }
+
     /// Number of lines with pending stores.
     pub fn pending_lines(&self) -> usize {
         self.lines.len()

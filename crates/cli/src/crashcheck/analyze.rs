@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, open_trace};
+use fastness_crashcheck::run::{Analysis, ImagesConfig, open_trace};
 use fastness_crashcheck::symbols::Symbols;
 
 use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
@@ -77,7 +77,7 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         bar.set_length(all as u64);
         bar.set_position(done as u64);
     };
-    let config = args.images.config(Subject::Program);
+    let config = ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) };
     let symbols = Symbols::of(&mut open_trace(&args.trace)?)?;
     let kernel = args.symbols.read()?;
     let analysis = Analysis {

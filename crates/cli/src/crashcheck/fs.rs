@@ -9,7 +9,9 @@ use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::guest::{GuestConfig, Guests, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
+use fastness_crashcheck::run::{
+    FileSystem, FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest,
+};
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
 use fastness_workload::ace::{FileSet, Sequences};
@@ -88,6 +90,9 @@ pub(crate) struct FsArgs {
     stacks: bool,
     #[command(flatten)]
     output: OutputArgs,
+    /// Recoveries for each crash of a report, to show only what it must have lost
+    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
+    shrink: usize,
     /// Guests at a time; as many as there are CPUs without one
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
@@ -210,7 +215,7 @@ fn run_all(
                 work: &work,
                 threads: args.jobs.unwrap_or_else(threads),
                 has_stacks: args.stacks,
-                images: &args.images.config(Subject::Guest),
+                images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
                 progress: &progress,
             };
             let report = run_in_guest(&name, test, system, &setting);

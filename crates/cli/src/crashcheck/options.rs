@@ -38,6 +38,9 @@ pub(crate) struct RecoverArgs {
     /// Kill a program, or a recovery, after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
+    /// Recoveries for each crash of the report, to show only what it must have lost
+    #[arg(long, value_name = "NUMBER", default_value_t = 64)]
+    pub(crate) shrink: usize,
     /// Recoveries at a time; as many as there are CPUs without one
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
@@ -154,6 +157,7 @@ impl ImageArgs {
                 NtArg::Partial => NonTemporalConfig::Partial,
             },
             seed: self.seed,
+            ..ImagesConfig::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{PmConfig, RecoverConfig, Setting, Test, TraceConfig};
+use fastness_crashcheck::run::{ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
 use fastness_crashcheck::tracer::Programs;
 
 use super::analyze::work_dir;
@@ -27,7 +27,7 @@ says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/cras
 Exit code 1 if an operation is not crash-consistent.";
 
 /// What configurations say themselves.
-const IN_CONFIGURATIONS: [&str; 17] = [
+const IN_CONFIGURATIONS: [&str; 18] = [
     "pm",
     "recover",
     "command",
@@ -37,6 +37,7 @@ const IN_CONFIGURATIONS: [&str; 17] = [
     "prefix",
     "not_atomic",
     "timeout",
+    "shrink",
     "eadr",
     "dissertation",
     "strict_nt",
@@ -148,7 +149,7 @@ fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
             write: args.judge.write(),
             timeout_s: args.judge.timeout,
         },
-        images: args.images.config(Subject::Program),
+        images: ImagesConfig { shrink: args.judge.shrink, ..args.images.config(Subject::Program) },
         oracle: args.judge.oracle(),
         dir: PathBuf::from("."),
     };

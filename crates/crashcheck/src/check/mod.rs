@@ -8,11 +8,13 @@
 mod analyze;
 mod extract;
 mod oracle;
+mod shrink;
 mod state;
 
 pub use analyze::{Finding, FindingKind, Operation, analyze, depends_on_non_temporal};
 pub use extract::{CommandExtract, Extract, WorkDir, extract_all, write_files};
 pub use oracle::{Oracle, Predicate, Prefix};
+pub use shrink::{Shrink, Shrunk};
 pub use state::{Found, State, States};
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::data::{
 };
 use super::evidence::evidence;
 use crate::Result;
-use crate::check::{Finding, FindingKind, Operation, States};
+use crate::check::{Finding, FindingKind, Operation, Shrink, States};
 use crate::explain::patterns;
 use crate::generate::CrashImages;
 use crate::run::open_trace;
@@ -40,6 +40,8 @@ pub struct Source<'a> {
     pub states: &'a States,
     /// The operations.
     pub operations: &'a [Operation],
+    /// Makes what crashes have lost less.
+    pub shrink: Shrink<'a>,
 }
 
 /// Makes the report.

@@ -106,14 +106,26 @@ pub struct EvidenceReport {
     pub event: u64,
     /// What was being done: the event itself.
     pub at: String,
-    /// Lines of which the image has lost something.
+    /// The image lacks so many lines of PM and blocks of disks, of which those below are enough for the state; none if that is all, or
+    /// was not tried.
+    #[serde(default)]
+    pub is_enough_of: Option<usize>,
+    /// Lines of which something was lost.
     pub lost: Vec<LineReport>,
-    /// Parts of disks that it lacks, compared with a crash that loses nothing.
+    /// Parts of disks that are lacking, compared with a crash that loses nothing.
     pub lost_blocks: Vec<BlocksReport>,
     /// How many lines were pending at the crash, and are as the program has left them.
     pub kept_lines: usize,
     /// Some of these.
     pub kept: Vec<LineReport>,
+}
+
+impl EvidenceReport {
+    /// For people, behind "lost".
+    pub(super) fn enough(&self) -> String {
+        let of = |of| format!(" (of {of} lines and blocks that it lacks, these are enough)");
+        self.is_enough_of.map_or_else(String::new, of)
+    }
 }
 
 /// A part of a disk.

@@ -7,7 +7,7 @@ use fastness_trace::Header;
 use super::build::{Source, difference, place, short_name};
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
 use crate::Result;
-use crate::check::{Finding, FindingKind, Operation};
+use crate::check::{Finding, FindingKind, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
 use crate::generate::Contents;
 use crate::run::open_trace;
@@ -43,7 +43,9 @@ pub(super) fn evidence(
     let image = &images.images[crash.image];
     let event = images.points[crash.point].event;
     let pending = pending_at(&mut open_trace(source.trace)?, source.config, source.memory_max_bytes, event)?;
-    let lines = explain(&pending, &image.contents.memory).unwrap_or_default();
+    let shrunk = shrunk(source, &crash, &pending, state)?;
+    let contents = shrunk.as_ref().map_or(&image.contents, |shrunk| &shrunk.contents);
+    let lines = explain(&pending, &contents.memory).unwrap_or_default();
     let (mut lost, kept): (Vec<_>, Vec<_>) = lines.into_iter().partition(ExplainedLine::has_lost);
     let kept_lines = kept.len();
     let begin = images.points[operation.points.start].event;
@@ -64,8 +66,9 @@ pub(super) fn evidence(
         image: hex(&image.hash.0),
         event,
         at,
+        is_enough_of: shrunk.as_ref().filter(|shrunk| shrunk.lost < shrunk.of).map(|shrunk| shrunk.of),
         lost,
-        lost_blocks: crash.complete.map(|all| lost_blocks(all, &image.contents)).unwrap_or_default(),
+        lost_blocks: crash.complete.map(|all| lost_blocks(all, contents)).unwrap_or_default(),
         kept_lines,
         kept: shown(kept),
     })
@@ -91,6 +94,16 @@ fn choose<'a>(source: &Source<'a>, operation: &Operation, finding: &Finding, sta
     // A state of an operation has an image at one of its points.
     let any = || Crash { image: source.states.found[state].images[0], point: points.start, complete: None };
     best.map_or_else(any, |(_, crash)| crash)
+}
+
+/// A crash there that has lost less. Where lines depend on each other there may be no crash that leaves such a mix.
+fn shrunk(source: &Source<'_>, crash: &Crash<'_>, pending: &Pending, state: usize) -> Result<Option<Shrunk>> {
+    let Some(everything) = crash.complete.filter(|_| !pending.replay.machine().has_order_across_lines())
+    else {
+        return Ok(None);
+    };
+    let image = &source.images.images[crash.image].contents;
+    source.shrink.run(everything, image, &source.states.found[state].state).map(Some)
 }
 
 fn bytes_lost(all: &Contents, image: &Contents) -> u64 {

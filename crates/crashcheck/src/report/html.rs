@@ -113,7 +113,7 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
         true => {
             writeln!(out, "<p>Nothing was lost: the program itself leaves this, whatever is flushed.</p>")
         }
-        false => writeln!(out, "<p>Lost:</p>"),
+        false => writeln!(out, "<p>Lost{}:</p>", evidence.enough()),
     }?;
     evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
     for blocks in &evidence.lost_blocks {

@@ -55,11 +55,15 @@ fn trace_of(dir: &Path, ops: Vec<Op>) -> PathBuf {
 }
 
 fn report(ops: Vec<Op>) -> Report {
+    report_with(ops, &ImagesConfig::default())
+}
+
+fn report_with(ops: Vec<Op>, images: &ImagesConfig) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let analysis = Analysis {
         name: "journal",
         trace: &trace_of(dir.path(), ops),
-        images: &ImagesConfig::default(),
+        images,
         extract: &Marked,
         recovery: None,
         oracles: Vec::new(),
@@ -128,6 +132,33 @@ fn a_missing_fence_is_shown_with_what_was_lost_and_what_was_kept() {
     assert_eq!((evidence.lost.len(), evidence.kept_lines), (1, 1));
     assert_eq!((evidence.lost[0].offset, evidence.kept[0].offset), (64, 0));
     assert!(text(&report).contains("kept, of 1 lines that were pending too"));
+}
+
+#[test]
+fn of_many_lost_lines_those_are_shown_that_are_enough() {
+    let others = (3..40).map(|line| vec![Op::store(line * 64, [7; 8])]);
+    let ops = operation(&[others.collect::<Vec<_>>().concat(), set(1), unflushed(2), set(0)]);
+    // Too few for one that lacks line 2 alone.
+    let images = ImagesConfig { per_point: 6, reads: false, ..ImagesConfig::default() };
+    let evidence = |shrink| {
+        let report = report_with(ops.clone(), &ImagesConfig { shrink, ..images.clone() });
+        (report.operations[0].findings[0].evidence[0].clone(), text(&report))
+    };
+    let (as_it_is, without) = evidence(0);
+    let (shrunk, with) = evidence(64);
+    assert!(as_it_is.lost.len() > 1 && as_it_is.is_enough_of.is_none() && without.contains(" lost:"));
+    assert_eq!(shrunk.lost.iter().map(|line| line.offset).collect::<Vec<_>>(), [128]);
+    let of = shrunk.is_enough_of.unwrap();
+    assert!(
+        of > 1 && with.contains(&format!("lost (of {of} lines and blocks that it lacks, these are enough):"))
+    );
+    assert_eq!((shrunk.image, shrunk.state), (as_it_is.image, as_it_is.state));
+    // With an order across lines a mix may be impossible.
+    let ordered = [ops, vec![Op::store(0, [1; 8]), Op::clflush(0), Op::Mark(2)]].concat();
+    let report = report_with(ordered, &ImagesConfig { shrink: 64, ..images });
+    let evidence = report.operations.iter().flat_map(|operation| &operation.findings);
+    let last = evidence.last().unwrap().evidence.last().unwrap();
+    assert!(last.lost.len() > 1 && last.is_enough_of.is_none(), "{last:#?}");
 }
 
 #[test]

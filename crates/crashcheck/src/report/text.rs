@@ -125,7 +125,7 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
     }
     match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
         true => writeln!(out, "    nothing was lost: the program itself leaves this, whatever is flushed")?,
-        false => writeln!(out, "    lost:")?,
+        false => writeln!(out, "    lost{}:", evidence.enough())?,
     }
     evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
     for blocks in &evidence.lost_blocks {

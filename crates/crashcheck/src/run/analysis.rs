@@ -8,9 +8,11 @@ use std::path::Path;
 use fastness_trace::Reader;
 
 use super::config::{ImagesConfig, NonTemporalConfig};
-use crate::check::{Extract, Oracle, Prefix, State, States, analyze, depends_on_non_temporal, extract_all};
+use crate::check::{
+    Extract, Oracle, Prefix, Shrink, State, States, analyze, depends_on_non_temporal, extract_all,
+};
 use crate::error::{CheckError, Result};
-use crate::generate::{CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
+use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
 use crate::image::ImageHash;
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
@@ -71,6 +73,10 @@ impl<E: Extract> Analysis<'_, E> {
         }
         let oracles: Vec<&dyn Oracle> = self.oracles.iter().map(|oracle| &**oracle as &dyn Oracle).collect();
         let operations = analyze(&images, &states, &oracles, self.must_be_atomic)?;
+        let recover = |contents: &Contents| match known.get(&contents.hash()) {
+            Some(state) => Ok(state.clone()),
+            None => self.extract.extract(&mut self.extract.place()?, contents),
+        };
         build(&Source {
             name: self.name,
             trace: self.trace,
@@ -80,6 +86,7 @@ impl<E: Extract> Analysis<'_, E> {
             images: &images,
             states: &states,
             operations: &operations,
+            shrink: Shrink { recover: &recover, recoveries_max: self.images.shrink },
         })
     }
 

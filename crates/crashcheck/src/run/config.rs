@@ -107,6 +107,8 @@ pub struct ImagesConfig {
     pub non_temporal: NonTemporalConfig,
     /// Seed of what is chosen at random.
     pub seed: u64,
+    /// Recoveries for each crash that a report shows, to find the part of what it has lost that is enough.
+    pub shrink: usize,
 }
 
 impl Default for ImagesConfig {
@@ -120,6 +122,7 @@ impl Default for ImagesConfig {
             reads: true,
             non_temporal: NonTemporalConfig::Auto,
             seed: 0,
+            shrink: 64,
         }
     }
 }
