@@ -93,7 +93,7 @@ pub(crate) struct FsArgs {
     /// Recoveries for each crash of a report, to show only what it must have lost
     #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     shrink: usize,
-    /// Guests at a time; as many as there are CPUs without one
+    /// Guests at a time; without one as many as there are CPUs, and memory
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
     /// The plug-in
@@ -113,7 +113,8 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
         .context("there is no guest; scripts/crash-guest makes one")?;
     let symbols = symbols(&snapshot, args.output.folder())?;
-    let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin };
+    let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
+    let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
     let work = work_dir();
     let reports = run_all(&args, &systems, &tests, &machine, &work);
     // What was in it is of no use to anybody.
@@ -170,6 +171,7 @@ struct Machine<'a> {
     guests: Guests<'a>,
     plugin: PathBuf,
     symbols: Option<KernelSymbols>,
+    threads: usize,
 }
 
 /// Those of the guest's kernel; kept beside traces. Without them reports have addresses, which is no reason not to test.
@@ -213,7 +215,7 @@ fn run_all(
                 symbols: machine.symbols.as_ref(),
                 trace: &args.output.trace(&name, &work),
                 work: &work,
-                threads: args.jobs.unwrap_or_else(threads),
+                threads: machine.threads,
                 has_stacks: args.stacks,
                 images: &ImagesConfig { shrink: args.shrink, ..args.images.config(Subject::Guest) },
                 progress: &progress,

@@ -27,6 +27,7 @@ mod nvme;
 mod pool;
 mod qmp;
 mod ram;
+mod room;
 mod snapshot;
 #[cfg(test)]
 mod tests;
