@@ -132,7 +132,7 @@ pub struct GuestSetting<'a> {
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
-    /// Functions of the guest's kernel, for reports ([`Snapshot::kernel_symbols`]).
+    /// Functions of the guest's kernel, for reports ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
     pub symbols: Option<&'a KernelSymbols>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
