@@ -208,8 +208,9 @@ mod tests {
     fn what_is_asked_to_end_may_still_do_something() {
         let folder = tempfile::tempdir().unwrap();
         let shell = |script: &str, ms: u64| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).current_dir(folder.path());
+            // Whoever starts tests in the background of a script has them ignore SIGQUIT, and a shell cannot trap what it ignores.
+            let mut command = Command::new("env");
+            command.args(["--default-signal=QUIT", "sh", "-c", script]).current_dir(folder.path());
             run_visibly(&mut command, Signal::QUIT, Duration::from_millis(ms)).unwrap()
         };
         assert_eq!(shell("exit 7", 60_000), Ending::Code(7));
