@@ -186,6 +186,7 @@ proptest! {
             let image = device.crash(seed).unwrap();
             prop_assert!(all.contains(&sectors(&image)));
             prop_assert!(image == device.crash(seed).unwrap(), "one seed, one state");
+            prop_assert!(image == device.crash_image(seed), "the same without errors");
         }
     }
 

@@ -27,7 +27,7 @@ use crate::faulty::pending::Pending;
 use crate::faulty::rng::Rng;
 use crate::faulty::strike::Act;
 use crate::info::{DeviceInfo, WriteCache};
-use crate::mem::MemImage;
+use crate::mem::{MemDevice, MemImage};
 use crate::stats::{Stats, StatsSnapshot};
 
 /// Why nothing gets through.
@@ -201,6 +201,18 @@ impl<D: BlockDevice> Faulty<D> {
         let mut bytes = vec![0; usize::try_from(span.end - span.start).expect("64-bit Linux")];
         self.inner.read_at(span.start, &mut bytes)?;
         Ok(bytes)
+    }
+}
+
+impl Faulty<MemDevice> {
+    /// As [`crash`](Self::crash), without a look at what is not in doubt: simulations of whole stacks crash often.
+    pub fn crash_image(&self, seed: u64) -> MemImage {
+        let state = self.state();
+        let mut image = self.inner.image();
+        for (offset, bytes) in state.pending.crash(seed) {
+            image.write(offset, bytes);
+        }
+        image
     }
 }
 

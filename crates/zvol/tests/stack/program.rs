@@ -1,58 +1,101 @@
 //! What a program does, drawn from a seed.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::power::Rng;
+use fastness_pool::Guid;
+
+use crate::disk::Failing;
+use crate::known;
+use crate::rng::Rng;
+use crate::shape::Kind;
 use crate::world::World;
 
-/// Volumes of a program, at most.
-const VOLUMES_MAX: usize = 3;
 /// Vdevs for logs, at most.
 const LOG_VDEVS_MAX: usize = 2;
 
-/// A step.
+/// A step. Volumes, disks and banks are named by their place in the world's lists.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Write { volume: usize, offset: usize, data: Vec<u8>, is_fua: bool },
-    Zero { volume: usize, offset: usize, len: usize, is_fua: bool, is_discard: bool },
-    Flush { volume: usize },
+    Write { volume: usize, client: usize, offset: usize, data: Arc<[u8]>, is_fua: bool },
+    Zero { volume: usize, client: usize, offset: usize, len: usize, is_fua: bool, is_discard: bool },
+    Flush { volume: usize, client: usize },
     Compare { volume: usize },
     Sync,
-    Create,
+    Create { size: u64, block: u64 },
+    Destroy { volume: usize },
+    Close { volume: usize },
+    Open { volume: usize },
+    Resize { volume: usize, size: u64 },
     AddRegion { bank: usize },
     AddMirror,
     RemoveRegion,
     AttachRegion { bank: usize },
     DetachRegion { bank: usize },
     ReplaceRegion { old: usize, new: usize },
-    AddVdev,
+    AddVdev { is_mirror: bool },
     RemoveVdev { nth: usize },
+    Scrub,
+    Attach { to: Guid },
+    Replace { side: Guid },
+    Detach { side: Guid },
+    Offline { side: Guid },
+    Online { side: Guid },
+    AddData,
+    Fail { disk: usize, how: Failing, seed: u64 },
+    Heal,
+    CutRegion { bank: usize, end: usize },
+    Clear { seed: u64 },
+    /// A copy of a disk, or of a bank, is taken.
+    Copy { of: usize, is_bank: bool },
+}
+
+impl Step {
+    /// A request of a client, which may be told that there is no room.
+    pub fn is_request(&self) -> bool {
+        matches!(self, Step::Write { .. } | Step::Zero { .. } | Step::Create { .. } | Step::Resize { .. })
+    }
+
+    pub fn is_of_devices(&self) -> bool {
+        use Step::*;
+        matches!(self, Scrub | AddData | Heal | Fail { .. } | CutRegion { .. })
+            || matches!(self, Attach { .. } | Replace { .. } | Detach { .. } | Offline { .. } | Online { .. })
+    }
+
+    /// What most programs do all the time.
+    pub fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Step::Write { .. } | Step::Zero { .. } | Step::Flush { .. } | Step::Compare { .. } | Step::Sync
+        )
+    }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fua = |is_fua: &bool| if *is_fua { " fua" } else { "" };
         match self {
-            Step::Write { volume, offset, data, is_fua } => {
+            Step::Write { volume, client, offset, data, is_fua } => {
                 let (len, first) = (data.len(), &data[..data.len().min(4)]);
-                write!(f, "write v{volume} {offset}+{len} {first:02x?}{}", fua(is_fua))
+                write!(f, "write v{volume}.{client} {offset}+{len} {first:02x?}{}", fua(is_fua))
             }
-            Step::Zero { volume, offset, len, is_fua, is_discard } => {
+            Step::Zero { volume, client, offset, len, is_fua, is_discard } => {
                 let what = if *is_discard { "discard" } else { "zero" };
-                write!(f, "{what} v{volume} {offset}+{len}{}", fua(is_fua))
+                write!(f, "{what} v{volume}.{client} {offset}+{len}{}", fua(is_fua))
             }
+            Step::Flush { volume, client } => write!(f, "flush v{volume}.{client}"),
             other => write!(f, "{other:?}"),
         }
     }
 }
 
-fn data(rng: &mut Rng, len: usize) -> Vec<u8> {
+fn data(rng: &mut Rng, len: usize) -> Arc<[u8]> {
     match rng.below(3) {
         0 => {
             let words = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes());
             words.take(len).collect()
         }
-        1 => vec![rng.next() as u8; len],
+        1 => vec![rng.next() as u8; len].into(),
         _ => {
             let word = rng.next().to_le_bytes();
             (0..len).map(|at| word[at % 8]).collect()
@@ -60,60 +103,101 @@ fn data(rng: &mut Rng, len: usize) -> Vec<u8> {
     }
 }
 
-fn range(rng: &mut Rng, size: usize, len_max: usize) -> (usize, usize) {
+/// A range of a volume: at its hot beginning, or anywhere.
+fn range(world: &World<'_>, volume: usize, rng: &mut Rng) -> (usize, usize) {
+    let (open, len_max) = (&world.volumes[volume], world.shape.write_max);
+    let size = open.model.now.len();
     let hot = if rng.one_in(2) { size / 8 } else { size };
-    let offset = rng.below(hot as u64) as usize;
+    let offset = rng.index(hot);
     let len = 1 + match rng.below(8) {
-        0..4 => rng.below(4096),
-        4..7 => rng.below(20_000),
-        _ => rng.below(len_max as u64),
-    } as usize;
-    let (offset, len) = match rng.below(3) {
-        0 => (offset, len),
-        1 => (offset / 512 * 512, len.next_multiple_of(512)),
-        _ => (offset / 4096 * 4096, len.next_multiple_of(4096)),
+        0..4 => rng.index(4096),
+        4..7 => rng.index(20_000),
+        _ => rng.index(len_max),
     };
+    let align = match rng.pick(&world.swarm.aligns) as usize {
+        0 => open.block_bytes,
+        align => align,
+    };
+    let (offset, len) = (offset / align * align, len.next_multiple_of(align));
     (offset, len.min(len_max).min(size - offset))
 }
 
 /// Draws a step that can be done now.
 pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
-    let volumes = world.volumes.len();
-    if volumes == 0 {
-        return Step::Create;
+    if world.is_suspended() {
+        return world.draw_suspended(rng);
     }
-    let volume = rng.below(volumes as u64) as usize;
-    let size = world.volumes[volume].model.now.len();
-    match rng.below(100) {
-        0..52 => {
-            let (offset, len) = range(rng, size, world.shape.write_max);
-            Step::Write { volume, offset, data: data(rng, len), is_fua: rng.one_in(3) }
+    let there: Vec<usize> = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_there()).collect();
+    if there.is_empty() {
+        return create(world, rng);
+    }
+    let volume = rng.pick(&there);
+    let kind = world.swarm.kind(rng);
+    match kind {
+        Kind::Sync => Step::Sync,
+        Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
+        Kind::Log => change_log(world, rng),
+        Kind::LogVdev if !world.log_vdevs.is_empty() && rng.one_in(2) => {
+            Step::RemoveVdev { nth: rng.index(world.log_vdevs.len()) }
         }
-        52..62 => {
-            let (offset, len) = range(rng, size, world.shape.write_max);
-            Step::Zero { volume, offset, len, is_fua: rng.one_in(4), is_discard: rng.one_in(2) }
+        Kind::LogVdev if world.is_lwb() && world.log_vdevs.len() < LOG_VDEVS_MAX => {
+            Step::AddVdev { is_mirror: rng.one_in(3) }
         }
-        62..74 => Step::Flush { volume },
-        74..80 => Step::Sync,
-        80..84 => Step::Compare { volume },
-        84..86 if volumes < VOLUMES_MAX => Step::Create,
-        // Long in events: in most lives they are rare, so that many ends come elsewhere.
-        86..93 if world.is_restless || rng.one_in(10) => change_log(world, rng),
-        93..97 if world.is_restless && world.is_lwb() && world.log_vdevs.len() < LOG_VDEVS_MAX => {
-            Step::AddVdev
+        Kind::Scrub | Kind::Sides | Kind::Fail | Kind::CutRegion | Kind::Copy => {
+            of_devices(world, kind, rng).unwrap_or(Step::Sync)
         }
-        97..100 if world.is_restless && !world.log_vdevs.is_empty() => {
-            Step::RemoveVdev { nth: rng.below(world.log_vdevs.len() as u64) as usize }
+        Kind::Destroy => Step::Destroy { volume },
+        _ if !world.volumes[volume].is_open() => Step::Open { volume },
+        Kind::Close if world.volumes[volume].can_close() => Step::Close { volume },
+        kind => of_volume(world, volume, kind, rng),
+    }
+}
+
+/// A step on a volume that is open.
+fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Step {
+    let client = rng.index(world.swarm.clients);
+    let is_fua = rng.below(8) < world.swarm.fuas;
+    match kind {
+        Kind::Zero => {
+            let (offset, len) = range(world, volume, rng);
+            Step::Zero { volume, client, offset, len, is_fua, is_discard: rng.one_in(2) }
+        }
+        Kind::Flush => Step::Flush { volume, client },
+        Kind::Compare => Step::Compare { volume },
+        Kind::Resize => {
+            let (size, block) = world.shape.volume(rng);
+            let own = world.volumes[volume].block_bytes as u64;
+            Step::Resize { volume, size: (size + block).next_multiple_of(own) }
         }
         _ => {
-            let (offset, len) = range(rng, size, world.shape.write_max);
-            Step::Write { volume, offset, data: data(rng, len), is_fua: false }
+            let (offset, len) = range(world, volume, rng);
+            Step::Write { volume, client, offset, data: data(rng, len), is_fua }
         }
     }
 }
 
+/// A step on devices, if there is one that can be done.
+fn of_devices(world: &World<'_>, kind: Kind, rng: &mut Rng) -> Option<Step> {
+    match kind {
+        Kind::Fail => Some(world.draw_fault(rng)),
+        Kind::Copy => Some(world.draw_copy(rng)),
+        Kind::CutRegion if known::is_on("A5") => {
+            let bank = rng.index(2);
+            Some(Step::CutRegion { bank, end: rng.index(world.banks[bank].len_bytes) })
+        }
+        Kind::Scrub if !world.is_nested => Some(Step::Scrub),
+        Kind::Sides if !world.is_nested => world.draw_sides(rng),
+        _ => None,
+    }
+}
+
+fn create(world: &World<'_>, rng: &mut Rng) -> Step {
+    let (size, block) = world.shape.volume(rng);
+    Step::Create { size, block }
+}
+
 fn change_log(world: &World<'_>, rng: &mut Rng) -> Step {
-    let bank = rng.below(2) as usize;
+    let bank = rng.index(2);
     match (world.log_vdevs.is_empty(), &world.regions()[..]) {
         (false, []) => Step::RemoveVdev { nth: 0 },
         (true, []) if rng.one_in(2) => Step::AddMirror,

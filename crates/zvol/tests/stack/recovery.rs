@@ -1,92 +1,171 @@
-//! The end of a life, the import after it, and the judgement.
+//! The end of a life, and the import after it.
 
 use std::sync::Arc;
 
+use fastness_error::chain;
 use fastness_intent::{Consent, IntentError, PoolLog};
-use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, VdevClass};
-use fastness_zvol::{Volume, VolumeError};
+use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, Probe};
 
-use crate::oracle::Model;
-use crate::program::Step;
-use crate::world::{Log, Met, TUNING, World, bank_of, manual, note};
+use crate::bank::Bank;
+use crate::damage::Damage;
+use crate::disk::Disk;
+use crate::log::bank_of;
+use crate::met::note;
+use crate::volumes::Vol;
+use crate::world::{Log, TUNING, World, manual};
+
+/// Imports of one life that a power cut ends, at most.
+const CUTS_MAX: u64 = 4;
 
 impl World<'_> {
-    /// The power fails, if it has not yet, or the process dies; what is left is imported, and judged.
-    pub fn crash_and_import(&mut self) {
-        let mut loses_power = self.power.is_off() && !self.rng.one_in(4) || self.rng.one_in(2);
+    /// The power fails, if it has not yet, the process dies, or the pool is exported; what is left is imported, and judged.
+    pub fn end_and_import(&mut self) {
+        let mut loses_power = self.rng.below(8) < self.swarm.power_cuts;
+        if !self.power.is_off() && !self.is_suspended() && self.rng.below(8) < self.swarm.exports {
+            self.export();
+        }
+        self.note_roles();
+        let mut damage = Damage::default();
         for attempt in 0.. {
-            self.power.turn_off();
-            if self.stack.is_some() {
-                let indirect = self.log().stats().iter().map(|(_, stats)| stats.indirect).sum();
-                note(&self.met.indirect, indirect);
-            }
-            self.volumes.iter_mut().for_each(|open| drop(open.volume.take()));
-            drop(self.stack.take());
-            note(if loses_power { &self.met.cuts } else { &self.met.deaths }, 1);
-            if loses_power {
-                let rng = &mut self.rng;
-                self.disks = self.disks.iter().map(|disk| disk.crashed(rng.next())).collect();
-                self.banks = [0, 1].map(|bank| self.banks[bank].crashed(rng));
-            }
+            self.give_up();
+            self.lose(loses_power);
             self.power.turn_on();
-            if attempt < 4 && self.rng.one_in(2) {
-                let within = [8, 60, 400][self.rng.below(3) as usize];
+            if attempt == 0 {
+                damage = self.damage();
+            }
+            // With damage it is one import that must do.
+            if attempt < CUTS_MAX && damage.is_none() && self.rng.one_in(2) {
+                let within = self.rng.pick(&[8, 60, 400]);
                 self.power.cut_in(1 + self.rng.below(within));
             }
-            let died = if loses_power { "power cut" } else { "death of the process" };
             let imported = self.import();
-            let how = imported.as_ref().map_or_else(ToString::to_string, |()| "done".into());
-            self.story.push(format!("{died}; import: {how}"));
+            let how = imported.as_ref().map_or_else(|error| chain(error), |()| "done".into());
+            self.story.push(format!("{}import: {how}", if loses_power { "power cut; " } else { "" }));
             match imported {
                 Ok(()) if !self.power.is_off() => break,
-                Err(error) => assert!(self.power.is_off(), "an import fails: {error:?}"),
-                Ok(()) => {}
+                Err(error) if !self.power.is_off() => {
+                    self.excuse_import(&mut damage, &error);
+                    loses_power = false;
+                    continue;
+                }
+                _ => note(&self.met.cuts_of_imports, 1),
             }
-            note(&self.met.cuts_of_imports, 1);
             loses_power = !self.rng.one_in(3);
         }
         // Nothing else fails in what comes now.
         self.power.turn_on();
-        self.judge();
+        self.heal_all();
+        self.judge(&damage);
+        self.check();
+    }
+
+    /// What the end of a process, or of the power, does to the media.
+    fn lose(&mut self, loses_power: bool) {
+        note(if loses_power { &self.met.cuts } else { &self.met.deaths }, 1);
+        let rng = &mut self.rng;
+        if loses_power {
+            self.disks = self.disks.iter().map(|disk| disk.crashed(rng.next())).collect();
+            self.banks = [0, 1].map(|bank| self.banks[bank].crashed(rng));
+        } else {
+            self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
+        }
+        self.banks.iter_mut().for_each(Bank::reopen);
+        if rng.one_in(2) {
+            self.heal_all();
+        }
+    }
+
+    fn heal_all(&mut self) {
+        self.disks.iter().for_each(Disk::heal);
+        self.banks.iter_mut().for_each(Bank::mend);
+    }
+
+    /// An import may fail because of devices that fail or are damaged. Without that, the next one must succeed.
+    fn excuse_import(&mut self, damage: &mut Damage, error: &IntentError) {
+        if self.is_any_loud() {
+            self.heal_all();
+            return note(&self.met.refused_for_faults, 1);
+        }
+        assert!(self.undo(damage, error), "an import fails: {}", chain(error));
+    }
+
+    /// Gives the pool back, with everything that was acknowledged.
+    fn export(&mut self) {
+        self.volumes.iter_mut().for_each(Vol::close);
+        let exported = self.pool().export();
+        self.settle_synced();
+        let how = exported.as_ref().map_or_else(|error| chain(error), |()| "done".into());
+        self.story.push(format!("export: {how}"));
+        match exported {
+            Ok(()) => {
+                self.volumes.iter_mut().for_each(|open| open.model.settle_all());
+                note(&self.met.exports, 1);
+            }
+            Err(error) => assert!(self.power.is_off() || self.is_any_loud(), "an export fails: {error:?}"),
+        }
+    }
+
+    /// Lets go of everything, as a process that ends.
+    fn give_up(&mut self) {
+        self.power.turn_off();
+        if let Some((_, log)) = &self.stack {
+            let indirect = log.stats().iter().map(|(_, stats)| stats.indirect).sum();
+            note(&self.met.indirect, indirect);
+        }
+        self.volumes.iter_mut().for_each(Vol::close);
+        drop(self.stack.take());
+        self.kept = None;
     }
 
     /// The devices that the newest label names, of all that there ever were.
-    fn found(&self) -> Result<Vec<Device>, PoolError> {
+    pub fn found(&self) -> Result<Vec<Device>, PoolError> {
         let mut found = Vec::new();
         for disk in &self.disks {
             match disk.device().probe() {
                 Ok(probe) => found.push((probe, disk.device())),
                 Err(PoolError::NoLabel { .. }) => {}
+                // It is as good as missing.
+                Err(_) if disk.is_loud() => {}
                 Err(error) => return Err(error),
             }
         }
-        let newest = found.iter().map(|(probe, _)| &probe.config).max_by_key(|config| config.generation);
-        let vdevs = newest.map(|config| config.vdevs.clone()).unwrap_or_default();
+        // One without a txg was being added, and decides nothing.
+        let age = |probe: &&Probe| (probe.txg.is_some(), probe.config.generation, probe.txg);
+        let newest = found.iter().map(|(probe, _)| probe).max_by_key(age);
+        let vdevs = newest.map(|probe| probe.config.vdevs.clone()).unwrap_or_default();
         found
             .retain(|(probe, _)| vdevs.iter().flat_map(|vdev| &vdev.devices).any(|of| of.guid == probe.guid));
         Ok(found.into_iter().map(|(_, device)| device).collect())
     }
 
     /// Imports the pool without txgs. A device that was never quite added, or is not quite removed, says so and is left out.
-    fn import_paused(&self) -> Result<Arc<Pool>, PoolError> {
+    pub fn import_paused(&self, is_read_only: bool) -> Result<Arc<Pool>, PoolError> {
         let mut devices = self.found()?;
         let options = ImportOptions { host: Host::current(), ..ImportOptions::default() };
+        let pool_options = || fastness_pool::PoolOptions { is_read_only, ..manual() };
         loop {
-            match Pool::import_paused(&devices, &options, manual()) {
+            match Pool::import_paused(&devices, &options, pool_options()) {
                 Err(PoolError::Removed { path, .. }) => devices.retain(|device| device.path != path),
+                // A side failed just when another had been resilvered from it, or while that one was stale.
+                Err(PoolError::Split { other_path, .. }) => {
+                    note(&self.met.splits, 1);
+                    devices.retain(|device| device.path != other_path);
+                }
                 imported => return imported.map(Arc::new),
             }
         }
     }
 
-    fn import(&mut self) -> Result<(), IntentError> {
-        let pool = self.import_paused()?;
+    /// A fresh process imports what is there.
+    pub fn import(&mut self) -> Result<(), IntentError> {
+        let pool = self.import_paused(false)?;
         let config = PoolLog::config(&pool)?;
         // A side that is out is there again, with what it had then; of a mirror, one may be gone.
         let mut regions: Vec<_> = config.regions.iter().map(bank_of).collect();
         note(&self.met.sides_back, config.regions.iter().filter(|region| region.is_out).count() as u64);
-        if config.in_use().count() == 2 && self.rng.one_in(2) {
-            let lost = regions.remove(self.rng.below(2) as usize);
+        let is_whole = self.banks.iter().all(|bank| !bank.is_cut());
+        if config.in_use().count() == 2 && is_whole && !self.needs_both_banks && self.rng.one_in(2) {
+            let lost = regions.remove(self.rng.index(2));
             note(&self.met.sides_lost, 1);
             self.story.push(format!("bank{lost} is lost"));
         }
@@ -94,57 +173,10 @@ impl World<'_> {
         let divide = |bank: usize| Ok(banks[bank].parts());
         let (log, report) = Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, &mut |_| {})?;
         note(&self.met.replayed, report.records);
+        note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
         self.stack = Some((pool, log));
         Ok(())
-    }
-
-    fn judge(&mut self) {
-        let (pool, log) = self.stack.clone().expect("imported");
-        let mut volumes = std::mem::take(&mut self.volumes);
-        volumes.retain_mut(|open| match Volume::open_on(&pool, Some(&*log), &open.name) {
-            Ok(volume) => {
-                let mut found = vec![0xaa; open.model.now.len()];
-                assert_eq!(volume.size_bytes(), found.len() as u64, "{}", open.name);
-                volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));
-                let left = open.model.judge(&found).unwrap_or_else(|why| panic!("{}: {why}", open.name));
-                let Met { left_nothing, left_part, left_all, .. } = self.met;
-                note([left_nothing, left_part, left_all][left as usize], 1);
-                open.volume = Some(volume);
-                (open.model, open.is_certain) = (Model::new(found), true);
-                true
-            }
-            Err(VolumeError::Pool(PoolError::NoDataset(_))) if !open.is_certain => false,
-            Err(error) => panic!("{}: {error:?}", open.name),
-        });
-        self.volumes = volumes;
-        let vdevs = pool.status().vdevs;
-        let logs = vdevs.iter().filter(|(_, class, _)| *class == VdevClass::Log);
-        self.log_vdevs = logs.map(|(id, ..)| *id).collect();
-        self.check();
-    }
-
-    /// Allocated is what is reachable, now and after another sync; a volume can be used.
-    fn check(&mut self) {
-        let pool = self.pool().clone();
-        for when in ["after the import", "after a sync", "after use"] {
-            let report = pool.check().unwrap();
-            assert!(report.is_clean(), "{when}: {report:?}");
-            assert!(
-                self.is_lwb() || report.log_units == 0 || when == "after the import",
-                "{when}: {report:?}"
-            );
-            if when == "after a sync" {
-                for volume in 0..self.volumes.len() {
-                    let (offset, data) = (self.rng.below(100_000) as usize, vec![0x77; 5000]);
-                    self.run(&Step::Write { volume, offset, data, is_fua: false });
-                    self.run(&Step::Flush { volume });
-                    self.run(&Step::Compare { volume });
-                }
-            }
-            pool.sync().unwrap();
-        }
-        self.settle_synced();
     }
 }

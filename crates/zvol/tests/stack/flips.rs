@@ -1,0 +1,174 @@
+//! Bits that flip in the log: in log-write blocks, or in entries in persistent memory.
+
+use fastness_intent::survey::{self, Untouched, VolumeSurvey};
+use fastness_intent::{PoolLog, PoolSpace};
+use fastness_lwb::{Found, survey as survey_chain};
+use fastness_pool::{DATA_START_BYTES, Pool};
+use fastness_prb::{HEADER_BYTES, Located, LogGuid, Traversal, Txg};
+use fastness_zil::KindId;
+
+use crate::damage::{Damage, Undo};
+use crate::known;
+use crate::log::bank_of;
+use crate::met::note;
+use crate::world::World;
+
+/// Bytes of a log-write block's header, which are hit as often as all the rest.
+const BLOCK_HEADER_BYTES: u64 = 104;
+
+/// Something of a log that can be hit.
+#[derive(Debug, Clone)]
+struct Target {
+    volume: String,
+    /// What it is, for people.
+    name: String,
+    place: Place,
+    len_bytes: u64,
+    head_bytes: u64,
+    /// Something else in the log says that it was durable; of its head, and of the rest.
+    is_proven: [bool; 2],
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    /// Disks that are sides of the vdev, offset.
+    Disks(Vec<String>, u64),
+    /// Region offset.
+    Banks(Vec<usize>, u64),
+}
+
+impl World<'_> {
+    /// Flips a bit of something that the log is made of.
+    pub fn flip(&mut self) -> Damage {
+        let targets = self.targets();
+        if targets.is_empty() {
+            return Damage::default();
+        }
+        let target = targets[self.rng.index(targets.len())].clone();
+        let is_head = self.rng.one_in(2);
+        let (from, to) = match is_head {
+            true => (0, target.head_bytes),
+            false => (target.head_bytes.min(target.len_bytes - 1), target.len_bytes),
+        };
+        let (at, bit) = (from + self.rng.below(to - from), 1 << self.rng.below(8));
+        let copies = match &target.place {
+            Place::Disks(disks, _) => disks.len(),
+            Place::Banks(banks, _) => banks.len(),
+        };
+        let is_covered = copies > 1 && self.rng.one_in(2);
+        let is_proven = target.is_proven[usize::from(!is_head)];
+        if is_proven && !is_covered && !known::is_on("A2") {
+            return Damage::default();
+        }
+        let met = self.met;
+        note(if matches!(target.place, Place::Disks(..)) { &met.flips_in_blocks } else { &met.flips_in_entries }, 1);
+        note(if is_covered { &met.flips_on_one_side } else { &met.flips_unproven }, u64::from(is_covered || !is_proven));
+        let Target { volume, name, place, .. } = target;
+        let what = format!("bit {bit:#x} of byte {at} flips in {name} of {volume}, proven: {is_proven}");
+        let undo = self.flip_at(&place, at, bit, if is_covered { 1 } else { copies });
+        let loser = (!is_proven && !is_covered).then_some(volume);
+        Damage { what, name: "the log of".into(), undo, loser, is_covered, ..Damage::default() }
+    }
+
+    fn flip_at(&mut self, place: &Place, at: u64, bit: u8, copies: usize) -> Vec<Undo> {
+        let mut undo = Vec::new();
+        match place {
+            Place::Disks(paths, offset) => {
+                for path in &paths[..copies] {
+                    let disk = self.disks.iter_mut().find(|disk| disk.path == *path).expect("a disk of the pool");
+                    let (mut image, mut byte) = (disk.image(), [0]);
+                    image.read(offset + at, &mut byte);
+                    image.write(offset + at, &[byte[0] ^ bit]);
+                    let fresh = disk.with(image);
+                    undo.push(Undo::Disk(std::mem::replace(disk, fresh)));
+                }
+            }
+            Place::Banks(banks, offset) => {
+                for bank in &banks[..copies] {
+                    let mut image = self.banks[*bank].image();
+                    image[(offset + at) as usize] ^= bit;
+                    let fresh = self.banks[*bank].with(image);
+                    undo.push(Undo::Bank(*bank, std::mem::replace(&mut self.banks[*bank], fresh)));
+                }
+            }
+        }
+        undo
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let Ok(pool) = self.import_paused(true) else { return Vec::new() };
+        let (Ok(config), Ok(volumes)) = (PoolLog::config(&pool), survey::headers(&pool)) else { return Vec::new() };
+        match config.kind {
+            KindId::Lwb => volumes.iter().flat_map(|volume| blocks(&pool, volume)).collect(),
+            KindId::Pmem => {
+                let banks: Vec<usize> = config.in_use().map(bank_of).collect();
+                self.entries(&banks, &volumes, Txg(survey::first_needed_txg(&pool).0))
+            }
+        }
+    }
+
+    /// Entries that the logs need.
+    fn entries(&self, banks: &[usize], volumes: &[VolumeSurvey], first_txg: Txg) -> Vec<Target> {
+        let needed_by = |entry: &Located| {
+            volumes.iter().find(|volume| {
+                let log: Option<(LogGuid, Txg)> = volume.entries(first_txg);
+                log.is_some_and(|(log, first)| entry.header.log == log && entry.header.txg >= first)
+            })
+        };
+        let parts = self.banks[banks[0]].parts();
+        let mut found: Vec<(usize, Located, &VolumeSurvey)> = Vec::new();
+        for (index, chunk) in parts.chunks.iter().enumerate() {
+            let entries = Traversal::new(chunk).filter_map(|entry| Some((index, entry, needed_by(&entry)?)));
+            found.extend(entries);
+        }
+        let target = |(index, entry, volume): &(usize, Located, &VolumeSurvey)| {
+            let (offset, header) = (entry.offset, entry.header);
+            let follows = |(of, other, _): &(usize, Located, &VolumeSurvey)| {
+                of == index && other.offset > offset
+                    || other.header.log == header.log && other.header.id.generation > header.id.generation
+            };
+            let region_offset = fastness_pmem::Medium::region_offset(&parts.chunks[*index]) + offset as u64;
+            let len_bytes = HEADER_BYTES as u64 + header.body_len_bytes;
+            Target {
+                volume: volume.name.clone(),
+                name: format!("entry {} at {region_offset}", header.id),
+                place: Place::Banks(banks.to_vec(), region_offset),
+                len_bytes,
+                head_bytes: HEADER_BYTES as u64,
+                // A header without its body is nothing that a crash leaves.
+                is_proven: [found.iter().any(follows), true],
+            }
+        };
+        found.iter().map(target).collect()
+    }
+}
+
+/// The blocks of a chain.
+fn blocks(pool: &std::sync::Arc<Pool>, volume: &VolumeSurvey) -> Vec<Target> {
+    let Some(chain) = volume.chain() else { return Vec::new() };
+    let mut blocks = Vec::new();
+    survey_chain(&Untouched(PoolSpace::new(pool.log_space())), &chain, |found| {
+        if let Found::Block(block) = found {
+            blocks.push(block);
+        }
+    });
+    let vdevs = pool.status().vdevs;
+    let target = |at: usize| {
+        let block = blocks[at];
+        let newest = blocks[at + 1..].iter().map(|later| later.durable_seq).max();
+        let is_proven = chain.durable_seq >= block.seq || newest.is_some_and(|newest| newest >= block.seq);
+        let (_, _, sides) = vdevs.iter().find(|(id, ..)| u32::from(*id) == block.extent.place.device)?;
+        let disks = sides.iter().filter(|side| side.is_present && !side.is_stale);
+        let disks = disks.map(|side| side.path.clone()).collect();
+        let offset = DATA_START_BYTES + block.extent.place.offset;
+        Some(Target {
+            volume: volume.name.clone(),
+            name: format!("block {} of {}", block.seq.0, blocks.last().map_or(0, |last| last.seq.0)),
+            place: Place::Disks(disks, offset),
+            len_bytes: u64::from(block.used_bytes),
+            head_bytes: BLOCK_HEADER_BYTES,
+            is_proven: [is_proven; 2],
+        })
+    };
+    (0..blocks.len()).filter_map(target).collect()
+}

@@ -1,0 +1,143 @@
+//! How often what was met, so that a run cannot pass without meeting it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::disk::Failing;
+use crate::known;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident: $seeds:literal $($item:literal)?,)*) => {
+        #[derive(Debug, Default)]
+        pub struct Met {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Met {
+            /// Name, how often, in how many seeds it must happen, and the defect that holds it back.
+            fn all(&self) -> Vec<(&'static str, u64, u64, Option<&'static str>)> {
+                let item = |items: &[&'static str]| items.first().copied();
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed), $seeds, item(&[$($item)?])),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    cuts: 60,
+    deaths: 60,
+    exports: 60,
+    cuts_of_imports: 60,
+    cuts_of_changes: 60,
+    replayed: 60,
+    /// Records with the address of their data: committed, replayed.
+    indirect: 60,
+    indirect_replayed: 200,
+    /// Changes that did not get into the log at once.
+    unlogged: 60,
+    left_nothing: 60,
+    left_part: 60,
+    left_all: 60,
+    to_pmem: 60,
+    to_lwb: 60,
+    vdevs_removed: 60,
+    mirrors: 60,
+    sides_changed: 60,
+    sides_lost: 60,
+    sides_back: 60,
+    /// Rare: the power must fail between a record's header and its fence. `crates/prb/tests/mirror.rs` goes there.
+    sides_repaired: 2000,
+    blocks_of_512: 60,
+    blocks_of_128k: 60,
+    /// Closed with nothing to lose, and otherwise.
+    closed_clean: 60,
+    closed_unflushed: 60 "A1",
+    opened: 60,
+    /// A flush that was the first of an opening.
+    flushed_after_opening: 60,
+    /// Through another handle than the write before.
+    two_clients: 60,
+    destroyed: 60,
+    made_again: 60,
+    grown: 60,
+    shrunk: 60,
+    full_pools: 60 "A4",
+    no_space: 60 "A4",
+    /// Of full pools: txgs, imports with replay, changes of parts of blocks.
+    synced_full: 60 "A4",
+    replayed_full: 200 "A4",
+    zeroed_full: 60 "A4",
+    log_mirrors: 60,
+    scrubs: 60,
+    scrubs_full: 200 "A4",
+    /// Steps while a scrub or resilver walked.
+    beside_scrub: 60,
+    attached: 60,
+    replaced: 60,
+    detached: 60,
+    offline: 60,
+    resilvered: 60,
+    resilvered_full: 200 "A4",
+    data_added: 200,
+    /// Faults by kind; what they did.
+    fail_reads: 60,
+    fail_writes: 60,
+    fail_torn: 60,
+    fail_flushes: 60,
+    fail_gone: 60,
+    failed_steps: 60,
+    suspended: 60,
+    cleared: 60,
+    cleared_full: 200 "A4",
+    /// Imports that a device made fail, and that succeeded later.
+    refused_for_faults: 60,
+    /// Sides that call each other stale: one is left out.
+    splits: 2000,
+    regions_cut: 60 "A5",
+    copies: 60,
+    /// Devices that were put back as they had been, by kind; what came of it.
+    stale_disks: 60 "A3",
+    stale_sides: 60,
+    stale_log_vdevs: 200 "A3",
+    stale_regions: 60 "A3",
+    stale_refused: 60 "A3",
+    stale_harmless: 60,
+    /// Flipped bits: in log blocks, in entries, on one side of a mirror; what came of it.
+    flips_in_blocks: 60 "A2",
+    flips_in_entries: 60 "A2",
+    flips_on_one_side: 60,
+    flips_refused: 60 "A2",
+    flips_harmless: 60,
+    /// They hit what nothing else proves.
+    flips_unproven: 60,
+}
+
+impl Met {
+    pub fn faults_of(&self, how: Failing) -> &AtomicU64 {
+        match how {
+            Failing::Reads => &self.fail_reads,
+            Failing::Writes => &self.fail_writes,
+            Failing::Torn => &self.fail_torn,
+            Failing::Flushes => &self.fail_flushes,
+            Failing::Gone => &self.fail_gone,
+        }
+    }
+
+    /// What never happened in a run of so many seeds, and should have.
+    pub fn missing(&self, seeds: u64) -> Vec<&'static str> {
+        let is_missing = |(_, count, least, item): &(_, u64, u64, Option<&str>)| {
+            *count == 0 && *least <= seeds && item.is_none_or(known::is_on)
+        };
+        self.all().into_iter().filter(is_missing).map(|(name, ..)| name).collect()
+    }
+
+    /// For people, in lines.
+    pub fn table(&self) -> String {
+        let cells: Vec<String> =
+            self.all().iter().map(|(name, count, ..)| format!("{name:<24}{count:>9}")).collect();
+        cells.chunks(3).map(|cells| cells.join("   ")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub fn note(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

@@ -1,0 +1,259 @@
+//! Steps on volumes: requests of their clients, and their lives.
+
+use std::sync::Arc;
+
+use fastness_error::chain;
+use fastness_pool::{PoolError, Property};
+use fastness_zvol::{Volume, VolumeError, VolumeOptions};
+
+use crate::bank::Pm;
+use crate::known;
+use crate::met::note;
+use crate::oracle::{Change, Model};
+use crate::program::Step;
+use crate::world::{Done, Failure, World};
+
+/// Whether a volume exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its making has begun, and nobody was told that it is there.
+    Making,
+    Certain,
+    /// Its end has begun, and nobody was told that it is gone.
+    Going,
+}
+
+/// A volume and what it must hold.
+pub struct Vol {
+    /// One for each client; none: it is closed.
+    pub clients: Vec<Arc<Volume<Pm>>>,
+    pub name: String,
+    pub model: Model,
+    pub fate: Fate,
+    pub block_bytes: usize,
+    /// Who wrote last.
+    writer: Option<usize>,
+    has_flushed: bool,
+}
+
+impl Vol {
+    pub fn new(name: String, model: Model, fate: Fate, block_bytes: usize) -> Vol {
+        Vol { clients: Vec::new(), name, model, fate, block_bytes, writer: None, has_flushed: false }
+    }
+
+    pub fn is_open(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// Clients can use it.
+    pub fn is_there(&self) -> bool {
+        self.fate == Fate::Certain
+    }
+
+    /// It is open, and nothing is lost by closing it that the next flush should have made durable.
+    pub fn can_close(&self) -> bool {
+        self.is_open() && (known::is_on("A1") || self.model.window.changes.is_empty())
+    }
+
+    pub fn close(&mut self) {
+        self.model.close();
+        self.let_go();
+    }
+
+    /// Its pool goes.
+    pub fn let_go(&mut self) {
+        self.clients.clear();
+        (self.writer, self.has_flushed) = (None, false);
+    }
+}
+
+impl World<'_> {
+    fn client(&self, volume: usize, client: usize) -> Arc<Volume<Pm>> {
+        let clients = &self.volumes[volume].clients;
+        clients[client % clients.len()].clone()
+    }
+
+    /// Changes of a volume that did not get into the log at once.
+    fn unlogged(&self, volume: usize) -> u64 {
+        let id = self.client(volume, 0).dataset().id();
+        let stats = self.log().stats();
+        stats.iter().filter(|(of, _)| of.0 == id.0).map(|(_, stats)| stats.unlogged.iter().sum::<u64>()).sum()
+    }
+
+    pub fn request(&mut self, step: &Step) -> Done {
+        match step {
+            Step::Write { volume, client, offset, data, is_fua } => {
+                let (at, range) = (*offset as u64, (*offset, data.len()));
+                let act = |volume: &Volume<Pm>| volume.write(at, data, *is_fua);
+                self.change((*volume, *client), range, Some(data.clone()), *is_fua, act)
+            }
+            Step::Zero { volume, client, offset, len, is_fua, is_discard } => {
+                let (at, len) = (*offset as u64, *len as u64);
+                let act = |volume: &Volume<Pm>| match is_discard {
+                    true => volume.discard(at, len, *is_fua),
+                    false => volume.write_zeroes(at, len, *is_fua),
+                };
+                note(&self.met.zeroed_full, u64::from(self.is_full()));
+                self.change((*volume, *client), (*offset, len as usize), None, *is_fua, act)
+            }
+            Step::Flush { volume, client } => self.flush(*volume, *client),
+            Step::Compare { volume } => self.compare(*volume),
+            Step::Create { size, block } => self.create(*size, *block),
+            Step::Destroy { volume } => self.destroy(*volume),
+            Step::Close { volume } => {
+                let open = &mut self.volumes[*volume];
+                let is_clean = open.model.window.changes.is_empty();
+                note(if is_clean { &self.met.closed_clean } else { &self.met.closed_unflushed }, 1);
+                open.close();
+                Ok(())
+            }
+            Step::Open { volume } => self.open(*volume),
+            Step::Resize { volume, size } => self.resize(*volume, *size),
+            _ => unreachable!("a step on a volume"),
+        }
+    }
+
+    fn change(
+        &mut self,
+        (at, client): (usize, usize),
+        (offset, len): (usize, usize),
+        data: Option<Arc<[u8]>>,
+        is_fua: bool,
+        act: impl FnOnce(&Volume<Pm>) -> Result<(), VolumeError>,
+    ) -> Done {
+        let (is_lwb, unlogged, volume) = (self.is_lwb(), self.unlogged(at), self.client(at, client));
+        let done = act(&volume);
+        let is_logged = self.unlogged(at) == unlogged;
+        note(&self.met.unlogged, u64::from(!is_logged));
+        let change = Change { offset, len, data, txg: self.pool().open_txg().0, is_durable: false };
+        let open = &mut self.volumes[at];
+        note(&self.met.two_clients, u64::from(open.writer.is_some_and(|writer| writer != client)));
+        open.writer = Some(client);
+        if done.is_err() && !self.power.is_off() {
+            let mut seen = vec![0xaa; len];
+            let read = self.power.without_faults(|| volume.read(offset as u64, &mut seen));
+            match read {
+                Ok(()) => {
+                    let changed = open.model.change_failed(&change, &seen);
+                    changed.unwrap_or_else(|why| panic!("{}: {why}", open.name));
+                }
+                // Of a suspended pool not even the tables can be read.
+                Err(_) => open.model.change_perhaps(change),
+            }
+            return Ok(done?);
+        }
+        let model = &mut open.model;
+        model.change(change, is_lwb);
+        match done {
+            // One chain has one order: with it everything before.
+            Ok(()) if is_lwb && is_fua && model.is_listed => model.settle(),
+            Ok(()) if is_fua || !is_lwb && is_logged => model.settle_last(),
+            _ => {}
+        }
+        Ok(done?)
+    }
+
+    fn flush(&mut self, at: usize, client: usize) -> Done {
+        self.client(at, client).flush()?;
+        let open = &mut self.volumes[at];
+        let is_first = !open.has_flushed && !open.model.window.changes.is_empty();
+        note(&self.met.flushed_after_opening, u64::from(is_first));
+        open.has_flushed = true;
+        open.model.settle();
+        Ok(())
+    }
+
+    fn compare(&self, at: usize) -> Done {
+        let open = &self.volumes[at];
+        let mut found = vec![0xaa; open.model.now.len()];
+        self.client(at, 0).read(0, &mut found)?;
+        if open.model.is_vague {
+            return Ok(());
+        }
+        if found != open.model.now {
+            let differs = found.iter().zip(&open.model.now).position(|(found, now)| found != now);
+            panic!("v{at} reads wrong from byte {differs:?} on");
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, size: u64, block: u64) -> Done {
+        let is_free = |name: &String| self.volumes.iter().all(|open| open.name != *name);
+        let name = (0..).map(|n| format!("tank/v{n}")).find(is_free).expect("there are few");
+        note(&self.met.made_again, u64::from(!self.names.insert(name.clone())));
+        note(&self.met.blocks_of_512, u64::from(block == 512));
+        note(&self.met.blocks_of_128k, u64::from(block == 128 << 10));
+        let options = VolumeOptions { properties: vec![(Property::VolBlockSize, block)] };
+        let made = Volume::create_on(self.pool(), Some(self.log()), &name, size, &options);
+        let is_left = self.pool().dataset(&name).is_ok();
+        if made.is_ok() || is_left {
+            let model = Model::new(vec![0; size as usize], block as usize);
+            let fate = if made.is_ok() { Fate::Certain } else { Fate::Making };
+            self.volumes.push(Vol::new(name, model, fate, block as usize));
+        }
+        let made = Arc::new(made?);
+        let at = self.volumes.len() - 1;
+        self.volumes[at].clients = vec![made];
+        self.open_more(at)
+    }
+
+    fn open(&mut self, at: usize) -> Done {
+        let volume = Volume::open_on(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+        note(&self.met.opened, 1);
+        self.volumes[at].clients = vec![Arc::new(volume)];
+        self.open_more(at)
+    }
+
+    fn open_more(&mut self, at: usize) -> Done {
+        while self.volumes[at].clients.len() < self.swarm.clients {
+            let volume = Volume::open_on(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+            self.volumes[at].clients.push(Arc::new(volume));
+        }
+        Ok(())
+    }
+
+    fn destroy(&mut self, at: usize) -> Done {
+        let (pool, log) = (self.pool().clone(), self.log().clone());
+        let open = &mut self.volumes[at];
+        open.close();
+        open.fate = Fate::Going;
+        let members = log.members();
+        let ((), txg) = pool.transact(|tx| {
+            let id = pool.dataset(&open.name)?.id();
+            pool.destroy_dataset(tx, &open.name)?;
+            log.destroy_log(tx, id, &members).map_err(|error| PoolError::BadConfig(error.to_string()))
+        })?;
+        drop(members);
+        pool.wait_synced(txg)?;
+        self.volumes.remove(at);
+        note(&self.met.destroyed, 1);
+        Ok(())
+    }
+
+    fn resize(&mut self, at: usize, size: u64) -> Done {
+        let volume = self.client(at, 0);
+        let model = &mut self.volumes[at].model;
+        let (before, size) = (model.now.len(), size as usize);
+        model.resizing = Some(size);
+        let done = volume.resize(size as u64);
+        if done.is_err() && self.power.is_off() {
+            return Ok(done?);
+        }
+        if volume.size_bytes() == size as u64 {
+            model.resize(size);
+        }
+        model.resizing = None;
+        match &done {
+            Ok(()) => model.settle_all(),
+            Err(_) => model.before = (model.now.len() != before).then_some(before),
+        }
+        note(if size > before { &self.met.grown } else { &self.met.shrunk }, u64::from(done.is_ok()));
+        Ok(done?)
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Failure {
+        Failure { kind: error.kind(), text: chain(&error) }
+    }
+}
