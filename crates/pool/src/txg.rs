@@ -144,9 +144,9 @@ impl Pipeline {
         let txg = self.open.fetch_add(1, Ordering::SeqCst);
         let is_held =
             || self.shards.iter().any(|shard| shard.holds[txg as usize % RING].load(Ordering::SeqCst) != 0);
-        let mut progress = lock(&self.progress);
+        let mut progress = fastness_sync::lock(&self.progress);
         while is_held() {
-            progress = self.changed.wait(progress).unwrap_or_else(std::sync::PoisonError::into_inner);
+            progress = fastness_sync::wait(&self.changed, progress);
         }
         Txg(txg)
     }

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 #[cfg(loom)]
@@ -23,39 +23,78 @@ pub use shuttle::{
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
     thread, thread_local,
 };
+#[cfg(not(any(loom, shuttle, feature = "turns")))]
+pub use std::sync::MutexGuard;
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
-    sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
+    sync::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
     thread, thread_local,
 };
+#[cfg(feature = "turns")]
+pub use turns::MutexGuard;
 
 /// Locks for one.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let guard = acquire(|| mutex.try_lock(), || mutex.lock());
+    #[cfg(feature = "turns")]
+    return MutexGuard::new(mutex, guard);
+    #[cfg(not(feature = "turns"))]
+    guard
 }
 
 /// Locks for one of many readers.
 #[inline]
 pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    acquire(|| lock.try_read(), || lock.read())
 }
 
 /// Locks for the only writer.
 #[inline]
 pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+    acquire(|| lock.try_write(), || lock.write())
+}
+
+/// Takes a lock by `block`. In a simulation of several threads (feature `turns`), by `attempt` when it is this thread's turn.
+#[inline(always)]
+pub fn acquire<G>(
+    attempt: impl FnMut() -> Result<G, TryLockError<G>>,
+    block: impl FnOnce() -> Result<G, PoisonError<G>>,
+) -> G {
+    #[cfg(feature = "turns")]
+    if let Some(guard) = turns::acquire(attempt) {
+        return guard;
+    }
+    #[cfg(not(feature = "turns"))]
+    let _ = attempt;
+    block().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sleeps until somebody notifies, or for no reason at all; the lock is let go meanwhile.
 pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    #[cfg(feature = "turns")]
+    return guard.wait(condvar);
+    #[cfg(not(feature = "turns"))]
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something that a library calls back for, under locks of its own. In a simulation of several threads no other one has
+/// its turn meanwhile, unless this one cannot go on: whom the library's locks wake is nobody's to decide.
+#[inline(always)]
+pub fn undisturbed<T>(act: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "turns")]
+    let _undisturbed = turns::Undisturbed::begin();
+    act()
 }
 
 /// What time it is. For a checker it does not pass, so that a schedule can be repeated: nothing takes any time there,
 /// and what takes longer than nothing never ends.
 #[inline]
 pub fn now() -> Instant {
+    #[cfg(feature = "turns")]
+    if let Some(now) = turns::now() {
+        return now;
+    }
     #[cfg(not(any(loom, shuttle)))]
     return Instant::now();
     #[cfg(any(loom, shuttle))]
@@ -67,5 +106,11 @@ pub fn now() -> Instant {
 
 /// As [`wait`], for at most `rest`; see [`now`].
 pub fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, rest: Duration) -> MutexGuard<'a, T> {
+    #[cfg(feature = "turns")]
+    return guard.wait_for(condvar, rest);
+    #[cfg(not(feature = "turns"))]
     condvar.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner).0
 }
+
+#[cfg(feature = "turns")]
+pub mod turns;

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use fastness_sync::undisturbed;
 use redb::StorageBackend;
 
 use crate::alloc::Allocator;
@@ -167,10 +168,30 @@ impl MetaFile {
 
 impl StorageBackend for MetaFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(lock(&self.state).len_bytes)
+        undisturbed(|| Ok(lock(&self.state).len_bytes))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        undisturbed(|| self.read_range(offset, out))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        undisturbed(|| self.cut(len));
+        Ok(())
+    }
+
+    /// Nothing: the txg's uberblock makes everything durable at once.
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        undisturbed(|| self.write_range(offset, data).map_err(io::Error::other))
+    }
+}
+
+impl MetaFile {
+    fn read_range(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > lock(&self.state).len_bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -189,7 +210,7 @@ impl StorageBackend for MetaFile {
         Ok(())
     }
 
-    fn set_len(&self, len: u64) -> io::Result<()> {
+    fn cut(&self, len: u64) {
         let mut state = lock(&self.state);
         let end = len.div_ceil(UNIT_BYTES);
         state.unwritten.split_off(&end);
@@ -198,15 +219,5 @@ impl StorageBackend for MetaFile {
             allocator.free_meta(entry.place);
         }
         state.len_bytes = len;
-        Ok(())
-    }
-
-    /// Nothing: the txg's uberblock makes everything durable at once.
-    fn sync_data(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write_range(offset, data).map_err(io::Error::other)
     }
 }

@@ -41,6 +41,10 @@ impl World<'_> {
         all
     }
 
+    fn guid(&self, disk: usize) -> Guid {
+        self.sides().iter().find(|side| side.disk == disk).expect("a disk of the pool").guid
+    }
+
     /// Whether a vdev for data stands on sides that fail, so that what needs it may fail.
     pub fn is_exposed(&self) -> bool {
         if !self.disks.iter().any(Disk::is_loud) {
@@ -80,19 +84,19 @@ impl World<'_> {
                 Ok(())
             }
             Step::Scrub => self.scrub(),
-            Step::Attach { to } => self.attach(*to),
-            Step::Replace { side } => self.replace(*side),
-            Step::Detach { side } => {
-                self.pool().detach(*side)?;
+            Step::Attach { to } => self.attach(self.guid(*to)),
+            Step::Replace { disk } => self.replace(self.guid(*disk)),
+            Step::Detach { disk } => {
+                self.pool().detach(self.guid(*disk))?;
                 note(&self.met.detached, 1);
                 Ok(())
             }
-            Step::Offline { side } => {
-                self.pool().offline(*side)?;
+            Step::Offline { disk } => {
+                self.pool().offline(self.guid(*disk))?;
                 note(&self.met.offline, 1);
                 Ok(())
             }
-            Step::Online { side } => self.online(*side),
+            Step::Online { disk } => self.online(*disk),
             _ => unreachable!("a step on devices"),
         }
     }
@@ -149,10 +153,10 @@ impl World<'_> {
     }
 
     /// A side that was away, or failed, is repaired and brought up to date.
-    fn online(&mut self, guid: Guid) -> Done {
+    fn online(&mut self, disk: usize) -> Done {
         let (pool, mut calls) = (self.pool().clone(), 0);
-        let Some(side) = self.sides().into_iter().find(|side| side.guid == guid) else { return Ok(()) };
-        let disk = self.disks[side.disk].clone();
+        let side = self.sides().into_iter().find(|side| side.disk == disk).expect("a disk of the pool");
+        let (guid, disk) = (side.guid, self.disks[disk].clone());
         disk.heal();
         if side.is_poisoned {
             pool.offline(guid)?;
@@ -173,15 +177,15 @@ impl World<'_> {
         let side = rng.pick(&sides.iter().filter(|side| side.class == VdevClass::Normal).collect::<Vec<_>>());
         let of_vdev = || sides.iter().filter(|other| other.vdev == side.vdev);
         let others = of_vdev().filter(|other| other.guid != side.guid && other.is_current).count();
-        let (guid, to) = (side.guid, side.guid);
+        let (disk, to) = (side.disk, side.disk);
         let has_room = self.disks.len() < 8 && of_vdev().count() < 3;
         let stale = sides.iter().find(|side| !side.is_current && side.class == VdevClass::Normal);
         Some(match (rng.below(6), stale) {
-            (0..3, Some(stale)) => Step::Online { side: stale.guid },
+            (0..3, Some(stale)) => Step::Online { disk: stale.disk },
             (0 | 1, _) if has_room => Step::Attach { to },
-            (2, _) if has_room => Step::Replace { side: guid },
-            (3, _) if others > 0 => Step::Detach { side: guid },
-            (4, _) if others > 0 && side.is_present => Step::Offline { side: guid },
+            (2, _) if has_room => Step::Replace { disk },
+            (3, _) if others > 0 => Step::Detach { disk },
+            (4, _) if others > 0 && side.is_present => Step::Offline { disk },
             (5, _) if has_room && of_vdev().count() == sides.len() => Step::AddData,
             _ => return None,
         })

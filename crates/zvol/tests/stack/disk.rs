@@ -12,6 +12,7 @@ use fastness_pool::Device;
 
 use crate::power::{Event, Power};
 use crate::rng::Rng;
+use crate::schedule::gate;
 
 /// A disk with a volatile cache.
 #[derive(Clone)]
@@ -133,6 +134,7 @@ impl BlockDevice for Disk {
         self.faulty.info()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockError> {
+        gate();
         if self.power.is_off() {
             return Err(self.gone(Operation::Read, offset, buf.len() as u64));
         }

@@ -8,6 +8,7 @@ use fastness_prb::{HEADER_BYTES, Located, LogGuid, Traversal, Txg};
 use fastness_zil::KindId;
 
 use crate::damage::{Damage, Undo};
+use crate::disk::Disk;
 use crate::known;
 use crate::log::bank_of;
 use crate::met::note;
@@ -55,7 +56,7 @@ impl World<'_> {
             Place::Disks(disks, _) => disks.len(),
             Place::Banks(banks, _) => banks.len(),
         };
-        let is_covered = copies > 1 && self.rng.one_in(2);
+        let is_covered = copies > 1 && self.is_on_all(&target) && self.rng.one_in(2);
         let is_proven = target.is_proven[usize::from(!is_head)];
         if is_proven && !is_covered && !known::is_on("A2") {
             return Damage::default();
@@ -68,6 +69,26 @@ impl World<'_> {
         let undo = self.flip_at(&place, at, bit, if is_covered { 1 } else { copies });
         let loser = (!is_proven && !is_covered).then_some(volume);
         Damage { what, name: "the log of".into(), undo, loser, is_covered, ..Damage::default() }
+    }
+
+    /// Whether all sides have the same: one that was not acknowledged may be on one of them only.
+    fn is_on_all(&self, target: &Target) -> bool {
+        let len = target.len_bytes as usize;
+        let copies: Vec<Vec<u8>> = match &target.place {
+            Place::Disks(paths, offset) => {
+                let disks = self.disks.iter().filter(|disk| paths.contains(&disk.path));
+                let bytes = |disk: &Disk| {
+                    let mut bytes = vec![0; len];
+                    disk.image().read(*offset, &mut bytes);
+                    bytes
+                };
+                disks.map(bytes).collect()
+            }
+            Place::Banks(banks, offset) => {
+                banks.iter().map(|bank| self.banks[*bank].image()[*offset as usize..][..len].to_vec()).collect()
+            }
+        };
+        copies.windows(2).all(|pair| pair[0] == pair[1])
     }
 
     fn flip_at(&mut self, place: &Place, at: u64, bit: u8, copies: usize) -> Vec<Undo> {

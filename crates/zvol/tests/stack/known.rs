@@ -13,6 +13,7 @@ const HELD_BACK: &[(&str, &str)] = &[
     ("A4", "pools are full"),
     ("A5", "the file below a region of persistent memory is cut short while it is in use"),
     ("A6", "a txg syncs after `pool clear` has failed half-way"),
+    ("B11", "a volume is resized at one time with its writes"),
 ];
 
 /// Whether the features that meet this defect are on.

@@ -44,7 +44,7 @@ impl World<'_> {
         config.regions.iter().find(|region| bank_of(region) == bank).expect("the log is on it").id
     }
 
-    fn new_region(&self, bank: usize) -> NewRegion<Pm> {
+    pub fn new_region(&self, bank: usize) -> NewRegion<Pm> {
         NewRegion { parts: self.banks[bank].parts(), path: format!("bank{bank}").into(), emulates: true }
     }
 

@@ -60,6 +60,7 @@ counters! {
     made_again: 60,
     grown: 60,
     shrunk: 60,
+    filled: 60,
     full_pools: 60 "A4",
     no_space: 60 "A4",
     /// Of full pools: txgs, imports with replay, changes of parts of blocks.
@@ -67,6 +68,8 @@ counters! {
     replayed_full: 200 "A4",
     zeroed_full: 60 "A4",
     log_mirrors: 60,
+    /// Several clients at one time.
+    races: 60,
     scrubs: 60,
     scrubs_full: 200 "A4",
     /// Steps while a scrub or resilver walked.

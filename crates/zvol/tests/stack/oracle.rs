@@ -58,7 +58,7 @@ impl Change {
     }
 
     /// The volume ends at `size`; whether anything is left.
-    fn clip(&mut self, size: usize) -> bool {
+    pub fn clip(&mut self, size: usize) -> bool {
         self.len = self.end().min(size).saturating_sub(self.offset);
         self.len > 0
     }
@@ -226,6 +226,14 @@ impl Model {
     /// Everything so far is durable.
     pub fn settle(&mut self) {
         self.window.settle(&self.now);
+    }
+
+    /// The first changes of the window are durable; of those that came later nobody knows.
+    pub fn settle_first(&mut self, count: usize) {
+        let count = count.min(self.window.changes.len());
+        for change in self.window.changes.drain(..count) {
+            change.put(&mut self.window.base);
+        }
     }
 
     /// Everything so far is in a txg that is durable.

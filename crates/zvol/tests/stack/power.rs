@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::schedule::gate;
+
 /// The power, and when it fails. A process that dies is the same without what a power cut does to the media.
 #[derive(Debug, Default)]
 pub struct Power {
@@ -51,6 +53,7 @@ impl Power {
     }
 
     pub fn event(&self) -> Event {
+        gate();
         if self.is_off() {
             return Event::Off;
         }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fastness_pool::Guid;
-
 use crate::disk::Failing;
 use crate::known;
 use crate::rng::Rng;
@@ -19,6 +17,8 @@ const LOG_VDEVS_MAX: usize = 2;
 pub enum Step {
     Write { volume: usize, client: usize, offset: usize, data: Arc<[u8]>, is_fua: bool },
     Zero { volume: usize, client: usize, offset: usize, len: usize, is_fua: bool, is_discard: bool },
+    /// Writes until the end of the volume, or of the pool.
+    Fill { volume: usize, byte: u8 },
     Flush { volume: usize, client: usize },
     Compare { volume: usize },
     Sync,
@@ -36,16 +36,18 @@ pub enum Step {
     AddVdev { is_mirror: bool },
     RemoveVdev { nth: usize },
     Scrub,
-    Attach { to: Guid },
-    Replace { side: Guid },
-    Detach { side: Guid },
-    Offline { side: Guid },
-    Online { side: Guid },
+    Attach { to: usize },
+    Replace { disk: usize },
+    Detach { disk: usize },
+    Offline { disk: usize },
+    Online { disk: usize },
     AddData,
     Fail { disk: usize, how: Failing, seed: u64 },
     Heal,
     CutRegion { bank: usize, end: usize },
     Clear { seed: u64 },
+    /// All of them at one time.
+    Race { ops: Vec<Step>, seed: u64 },
     /// A copy of a disk, or of a bank, is taken.
     Copy { of: usize, is_bank: bool },
 }
@@ -53,7 +55,8 @@ pub enum Step {
 impl Step {
     /// A request of a client, which may be told that there is no room.
     pub fn is_request(&self) -> bool {
-        matches!(self, Step::Write { .. } | Step::Zero { .. } | Step::Create { .. } | Step::Resize { .. })
+        use Step::*;
+        matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
     }
 
     pub fn is_of_devices(&self) -> bool {
@@ -64,10 +67,8 @@ impl Step {
 
     /// What most programs do all the time.
     pub fn is_plain(&self) -> bool {
-        matches!(
-            self,
-            Step::Write { .. } | Step::Zero { .. } | Step::Flush { .. } | Step::Compare { .. } | Step::Sync
-        )
+        use Step::*;
+        matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Flush { .. } | Compare { .. } | Sync)
     }
 }
 
@@ -84,12 +85,16 @@ impl fmt::Display for Step {
                 write!(f, "{what} v{volume}.{client} {offset}+{len}{}", fua(is_fua))
             }
             Step::Flush { volume, client } => write!(f, "flush v{volume}.{client}"),
+            Step::Race { ops, .. } => {
+                let ops: Vec<String> = ops.iter().map(ToString::to_string).collect();
+                write!(f, "at one time: {}", ops.join(" | "))
+            }
             other => write!(f, "{other:?}"),
         }
     }
 }
 
-fn data(rng: &mut Rng, len: usize) -> Arc<[u8]> {
+pub fn data(rng: &mut Rng, len: usize) -> Arc<[u8]> {
     match rng.below(3) {
         0 => {
             let words = (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes());
@@ -162,12 +167,13 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
             let (offset, len) = range(world, volume, rng);
             Step::Zero { volume, client, offset, len, is_fua, is_discard: rng.one_in(2) }
         }
+        Kind::Fill if known::is_on("A4") || world.volumes[volume].block_bytes >= 4096 => Step::Fill { volume, byte: rng.below(255) as u8 + 1 },
         Kind::Flush => Step::Flush { volume, client },
         Kind::Compare => Step::Compare { volume },
-        Kind::Resize => {
-            let (size, block) = world.shape.volume(rng);
-            let own = world.volumes[volume].block_bytes as u64;
-            Step::Resize { volume, size: (size + block).next_multiple_of(own) }
+        Kind::Resize => world.draw_resize(volume, rng),
+        Kind::Race => {
+            let open = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_open());
+            world.draw_race(&open.collect::<Vec<_>>(), rng)
         }
         _ => {
             let (offset, len) = range(world, volume, rng);

@@ -44,7 +44,7 @@ impl Shape {
         let layouts = [Layout::Single, Layout::Single, Layout::Mirror, Layout::Stripe, Layout::Mirrors];
         let layout = rng.pick(&layouts);
         let is_full = rng.one_in(4) && known::is_on("A4");
-        let leaves_bytes = rng.pick(&[0, 100 << 10, 400 << 10, 900 << 10]);
+        let leaves_bytes = rng.pick(&[0, 100 << 10, 400 << 10, 900 << 10, 2 << 20, 3 << 20]);
         Shape {
             layout,
             disk_bytes: if is_full { 8 << 20 } else { 12 << 20 },
@@ -58,7 +58,11 @@ impl Shape {
     /// Size and block size of a new volume.
     pub fn volume(&self, rng: &mut Rng) -> (u64, u64) {
         let block = rng.pick(&[512, 2048, 4096, 4096, 16 << 10, 128 << 10]);
-        let size = rng.pick(&[128 << 10, 256 << 10, 512 << 10, 1 << 20]) + block * rng.below(3);
+        if block < 4096 && !known::is_on("A4") {
+            return ((128 << 10) + block * rng.below(3), block);
+        }
+        let largest = if self.leaves_bytes.is_some() { 2 << 20 } else { 512 << 10 };
+        let size = rng.pick(&[128 << 10, 256 << 10, 512 << 10, 1 << 20, largest]) + block * rng.below(3);
         (size.next_multiple_of(block), block)
     }
 }
@@ -67,6 +71,7 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Write,
+    Fill,
     Zero,
     Flush,
     Sync,
@@ -82,11 +87,13 @@ pub enum Kind {
     Fail,
     CutRegion,
     Copy,
+    Race,
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 16] = [
+const KINDS: [(Kind, u64, u64); 18] = [
     (Kind::Write, 50, 4),
+    (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
     (Kind::Flush, 12, 3),
     (Kind::Sync, 6, 3),
@@ -102,6 +109,7 @@ const KINDS: [(Kind, u64, u64); 16] = [
     (Kind::Fail, 2, 1),
     (Kind::CutRegion, 1, 1),
     (Kind::Copy, 2, 2),
+    (Kind::Race, 2, 1),
 ];
 
 /// Which kinds of steps a seed has, and how often.

@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// Runs without a word on the terminal; a panic is told with its place.
-pub fn caught(run: impl FnOnce()) -> Result<(), String> {
+pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = take_hook();

@@ -11,6 +11,7 @@ use crate::known;
 use crate::met::note;
 use crate::oracle::{Change, Model};
 use crate::program::Step;
+use crate::rng::Rng;
 use crate::world::{Done, Failure, World};
 
 /// Whether a volume exists.
@@ -68,13 +69,13 @@ impl Vol {
 }
 
 impl World<'_> {
-    fn client(&self, volume: usize, client: usize) -> Arc<Volume<Pm>> {
+    pub fn client(&self, volume: usize, client: usize) -> Arc<Volume<Pm>> {
         let clients = &self.volumes[volume].clients;
         clients[client % clients.len()].clone()
     }
 
     /// Changes of a volume that did not get into the log at once.
-    fn unlogged(&self, volume: usize) -> u64 {
+    pub fn unlogged(&self, volume: usize) -> u64 {
         let id = self.client(volume, 0).dataset().id();
         let stats = self.log().stats();
         stats.iter().filter(|(of, _)| of.0 == id.0).map(|(_, stats)| stats.unlogged.iter().sum::<u64>()).sum()
@@ -96,6 +97,7 @@ impl World<'_> {
                 note(&self.met.zeroed_full, u64::from(self.is_full()));
                 self.change((*volume, *client), (*offset, len as usize), None, *is_fua, act)
             }
+            Step::Fill { volume, byte } => self.fill(*volume, *byte),
             Step::Flush { volume, client } => self.flush(*volume, *client),
             Step::Compare { volume } => self.compare(*volume),
             Step::Create { size, block } => self.create(*size, *block),
@@ -151,6 +153,20 @@ impl World<'_> {
             _ => {}
         }
         Ok(done?)
+    }
+
+    fn fill(&mut self, at: usize, byte: u8) -> Done {
+        note(&self.met.filled, 1);
+        let (size, len_max) = (self.volumes[at].model.now.len(), self.shape.write_max.min(128 << 10));
+        for offset in (0..size).step_by(len_max) {
+            let len = len_max.min(size - offset);
+            // Such that no two blocks are the same.
+            let word = |at: usize| (offset as u64 + at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9).to_le_bytes();
+            let data: Arc<[u8]> = (0..len).map(|at| word(at)[at % 8] ^ byte).collect();
+            let act = |volume: &Volume<Pm>| volume.write(offset as u64, &data, false);
+            self.change((at, 0), (offset, len), Some(data.clone()), false, act)?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self, at: usize, client: usize) -> Done {
@@ -228,6 +244,12 @@ impl World<'_> {
         self.volumes.remove(at);
         note(&self.met.destroyed, 1);
         Ok(())
+    }
+
+    pub fn draw_resize(&self, volume: usize, rng: &mut Rng) -> Step {
+        let (size, block) = self.shape.volume(rng);
+        let own = self.volumes[volume].block_bytes as u64;
+        Step::Resize { volume, size: (size + block).next_multiple_of(own) }
     }
 
     fn resize(&mut self, at: usize, size: u64) -> Done {

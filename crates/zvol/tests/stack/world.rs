@@ -32,7 +32,7 @@ pub struct Failure {
 }
 
 /// How the pool was before a step.
-struct Was {
+pub struct Was {
     is_suspended: bool,
     is_exposed: bool,
 }
@@ -196,6 +196,7 @@ impl<'a> World<'a> {
         let done = match step {
             Step::Sync => self.pool().sync().map(drop).map_err(Failure::from),
             Step::Clear { seed } => self.clear(*seed),
+            Step::Race { ops, seed } => self.race(ops, *seed, &was),
             Step::Copy { of, is_bank } => {
                 self.copy(*of, *is_bank);
                 Ok(())
@@ -227,7 +228,7 @@ impl<'a> World<'a> {
         self.stack.as_ref().is_none_or(|(pool, _)| pool.is_suspended())
     }
 
-    fn excuse(&self, step: &Step, failure: &Failure, was: &Was) {
+    pub fn excuse(&self, step: &Step, failure: &Failure, was: &Was) {
         if self.power.is_off() {
             return note(&self.met.cuts_of_changes, u64::from(!step.is_plain()));
         }
@@ -252,10 +253,5 @@ impl<'a> World<'a> {
         let synced = pool.synced_txg().0;
         self.synced = synced;
         self.volumes.iter_mut().for_each(|open| open.model.settle_txg(synced));
-    }
-
-    /// So that two runs can be compared.
-    pub fn fingerprint(&self) -> u64 {
-        self.power.events.load(Ordering::SeqCst)
     }
 }
