@@ -65,7 +65,7 @@ fn sample_config() -> PoolConfig {
 
 #[test]
 fn a_label() {
-    assert_eq!(FORMAT_VERSION, 1);
+    assert_eq!(FORMAT_VERSION, 2);
     let device: Arc<dyn BlockDevice> =
         Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
     label::write_config(&*device, Guid(0xa1), &sample_config()).unwrap();
@@ -110,7 +110,7 @@ fn a_label() {
     device.read_at(48 << 10, &mut head).unwrap();
     assert_eq!(
         hex(&head[..48]),
-        "464153544c41424cd1f4aae859c06deb00c00000000000000100000074000000a1000000000000000807060504030201"
+        "464153544c41424cdc772c6da2ef25b300c00000000000000200000074000000a1000000000000000807060504030201"
     );
     assert_eq!(head[48..48 + payload.len()], payload);
     assert!(head[48 + payload.len()..].iter().all(|byte| *byte == 0));
@@ -130,7 +130,7 @@ fn an_uberblock() {
     device.read_at((128 << 10) + 5 * 4096, &mut slot).unwrap();
     assert_eq!(
         hex(&slot[..48]),
-        "46415354554245522680116d31b575f80050020000000000010000001c000000a100000000000000b200000000000000"
+        "464153545542455208d0a70b2829ce490050020000000000020000001c000000a100000000000000b200000000000000"
     );
     assert_eq!(slot[48..48 + payload.len()], payload);
 }

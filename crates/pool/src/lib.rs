@@ -16,12 +16,15 @@ mod buffers;
 mod carry;
 mod change;
 mod check;
+mod cleared;
 mod codec;
 mod config;
+mod cut;
 mod dataset;
 mod error;
 mod extent;
 mod find;
+mod freeing;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(test)]
@@ -36,11 +39,13 @@ mod object;
 mod objects;
 mod online;
 mod output;
+mod panics;
 mod pool;
 mod probe;
 mod props;
 mod publish;
 mod ranges;
+mod room;
 mod run;
 mod scrub;
 mod segments;
@@ -51,6 +56,7 @@ mod stored;
 mod sync;
 mod sync_util;
 mod tables;
+mod thread;
 mod txg;
 mod vdev;
 

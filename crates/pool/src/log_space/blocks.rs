@@ -31,7 +31,7 @@ pub(crate) struct LogBlocks {
     retired: BTreeSet<u16>,
     /// Vdevs for logs that lost a write or flush.
     failed: BTreeSet<u16>,
-    pub(super) has_ended_claims: bool,
+    pub(crate) has_ended_claims: bool,
 }
 
 impl LogBlocks {
