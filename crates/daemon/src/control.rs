@@ -2,19 +2,22 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, panic_text};
 use fastness_nbd::{Endpoint, Listener};
 use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::Value;
 
 use crate::error::StartError;
 use crate::node::Node;
 use crate::protocol::{Failure, Message, Request};
+use crate::topology::Tell;
 
 /// Clients at one time; one more is closed at once.
 const CLIENTS_MAX: usize = 32;
@@ -114,7 +117,8 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
         }
         let result = match serde_json::from_slice::<Request>(&line) {
             Ok(request) => {
-                node.handle(request, &mut |report| say(&mut output, &Message::Progress(report)).is_ok())
+                let mut tell = |report| say(&mut output, &Message::Progress(report)).is_ok();
+                handle(node, request, &mut tell)
             }
             Err(error) => Err(Failure::new(ErrorKind::Invalid, &error)),
         };
@@ -122,6 +126,15 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
         node.end_if_asked();
         said?;
     }
+}
+
+/// A panic in a request is that client's error, and does not cost the thread: others wait for what it holds.
+fn handle(node: &Node, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
+    let handled = catch_unwind(AssertUnwindSafe(|| node.handle(request, tell)));
+    handled.unwrap_or_else(|panic| {
+        let text = format!("a defect of this program: the request panicked: {}", panic_text(&*panic));
+        Err(Failure::refuse(ErrorKind::Bug, text))
+    })
 }
 
 fn say(output: &mut UnixStream, message: &Message) -> io::Result<()> {

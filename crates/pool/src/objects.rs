@@ -33,12 +33,14 @@ impl Dataset {
         if tx.txg() < self.core.born {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
         }
-        let mut objects = lock(&self.core.objects);
-        if self.core.is_destroyed.load(Ordering::SeqCst) {
-            return Err(PoolError::NoDataset(self.core.id.to_string()));
-        }
+        // Before the lock: quotas look at the namespace, and who holds that may want the lock.
         let charge = Charge::object();
         self.shared.reserve(&self.core, charge, tx.claim(Claim::Data))?;
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            self.shared.settle(&self.core, charge, Charge::default());
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
         let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
         let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
         objects.insert(id, Arc::downgrade(&core));

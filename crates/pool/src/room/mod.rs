@@ -177,9 +177,9 @@ impl Room {
         Err((left + bytes).max(0) as u64)
     }
 
-    /// Reserves as much of `bytes` as users could; returns how much.
+    /// Reserves as much of `bytes` as half of what users could; returns how much.
     pub(crate) fn take_some(&self, bytes: i64) -> i64 {
-        let left = self.left(Claim::Data).min(bytes);
+        let left = (self.left(Claim::Data) / 2).min(bytes);
         if left > 0 && self.take(left, Claim::Data, 0).is_ok() { left } else { 0 }
     }
 

@@ -10,7 +10,10 @@ use crate::state::{DatasetCore, Shared, TxgChanges};
 use crate::sync_util::{lock, read};
 
 impl Shared {
-    /// Reserves room for a change of a dataset's objects, or refuses it.
+    /// Reserves room for a change of a dataset's objects, or refuses it. The caller may hold the contents of
+    /// an object that is open, but not the list of a dataset's objects: where there are quotas, this looks at
+    /// the namespace, and destroying a dataset takes that list, and the contents of objects that nobody has
+    /// open, after it.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; nothing is reserved.
