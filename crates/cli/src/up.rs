@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport, patiently};
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
+use fastness_pool::{Device, ImportOptions, Pool, Property, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -68,17 +68,10 @@ pub(crate) struct UpArgs {
     bounds: BoundArgs,
 }
 
-/// How the pool was found.
-enum Before {
-    New,
-    Exported,
-    Crashed,
-}
-
 pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
-    let (device, before) = open(args, &dir)?;
+    let (device, is_new) = open(args, &dir)?;
     let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
     let region = dir.join("pm.log");
     let options = NodeOptions {
@@ -104,7 +97,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     if let Some(address) = &args.tcp {
         node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
     }
-    say(out, &node.status(), &before, &volume, &socket)?;
+    say(out, &node.status(), is_new, &volume, &socket)?;
     out.flush()?;
     until_end(&node, control)?;
     Ok(Outcome::Clean)
@@ -125,16 +118,15 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the pool's file, or makes the pool.
-fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
+/// Opens the pool's file, or makes the pool; says which.
+fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, bool)> {
     let path = dir.join("pool.img");
     if path.exists() {
         let device = patiently(
             || Device::open(&path),
             |opened| opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry),
         )?;
-        let state = device.probe()?.config.state;
-        return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
+        return Ok((device, false));
     }
     // A crash before the end leaves this file, which the next call makes anew.
     let new = dir.join("pool.img.new");
@@ -154,21 +146,17 @@ fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
     fs::rename(&new, &path)
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
-    Ok((Device::open(&path)?, Before::New))
+    Ok((Device::open(&path)?, true))
 }
 
 fn say(
     out: &mut dyn Write,
     pool: &PoolReport,
-    before: &Before,
+    is_new: bool,
     volume: &str,
     socket: &Path,
 ) -> anyhow::Result<()> {
-    let how = match before {
-        Before::New => "made just now",
-        Before::Exported => "imported; it was exported cleanly",
-        Before::Crashed => "imported after a crash: every flushed write is there",
-    };
+    let how = if is_new { "made just now" } else { &pool.imported };
     let served = pool.served.iter().find(|served| served.volume == volume);
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
     let device = &pool.vdevs[0].devices[0];
@@ -196,7 +184,7 @@ fn say(
             ("log", log),
             ("after a process crash", pool.after_process_crash.clone()),
             ("after a power cut", pool.after_power_cut.clone()),
-            ("not flushed", "at most the last seconds are lost, in whole transaction groups".to_owned()),
+            ("not flushed", pool.not_flushed.clone()),
         ],
     )?;
     let uri = &served.uri;

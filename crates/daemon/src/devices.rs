@@ -59,7 +59,7 @@ pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -
 fn contents(device: &Device) -> Option<String> {
     match device.probe() {
         Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
-        Err(PoolError::NewerVersion { .. }) => return Some("a pool of a newer version on it".to_owned()),
+        Err(PoolError::OtherVersion { .. }) => return Some("a pool of another version on it".to_owned()),
         Err(_) => {}
     }
     let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);

@@ -17,6 +17,7 @@ mod client;
 mod control;
 mod datasets;
 mod devices;
+mod durability;
 mod error;
 mod export;
 mod gate;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::clear::Opener;
+use crate::durability::GivenUp;
 use crate::error::StartError;
 use crate::gate::Gate;
 use crate::jobs::Jobs;
@@ -58,6 +59,8 @@ pub enum Ending {
 pub(crate) struct Incarnation {
     pub(crate) pool: Arc<Pool>,
     pub(crate) log: Option<Arc<PoolLog>>,
+    /// What of the log was given up.
+    pub(crate) given_up: GivenUp,
 }
 
 impl Incarnation {
@@ -68,8 +71,8 @@ impl Incarnation {
         journal: &Journal,
     ) -> Result<Incarnation, StartError> {
         let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
-        let log = import_log(&pool, options, journal)?;
-        Ok(Incarnation { pool, log })
+        let (log, given_up) = import_log(&pool, options, journal)?;
+        Ok(Incarnation { pool, log, given_up })
     }
 }
 
@@ -145,6 +148,10 @@ impl Node {
     /// The pool, as it is imported now: a pool that was suspended and cleared is another one.
     pub fn pool(&self) -> Arc<Pool> {
         self.incarnation.read().unwrap_or_else(PoisonError::into_inner).pool.clone()
+    }
+
+    pub(crate) fn given_up(&self) -> GivenUp {
+        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).given_up
     }
 
     pub(crate) fn let_log_go(&self) {

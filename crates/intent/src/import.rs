@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::{Feature, Pool, PoolError};
+use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
@@ -103,7 +103,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`]; a log that is
+    /// damaged; unless
     /// `consent` says otherwise. Nothing was changed then but what was replayed.
     pub fn import_on<R>(
         pool: &Arc<Pool>,
@@ -118,7 +119,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide),
+            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark()),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -139,7 +140,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
+        let mut report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let logs = {
             let tx = pool.begin_tx()?;
@@ -218,9 +219,10 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: &LogConfig,
         regions: Vec<R>,
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        synced: Mark,
     ) -> Result<OpenLog<M>, IntentError> {
         Ok(match config.kind {
-            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide)?),
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
     }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
-use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
+use fastness_pool::{Dataset, DatasetKind, HookChanges, ImportId, Mark, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::logs::{AnyLog, Logs};
+use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
 use crate::volume_log::VolumeLog;
@@ -73,6 +74,7 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) open: OpenLogs<M>,
     /// What the pool's hook tells of txgs; empty when this is dropped.
     told: Arc<Mutex<Option<Told<M>>>>,
+    pub(crate) marked: Marked<M>,
     /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
@@ -102,12 +104,35 @@ struct Told<M: Medium + Sync> {
     open: OpenLogs<M>,
 }
 
+/// Logs whose regions an import may look at: those in use, and those before as long as the change is not durable. Only of
+/// kind pmem: nothing in these has the pool.
+pub(crate) type Marked<M> = Arc<Mutex<Vec<Arc<Logs<M>>>>>;
+
+pub(crate) fn marked<M: Medium + Sync>(logs: &[&Arc<Logs<M>>]) -> Vec<Arc<Logs<M>>> {
+    logs.iter().filter(|logs| logs.kind() == KindId::Pmem).map(|logs| Arc::clone(logs)).collect()
+}
+
 /// Stores headers with each txg, and tells the logs that it is durable.
 ///
 /// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait for its own
 /// end. So it has nothing that has the pool, but logs of volumes for as long as it holds the lock, and
 /// [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
-struct Collector<M: Medium + Sync>(Arc<Mutex<Option<Told<M>>>>);
+///
+/// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not know of makes
+/// them older than the pool.
+struct Collector<M: Medium + Sync> {
+    told: Arc<Mutex<Option<Told<M>>>>,
+    marked: Marked<M>,
+    import: ImportId,
+}
+
+impl<M: Medium + Sync> Collector<M> {
+    /// Notes in the regions what has become of a txg.
+    fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
+        let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
+    }
+}
 
 impl<M: Medium + Sync> Drop for PoolLog<M> {
     fn drop(&mut self) {
@@ -117,7 +142,8 @@ impl<M: Medium + Sync> Drop for PoolLog<M> {
 
 impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mark(Phase::Begun, txg);
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
                 changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
@@ -128,7 +154,9 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     }
 
     fn synced(&self, txg: fastness_pool::Txg) {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before anything in the regions goes because of it.
+        self.mark(Phase::Synced, txg);
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
             current(&told.logs).txg_synced(Txg(txg.0));
             let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,15 +226,19 @@ impl<M: Medium + Sync> PoolLog<M> {
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
-        let (logs, open) = (Arc::new(RwLock::new(Arc::new(logs))), OpenLogs::default());
+        let logs = Arc::new(logs);
+        let marked: Marked<M> = Arc::new(Mutex::new(marked(&[&logs])));
+        let (logs, open) = (Arc::new(RwLock::new(logs)), OpenLogs::default());
         let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
-        pool.add_hook(Arc::new(Collector(told.clone())));
+        let (import, own) = (pool.import_id(), marked.clone());
+        pool.add_hook(Arc::new(Collector { told: told.clone(), marked: own, import }));
         Arc::new(PoolLog {
             side: Arc::new(PoolSide::new(pool, tuning.indirect_bytes_min)),
             tuning,
             logs,
             open,
             told,
+            marked,
             members: RwLock::default(),
             changing: Mutex::default(),
         })

@@ -43,14 +43,14 @@ pub enum PoolError {
         /// The device.
         path: String,
     },
-    /// The pool was written by a newer version of this program.
-    #[error("{path} has format version {version}; this program knows {known} and older")]
-    NewerVersion {
+    /// The pool was written by another version of this program.
+    #[error("{path} has format version {version}; this program knows {known}")]
+    OtherVersion {
         /// The device.
         path: String,
         /// Version found.
         version: u32,
-        /// Newest version known.
+        /// The version known.
         known: u32,
     },
     /// The pool's media need something that this program does not know.
@@ -116,6 +116,23 @@ pub enum PoolError {
         guid: Guid,
         /// Where it was last.
         path: String,
+    },
+    /// A device is a copy of itself from earlier, or of another history: it lacks what txgs have written since, and no side
+    /// of its vdev has that.
+    #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", of_when(*found, *expected))]
+    OldCopy {
+        /// The pool.
+        pool: String,
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// GUID of the device.
+        guid: Guid,
+        /// Where it is.
+        path: String,
+        /// Newest txg that it has; `None` if it does not say.
+        found: Option<Txg>,
+        /// Newest txg of the pool.
+        expected: Txg,
     },
     /// A vdev for logs has no current side. What was acknowledged since the last synced txg is on it.
     #[error(
@@ -275,6 +292,17 @@ pub enum PoolError {
     },
 }
 
+fn of_when(found: Option<Txg>, expected: Txg) -> String {
+    match found {
+        Some(found) if found < expected => {
+            let behind = expected.0 - found.0;
+            format!("from earlier: it ends with {found}, {behind} before that of the others, {expected}")
+        }
+        Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
+        None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
+    }
+}
+
 impl PoolError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
@@ -284,6 +312,7 @@ impl PoolError {
             PoolError::DamagedLabels { .. }
             | PoolError::Damaged { .. }
             | PoolError::DamagedBlock { .. }
+            | PoolError::OldCopy { .. }
             | PoolError::NoUberblock { .. }
             | PoolError::BadValue { .. }
             | PoolError::Engine(_) => ErrorKind::Corrupt,
@@ -299,7 +328,7 @@ impl PoolError {
             PoolError::BadConfig(_)
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }
-            | PoolError::NewerVersion { .. }
+            | PoolError::OtherVersion { .. }
             | PoolError::UnknownFeature { .. }
             | PoolError::ForeignPool { .. }
             | PoolError::Removed { .. }

@@ -62,7 +62,7 @@ pub use error::{PoolError, Result};
 pub use extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use fastness_blkdev::ErrorKind;
 pub use handle::Object;
-pub use ids::{DatasetId, Guid, ObjectId, Place, Txg, UNIT_BYTES};
+pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, Txg, UNIT_BYTES};
 pub use import::{Host, ImportOptions, MissingLog, VdevSpec};
 pub use label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
 pub use log_space::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, LogUsage};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::config::{DeviceState, PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
-use crate::ids::Txg;
+use crate::ids::{ImportId, Mark, Txg};
 use crate::state::{Shared, TxgHook};
 use crate::sync_util::{lock, read};
 use crate::txg::{DELAY_MAX, Hold, SHARDS};
@@ -235,6 +235,22 @@ impl Pool {
     /// The newest durable txg.
     pub fn synced_txg(&self) -> Txg {
         lock(&self.shared.pipeline.progress).synced
+    }
+
+    /// The newest durable txg, and the import that wrote it: what a log outside of the pool's devices keeps as well, so that
+    /// an older copy of either is found out.
+    pub fn synced_mark(&self) -> Mark {
+        lock(&self.shared.uberblock).mark()
+    }
+
+    /// Whether the pool had been exported before this import, or was made just now: no crash was in between.
+    pub fn was_exported(&self) -> bool {
+        self.shared.was_exported
+    }
+
+    /// The number of this import, which is in the marks of the txgs that it syncs.
+    pub fn import_id(&self) -> ImportId {
+        self.shared.import
     }
 
     /// The txg that new transactions join.

@@ -183,7 +183,7 @@ impl Offline {
         if regions.is_empty() {
             return Ok((Vec::new(), missing));
         }
-        let survey = RegionSurvey::new(&self.config, regions)?;
+        let survey = RegionSurvey::new(&self.pool, &self.config, regions)?;
         for (_, error) in survey.errors() {
             note(format_args!("damage: {error}"));
         }

@@ -31,6 +31,8 @@ pub(crate) struct LogBlocks {
     retired: BTreeSet<u16>,
     /// Vdevs for logs that lost a write or flush.
     failed: BTreeSet<u16>,
+    /// Vdevs for logs that lack a txg, see `lost`: the txg that was open when they began to.
+    pub(super) lost: BTreeMap<u16, Txg>,
     pub(super) has_ended_claims: bool,
 }
 
@@ -63,6 +65,7 @@ impl LogBlocks {
         self.vdevs.remove(&vdev.id);
         self.retired.remove(&vdev.id);
         self.failed.remove(&vdev.id);
+        self.lost.remove(&vdev.id);
         Ok(())
     }
 
@@ -106,10 +109,11 @@ impl LogBlocks {
 
     /// Room on a vdev for logs.
     pub(super) fn allocate_own(&mut self, units: u64) -> Option<Place> {
-        let LogBlocks { own, vdevs, retired, failed, .. } = self;
+        let LogBlocks { own, vdevs, retired, failed, lost, .. } = self;
         let may_use = |id: u16| {
             !retired.contains(&id)
                 && !failed.contains(&id)
+                && !lost.contains_key(&id)
                 && vdevs.get(&id).is_some_and(|vdev| vdev.can_be_written())
         };
         own.allocate_log(units, &may_use)
