@@ -1,12 +1,15 @@
 //! A region of the log, or the pool, that is a copy of itself from earlier: refused, with its path and its age.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, Tuning};
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
+use fastness_pool::{
+    Device, HookChanges, ImportOptions, Pool, PoolError, PoolOptions, Property, Txg, TxgHook, VdevSpec,
+};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -222,4 +225,78 @@ fn a_flipped_bit_in_a_mark_is_harmless_and_two_copies_of_it_are_a_refusal() {
         world.put_back_region(0, &Copy { disk: whole.disk.clone(), regions: vec![both] });
         refusal(world.import(Consent::NONE));
     }
+}
+
+/// Stops each txg in the middle of its sync, until it is let go.
+#[derive(Default)]
+struct Stop {
+    is_armed: AtomicBool,
+    stopped: Mutex<Option<u64>>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn wait(&self, until: impl Fn(Option<u64>) -> bool) -> Option<u64> {
+        let stopped = self.stopped.lock().unwrap();
+        *self.changed.wait_while(stopped, |stopped| !until(*stopped)).unwrap()
+    }
+
+    fn set(&self, txg: Option<u64>) {
+        *self.stopped.lock().unwrap() = txg;
+        self.changed.notify_all();
+    }
+}
+
+struct Stopper(Arc<Stop>);
+
+impl TxgHook for Stopper {
+    fn sync(&self, txg: Txg, _: &mut HookChanges) -> Result<(), PoolError> {
+        if self.0.is_armed.load(Ordering::SeqCst) {
+            self.0.set(Some(txg.0));
+            self.0.wait(|stopped| stopped != Some(txg.0));
+        }
+        Ok(())
+    }
+
+    fn synced(&self, _: Txg) {}
+}
+
+/// The log leaves its region in a txg while the one before is being synced; the power fails when that is durable. The
+/// pool names the region still.
+#[test]
+fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512));
+    let spec = VdevSpec::single(Device::new("disk", disk.clone()));
+    let pool = Arc::new(Pool::create("tank", &[spec], options()).unwrap());
+    let stop = Arc::new(Stop::default());
+    // Before the log's own, so that it is called first.
+    pool.add_hook(Arc::new(Stopper(stop.clone())));
+    let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+    let path = dir.path().join("region");
+    let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
+    log.add_region(region, path.clone(), true).unwrap();
+    stop.is_armed.store(true, Ordering::SeqCst);
+    let (image, bytes) = std::thread::scope(|scope| {
+        scope.spawn(|| pool.sync().unwrap());
+        let first = stop.wait(|stopped| stopped.is_some()).unwrap();
+        let leaving = scope.spawn(|| log.remove_region().unwrap());
+        while log.kind() == KindId::Pmem {
+            std::thread::yield_now();
+        }
+        stop.set(None);
+        stop.wait(|stopped| stopped == Some(first + 1));
+        let crash = (disk.image(), std::fs::read(&path).unwrap());
+        stop.is_armed.store(false, Ordering::SeqCst);
+        stop.set(None);
+        leaving.join().unwrap();
+        crash
+    });
+    drop((log, pool));
+    std::fs::write(&path, bytes).unwrap();
+    let devices = [Device::new("disk", Arc::new(MemDevice::from_image("disk", image, 512)))];
+    let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
+    assert_eq!(PoolLog::config(&pool).unwrap().in_use().count(), 1);
+    let regions = vec![PoolLog::open_region(&path, true).unwrap()];
+    PoolLog::import(&pool, regions, Consent::NONE, Tuning::default(), &mut |_| {}).unwrap();
 }
