@@ -9,7 +9,7 @@ use fastness_daemon::{Failure, PoolReport, ReplayWatch, ReplayingReport, Request
 use serde::{Deserialize, Serialize};
 
 use crate::connect::ask;
-use crate::exit::refuse;
+use crate::exit::gone;
 use crate::output::progress_bar;
 use crate::start::Import;
 
@@ -19,8 +19,8 @@ use crate::start::Import;
 pub(crate) enum Announcement {
     /// The log is being replayed.
     Replaying(ReplayingReport),
-    /// The pool is imported, and can be talked to.
-    Ready,
+    /// The pool of this name is imported, and can be talked to.
+    Ready(String),
     /// It is not, and the process ends.
     Failed(Failure),
 }
@@ -51,21 +51,29 @@ impl Import {
         let mut child = child.context("cannot start a process for the pool")?;
         let bar = progress_bar("replaying {msg} {wide_bar} {human_pos} of {human_len} records, {eta} left");
         for line in BufReader::new(child.stdout.take().expect("a pipe that was asked for")).lines() {
-            match serde_json::from_str(&line?) {
+            let line = line.context("cannot read what the process for the pool says")?;
+            match serde_json::from_str(&line) {
                 Ok(Announcement::Replaying(report)) => {
                     bar.set_message(report.volume);
                     bar.set_length(report.total_records);
                     bar.set_position(report.done_records);
                 }
-                Ok(Announcement::Ready) => {
+                Ok(Announcement::Ready(name)) => {
                     bar.finish_and_clear();
-                    return ask(&self.name, &Request::Status);
+                    return ask(&name, &Request::Status);
                 }
                 Ok(Announcement::Failed(failure)) => return Err(failure.into()),
-                Err(_) => break,
+                // Half a line: it ended while it wrote, and there is no other.
+                Err(_) => {}
             }
         }
-        Err(refuse(format!("the process for the pool died; {} may say why", log_path.display())))
+        bar.finish_and_clear();
+        let status = child.wait().context("cannot wait for the process for the pool")?;
+        let log = log_path.display();
+        Err(gone(format!(
+            "the process for pool {} has gone before it had the pool ({status}); {log} may say why",
+            self.name
+        )))
     }
 
     /// This import as a command of its own.

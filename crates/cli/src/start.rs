@@ -120,11 +120,12 @@ impl Import {
             Err(error) => return Err(error),
         };
         if announce {
-            Announcement::Ready.say(out)?;
+            // A parent that has gone wanted the pool all the same.
+            let _ = Announcement::Ready(node.name()).say(out);
         } else {
             writeln!(out, "pool {} is imported; Ctrl-C exports it", node.name())?;
+            out.flush()?;
         }
-        out.flush()?;
         until_end(&node, control)?;
         Ok(Outcome::Clean)
     }
