@@ -197,7 +197,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let before = std::mem::replace(&mut *logs, new.clone());
         drop(logs);
         for (dataset, volume) in open.iter() {
-            if let (Some(volume), Some(log)) = (volume.upgrade(), new.get(*dataset)) {
+            if let Some(log) = new.get(*dataset) {
                 volume.zil.switch_kind(Arc::new(log));
             }
         }

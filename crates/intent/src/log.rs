@@ -1,7 +1,7 @@
 //! The log of a pool.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
@@ -68,7 +68,8 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
     pub(crate) logs: Arc<RwLock<Arc<Logs<M>>>>,
-    /// Logs of volumes that are open, so that a volume has one.
+    /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at a time, and
+    /// a flush has to know of what was written before the volume was closed and opened again.
     pub(crate) open: OpenLogs<M>,
     /// What the pool's hook tells of txgs; empty when this is dropped.
     told: Arc<Mutex<Option<Told<M>>>>,
@@ -88,11 +89,11 @@ impl<M: Medium + Sync> std::fmt::Debug for PoolLog<M> {
     }
 }
 
-type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Weak<VolumeLog<M>>)>>>;
+type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog<M>>)>>>;
 
-fn open_volumes<M: Medium + Sync>(open: &OpenLogs<M>) -> Vec<(DatasetId, Arc<VolumeLog<M>>)> {
-    let open = open.lock().unwrap_or_else(PoisonError::into_inner);
-    open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
+/// Lets go of the logs of volumes that are closed, once nothing is left that a flush would have to wait for.
+fn drop_idle<M: Medium + Sync + 'static>(open: &mut Vec<(DatasetId, Arc<VolumeLog<M>>)>, synced: Txg) {
+    open.retain(|(_, log)| Arc::strong_count(log) > 1 || log.zil.has_unsynced(synced));
 }
 
 /// What needs to know of txgs.
@@ -104,7 +105,7 @@ struct Told<M: Medium + Sync> {
 /// Stores headers with each txg, and tells the logs that it is durable.
 ///
 /// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait for its own
-/// end. So it has nothing that has the pool, but logs of open volumes for as long as it holds the lock, and
+/// end. So it has nothing that has the pool, but logs of volumes for as long as it holds the lock, and
 /// [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
 struct Collector<M: Medium + Sync>(Arc<Mutex<Option<Told<M>>>>);
 
@@ -130,9 +131,11 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
             current(&told.logs).txg_synced(Txg(txg.0));
-            for (_, volume) in open_volumes(&told.open) {
+            let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
+            for (_, volume) in &*open {
                 volume.zil.txg_synced(Txg(txg.0));
             }
+            drop_idle(&mut open, Txg(txg.0));
         }
     }
 }
@@ -239,19 +242,21 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog<M>>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, log)| log.strong_count() > 0);
-        if let Some(log) = open.iter().find(|(of, _)| *of == id).and_then(|(_, log)| log.upgrade()) {
-            return Some(log);
+        drop_idle(&mut open, Txg(self.side.pool().synced_txg().0));
+        if let Some((_, log)) = open.iter().find(|(of, _)| *of == id) {
+            return Some(log.clone());
         }
         let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
         let log = Arc::new(VolumeLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
-        open.push((id, Arc::downgrade(&log)));
+        open.push((id, log.clone()));
         Some(log)
     }
 
     /// Counters of the logs of volumes that are open.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
-        open_volumes(&self.open).iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = open.iter().filter(|(_, log)| Arc::strong_count(log) > 1);
+        in_use.map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
     /// Kind pmem: counters of the region.

@@ -265,6 +265,14 @@ pub enum PoolError {
         /// What it is.
         value: String,
     },
+    /// A write that must not make its object grow ends after the object.
+    #[error("the object has {size_bytes} bytes, and the write ends at {end}")]
+    BeyondEnd {
+        /// Where the write ends.
+        end: u64,
+        /// Size of the object now.
+        size_bytes: u64,
+    },
 }
 
 impl PoolError {
@@ -300,6 +308,7 @@ impl PoolError {
             | PoolError::NoDataset(_)
             | PoolError::NoObject { .. }
             | PoolError::Exists(_)
+            | PoolError::BeyondEnd { .. }
             | PoolError::Invalid { .. } => ErrorKind::Invalid,
         }
     }
