@@ -138,7 +138,11 @@ fn show_kind(error: &ShowError) -> Option<ErrorKind> {
 }
 
 fn says_what_to_do(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.is::<Refusal>() || cause.is::<PoolError>() || cause.is::<StartError>()
+    cause.is::<Refusal>()
+        || cause.is::<PoolError>()
+        || cause.is::<StartError>()
+        // The same, from the process that was to have the pool.
+        || cause.is::<Failure>()
 }
 
 /// What the user can do, where the error does not say so itself.

@@ -18,6 +18,7 @@ mod log;
 mod man;
 mod output;
 mod pool;
+mod progress;
 mod size;
 mod start;
 mod status;

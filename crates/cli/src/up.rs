@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport, patiently};
+use fastness_daemon::{Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, patiently};
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolState, Property, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::exit::{Outcome, refuse};
 use crate::output::fields;
+use crate::progress::Progress;
 use crate::size;
 use crate::start::{BoundArgs, listen, until_end};
 
@@ -78,7 +79,10 @@ enum Before {
 pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
-    let (device, before) = open(args, &dir)?;
+    let progress = Progress::start();
+    let watch = progress.watch();
+    watch.begin(ImportStep::Devices);
+    let (device, before) = open(args, &dir, &watch)?;
     let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
     let region = dir.join("pm.log");
     let options = NodeOptions {
@@ -86,6 +90,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
         remembers: false,
         log_paths: vec![region.clone()],
         consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+        watch,
         ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
@@ -104,6 +109,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     if let Some(address) = &args.tcp {
         node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
     }
+    drop(progress);
     say(out, &node.status(), &before, &volume, &socket)?;
     out.flush()?;
     until_end(&node, control)?;
@@ -126,13 +132,18 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
 }
 
 /// Opens the pool's file, or makes the pool.
-fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
+fn open(args: &UpArgs, dir: &Path, watch: &ImportWatch) -> anyhow::Result<(Device, Before)> {
     let path = dir.join("pool.img");
     if path.exists() {
-        let device = patiently(
-            || Device::open(&path),
-            |opened| opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry),
-        )?;
+        let is_busy = |opened: &Result<Device, PoolError>| {
+            let is_busy =
+                opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry);
+            if is_busy {
+                watch.waits_for(&[&path.display().to_string()]);
+            }
+            is_busy
+        };
+        let device = patiently(|| Device::open(&path), is_busy)?;
         let state = device.probe()?.config.state;
         return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
     }

@@ -20,6 +20,7 @@ use fastness_zvol::Volume;
 use crate::devices::patiently;
 use crate::error::StartError;
 use crate::gate::Slot;
+use crate::importing::ImportStep;
 use crate::lock;
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;
@@ -86,7 +87,9 @@ impl Node {
         if self.is_ending.load(Ordering::SeqCst) {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));
         }
+        self.options.watch.begin(ImportStep::Serve);
         self.take_up(next, &slots);
+        self.note_imported();
         self.journal
             .note(format!("the pool goes on; {bytes} bytes that were in memory only are durable now"));
         Ok(())

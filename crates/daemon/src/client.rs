@@ -22,7 +22,8 @@ pub enum ClientError {
     },
     /// The process ended, or was killed, before it answered.
     #[error(
-        "the process that has pool {pool} has gone before it answered: what was asked for may have been done or not"
+        "the process that has pool {pool} has gone before it answered: \
+         what was asked for may have been done or not"
     )]
     Gone {
         /// The pool.
@@ -130,7 +131,8 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon has closed the connection: after an export or a destruction, until its process has ended.
+    /// Waits until the daemon has closed the connection: after an export or a destruction, until its process
+    /// has ended.
     pub fn wait_end(mut self) {
         // However it ends, it has ended.
         let _ = io::copy(&mut self.input, &mut io::sink());

@@ -24,7 +24,8 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// A client that says nothing, or takes nothing, for so long has gone.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A listener, and a thread for each client. Ends when it is dropped; requests that are under way are not waited for.
+/// A listener, and a thread for each client. Ends when it is dropped; requests that are under way are not
+/// waited for.
 #[derive(Debug)]
 pub struct Control {
     wake: UnixStream,

@@ -40,6 +40,7 @@ impl Node {
             advice,
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
+            import: lock(&self.imported).clone(),
             synced_txg: status.synced.0,
             open_txg: status.open.0,
             dirty_bytes: status.dirty_bytes,

@@ -1,4 +1,5 @@
-//! The two directions of a connection: several requests can be in flight while one thread sends and another receives.
+//! The two directions of a connection: several requests can be in flight while one thread sends and another
+//! receives.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
