@@ -43,6 +43,11 @@ pub(crate) fn gone(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Closed }.into()
 }
 
+/// Somebody else has what is wanted.
+pub(crate) fn busy(text: impl Into<String>) -> anyhow::Error {
+    Refusal { text: text.into(), kind: ErrorKind::Retry }.into()
+}
+
 /// Refuses a request.
 pub(crate) fn refuse(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Invalid }.into()

@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
-    Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, Search, control_socket,
-    find_devices, run_dir,
+    Client, ClientError, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
+    PoolReport, Request, Search, control_socket, find_devices, run_dir,
 };
 use fastness_error::ErrorKind;
 use fastness_intent::Consent;
 use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
 
 use crate::background::{self, Announcement};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, busy};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::size;
@@ -37,7 +37,13 @@ pub(crate) struct BoundArgs {
     /// Seconds after which changes become durable at the latest, if nobody asks for it
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = txg_timeout)]
     txg_timeout: Duration,
+    /// Seconds for which devices that another process has are waited for: one that was killed has them for a moment
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    wait: u64,
 }
+
+/// How long a process that may have the pool has for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Seconds, with a fraction or without.
 fn txg_timeout(text: &str) -> Result<Duration, String> {
@@ -56,6 +62,11 @@ impl BoundArgs {
         }
     }
 
+    /// How long devices that are in use are waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.wait)
+    }
+
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let pairs = [
@@ -63,6 +74,7 @@ impl BoundArgs {
             ("--meta-cache", self.meta_cache.to_string()),
             ("--dirty-max", self.dirty_max.to_string()),
             ("--txg-timeout", self.txg_timeout.as_secs_f64().to_string()),
+            ("--wait", self.wait.to_string()),
         ];
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
@@ -97,10 +109,11 @@ impl Import {
         let options =
             NodeOptions { pool, remembers: true, log_paths, consent, watch, ..NodeOptions::default() };
         options.watch.begin(ImportStep::Devices);
-        let devices = find_devices(&self.name, &self.places, &mut |search| match search {
+        let mut tell = |search: Search<'_>| match search {
             Search::Waiting(devices) => options.watch.waits_for(devices),
             search => tell_search(search),
-        })?;
+        };
+        let devices = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
         Ok(Node::import(&devices, &import, options)?)
     }
 
@@ -138,6 +151,21 @@ impl Import {
         }
         until_end(&node, control)?;
         Ok(Outcome::Clean)
+    }
+}
+
+/// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in vain.
+pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
+    let socket = control_socket(&run_dir()?, name);
+    let status = || -> Result<PoolReport, ClientError> {
+        let mut client = Client::connect(&socket, name)?;
+        client.set_timeout(ANSWER)?;
+        client.call(&Request::Status)
+    };
+    match status() {
+        Ok(report) => Err(busy(format!("pool {name} is running already, as process {}", report.pid))),
+        // Nobody has it, or it is being exported, or it does not answer: its devices tell.
+        Err(_) => Ok(()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::exit::{Outcome, refuse};
 use crate::output::fields;
 use crate::progress::Progress;
 use crate::size;
-use crate::start::{BoundArgs, listen, until_end};
+use crate::start::{BoundArgs, listen, refuse_running, until_end};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -82,7 +82,9 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let progress = Progress::start();
     let watch = progress.watch();
     watch.begin(ImportStep::Devices);
-    let (device, before) = open(args, &dir, &watch)?;
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness");
+    refuse_running(name)?;
+    let (device, before) = open(args, &dir, name, &watch)?;
     let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
     let region = dir.join("pm.log");
     let options = NodeOptions {
@@ -132,18 +134,18 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
 }
 
 /// Opens the pool's file, or makes the pool.
-fn open(args: &UpArgs, dir: &Path, watch: &ImportWatch) -> anyhow::Result<(Device, Before)> {
+fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> anyhow::Result<(Device, Before)> {
     let path = dir.join("pool.img");
+    let is_busy = |opened: &Result<Device, PoolError>| {
+        let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry);
+        if is_busy {
+            watch.waits_for(&[&path.display().to_string()]);
+        }
+        is_busy
+    };
+    let reopen = || patiently(args.bounds.patience(), || Device::open(&path), is_busy);
     if path.exists() {
-        let is_busy = |opened: &Result<Device, PoolError>| {
-            let is_busy =
-                opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry);
-            if is_busy {
-                watch.waits_for(&[&path.display().to_string()]);
-            }
-            is_busy
-        };
-        let device = patiently(|| Device::open(&path), is_busy)?;
+        let device = reopen()?;
         let state = device.probe()?.config.state;
         return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
     }
@@ -155,17 +157,16 @@ fn open(args: &UpArgs, dir: &Path, watch: &ImportWatch) -> anyhow::Result<(Devic
         }
         _ => {}
     }
-    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness").to_owned();
     let len_bytes = args.pool_size.unwrap_or_else(|| args.size.saturating_mul(2).max(64 << 20));
     let device = Device::create_sparse(&new, len_bytes.next_multiple_of(4096))?;
-    let pool = Pool::create(&name, &[VdevSpec::single(device)], args.bounds.options());
+    let pool = Pool::create(name, &[VdevSpec::single(device)], args.bounds.options());
     let pool = pool.with_context(|| format!("cannot make a pool called {name}, as the folder is"))?;
     pool.export()?;
     drop(pool);
     fs::rename(&new, &path)
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
-    Ok((Device::open(&path)?, Before::New))
+    Ok((reopen()?, Before::New))
 }
 
 fn say(

@@ -92,8 +92,18 @@ fn a_pool_that_is_in_use_elsewhere_is_busy_and_not_missing() {
     let bench = pool("disks/a");
     let _lock = lock(&bench, "disks/a");
     for places in ["disks", "disks/a"] {
-        let said = bench.fails(&format!("pool import tank -d {places}"), 4);
+        let said = bench.fails(&format!("pool import tank -d {places} --wait 1"), 4);
         assert!(said.trim().ends_with("disks/a") && said.contains("in use by another process"), "{said}");
+    }
+}
+
+/// Its process is there and answers, so that nobody need wait for its devices: this ends, whatever the time to wait.
+#[test]
+fn a_pool_that_runs_is_refused_at_once() {
+    let bench = pool("disks/a");
+    bench.ok("pool import tank -d disks");
+    for line in ["pool import tank -d disks --wait 100000", "pool import tank --foreground --wait 100000"] {
+        assert!(bench.fails(line, 4).contains("running already, as process"), "{line}");
     }
 }
 

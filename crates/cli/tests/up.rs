@@ -65,6 +65,10 @@ fn a_second_up_in_the_same_folder_is_refused() {
     let bench = Bench::new();
     let _up = bench.up(UP);
     let said = bench.fails(&format!("up {UP}"), 4);
+    assert!(said.contains("demo is running already"), "{said}");
+    // Of another user, say: it cannot be asked.
+    std::fs::remove_file(bench.path("run/demo.control")).unwrap();
+    let said = bench.fails(&format!("up {UP} --wait 0"), 4);
     assert!(said.contains("pool.img"), "{said}");
 }
 

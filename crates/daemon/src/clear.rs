@@ -17,7 +17,7 @@ use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolError};
 use fastness_zvol::Volume;
 
-use crate::devices::patiently;
+use crate::devices::{PATIENCE, patiently};
 use crate::error::StartError;
 use crate::gate::Slot;
 use crate::importing::ImportStep;
@@ -76,7 +76,7 @@ impl Node {
         let is_busy = |result: &Result<Incarnation, StartError>| {
             result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
         };
-        let next = patiently(|| self.import_again(&old, &import), is_busy)?;
+        let next = patiently(PATIENCE, || self.import_again(&old, &import), is_busy)?;
         let unsynced = kept.as_ref().expect("kept above, or by an earlier try");
         let tx = next.pool.begin_tx()?;
         unsynced.apply(&next.pool, &tx)?;

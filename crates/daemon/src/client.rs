@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fastness_error::ErrorKind;
 use serde::de::DeserializeOwned;
@@ -92,6 +93,15 @@ impl Client {
             }
             Err(source) => Err(ClientError::Socket { path: path.to_owned(), source }),
         }
+    }
+
+    /// Waits no longer than this for what comes next; for ever by default.
+    ///
+    /// # Errors
+    /// [`ClientError::Socket`]: a time of zero, among others.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<(), ClientError> {
+        let set = self.input.get_ref().set_read_timeout(Some(timeout));
+        set.map_err(|source| ClientError::Socket { path: self.path.clone(), source })
     }
 
     /// Sends a request and waits for its answer.

@@ -112,18 +112,18 @@ pub struct Unreadable {
     pub is_busy: bool,
 }
 
-/// How long a device that is in use is waited for: a process that has just ended, or was killed, gives back what its
-/// requests in the kernel hold a moment later.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a device that is in use is waited for, if nobody says otherwise: what a process that has just ended, or was
+/// killed, has in the kernel is given back when its requests there have ended, which a busy disk takes its time for.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it is no more that somebody else has the device, or for [`PATIENCE`].
-pub fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+/// Tries until it is no more that somebody else has the device, or for so long.
+pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
     let begun = Instant::now();
     loop {
         let result = attempt();
-        if !is_busy(&result) || begun.elapsed() >= PATIENCE {
+        if !is_busy(&result) || begun.elapsed() >= patience {
             return result;
         }
         std::thread::sleep(PAUSE);

@@ -2,15 +2,15 @@
 //!
 //! A process that was killed has its devices until the kernel has ended its requests, which can be a while
 //! after its parent has seen it end. An import that comes then must neither fail nor go on without a side of
-//! a mirror. So devices that are in use are waited for, for [`PATIENCE`] at most: those that were named, and,
-//! as long as the pool is not whole without them, all others in the folders. Only they are looked at again.
+//! a mirror. So devices that are in use are waited for, for a bounded time: those that were named, and, as
+//! long as the pool is not whole without them, all others in the folders. Only they are looked at again.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastness_pool::Device;
 
-use crate::devices::{Found, PATIENCE, PAUSE, Scan, Unreadable};
+use crate::devices::{Found, PAUSE, Scan, Unreadable};
 use crate::error::StartError;
 use crate::paths::known_devices;
 
@@ -48,13 +48,14 @@ impl Wanted<'_> {
 }
 
 /// The devices of a pool, by its name or GUID: among `given`, devices and folders of them, or where they were
-/// last, or in /dev.
+/// last, or in /dev. Those that another process has are waited for until `patience` is over.
 ///
 /// # Errors
 /// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; those of opening a device.
 pub fn find_devices(
     name: &str,
     given: &[PathBuf],
+    patience: Duration,
     tell: &mut dyn FnMut(Search<'_>),
 ) -> Result<Vec<Device>, StartError> {
     let mut places = given.to_vec();
@@ -70,7 +71,7 @@ pub fn find_devices(
     let mut scan = Scan::of(&wanted.places);
     loop {
         let busy = wanted.busy(&scan);
-        if busy.is_empty() || begun.elapsed() >= PATIENCE {
+        if busy.is_empty() || begun.elapsed() >= patience {
             break;
         }
         tell(Search::Waiting(&busy));

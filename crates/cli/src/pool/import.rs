@@ -11,7 +11,7 @@ use crate::connect::print_json;
 use crate::exit::Outcome;
 use crate::output::note;
 use crate::pool::list;
-use crate::start::{BoundArgs, Import};
+use crate::start::{BoundArgs, Import, refuse_running};
 use crate::table::table;
 
 pub(super) const EXAMPLES: &str = "\
@@ -69,6 +69,7 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     let Some(name) = args.pool else {
         return candidates(args.devices, out);
     };
+    refuse_running(&name)?;
     let places = args.devices.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
     let import = Import {
         name,
