@@ -8,7 +8,7 @@
 //!
 //! The requests of a connection follow from the seed; how they and the kill meet does not.
 //! `FASTNESS_KILL_SEED` is the seed, `FASTNESS_KILL_ROUNDS` the number of kills of a pool. With
-//! `FASTNESS_KILL_MINUTES`, seed after seed for so long: that is `scripts/soak-kill`. `FASTNESS_KILL_DIR` is
+//! `FASTNESS_KILL_MINUTES`, seed after seed for so long: that is `scripts/soak-kill`. `FASTNESS_TEST_DIR` is
 //! where the pools are, instead of in memory, `FASTNESS_KILL_POOL_SIZE` the size of a device, and
 //! `FASTNESS_KILL_TXG_TIMEOUT` one timeout for all instead of several.
 

@@ -1,7 +1,11 @@
 //! Starting a process for a pool whose last one was killed a moment ago: the kernel gives its devices back a
 //! little later.
 
+#![allow(clippy::print_stdout, reason = "a measurement has something to say")]
+
 mod support;
+#[path = "restart/time.rs"]
+mod time;
 
 use std::fs::File;
 use std::process::Stdio;

@@ -24,10 +24,7 @@ pub struct Server {
 impl Server {
     /// Makes the pool; nobody has it yet.
     pub fn new(plan: &Plan) -> Server {
-        let bench = match std::env::var_os("FASTNESS_KILL_DIR") {
-            Some(dir) => Bench { dir: tempfile::tempdir_in(dir).unwrap() },
-            None => Bench::new(),
-        };
+        let bench = Bench::new();
         let size = std::env::var("FASTNESS_KILL_POOL_SIZE").unwrap_or_else(|_| "1G".to_owned());
         bench.ok(&plan.create(&size));
         Server { bench, child: None }

@@ -15,9 +15,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// In memory where there is some: what survives a kill is the same, and no test waits for a disk.
+    /// In memory where there is some: what survives a kill is the same, and no test waits for a disk. Or in
+    /// `FASTNESS_TEST_DIR`.
     pub fn new() -> Bench {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let dir = match std::env::var_os("FASTNESS_TEST_DIR") {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()),
+        };
         Bench { dir: dir.unwrap() }
     }
 
