@@ -32,7 +32,7 @@ fn after_a_log_was_given_up_nothing_says_that_flushed_writes_are_there() {
         "{}",
         up.said
     );
-    assert!(!status(&bench, "imported").contains("every flushed write"));
+    assert!(!status(&bench, "found").contains("every flushed write"));
     let mut client = bench.client("demo/volume.sock", "demo/volume");
     assert_eq!(client.read(0, 4096).unwrap(), [0; 4096]);
     drop(client);

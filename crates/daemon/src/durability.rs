@@ -54,7 +54,7 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Durability {
     /// What the import found.
-    pub(crate) imported: String,
+    pub(crate) found: String,
     /// What the death of the process would leave of what was flushed.
     pub(crate) after_process_crash: String,
     /// What a power cut would.
@@ -69,7 +69,7 @@ const TXGS: &str = "the last synced transaction group: flushed writes of the las
 impl Facts {
     pub(crate) fn words(&self) -> Durability {
         Durability {
-            imported: self.imported(),
+            found: self.found(),
             after_process_crash: self.flushed(EVERYTHING.to_owned()),
             after_power_cut: self.after_power_cut(),
             not_flushed: self.not_flushed(),
@@ -114,7 +114,7 @@ impl Facts {
         }
     }
 
-    fn imported(&self) -> String {
+    fn found(&self) -> String {
         if self.log == LogMedium::Unused {
             return match self.before {
                 Before::Exported => "imported read-only; it was exported cleanly".to_owned(),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durability::GivenUp;
 use crate::error::StartError;
+use crate::importing::ImportStep;
 use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
 use crate::protocol::{Failure, VdevRequest};
@@ -46,8 +47,9 @@ pub(crate) fn import_log(
         return Ok((None, GivenUp::Nothing));
     }
     let known = config.unwrap_or_default();
+    options.watch.begin(ImportStep::Log);
     let regions = open_regions(&known, options, journal)?;
-    let mut tell = options.replay.with_journal(journal);
+    let mut tell = options.watch.of_log(journal);
     let (log, replayed) = PoolLog::import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
     if replayed.records + replayed.gaps > 0 {
         journal.note(format!(

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::importing::ImportReport;
 use crate::protocol::Address;
 
 /// State of a pool.
@@ -23,6 +24,8 @@ pub struct PoolReport {
     pub pid: u32,
     /// Since the import.
     pub uptime_s: u64,
+    /// How long the import took.
+    pub import: ImportReport,
     /// Newest durable txg.
     pub synced_txg: u64,
     /// The txg that changes join now.
@@ -38,7 +41,7 @@ pub struct PoolReport {
     /// What of it data may still use.
     pub free_bytes: u64,
     /// How the pool was imported, and what of it was there.
-    pub imported: String,
+    pub found: String,
     /// What a crash of the process leaves of what was flushed.
     pub after_process_crash: String,
     /// What a power cut leaves of what was flushed.

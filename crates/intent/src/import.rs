@@ -44,6 +44,17 @@ pub struct ReplayProgress<'a> {
     pub total_records: u64,
 }
 
+/// What an import of a log does; told when it begins, and a replay now and then.
+#[derive(Debug, Clone, Copy)]
+pub enum LogImportStep<'a> {
+    /// Finds what is in the log, and holds it.
+    Claim,
+    /// Brings its records into the pool.
+    Replay(ReplayProgress<'a>),
+    /// Waits until they are durable there.
+    Sync,
+}
+
 /// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
@@ -68,7 +79,7 @@ impl PoolLog {
         regions: Vec<Region>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
     }
@@ -98,7 +109,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
     /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
     /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
-    /// replay is.
+    /// it is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
@@ -112,8 +123,9 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
@@ -162,6 +174,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let log = PoolLog::new(pool, logs, tuning);
         pool.start_txgs()?;
         log.replay(consent, &mut report, tell)?;
+        tell(LogImportStep::Sync);
         pool.sync()?;
         Ok((log, report))
     }
@@ -170,7 +183,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         &self,
         consent: Consent,
         report: &mut ReplayReport,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), IntentError> {
         let logs = self.logs();
         let with_logs = volumes(self.side.pool())?.into_iter();
@@ -182,14 +195,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             let (records, name) = (log.unreplayed_records(), volume.name());
             if records > 0 {
                 report.volumes += 1;
-                tell(ReplayProgress { volume: &name, done_records, total_records });
+                tell(LogImportStep::Replay(ReplayProgress { volume: &name, done_records, total_records }));
             }
             let mut of_volume = 0;
             let mut count = || {
                 of_volume += 1;
                 if of_volume % TELL_RECORDS == 0 {
                     let done_records = done_records + of_volume;
-                    tell(ReplayProgress { volume: &name, done_records, total_records });
+                    let progress = ReplayProgress { volume: &name, done_records, total_records };
+                    tell(LogImportStep::Replay(progress));
                 }
             };
             let blocks = self.side.pool().log_space();

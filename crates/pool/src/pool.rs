@@ -197,10 +197,7 @@ impl Pool {
 
     /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is durable.
     pub fn end_txg_soon(&self) {
-        let pipeline = &self.shared.pipeline;
-        let mut progress = lock(&pipeline.progress);
-        progress.wanted = progress.wanted.max(pipeline.open_txg());
-        pipeline.changed.notify_all();
+        self.shared.pipeline.end_soon();
     }
 
     /// Waits until a txg is durable, and makes it end soon if it is still open.

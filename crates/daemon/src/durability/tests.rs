@@ -37,13 +37,13 @@ fn nothing_is_promised_that_is_not_so() {
         let (given_up, is_crashed) = (facts.given_up != GivenUp::Nothing, facts.before == Before::Crashed);
         let keeps_all = facts.disabled.is_empty();
         assert_eq!(
-            promises_all(&words.imported),
+            promises_all(&words.found),
             is_crashed
                 && !given_up
                 && keeps_all
                 && matches!(facts.log, LogMedium::Vdevs | LogMedium::Persistent),
             "{facts:?}: {}",
-            words.imported
+            words.found
         );
         assert_eq!(promises_all(&words.after_process_crash), keeps_all, "{facts:?}: {words:?}");
         let log_keeps = facts.log != LogMedium::StandsIn;
@@ -65,8 +65,8 @@ fn what_was_lost_is_said() {
         let words = facts.words();
         let is_lost = facts.before == Before::Crashed
             && (facts.log == LogMedium::Unused || facts.given_up != GivenUp::Nothing);
-        let says_so = words.imported.contains("are lost") || words.imported.contains("are missing");
-        assert_eq!(says_so, is_lost, "{facts:?}: {}", words.imported);
+        let says_so = words.found.contains("are lost") || words.found.contains("are missing");
+        assert_eq!(says_so, is_lost, "{facts:?}: {}", words.found);
     }
 }
 

@@ -131,6 +131,11 @@ impl LogSpace {
             None => self.shared.allocate_log_among_data(units, reserved_bytes)?,
         };
         log.insert(place, units, Vec::new());
+        let hurries = log.hurries(self.shared.pipeline.open_txg());
+        drop(log);
+        if hurries {
+            self.shared.pipeline.end_soon();
+        }
         Ok(place)
     }
 
