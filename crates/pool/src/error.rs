@@ -352,16 +352,6 @@ impl PoolError {
         PoolError::Invalid { what, value: value.to_string() }
     }
 
-    /// Our own errors pass through the engine as I/O errors; they come out again as they were.
-    fn from_engine(error: redb::Error) -> PoolError {
-        if let redb::Error::Io(io) = &error
-            && let Some(own) = io.get_ref().and_then(|source| source.downcast_ref::<PoolError>())
-        {
-            return own.clone();
-        }
-        PoolError::Engine(Arc::new(error))
-    }
-
     pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
         PoolError::BadValue { table, what: what.to_string() }
     }
@@ -378,26 +368,6 @@ impl From<BlockError> for PoolError {
         PoolError::Device(Arc::new(error))
     }
 }
-
-macro_rules! from_engine {
-    ($($error:ty),*) => {$(
-        impl From<$error> for PoolError {
-            fn from(error: $error) -> PoolError {
-                PoolError::from_engine(error.into())
-            }
-        }
-    )*};
-}
-
-from_engine!(
-    redb::Error,
-    redb::StorageError,
-    redb::TableError,
-    redb::TransactionError,
-    redb::CommitError,
-    redb::DatabaseError,
-    redb::SetDurabilityError
-);
 
 /// Result of a pool's operation.
 pub type Result<T, E = PoolError> = std::result::Result<T, E>;

@@ -19,6 +19,7 @@ mod check;
 mod codec;
 mod config;
 mod dataset;
+mod engine_error;
 mod error;
 mod extent;
 mod find;

@@ -391,9 +391,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 impl Pool {
     /// Reads every row and compares what is allocated with what is referred to. See [`CheckReport`](crate::CheckReport).
-    ///
-    /// # Errors
-    /// Those of reading the tables.
+    /// Fails as reading the tables fails.
     pub fn check(&self) -> Result<crate::CheckReport> {
         let _syncing = lock(&self.shared.syncing);
         self.shared.explained(crate::check::check(&self.shared, &read(&self.shared.snapshot).clone()))
