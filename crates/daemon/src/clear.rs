@@ -17,9 +17,10 @@ use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Unsynced, VdevSpec};
 use fastness_zvol::Volume;
 
-use crate::devices::patiently;
+use crate::devices::{PATIENCE, patiently};
 use crate::error::StartError;
 use crate::gate::Slot;
+use crate::importing::ImportStep;
 use crate::lock;
 use crate::log_device::{Txgs, import_log};
 use crate::node::{Incarnation, Node, NodeOptions};
@@ -112,7 +113,9 @@ impl Node {
         if self.is_ending.load(Ordering::SeqCst) {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));
         }
+        self.options.watch.begin(ImportStep::Serve);
         self.take_up(next, &slots);
+        self.note_imported();
         self.journal
             .note(format!("the pool goes on; {bytes} bytes that were in memory only are durable now"));
         Ok(())
@@ -129,6 +132,7 @@ impl Node {
         let options = NodeOptions { consent: Consent::NONE, ..self.options.clone() };
         added.reverse();
         let mut attempt = || {
+            options.watch.begin(ImportStep::Pool);
             let devices = self.open_again(&kept.paths);
             let pool = Arc::new(Pool::import_paused(&devices, &import, options.pool.clone())?);
             drop(devices);
@@ -138,13 +142,13 @@ impl Node {
                 kept.paths = paths_of(&pool);
                 self.journal.note("a vdev was added to the suspended pool");
             }
-            let log = import_log(&pool, &options, &self.journal, Txgs::Paused)?;
-            Ok(Incarnation { pool, log })
+            let (log, given_up) = import_log(&pool, &options, &self.journal, Txgs::Paused)?;
+            Ok(Incarnation { pool, log, given_up })
         };
         let is_busy = |result: &Result<Incarnation, StartError>| {
             result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
         };
-        patiently(&mut attempt, is_busy)
+        patiently(PATIENCE, &mut attempt, is_busy)
     }
 
     fn open_again(&self, paths: &[String]) -> Vec<Device> {

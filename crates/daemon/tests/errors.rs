@@ -406,12 +406,13 @@ fn a_full_pool_that_was_suspended_is_cleared() {
         devices
             .into_iter()
             .map(VdevSpec::single)
-            .zip([false, true])
+            .zip([false, true, true])
             .map(|(spec, is_log)| if is_log { spec.log() } else { spec })
             .collect()
     };
+    // So much room for log blocks that they do not end the txg.
     let options = PoolOptions { txg_timeout: std::time::Duration::from_secs(3600), ..PoolOptions::default() };
-    let bench = Bench::with(2, 192 << 20, specs, options);
+    let bench = Bench::with(3, 192 << 20, specs, options);
     let mut client = bench.client();
     let mut at = 0;
     while client.write(at << 20, &noise(at << 20), false).is_ok() {

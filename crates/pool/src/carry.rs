@@ -77,6 +77,8 @@ impl Pool {
         let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
         let objects = cores.into_values().filter(is_there).map(carried).collect();
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        // They may have devices of their own.
+        lock(&shared.hooks).clear();
         Ok(Unsynced { objects })
     }
 }
@@ -98,8 +100,12 @@ impl Unsynced {
     /// Persistence: all of it with the transaction's txg.
     ///
     /// # Errors
-    /// Those of writing; then a part is in the transaction, and the pool has to be given up.
+    /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came before
+    /// an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
     pub fn apply(&self, pool: &Pool, tx: &Tx) -> Result<()> {
+        if pool.runs_txgs() {
+            return Err(PoolError::Busy { name: pool.name(), why: "its txgs run already" });
+        }
         for carried in &self.objects {
             let found =
                 pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));

@@ -3,7 +3,7 @@
 use crate::codec::{Reader, Writer};
 use crate::ids::{Guid, Txg};
 
-/// Newest version of the media format that this program writes and reads.
+/// Version of the media format that this program writes and reads.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// What a top-level vdev is for.

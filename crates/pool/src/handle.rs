@@ -122,6 +122,18 @@ impl Object {
     /// transaction that began before the object was created, in an older txg; and those of reading where a
     /// block is written in part; blocks before the one that failed are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        self.put(tx, offset, data, true)
+    }
+
+    /// The same inside of the object, which does not grow, whoever shrinks it meanwhile.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`PoolError::BeyondEnd`], and nothing was changed.
+    pub fn overwrite(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        self.put(tx, offset, data, false)
+    }
+
+    fn put(&self, tx: &Tx, offset: u64, data: &[u8], may_grow: bool) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
@@ -141,6 +153,9 @@ impl Object {
         let (first, last) = rows_of(&blocks);
         let mut contents = write(&self.core.contents);
         self.check_there()?;
+        if !may_grow && end > contents.size_bytes {
+            return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
+        }
         let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0))?;
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {

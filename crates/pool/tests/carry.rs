@@ -138,6 +138,62 @@ fn taking_over_is_one_step() {
     }
 }
 
+/// What fails in the middle is in no txg, whenever txgs end: they do not run before all of it is there, and with
+/// txgs that run nothing is begun.
+#[test]
+fn what_is_taken_over_in_part_is_in_no_txg() {
+    let disk = disk();
+    let pool = create(&disk);
+    let object = |pool: &Pool, id| pool.dataset("tank").unwrap().object(ObjectId(id)).unwrap();
+    let tx = pool.begin_tx().unwrap();
+    object(&pool, OBJECTS).write(&tx, 0, &[1; 2 * BLOCK as usize]).unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    let before = contents(&pool);
+    let tx = pool.begin_tx().unwrap();
+    object(&pool, 1).write(&tx, 0, &[2; BLOCK as usize]).unwrap();
+    // A part of a block stays, and is read again when it is taken over.
+    object(&pool, OBJECTS).truncate(&tx, BLOCK + 100).unwrap();
+    drop(tx);
+    disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
+    assert!(pool.sync().is_err());
+    let seen = contents(&pool);
+    let unsynced = pool.abandon().unwrap();
+    drop(pool);
+    disk.set_plan(FaultPlan::new(0));
+    disk.reopen(1).unwrap();
+    let eager = PoolOptions { txg_timeout: Duration::from_millis(1), ..PoolOptions::default() };
+    let import_paused = || {
+        let device = Device::new("disk", Arc::clone(&disk) as Arc<dyn BlockDevice>);
+        Pool::import_paused(&[device], &ImportOptions::default(), eager.clone()).unwrap()
+    };
+    let next = import_paused();
+    let synced = next.synced_txg();
+    let tx = next.begin_replay_tx().unwrap();
+    disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Read), When::From(1), Fault::Errno(5)));
+    assert!(matches!(unsynced.apply(&next, &tx), Err(PoolError::Device(_))));
+    disk.set_plan(FaultPlan::new(0));
+    drop(tx);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(next.synced_txg(), synced);
+    drop(next);
+    let next = import_paused();
+    assert!(contents(&next) == before);
+    next.start_txgs().unwrap();
+    let tx = next.begin_replay_tx().unwrap();
+    assert!(matches!(unsynced.apply(&next, &tx), Err(PoolError::Busy { .. })));
+    drop(tx);
+    assert!(contents(&next) == before);
+    drop(next);
+    let next = import_paused();
+    let tx = next.begin_replay_tx().unwrap();
+    unsynced.apply(&next, &tx).unwrap();
+    let txg = tx.commit();
+    next.start_txgs().unwrap();
+    next.wait_synced(txg).unwrap();
+    assert!(contents(&next) == seen);
+}
+
 /// A transaction that has begun when the pool is given up is in what is handed out, or was refused.
 #[test]
 fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
