@@ -9,7 +9,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
 use crate::room::Claim;
 use crate::state::{Shared, TxgHook};
-use crate::sync_util::{lock, read};
+use crate::sync_util::lock;
 use crate::thread;
 use crate::txg::{DELAY_MAX, Hold, SHARDS};
 
