@@ -263,7 +263,6 @@ fn a_write_to_a_full_pool_waits_for_what_was_discarded() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::NoSpace);
-    eprintln!("at {}", at / MIB);
     assert!(at > 48 * MIB, "it is full, not only reserved: {at}");
     for part in 0..4 {
         volume.discard(part * MIB, MIB, false).unwrap();
