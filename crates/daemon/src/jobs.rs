@@ -1,10 +1,11 @@
 //! Long work in the background, one at a time: scrub, resilver.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastness_error::{ErrorKind, chain};
+use fastness_error::{ErrorKind, chain, panic_text};
 use fastness_pool::{PoolError, ScrubReport};
 
 use crate::journal::Journal;
@@ -12,6 +13,8 @@ use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;
 
+/// What the job is called that looks at everything.
+pub(crate) const SCRUB: &str = "scrub";
 /// Places that a report names; the rest is a number.
 const LOST_MAX: usize = 100;
 /// How often those who wait are told.
@@ -31,6 +34,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Job {
     what: String,
+    /// Places without a right copy that the jobs before it knew of.
+    lost_before: usize,
     started: Instant,
     is_stopped: AtomicBool,
     state: Mutex<State>,
@@ -63,6 +68,7 @@ impl Jobs {
         }
         let job = Arc::new(Job {
             what,
+            lost_before: current.as_ref().map_or(0, |job| job.lost()),
             started: Instant::now(),
             is_stopped: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -90,6 +96,11 @@ impl Jobs {
         }
     }
 
+    /// Places without a right copy, as far as the jobs of this process have found them.
+    pub(crate) fn lost(&self) -> usize {
+        lock(&self.0).as_ref().map_or(0, |job| job.lost())
+    }
+
     pub(crate) fn report(&self) -> Option<JobReport> {
         lock(&self.0).as_ref().map(|job| job.report())
     }
@@ -97,7 +108,7 @@ impl Jobs {
 
 impl Job {
     fn run(&self, journal: &Journal, work: Work) {
-        let result = work(&mut |report| {
+        let mut progress = |report: &ScrubReport| {
             let mut state = lock(&self.state);
             state.report.clone_from(report);
             if !state.is_begun {
@@ -105,7 +116,11 @@ impl Job {
                 self.changed.notify_all();
             }
             !self.is_stopped.load(Ordering::SeqCst)
-        });
+        };
+        // A job without an end would be waited for, by the next one and by an export.
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut progress)));
+        let result =
+            result.unwrap_or_else(|panic| Err(PoolError::Panicked { what: panic_text(&*panic).to_owned() }));
         let mut state = lock(&self.state);
         state.elapsed = self.started.elapsed();
         let outcome = result.map(|report| state.report = report);
@@ -141,6 +156,18 @@ impl Job {
             if !tell(self.report()) {
                 return;
             }
+        }
+    }
+
+    /// Places without a right copy that are known. Only a scrub that went to its end says that there are fewer.
+    fn lost(&self) -> usize {
+        let state = lock(&self.state);
+        let has_seen_all = self.what == SCRUB && matches!(state.outcome, Some(Ok(())));
+        let found = state.report.lost.len();
+        if has_seen_all && !self.is_stopped.load(Ordering::SeqCst) {
+            found
+        } else {
+            found.max(self.lost_before)
         }
     }
 
@@ -183,5 +210,24 @@ impl Job {
             elapsed_s: elapsed.as_secs(),
             error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_has_failed_and_the_next_one_can_run() {
+        let (jobs, journal) = (Jobs::default(), Arc::default());
+        let work: Work = Box::new(|_| panic!("boom"));
+        let job = jobs.start("scrub".to_owned(), &journal, work).unwrap();
+        job.wait(&mut |_| true);
+        assert!(job.failure().is_some_and(|failure| failure.message.contains("boom")));
+        assert_eq!(jobs.report().unwrap().state, "failed");
+        jobs.stop();
+        let job = jobs.start("scrub".to_owned(), &journal, Box::new(|_| Ok(ScrubReport::default()))).unwrap();
+        job.wait(&mut |_| true);
+        assert_eq!(jobs.report().unwrap().state, "done");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::{Feature, Pool, PoolError};
+use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
@@ -44,6 +44,17 @@ pub struct ReplayProgress<'a> {
     pub total_records: u64,
 }
 
+/// What an import of a log does; told when it begins, and a replay now and then.
+#[derive(Debug, Clone, Copy)]
+pub enum LogImportStep<'a> {
+    /// Finds what is in the log, and holds it.
+    Claim,
+    /// Brings its records into the pool.
+    Replay(ReplayProgress<'a>),
+    /// Waits until they are durable there.
+    Sync,
+}
+
 /// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
@@ -68,9 +79,23 @@ impl PoolLog {
         regions: Vec<Region>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
+    }
+
+    /// The same, but no txg ends; see [`import_paused_on`](Self::import_paused_on).
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_paused(
+        pool: &Arc<Pool>,
+        regions: Vec<Region>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+        PoolLog::import_paused_on(pool, regions, RegionParts::of, consent, tuning, tell)
     }
 }
 
@@ -98,12 +123,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
     /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
     /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
-    /// replay is.
+    /// it is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`]; a log that is
+    /// damaged; unless
     /// `consent` says otherwise. Nothing was changed then but what was replayed.
     pub fn import_on<R>(
         pool: &Arc<Pool>,
@@ -111,14 +137,54 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
+        pool.start_txgs()?;
+        log.replay(consent, &mut report, tell)?;
+        tell(LogImportStep::Sync);
+        pool.sync()?;
+        Ok((log, report))
+    }
+
+    /// As [`import_on`](Self::import_on), but txgs do not run yet: what is replayed is in the first one, with
+    /// what the caller changes before [`Pool::start_txgs`]. For a pool that was suspended, and has more to
+    /// take over than its log ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory
+    /// then, as it is now.
+    ///
+    /// Persistence: none before the first txg has synced; whoever drops the pool before has changed nothing.
+    ///
+    /// # Errors
+    /// As [`import_on`](Self::import_on).
+    pub fn import_paused_on<R>(
+        pool: &Arc<Pool>,
+        regions: Vec<R>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
+        log.replay(consent, &mut report, tell)?;
+        Ok((log, report))
+    }
+
+    /// Opens the log and claims all of it in the first txg, which does not end.
+    fn claim<R>(
+        pool: &Arc<Pool>,
+        regions: Vec<R>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide),
+            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark()),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -139,7 +205,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
+        let report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let logs = {
             let tx = pool.begin_tx()?;
@@ -158,21 +224,17 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             }
             claims.finish(&side, &tx)?
         };
-        let log = PoolLog::new(pool, logs, tuning);
-        pool.start_txgs()?;
-        log.replay(consent, &mut report, tell)?;
-        pool.sync()?;
-        Ok((log, report))
+        Ok((PoolLog::new(pool, logs, tuning), report))
     }
 
     fn replay(
         &self,
         consent: Consent,
         report: &mut ReplayReport,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), IntentError> {
-        let logs = self.logs();
-        let with_logs = volumes(self.side.pool())?.into_iter();
+        let (logs, side) = (self.logs(), PoolSide::for_replay(self.side.pool()));
+        let with_logs = volumes(side.pool())?.into_iter();
         let with_logs: Vec<_> =
             with_logs.filter_map(|volume| Some((logs.get(DatasetId(volume.id().0))?, volume))).collect();
         let total_records = with_logs.iter().map(|(log, _)| log.unreplayed_records()).sum();
@@ -181,23 +243,24 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             let (records, name) = (log.unreplayed_records(), volume.name());
             if records > 0 {
                 report.volumes += 1;
-                tell(ReplayProgress { volume: &name, done_records, total_records });
+                tell(LogImportStep::Replay(ReplayProgress { volume: &name, done_records, total_records }));
             }
             let mut of_volume = 0;
             let mut count = || {
                 of_volume += 1;
                 if of_volume % TELL_RECORDS == 0 {
                     let done_records = done_records + of_volume;
-                    tell(ReplayProgress { volume: &name, done_records, total_records });
+                    let progress = ReplayProgress { volume: &name, done_records, total_records };
+                    tell(LogImportStep::Replay(progress));
                 }
             };
-            let blocks = self.side.pool().log_space();
+            let blocks = side.pool().log_space();
             let indirect = &mut report.indirect;
             let mut handler = Volume { dataset: volume, blocks, applied: &mut count, indirect };
-            match log.replay(&*self.side, &mut handler) {
+            match log.replay(&side, &mut handler) {
                 Ok(replayed) => report.records += replayed.records,
                 Err(failure) if !consent.damaged => return Err(failure.into()),
-                Err(_) => report.gaps += log.drop_tail(&*self.side)?,
+                Err(_) => report.gaps += log.drop_tail(&side)?,
             }
             done_records += records;
         }
@@ -218,9 +281,10 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: &LogConfig,
         regions: Vec<R>,
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        synced: Mark,
     ) -> Result<OpenLog<M>, IntentError> {
         Ok(match config.kind {
-            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide)?),
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
     }

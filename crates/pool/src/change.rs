@@ -31,14 +31,19 @@ impl Pool {
             label::erase(&*device.device)?;
         }
         shared.vdevs.add(vdev.clone());
-        let labelled = vdev.sides().iter().try_for_each(|side| shared.label_first(side));
+        // Of the txgs so far it has everything: nothing. The flush of its label makes the mark durable.
+        let label = |side: &Arc<Side>| shared.write_last_mark(side).and_then(|()| shared.label_first(side));
+        let labelled = vdev.sides().iter().try_for_each(label);
         if let Err(error) = labelled.and_then(|()| shared.write_labels(|_| ())) {
             shared.vdevs.remove(id);
             return Err(error);
         }
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
-            lock(&shared.allocator).add_vdev(id, vdev.units);
+            let mut allocator = lock(&shared.allocator);
+            allocator.add_vdev(id, vdev.units);
+            // At once: a pool that is full has nothing to sync before it.
+            shared.note_free(&allocator);
         } else {
             lock(&shared.log).add_vdev(&vdev);
         }

@@ -7,20 +7,24 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::alloc::Allocator;
 use crate::buffers::Buffers;
-use crate::codec::Reader;
+use crate::cleared::Cleared;
 use crate::config::{DeviceState, PoolConfig, PoolState, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::find::{Found, find};
-use crate::ids::{Guid, Txg};
-use crate::label::{self, DEVICE_BYTES_MIN, data_units};
+use crate::ids::{Guid, ImportId, Txg};
+use crate::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units};
 use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
+use crate::object::RANGE_BYTES;
 use crate::pool::{Pool, check_name};
 use crate::props::Values;
+use crate::room::Room;
 use crate::settings::{SETTINGS, Settings};
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
-use crate::tables::{self, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE};
+use crate::tables::{
+    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE,
+};
 use crate::txg::Pipeline;
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
@@ -177,7 +181,7 @@ impl Pool {
             name: name.to_owned(),
             values: Values::default(),
         };
-        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options)?;
+        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
         add_dataset(&mut crate::sync_util::write(&shared.namespace), 1, row, (1, 0));
         crate::sync_util::write(&shared.namespace).next_id = 2;
@@ -199,7 +203,7 @@ impl Pool {
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
-    /// [`PoolError::NewerVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
+    /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
     /// [`PoolError::MissingSide`], [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
     /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
@@ -220,10 +224,10 @@ impl Pool {
             let (host_name, host_id) = (config.host_name, config.host_id);
             return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
         }
-        config.state = PoolState::Active;
+        let was_exported = std::mem::replace(&mut config.state, PoolState::Active) == PoolState::Exported;
         config.host_id = import.host.id;
         config.host_name.clone_from(&import.host.name);
-        let shared = open_shared(config, vdevs, Some(uberblock), options)?;
+        let shared = open_shared(config, vdevs, Some(uberblock), options, was_exported)?;
         if !shared.options.is_read_only {
             shared.write_labels(|_| ())?;
         }
@@ -235,8 +239,9 @@ impl Pool {
 fn open_shared(
     config: PoolConfig,
     vdevs: Arc<Vdevs>,
-    uberblock: Option<(Txg, Vec<u8>)>,
+    uberblock: Option<Uberblock>,
     options: PoolOptions,
+    was_exported: bool,
 ) -> Result<Shared> {
     let mut allocator = Allocator::default();
     for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
@@ -245,12 +250,9 @@ fn open_shared(
     let allocator = Arc::new(Mutex::new(allocator));
     let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);
     let synced = match &uberblock {
-        Some((txg, payload)) => {
-            let mut input = Reader::new(payload);
-            let _txg_and_generation = input.take(16);
-            let root = input.take(payload.len().saturating_sub(16)).unwrap_or_default();
-            meta.load(root)?;
-            *txg
+        Some(uberblock) => {
+            meta.load(&uberblock.root)?;
+            uberblock.txg
         }
         None => Txg(0),
     };
@@ -265,17 +267,23 @@ fn open_shared(
     let mut namespace = Namespace::default();
     load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
     let limits = namespace.count_limits();
-    let usable_bytes = {
+    let room = Room::default();
+    room.set_datasets(namespace.by_id.len());
+    {
         let mut allocator = lock(&allocator);
         allocator.note_synced();
-        allocator.usable_bytes()
-    };
+        room.set_free(allocator.room_bytes(), allocator.slop_bytes());
+    }
     let log = LogBlocks::new(&vdevs);
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()
     };
-    let snapshot = Snapshot::take(&database)?;
+    let cleared = Cleared::load(&database.begin_read()?.open_table(CLEARED)?)?;
+    let pipeline = Pipeline::new(synced, options.dirty_max_bytes);
+    pipeline.add_dirty(cleared.len() as u64 * RANGE_BYTES);
+    let has_cleared = !cleared.is_empty();
+    let snapshot = Snapshot::take(&database, Arc::new(cleared))?;
     let settings = match namespace.root() {
         Some(root) => {
             Settings::of_stored(snapshot.aux.get((root, SETTINGS))?.as_ref().map(|row| row.value()))?
@@ -291,12 +299,14 @@ fn open_shared(
         Evicted,
     );
     let shared = Shared {
-        pipeline: Pipeline::new(synced, options.dirty_max_bytes),
+        pipeline,
         packers: if options.has_txg_thread { packers() } else { 1 },
         buffers: Buffers::new(options.dirty_max_bytes / 4),
         options,
         config: Mutex::new(config),
-        uberblock: Mutex::new(uberblock.unwrap_or((Txg(0), Vec::new()))),
+        uberblock: Mutex::new(uberblock.unwrap_or_default()),
+        import: ImportId::random(),
+        was_exported,
         vdevs,
         allocator,
         meta,
@@ -312,8 +322,10 @@ fn open_shared(
         log: Mutex::new(log),
         reuse: RwLock::new(()),
         is_closed: AtomicBool::new(false),
-        free_bytes: AtomicU64::new(usable_bytes),
+        room,
         has_doomed: AtomicBool::new(has_doomed),
+        has_cleared: AtomicBool::new(has_cleared),
+        next_cleared: Mutex::new((0, 0, 0)),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
     };

@@ -68,8 +68,8 @@ impl Shared {
                 next = None;
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
-                    for extent in group.iter().flatten() {
-                        for piece in snapshot.pieces(extent)? {
+                    for (_, extent) in snapshot.alive(key, &group) {
+                        for piece in snapshot.pieces(&extent)? {
                             self.visit_extent(visit, &piece, &mut report)?;
                         }
                     }
@@ -80,16 +80,14 @@ impl Shared {
                 return Ok(report);
             }
         }
-        // Pages move with each sync; there are few of them.
-        let _syncing = lock(&self.syncing);
-        for entry in self.meta.entries() {
-            let vdev = self.vdevs.at(entry.place, 1)?;
-            note(
-                &mut report,
-                entry.place,
-                UNIT_BYTES,
-                visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum),
-            );
+        {
+            // Pages move with each sync; there are few of them.
+            let _syncing = lock(&self.syncing);
+            for entry in self.meta.entries() {
+                let vdev = self.vdevs.at(entry.place, 1)?;
+                let outcome = visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum);
+                note(&mut report, entry.place, UNIT_BYTES, outcome);
+            }
         }
         progress(&report);
         Ok(report)
@@ -155,11 +153,20 @@ impl Shared {
         Ok(report)
     }
 
-    /// Gives a side that has everything the last uberblock: it may be all that is left before the next txg.
+    /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg, and its
+    /// mark.
     fn write_last_uberblock(&self, side: &Side) -> Result<()> {
-        let (txg, payload) = lock(&self.uberblock).clone();
+        self.write_last_mark(side)?;
+        let uberblock = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, txg, &payload)?)
+        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)
+    }
+
+    /// Says on a side that it has everything of the last synced txg; durable after the next flush.
+    pub(crate) fn write_last_mark(&self, side: &Side) -> Result<()> {
+        let mark = lock(&self.uberblock).mark();
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        Ok(label::write_mark(&**device, side.guid, lock(&self.config).guid, mark)?)
     }
 }
 

@@ -106,6 +106,7 @@ fn a_log_that_takes_all_it_can_get_lets_the_pool_sync() {
         .create_dataset(&tx, "tank/reserved", DatasetKind::Filesystem, &[(Property::Reservation, 1 << 20)])
         .unwrap();
     let object = reserved.create_object(&tx).unwrap();
+    let other = pool.dataset("tank").unwrap().create_object(&tx).unwrap();
     drop(tx);
     pool.sync().unwrap();
     let free_bytes = pool.status().free_bytes;
@@ -120,12 +121,16 @@ fn a_log_that_takes_all_it_can_get_lets_the_pool_sync() {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     let taken = places.len() as u64 * u64::from(BLOCK);
     assert!(taken + (3 << 20) <= free_bytes, "{taken} of {free_bytes} with 3 MiB promised");
-    assert!(taken + (3 << 20) + (1 << 18) > free_bytes, "{taken} of {free_bytes} could be had");
+    // What is dirty has been promised pages of tables, too.
+    assert!(taken + (3 << 20) + (1 << 19) > free_bytes, "{taken} of {free_bytes} could be had");
     pool.sync().unwrap();
+    // What was promised and not taken.
+    while let Ok(place) = space.allocate(BLOCK) {
+        places.push(place);
+    }
     // The reservation can be used; others find no room.
     let tx = pool.begin_tx().unwrap();
     object.write(&tx, 0, &data(1).repeat(20)).unwrap();
-    let other = pool.dataset("tank").unwrap().create_object(&tx).unwrap();
     assert_eq!(other.write(&tx, 0, &data(2).repeat(14)).unwrap_err().kind(), ErrorKind::NoSpace);
     drop(tx);
     pool.sync().unwrap();
@@ -637,4 +642,32 @@ fn an_allocation_waits_for_no_io() {
         }
     }
     assert!(hung >= 6, "{hung} operations in a txg");
+}
+
+/// Log blocks are read and replayed by the next import, and what is written over and over is in memory once: only the log can
+/// tell that there is much of it.
+#[test]
+fn many_log_blocks_end_the_txg() {
+    // Among the data, and on a vdev of their own.
+    for log in [false, true] {
+        let rig = Rig::fresh(2, 80 << 20, 1);
+        let specs: Vec<_> =
+            std::iter::once(single(&rig, 0)).chain(log.then(|| single(&rig, 1).log())).collect();
+        let options = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
+        let pool = Pool::create("tank", &specs, options).unwrap();
+        let (space, open) = (pool.log_space(), pool.open_txg());
+        // An eighth, and not long before it.
+        let few = (0..40 * 7).map(|_| space.allocate(BLOCK).unwrap());
+        let mut places: Vec<_> = few.collect();
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(pool.open_txg(), open);
+        places.extend((0..40 * 2).map(|_| space.allocate(BLOCK).unwrap()));
+        let is_over = || pool.open_txg() > open;
+        let begun = std::time::Instant::now();
+        while !is_over() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_over(), "nobody waits for the txg, but the log does");
+        places.into_iter().for_each(|place| space.free(extent(place)));
+    }
 }
