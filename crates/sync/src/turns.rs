@@ -89,8 +89,9 @@ impl<'a, T> MutexGuard<'a, T> {
     }
 
     pub(crate) fn wait(self, condvar: &Condvar) -> MutexGuard<'a, T> {
-        self.look_again().unwrap_or_else(|MutexGuard { mutex, guard }| {
-            MutexGuard { mutex, guard: condvar.wait(guard).unwrap_or_else(PoisonError::into_inner) }
+        self.look_again().unwrap_or_else(|MutexGuard { mutex, guard }| MutexGuard {
+            mutex,
+            guard: condvar.wait(guard).unwrap_or_else(PoisonError::into_inner),
         })
     }
 

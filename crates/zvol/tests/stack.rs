@@ -33,20 +33,14 @@ mod copies;
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
-#[path = "stack/flips.rs"]
-mod flips;
-#[path = "stack/judge.rs"]
-mod judge;
-#[path = "stack/suspend.rs"]
-mod suspend;
-#[path = "stack/race.rs"]
-mod race;
-#[path = "stack/schedule.rs"]
-mod schedule;
 #[path = "stack/disk.rs"]
 mod disk;
+#[path = "stack/flips.rs"]
+mod flips;
 #[path = "stack/full.rs"]
 mod full;
+#[path = "stack/judge.rs"]
+mod judge;
 #[path = "stack/known.rs"]
 mod known;
 #[path = "stack/log.rs"]
@@ -59,14 +53,20 @@ mod oracle;
 mod power;
 #[path = "stack/program.rs"]
 mod program;
+#[path = "stack/race.rs"]
+mod race;
 #[path = "stack/recovery.rs"]
 mod recovery;
 #[path = "stack/rng.rs"]
 mod rng;
+#[path = "stack/schedule.rs"]
+mod schedule;
 #[path = "stack/shape.rs"]
 mod shape;
 #[path = "stack/shorten.rs"]
 mod shorten;
+#[path = "stack/suspend.rs"]
+mod suspend;
 #[path = "stack/volumes.rs"]
 mod volumes;
 #[path = "stack/world.rs"]
@@ -146,10 +146,16 @@ fn nothing_acknowledged_is_lost_whenever_the_power_fails() {
 
 #[test]
 fn one_seed_is_one_schedule() {
-    let run = |seed| live(seed, &Met::default(), &Skipped::new()).unwrap_or_else(|failed| panic!("{failed:?}"));
+    let run =
+        |seed| live(seed, &Met::default(), &Skipped::new()).unwrap_or_else(|failed| panic!("{failed:?}"));
     for seed in seeds(1000..1012) {
         let (first, second) = (run(seed), run(seed));
         let differs = first.iter().zip(&second).position(|(first, second)| first != second);
-        assert!(differs.is_none(), "seed {seed}: {:?} and {:?}", first[differs.unwrap()], second[differs.unwrap()]);
+        assert!(
+            differs.is_none(),
+            "seed {seed}: {:?} and {:?}",
+            first[differs.unwrap()],
+            second[differs.unwrap()]
+        );
     }
 }

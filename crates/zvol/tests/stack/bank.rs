@@ -88,7 +88,12 @@ impl Bank {
             }
             std::ops::ControlFlow::Continue(())
         });
-        Bank { recorder: Recorder::new(image, self.style), cut: self.cut.clone(), power: self.power.clone(), ..*self }
+        Bank {
+            recorder: Recorder::new(image, self.style),
+            cut: self.cut.clone(),
+            power: self.power.clone(),
+            ..*self
+        }
     }
 
     /// The file behind it ends at a region offset from now on: what is behind is gone for those who have it mapped.

@@ -62,8 +62,18 @@ impl World<'_> {
             return Damage::default();
         }
         let met = self.met;
-        note(if matches!(target.place, Place::Disks(..)) { &met.flips_in_blocks } else { &met.flips_in_entries }, 1);
-        note(if is_covered { &met.flips_on_one_side } else { &met.flips_unproven }, u64::from(is_covered || !is_proven));
+        note(
+            if matches!(target.place, Place::Disks(..)) {
+                &met.flips_in_blocks
+            } else {
+                &met.flips_in_entries
+            },
+            1,
+        );
+        note(
+            if is_covered { &met.flips_on_one_side } else { &met.flips_unproven },
+            u64::from(is_covered || !is_proven),
+        );
         let Target { volume, name, place, .. } = target;
         let what = format!("bit {bit:#x} of byte {at} flips in {name} of {volume}, proven: {is_proven}");
         let undo = self.flip_at(&place, at, bit, if is_covered { 1 } else { copies });
@@ -84,9 +94,10 @@ impl World<'_> {
                 };
                 disks.map(bytes).collect()
             }
-            Place::Banks(banks, offset) => {
-                banks.iter().map(|bank| self.banks[*bank].image()[*offset as usize..][..len].to_vec()).collect()
-            }
+            Place::Banks(banks, offset) => banks
+                .iter()
+                .map(|bank| self.banks[*bank].image()[*offset as usize..][..len].to_vec())
+                .collect(),
         };
         copies.windows(2).all(|pair| pair[0] == pair[1])
     }
@@ -96,7 +107,8 @@ impl World<'_> {
         match place {
             Place::Disks(paths, offset) => {
                 for path in &paths[..copies] {
-                    let disk = self.disks.iter_mut().find(|disk| disk.path == *path).expect("a disk of the pool");
+                    let disk =
+                        self.disks.iter_mut().find(|disk| disk.path == *path).expect("a disk of the pool");
                     let (mut image, mut byte) = (disk.image(), [0]);
                     image.read(offset + at, &mut byte);
                     image.write(offset + at, &[byte[0] ^ bit]);
@@ -118,7 +130,9 @@ impl World<'_> {
 
     fn targets(&self) -> Vec<Target> {
         let Ok(pool) = self.import_paused(true) else { return Vec::new() };
-        let (Ok(config), Ok(volumes)) = (PoolLog::config(&pool), survey::headers(&pool)) else { return Vec::new() };
+        let (Ok(config), Ok(volumes)) = (PoolLog::config(&pool), survey::headers(&pool)) else {
+            return Vec::new();
+        };
         match config.kind {
             KindId::Lwb => volumes.iter().flat_map(|volume| blocks(&pool, volume)).collect(),
             KindId::Pmem => {

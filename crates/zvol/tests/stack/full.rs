@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{ObjectId, Pool, Property, VdevSpec};
+use fastness_pool::{ObjectId, Pool, PoolError, Property, VdevSpec};
 
 use crate::disk::Disk;
 use crate::power::Power;
@@ -46,19 +46,23 @@ fn fill(pool: &Pool, leaves_bytes: u64) {
     root.set(&tx, Property::RecordSize, Some(4096)).unwrap();
     let object = root.create_object(&tx).unwrap();
     drop(tx);
-    let mut at = 0;
-    loop {
+    let (mut at, mut part_bytes) = (0, PART_BYTES);
+    while part_bytes >= 4096 {
         let free_bytes = pool.status().free_bytes;
-        // A little is for the tables.
-        let more = free_bytes.saturating_sub(leaves_bytes).min(PART_BYTES) / 4096 * 4096;
+        let more = free_bytes.saturating_sub(leaves_bytes).min(part_bytes) / 4096 * 4096;
         if more == 0 {
             return;
         }
         let tx = pool.begin_tx().unwrap();
-        object.write(&tx, at, &pattern(at, more as usize)).unwrap();
+        let written = object.write(&tx, at, &pattern(at, more as usize));
         drop(tx);
         pool.sync().unwrap();
-        at += more;
+        match written {
+            Ok(()) => at += more,
+            // Tables take a part of what is free.
+            Err(PoolError::NoSpace { .. }) => part_bytes /= 2,
+            Err(error) => panic!("{error:?}"),
+        }
     }
 }
 

@@ -7,13 +7,8 @@ use std::sync::OnceLock;
 
 /// Item of issue 14, and what is left out because of it.
 const HELD_BACK: &[(&str, &str)] = &[
-    ("A1", "volumes are closed while something of them is neither flushed nor synced"),
     ("A2", "bits flip in log blocks and entries whose loss other blocks or entries prove"),
-    ("A3", "a device is put back as it was some txgs ago"),
-    ("A4", "pools are full"),
     ("A5", "the file below a region of persistent memory is cut short while it is in use"),
-    ("A6", "a txg syncs after `pool clear` has failed half-way"),
-    ("B11", "a volume is resized at one time with its writes"),
 ];
 
 /// Whether the features that meet this defect are on.

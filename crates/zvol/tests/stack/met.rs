@@ -50,7 +50,7 @@ counters! {
     blocks_of_128k: 60,
     /// Closed with nothing to lose, and otherwise.
     closed_clean: 60,
-    closed_unflushed: 60 "A1",
+    closed_unflushed: 60,
     opened: 60,
     /// A flush that was the first of an opening.
     flushed_after_opening: 60,
@@ -61,17 +61,17 @@ counters! {
     grown: 60,
     shrunk: 60,
     filled: 60,
-    full_pools: 60 "A4",
-    no_space: 60 "A4",
+    full_pools: 60,
+    no_space: 60,
     /// Of full pools: txgs, imports with replay, changes of parts of blocks.
-    synced_full: 60 "A4",
-    replayed_full: 200 "A4",
-    zeroed_full: 60 "A4",
+    synced_full: 60,
+    replayed_full: 200,
+    zeroed_full: 60,
     log_mirrors: 60,
     /// Several clients at one time.
     races: 60,
     scrubs: 60,
-    scrubs_full: 200 "A4",
+    scrubs_full: 200,
     /// Steps while a scrub or resilver walked.
     beside_scrub: 60,
     attached: 60,
@@ -79,7 +79,7 @@ counters! {
     detached: 60,
     offline: 60,
     resilvered: 60,
-    resilvered_full: 200 "A4",
+    resilvered_full: 200,
     data_added: 200,
     /// Faults by kind; what they did.
     fail_reads: 60,
@@ -90,7 +90,7 @@ counters! {
     failed_steps: 60,
     suspended: 60,
     cleared: 60,
-    cleared_full: 200 "A4",
+    cleared_full: 200,
     /// Imports that a device made fail, and that succeeded later.
     refused_for_faults: 60,
     /// Sides that call each other stale: one is left out.
@@ -98,11 +98,11 @@ counters! {
     regions_cut: 60 "A5",
     copies: 60,
     /// Devices that were put back as they had been, by kind; what came of it.
-    stale_disks: 60 "A3",
+    stale_disks: 60,
     stale_sides: 60,
-    stale_log_vdevs: 200 "A3",
-    stale_regions: 60 "A3",
-    stale_refused: 60 "A3",
+    stale_log_vdevs: 200,
+    stale_regions: 60,
+    stale_refused: 60,
     stale_harmless: 60,
     /// Flipped bits: in log blocks, in entries, on one side of a mirror; what came of it.
     flips_in_blocks: 60 "A2",

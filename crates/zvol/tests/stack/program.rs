@@ -15,41 +15,112 @@ const LOG_VDEVS_MAX: usize = 2;
 /// A step. Volumes, disks and banks are named by their place in the world's lists.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Write { volume: usize, client: usize, offset: usize, data: Arc<[u8]>, is_fua: bool },
-    Zero { volume: usize, client: usize, offset: usize, len: usize, is_fua: bool, is_discard: bool },
+    Write {
+        volume: usize,
+        client: usize,
+        offset: usize,
+        data: Arc<[u8]>,
+        is_fua: bool,
+    },
+    Zero {
+        volume: usize,
+        client: usize,
+        offset: usize,
+        len: usize,
+        is_fua: bool,
+        is_discard: bool,
+    },
     /// Writes until the end of the volume, or of the pool.
-    Fill { volume: usize, byte: u8 },
-    Flush { volume: usize, client: usize },
-    Compare { volume: usize },
+    Fill {
+        volume: usize,
+        byte: u8,
+    },
+    Flush {
+        volume: usize,
+        client: usize,
+    },
+    Compare {
+        volume: usize,
+    },
     Sync,
-    Create { size: u64, block: u64 },
-    Destroy { volume: usize },
-    Close { volume: usize },
-    Open { volume: usize },
-    Resize { volume: usize, size: u64 },
-    AddRegion { bank: usize },
+    Create {
+        size: u64,
+        block: u64,
+    },
+    Destroy {
+        volume: usize,
+    },
+    Close {
+        volume: usize,
+    },
+    Open {
+        volume: usize,
+    },
+    Resize {
+        volume: usize,
+        size: u64,
+    },
+    AddRegion {
+        bank: usize,
+    },
     AddMirror,
     RemoveRegion,
-    AttachRegion { bank: usize },
-    DetachRegion { bank: usize },
-    ReplaceRegion { old: usize, new: usize },
-    AddVdev { is_mirror: bool },
-    RemoveVdev { nth: usize },
+    AttachRegion {
+        bank: usize,
+    },
+    DetachRegion {
+        bank: usize,
+    },
+    ReplaceRegion {
+        old: usize,
+        new: usize,
+    },
+    AddVdev {
+        is_mirror: bool,
+    },
+    RemoveVdev {
+        nth: usize,
+    },
     Scrub,
-    Attach { to: usize },
-    Replace { disk: usize },
-    Detach { disk: usize },
-    Offline { disk: usize },
-    Online { disk: usize },
+    Attach {
+        to: usize,
+    },
+    Replace {
+        disk: usize,
+    },
+    Detach {
+        disk: usize,
+    },
+    Offline {
+        disk: usize,
+    },
+    Online {
+        disk: usize,
+    },
     AddData,
-    Fail { disk: usize, how: Failing, seed: u64 },
+    Fail {
+        disk: usize,
+        how: Failing,
+        seed: u64,
+    },
     Heal,
-    CutRegion { bank: usize, end: usize },
-    Clear { seed: u64 },
+    CutRegion {
+        bank: usize,
+        end: usize,
+    },
+    Clear {
+        seed: u64,
+    },
     /// All of them at one time.
-    Race { ops: Vec<Step>, seed: u64 },
+    Race {
+        ops: Vec<Step>,
+        seed: u64,
+    },
     /// A copy of a disk, or of a bank, is taken.
-    Copy { of: usize, is_bank: bool },
+    Copy {
+        of: usize,
+        is_bank: bool,
+    },
 }
 
 impl Step {
@@ -153,7 +224,7 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
         }
         Kind::Destroy => Step::Destroy { volume },
         _ if !world.volumes[volume].is_open() => Step::Open { volume },
-        Kind::Close if world.volumes[volume].can_close() => Step::Close { volume },
+        Kind::Close if world.volumes[volume].is_open() => Step::Close { volume },
         kind => of_volume(world, volume, kind, rng),
     }
 }
@@ -167,7 +238,7 @@ fn of_volume(world: &World<'_>, volume: usize, kind: Kind, rng: &mut Rng) -> Ste
             let (offset, len) = range(world, volume, rng);
             Step::Zero { volume, client, offset, len, is_fua, is_discard: rng.one_in(2) }
         }
-        Kind::Fill if known::is_on("A4") || world.volumes[volume].block_bytes >= 4096 => Step::Fill { volume, byte: rng.below(255) as u8 + 1 },
+        Kind::Fill => Step::Fill { volume, byte: rng.below(255) as u8 + 1 },
         Kind::Flush => Step::Flush { volume, client },
         Kind::Compare => Step::Compare { volume },
         Kind::Resize => world.draw_resize(volume, rng),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use fastness_pool::ErrorKind;
 
-use crate::known;
 use crate::met::note;
 use crate::oracle::Change;
 use crate::program::{Step, data};
@@ -41,7 +40,7 @@ impl World<'_> {
             ops.push(match rng.below(16) {
                 0 | 1 => Step::Sync,
                 2..5 => Step::Flush { volume, client },
-                5 if once(0) && known::is_on("B11") => self.draw_resize(volume, rng),
+                5 if once(0) => self.draw_resize(volume, rng),
                 6 if once(1) => Step::Scrub,
                 7 if once(2) && self.log_vdevs.is_empty() && self.regions().is_empty() => {
                     Step::AddRegion { bank: rng.index(2) }
@@ -169,7 +168,11 @@ impl World<'_> {
                         open.model.resizing = Some(size);
                         continue;
                     }
-                    assert!(done.is_err() || found_size == size, "{} has {found_size} bytes after {op}", open.name);
+                    assert!(
+                        done.is_err() || found_size == size,
+                        "{} has {found_size} bytes after {op}",
+                        open.name
+                    );
                     if found_size != before.size {
                         open.model.resize(found_size);
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_error::chain;
-use fastness_intent::{Consent, IntentError, PoolLog};
+use fastness_intent::{Consent, IntentError, LogImportStep, PoolLog};
 use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, Probe};
 
 use crate::bank::Bank;
@@ -16,6 +16,14 @@ use crate::world::{Log, TUNING, World, manual};
 
 /// Imports of one life that a power cut ends, at most.
 const CUTS_MAX: u64 = 4;
+
+/// Whether a txg may end in an import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Txgs {
+    Run,
+    /// What was in memory comes first.
+    Paused,
+}
 
 impl World<'_> {
     /// The power fails, if it has not yet, the process dies, or the pool is exported; what is left is imported, and judged.
@@ -158,6 +166,10 @@ impl World<'_> {
 
     /// A fresh process imports what is there.
     pub fn import(&mut self) -> Result<(), IntentError> {
+        self.import_as(Txgs::Run)
+    }
+
+    pub fn import_as(&mut self, txgs: Txgs) -> Result<(), IntentError> {
         let pool = self.import_paused(false)?;
         let config = PoolLog::config(&pool)?;
         // A side that is out is there again, with what it had then; of a mirror, one may be gone.
@@ -171,7 +183,11 @@ impl World<'_> {
         }
         let banks = &self.banks;
         let divide = |bank: usize| Ok(banks[bank].parts());
-        let (log, report) = Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, &mut |_| {})?;
+        let tell = &mut |_: LogImportStep<'_>| {};
+        let (log, report) = match txgs {
+            Txgs::Run => Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, tell),
+            Txgs::Paused => Log::import_paused_on(&pool, regions, divide, Consent::NONE, TUNING, tell),
+        }?;
         note(&self.met.replayed, report.records);
         note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);

@@ -12,7 +12,8 @@ impl Rng {
     /// That of one step of one life: it stays the same when another step is left out.
     pub fn of_step(seed: u64, life: u64, step: u64) -> Rng {
         let mut rng = Rng::new(seed);
-        let mixed = rng.next() ^ life.wrapping_mul(0x9e6c_63d0_876a_68ed) ^ step.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mixed =
+            rng.next() ^ life.wrapping_mul(0x9e6c_63d0_876a_68ed) ^ step.wrapping_mul(0xd6e8_feb8_6659_fd93);
         Rng::new(mixed)
     }
 

@@ -165,7 +165,8 @@ impl Race {
             if threads.iter().all(|thread| thread.at == At::End) {
                 return true;
             }
-            let at = |wanted: At| (0..threads.len()).filter(|at| threads[*at].at == wanted).collect::<Vec<_>>();
+            let at =
+                |wanted: At| (0..threads.len()).filter(|at| threads[*at].at == wanted).collect::<Vec<_>>();
             let (mut ready, blocked) = (at(At::Gate), at(At::Blocked));
             // Those who are blocked try again now and then.
             if ready.is_empty() || rng.one_in(4) {

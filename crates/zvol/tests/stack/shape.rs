@@ -1,7 +1,6 @@
 //! What a seed has: its devices, and which kinds of steps at all, and how often. Most seeds have few kinds, so that these come
 //! in a row, in combinations that an even mixture would hardly ever have.
 
-use crate::known;
 use crate::rng::Rng;
 
 /// The vdevs of a new pool.
@@ -43,7 +42,7 @@ impl Shape {
         let (chunk_bytes, write_max) = rng.pick(&[(32 << 10, 24 << 10), (256 << 10, 200_000)]);
         let layouts = [Layout::Single, Layout::Single, Layout::Mirror, Layout::Stripe, Layout::Mirrors];
         let layout = rng.pick(&layouts);
-        let is_full = rng.one_in(4) && known::is_on("A4");
+        let is_full = rng.one_in(4);
         let leaves_bytes = rng.pick(&[0, 100 << 10, 400 << 10, 900 << 10, 2 << 20, 3 << 20]);
         Shape {
             layout,
@@ -58,9 +57,6 @@ impl Shape {
     /// Size and block size of a new volume.
     pub fn volume(&self, rng: &mut Rng) -> (u64, u64) {
         let block = rng.pick(&[512, 2048, 4096, 4096, 16 << 10, 128 << 10]);
-        if block < 4096 && !known::is_on("A4") {
-            return ((128 << 10) + block * rng.below(3), block);
-        }
         let largest = if self.leaves_bytes.is_some() { 2 << 20 } else { 512 << 10 };
         let size = rng.pick(&[128 << 10, 256 << 10, 512 << 10, 1 << 20, largest]) + block * rng.below(3);
         (size.next_multiple_of(block), block)

@@ -4,10 +4,10 @@ use fastness_pool::{ErrorKind, PoolError};
 use fastness_zvol::{Volume, VolumeError};
 
 use crate::disk::Disk;
-use crate::known;
 use crate::met::note;
 use crate::oracle::Model;
 use crate::program::Step;
+use crate::recovery::Txgs;
 use crate::rng::Rng;
 use crate::volumes::{Fate, Vol};
 use crate::world::{Done, Failure, World};
@@ -42,17 +42,18 @@ impl World<'_> {
         }
         self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
         self.banks.iter_mut().for_each(crate::bank::Bank::reopen);
-        self.import()?;
-        match self.apply() {
-            Ok(()) => {}
-            Err(failure) => {
-                if known::is_on("A6") && rng.one_in(2) {
-                    // As its thread would.
-                    let _ = self.pool().sync();
-                }
-                self.stack = None;
-                return Err(failure);
-            }
+        self.import_as(Txgs::Paused)?;
+        let synced = self.pool().synced_txg();
+        if let Err(failure) = self.apply() {
+            let (pool, _) = self.stack.take().expect("imported");
+            assert_eq!(pool.synced_txg(), synced, "a part of what was in memory is durable");
+            return Err(failure);
+        }
+        let synced = self.pool().sync();
+        // The power may fail when it is durable, while a region is told of it: that is seen later.
+        if synced.is_err() || self.power.is_off() {
+            self.stack = None;
+            return Err(synced.err().unwrap_or(PoolError::Closed).into());
         }
         self.kept = None;
         note(&self.met.cleared, 1);
@@ -62,13 +63,12 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What was in memory only is durable.
+    /// What was in memory only is in the first txg, with what the log has replayed.
     fn apply(&mut self) -> Done {
         let unsynced = self.kept.as_ref().expect("kept");
         let pool = self.pool();
-        let tx = pool.begin_tx()?;
-        unsynced.apply(pool, &tx)?;
-        Ok(pool.wait_synced(tx.commit())?)
+        unsynced.apply(pool, &pool.begin_replay_tx()?)?;
+        Ok(pool.start_txgs()?)
     }
 
     /// All reads as before.
@@ -78,11 +78,15 @@ impl World<'_> {
         volumes.retain_mut(|open| match Volume::open_on(&pool, Some(&*log), &open.name) {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
-                volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));
+                volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error:?}", open.name));
                 if open.fate == Fate::Certain && !open.model.is_vague {
                     let differs = found.iter().zip(&open.model.now).position(|(found, now)| found != now);
                     let is_same = differs.is_none() && found.len() == open.model.now.len();
-                    assert!(is_same, "{} is not as it was before a clear, from byte {differs:?} on", open.name);
+                    assert!(
+                        is_same,
+                        "{} is not as it was before a clear, from byte {differs:?} on",
+                        open.name
+                    );
                 } else {
                     let judged = open.model.judge(&found, true);
                     judged.unwrap_or_else(|why| panic!("{} after a clear: {why}", open.name));

@@ -7,7 +7,6 @@ use fastness_pool::{PoolError, Property};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 
 use crate::bank::Pm;
-use crate::known;
 use crate::met::note;
 use crate::oracle::{Change, Model};
 use crate::program::Step;
@@ -49,11 +48,6 @@ impl Vol {
     /// Clients can use it.
     pub fn is_there(&self) -> bool {
         self.fate == Fate::Certain
-    }
-
-    /// It is open, and nothing is lost by closing it that the next flush should have made durable.
-    pub fn can_close(&self) -> bool {
-        self.is_open() && (known::is_on("A1") || self.model.window.changes.is_empty())
     }
 
     pub fn close(&mut self) {
@@ -161,7 +155,8 @@ impl World<'_> {
         for offset in (0..size).step_by(len_max) {
             let len = len_max.min(size - offset);
             // Such that no two blocks are the same.
-            let word = |at: usize| (offset as u64 + at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9).to_le_bytes();
+            let word =
+                |at: usize| (offset as u64 + at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9).to_le_bytes();
             let data: Arc<[u8]> = (0..len).map(|at| word(at)[at % 8] ^ byte).collect();
             let act = |volume: &Volume<Pm>| volume.write(offset as u64, &data, false);
             self.change((at, 0), (offset, len), Some(data.clone()), false, act)?;

@@ -191,8 +191,15 @@ impl<'a> World<'a> {
     /// Does a step; it may fail for a power cut, for a device that fails, and a request for want of room.
     pub fn run(&mut self, step: &Step, name: &str) {
         let before = self.power.events.load(Ordering::SeqCst);
-        let was = Was { is_suspended: self.is_suspended(), is_exposed: self.stack.is_some() && self.is_exposed() };
-        let kind = if self.stack.is_none() { "none" } else if self.is_lwb() { "lwb" } else { "pmem" };
+        let was =
+            Was { is_suspended: self.is_suspended(), is_exposed: self.stack.is_some() && self.is_exposed() };
+        let kind = if self.stack.is_none() {
+            "none"
+        } else if self.is_lwb() {
+            "lwb"
+        } else {
+            "pmem"
+        };
         let done = match step {
             Step::Sync => self.pool().sync().map(drop).map_err(Failure::from),
             Step::Clear { seed } => self.clear(*seed),
