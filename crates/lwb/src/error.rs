@@ -42,6 +42,12 @@ pub enum CommitError {
         #[source]
         source: SpaceError,
     },
+    /// A thread panicked while it wrote or flushed blocks that the records, or earlier ones, are in.
+    #[error("the thread that wrote log blocks from {} on panicked", seq.0)]
+    Panicked {
+        /// The first block that is not durable.
+        seq: BlockSeq,
+    },
 }
 
 impl CommitError {
@@ -51,6 +57,7 @@ impl CommitError {
             CommitError::NotStarted | CommitError::Stopped => ErrorKind::Retry,
             CommitError::NoSpace(source) => source.kind(),
             CommitError::Write { source, .. } | CommitError::Flush { source, .. } => source.kind(),
+            CommitError::Panicked { .. } => ErrorKind::Bug,
         }
     }
 }

@@ -142,6 +142,13 @@ impl Index {
         self.blocks.get_mut(behind.checked_sub(1)?)
     }
 
+    /// The first block that is needed when `txg` has synced. A chain has one: what is not obsolete, or the open end; or, while
+    /// an I/O that is under way keeps a chain without an end from being replaced, its last block, obsolete or not.
+    pub(super) fn first_needed(&self, txg: Txg) -> Option<&Block> {
+        let is_obsolete = |block: &&Block| block.state == State::Flushed && block.newest_txg <= txg;
+        self.blocks.iter().find(|block| !is_obsolete(block)).or(self.blocks.back())
+    }
+
     /// Whether a block will not be acknowledged.
     pub(super) fn is_dead(&self, seq: BlockSeq) -> bool {
         self.down.as_ref().is_some_and(|down| seq >= down.from)

@@ -29,6 +29,7 @@ mod issuer;
 mod predict;
 mod queue;
 mod sync;
+mod unwind;
 
 use fastness_sync::atomic::{AtomicU64, Ordering};
 use fastness_sync::{Mutex, lock};

@@ -31,13 +31,9 @@ impl<S: Space> Log<S> {
         if let Some(starting) = &index.starting {
             return starting.chain.map_or(Header::None, Header::Logging);
         }
-        // Down or not: the chain has something that is not obsolete, or an open end.
-        let is_obsolete = |state, newest_txg| state == State::Flushed && newest_txg <= txg;
-        let first = index.blocks.iter().find(|block| !is_obsolete(block.state, block.newest_txg));
-        let first = first.expect("the end of a chain is never flushed while it is up");
+        let (Some(guid), Some(first)) = (index.guid, index.first_needed(txg)) else { return Header::None };
         let (first, first_seq) = (first.extent, first.seq);
         index.release = Some((txg, first_seq));
-        let guid = index.guid.expect("a chain has a name");
         Header::Logging(Chain { guid, first, first_seq, durable_seq: index.flushed })
     }
 
