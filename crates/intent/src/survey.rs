@@ -341,13 +341,35 @@ impl Space for Untouched {
         self.0.contains(extent)
     }
 
+    fn device_name(&self, device: u32) -> Option<String> {
+        self.0.device_name(device)
+    }
+
     fn write(&self, _: Place, _: &[u8]) -> Result<(), SpaceError> {
         Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
     }
 
-    // Of a mirror one side is read: trying the others would heal it.
     fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
         self.0.read(place, buf)
+    }
+
+    // A side that has something else is not rewritten: nothing is claimed, so it might be data.
+    fn read_checked(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        check: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<bool, SpaceError> {
+        self.0.read_checked(place, buf, check)
+    }
+
+    fn read_current(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpaceError> {
+        self.0.read_current(place, buf, look)
     }
 
     fn flush(&self, _: &[u32]) -> Result<(), SpaceError> {

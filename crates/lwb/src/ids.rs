@@ -19,6 +19,11 @@ impl BlockSeq {
         // A chain cannot be long enough to get there; a forged header can say so.
         BlockSeq(self.0.saturating_add(1))
     }
+
+    /// No block has this number: there is none behind it.
+    pub(crate) fn is_last(self) -> bool {
+        self.0 == u64::MAX
+    }
 }
 
 /// Random name of one chain; every block of it carries the name, and no other block does.
@@ -87,3 +92,10 @@ pub struct Extent {
     /// [`BLOCK_BYTES_MAX`](crate::BLOCK_BYTES_MAX).
     pub len_bytes: u32,
 }
+
+/// How many of the next blocks a block names: one that is lost with all that it says, and the one after it as
+/// well, do not hide those behind.
+pub const AHEAD: usize = 3;
+
+/// Where the next blocks are, or will be, as far as they have places; none behind the first that has none.
+pub(crate) type Ahead = [Option<Extent>; AHEAD];

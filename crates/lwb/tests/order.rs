@@ -329,9 +329,9 @@ fn a_stop_ends_open_blocks_and_lets_writes_finish() {
     assert!(bench.log.status().is_up);
 }
 
-/// One thread has put the records of others into so many blocks that it writes them in two groups. Its own is in the
-/// first one, which another thread flushes meanwhile: so it has nothing to wait for, and yet the second group has to be
-/// flushed by one of those that do.
+/// One thread has put the records of others into so many blocks that it writes them in two groups. Its own is
+/// in the first one, which another thread flushes meanwhile: so it has nothing to wait for, and yet the
+/// second group has to be flushed by one of those that do.
 #[test]
 fn blocks_written_by_a_thread_that_needs_no_flush_are_flushed_by_those_that_do() {
     let bench = Bench::new();
@@ -378,8 +378,8 @@ fn the_first_of_two_groups_is_flushed_before_the_second_is_written() {
     writer.result().unwrap();
 }
 
-/// The last block that found room is acknowledged while an earlier flush is under way: no chain can replace it yet, and
-/// nothing of it is needed any more. The txg's thread goes on.
+/// The last block that found room is acknowledged while an earlier flush is under way: no chain can replace
+/// it yet, and nothing of it is needed any more. The txg's thread goes on.
 #[test]
 fn a_txg_beside_the_last_flush_of_a_chain_without_room_has_a_header() {
     let bench = Bench::on_a_disk_of(2 * 4096, 2);
@@ -414,8 +414,8 @@ fn a_txg_beside_the_last_flush_of_a_chain_without_room_has_a_header() {
     named(1, header);
 }
 
-/// A thread whose own records find no room leaves with an error, and not without waking one of those whose blocks it has
-/// written.
+/// A thread whose own records find no room leaves with an error, and not without waking one of those whose
+/// blocks it has written.
 #[test]
 fn blocks_written_by_a_thread_that_gets_an_error_are_flushed_by_others() {
     let bench = Bench::on_a_disk_of(2 * 4096, 2);

@@ -1,6 +1,6 @@
-//! Threads that commit bursts of records for each other, beside txgs, with room and without: everybody is woken, and what
-//! was acknowledged is there. With real threads, or in schedules that can be repeated (`scripts/shuttle`), which also find
-//! who sleeps for ever.
+//! Threads that commit bursts of records for each other, beside txgs, with room and without: everybody is
+//! woken, and what was acknowledged is there. With real threads, or in schedules that can be repeated
+//! (`scripts/shuttle`), which also find who sleeps for ever.
 
 mod support;
 

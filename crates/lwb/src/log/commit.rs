@@ -43,7 +43,8 @@ impl<S: Space> Log<S> {
     }
 
     fn run_commit(&self, mut upto: Lsn) -> Result<(), CommitError> {
-        // This thread has written blocks that others may wait for, and has woken nobody: it was about to flush itself.
+        // This thread has written blocks that others may wait for, and has woken nobody: it was about to
+        // flush itself.
         let mut owes_flush = false;
         loop {
             if self.durable.load(Ordering::Acquire) >= upto.0 && !owes_flush {
@@ -61,8 +62,8 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Puts the records of the queue into blocks, unless another thread does, and writes what was closed. Returns whether
-    /// the caller owes a flush.
+    /// Puts the records of the queue into blocks, unless another thread does, and writes what was closed.
+    /// Returns whether the caller owes a flush.
     fn take_care_of(&self, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
@@ -75,7 +76,8 @@ impl<S: Space> Log<S> {
         self.issue(work, upto)
     }
 
-    /// Closes and writes a block whose time is over, unless another thread did. Returns whether the caller owes a flush.
+    /// Closes and writes a block whose time is over, unless another thread did. Returns whether the caller
+    /// owes a flush.
     fn close_late(&self, seq: BlockSeq, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
@@ -91,8 +93,8 @@ impl<S: Space> Log<S> {
 
     /// Waits for the block with the last record up to `upto`; flushes for all if it is our turn.
     ///
-    /// A thread that leaves without the flush that it owes, because its own records turned out to need none or cannot be
-    /// had, wakes another one for it.
+    /// A thread that leaves without the flush that it owes, because its own records turned out to need none
+    /// or cannot be had, wakes another one for it.
     fn wait(&self, upto: Lsn, owes_flush: &mut bool) -> Step {
         let mut index = lock(&self.index);
         let mut deadline: Option<(BlockSeq, Instant)> = None;
@@ -138,7 +140,8 @@ impl<S: Space> Log<S> {
             return Err(index.down.as_ref().map_or(Step::Again, failed));
         }
         match index.target(upto).map(|block| (block.seq, block.state)) {
-            // In no block that is left: flushed and released, or never put into one because its txg had synced.
+            // In no block that is left: flushed and released, or never put into one because its txg had
+            // synced.
             None | Some((_, State::Flushed)) => Err(Step::Done(Ok(()))),
             Some((seq, state)) => match index.down.as_ref().filter(|down| seq >= down.from) {
                 Some(down) => Err(failed(down)),

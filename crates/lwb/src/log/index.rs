@@ -7,8 +7,9 @@ use std::time::Instant;
 use fastness_sync::Condvar;
 
 use crate::error::CommitError;
+use crate::format::{BLOCK_HEADER_BYTES, capacity};
 use crate::header::Chain;
-use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::ids::{Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
 use crate::log::predict::Latency;
 
 /// State of a block; the diagram is in `log`.
@@ -107,7 +108,7 @@ impl Index {
     }
 
     /// Adds a block behind the last.
-    pub(super) fn push(&mut self, seq: BlockSeq, extent: Extent) {
+    fn push(&mut self, seq: BlockSeq, extent: Extent) {
         self.blocks.push_back(Block {
             seq,
             extent,
@@ -119,6 +120,29 @@ impl Index {
             wake: self.spare_wakes.pop().unwrap_or_default(),
             waiters: 0,
         });
+    }
+
+    /// Where the blocks behind `seq` are, as far as they have places, and how many bytes of records they have
+    /// room for.
+    pub(super) fn ahead(&mut self, seq: BlockSeq) -> (Ahead, usize) {
+        let (mut places, mut room, mut seq) = (Ahead::default(), 0, seq);
+        for place in &mut places {
+            seq = seq.next();
+            *place = self.block(seq).map(|block| block.extent);
+            room += place.map_or(0, |extent| capacity(extent.len_bytes) - BLOCK_HEADER_BYTES);
+        }
+        (places, room)
+    }
+
+    /// Adds those of the blocks behind `seq` that are not there yet.
+    pub(super) fn push_ahead(&mut self, seq: BlockSeq, places: &Ahead) {
+        let mut seq = seq;
+        for extent in places.iter().flatten() {
+            seq = seq.next();
+            if self.block(seq).is_none() {
+                self.push(seq, *extent);
+            }
+        }
     }
 
     /// Takes the first block off.
@@ -142,8 +166,9 @@ impl Index {
         self.blocks.get_mut(behind.checked_sub(1)?)
     }
 
-    /// The first block that is needed when `txg` has synced. A chain has one: what is not obsolete, or the open end; or, while
-    /// an I/O that is under way keeps a chain without an end from being replaced, its last block, obsolete or not.
+    /// The first block that is needed when `txg` has synced. A chain has one: what is not obsolete, or the
+    /// open end; or, while an I/O that is under way keeps a chain without an end from being replaced, its
+    /// last block, obsolete or not.
     pub(super) fn first_needed(&self, txg: Txg) -> Option<&Block> {
         let is_obsolete = |block: &&Block| block.state == State::Flushed && block.newest_txg <= txg;
         self.blocks.iter().find(|block| !is_obsolete(block)).or(self.blocks.back())

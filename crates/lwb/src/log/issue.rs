@@ -4,7 +4,7 @@ use fastness_blkdev::AlignedBuf;
 use fastness_sync::{lock, now};
 
 use crate::error::CommitError;
-use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, PieceHeader};
+use crate::format::{BlockHeader, Contents, PieceHeader, Tags};
 use crate::ids::{BlockSeq, Lsn, Place};
 use crate::log::index::State;
 use crate::log::issuer::{Closed, Piece};
@@ -42,8 +42,8 @@ fn keep<T>(spares: &mut Vec<T>, item: T) {
 }
 
 impl<S: Space> Log<S> {
-    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait for. Returns
-    /// whether nobody was woken to flush them, because the caller needs a flush itself.
+    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait
+    /// for. Returns whether nobody was woken to flush them, because the caller needs a flush itself.
     pub(super) fn issue(&self, mut work: Vec<Closed>, upto: Lsn) -> bool {
         let mut owes_flush = false;
         let _told = work.first().map(|first| OnPanic { log: self, from: first.seq });
@@ -100,7 +100,17 @@ impl<S: Space> Log<S> {
         let mut buffer = spare.unwrap_or_else(|| {
             AlignedBuf::zeroed(self.options.block_bytes_max as usize, UNIT_BYTES as usize)
         });
-        let mut at = BLOCK_HEADER_BYTES;
+        let header = BlockHeader {
+            guid: closed.guid,
+            seq: closed.seq,
+            durable_seq,
+            newest_txg: closed.newest_txg,
+            used_bytes: closed.used as u32,
+            next: closed.next,
+        };
+        let written = header.written_bytes();
+        let mut contents = Contents::new(&mut buffer[..written]);
+        header.put(&mut contents);
         for piece in &closed.pieces {
             let entry = &piece.batch.entries[piece.entry];
             let header = PieceHeader {
@@ -111,19 +121,10 @@ impl<S: Space> Log<S> {
                 len_bytes: piece.len as u32,
             };
             let data = &piece.batch.record(entry)[piece.from..piece.from + piece.len];
-            at += header.encode(data, &mut buffer[at..]);
+            header.put(data, &mut contents);
         }
-        assert_eq!(at, closed.used, "a block is as long as its pieces");
-        let header = BlockHeader {
-            guid: closed.guid,
-            seq: closed.seq,
-            durable_seq,
-            newest_txg: closed.newest_txg,
-            used_bytes: at as u32,
-            next: closed.next,
-        };
-        let written = header.written_bytes() as usize;
-        header.encode(&mut buffer[..written]);
+        assert_eq!(contents.len(), closed.used, "a block is as long as its pieces");
+        contents.finish(Tags::of(closed.guid, closed.seq));
         closed.pieces.clear();
         keep(&mut lock(&self.spares).pieces, closed.pieces);
         (buffer, written)
@@ -165,8 +166,8 @@ impl<S: Space> Log<S> {
         }
         Counters::add(&self.counters.blocks, count);
         Counters::add(&self.counters.block_bytes, bytes as u64);
-        // The caller flushes all that can be, if it needs a flush for the block that it waits for. A block that another
-        // thread has flushed or is flushing does not make it do so.
+        // The caller flushes all that can be, if it needs a flush for the block that it waits for. A block
+        // that another thread has flushed or is flushing does not make it do so.
         let target = upto.and_then(|upto| index.target(upto)).map(|block| block.seq);
         let owes_flush = target.is_some_and(|seq| index.is_to_flush(seq));
         if !owes_flush {

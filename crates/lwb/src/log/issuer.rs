@@ -9,8 +9,8 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
 use crate::error::CommitError;
-use crate::format::{BLOCK_HEADER_BYTES, PIECE_HEADER_BYTES, padded};
-use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::format::{BLOCK_HEADER_BYTES, PIECE_HEADER_BYTES, capacity, padded};
+use crate::ids::{Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
 use crate::log::index::{Index, State};
 use crate::log::predict::{Bursts, block_bytes};
 use crate::log::queue::Batch;
@@ -46,7 +46,7 @@ pub(super) struct Closed {
     pub(super) guid: LogGuid,
     pub(super) seq: BlockSeq,
     pub(super) extent: Extent,
-    pub(super) next: Option<Extent>,
+    pub(super) next: Ahead,
     pub(super) used: usize,
     pub(super) pieces: Vec<Piece>,
     pub(super) newest_txg: Txg,
@@ -94,7 +94,7 @@ impl Open {
 
     /// How much of `len` bytes of a record the block takes; `None`: nothing.
     fn takes(&self, len: usize) -> Option<usize> {
-        let room = self.extent.len_bytes as usize - self.used;
+        let room = capacity(self.extent.len_bytes) - self.used;
         if padded(len) <= room {
             return Some(len);
         }
@@ -179,41 +179,56 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Closes the open block and gives the next one a place; `behind` bytes are to go into that at once, 0 if nobody
-    /// knows. Without room the chain ends with this block, and the log is down for all that comes behind it.
+    /// Closes the open block; the next one is open then. `behind` bytes are to go into that at once, 0 if
+    /// nobody knows.
+    ///
+    /// A block names [`AHEAD`](crate::AHEAD) of those behind it, so one more gets a place now. If there is no
+    /// room, the chain goes on as far as it has places; with the last one it ends, and the log is down for
+    /// all that comes behind it.
     pub(super) fn close(&self, issuer: &mut Issuer, behind: usize, work: &mut Vec<Closed>) {
         let open = issuer.open.take().expect("a block that is open");
         let max = self.options.block_bytes_max;
         if behind == 0 {
             issuer.bursts.end();
         }
-        // Only what is used is written, so a block that is too long costs nothing but space until its txg has synced.
-        let wanted = block_bytes(behind, max).max(issuer.bursts.predict(max));
-        let next = self.allocate(wanted);
+        // What goes into those that have places needs none in the new one. Only what is used is written, so a
+        // block that is too long costs nothing but space until its txg has synced.
+        let (mut next, room) = lock(&self.index).ahead(open.seq);
+        let wanted = block_bytes(behind.saturating_sub(room), max).max(issuer.bursts.predict(max));
+        let refused = self.allocate_missing(&mut next, wanted).err();
         let mut index = lock(&self.index);
         publish(&open, issuer.last_whole, &mut index);
         if let Some(block) = index.block(open.seq) {
             block.state = State::Closed;
         }
-        match &next {
-            Ok(extent) => {
-                index.push(open.seq.next(), *extent);
-                let pieces = lock(&self.spares).pieces();
-                issuer.open(open.seq.next(), *extent, pieces);
-            }
-            Err(error) => {
-                if index.bring_down(CommitError::NoSpace(error.clone()), open.seq.next()) {
-                    Counters::add(&self.counters.downs, 1);
-                }
-            }
+        index.push_ahead(open.seq, &next);
+        if let Some(extent) = next[0] {
+            let pieces = lock(&self.spares).pieces();
+            issuer.open(open.seq.next(), extent, pieces);
+        } else if let Some(error) = refused
+            && index.bring_down(CommitError::NoSpace(error), open.seq.next())
+        {
+            Counters::add(&self.counters.downs, 1);
         }
         let Open { seq, extent, used, pieces, newest_txg, .. } = open;
         let guid = issuer.guid.expect("a chain with blocks has a name");
-        work.push(Closed { guid, seq, extent, next: next.ok(), used, pieces, newest_txg });
+        work.push(Closed { guid, seq, extent, next, used, pieces, newest_txg });
+    }
+
+    /// Room for the blocks that have no place yet, in order.
+    pub(super) fn allocate_missing(
+        &self,
+        next: &mut [Option<Extent>],
+        wanted: u32,
+    ) -> Result<(), SpaceError> {
+        for place in next.iter_mut().filter(|place| place.is_none()) {
+            *place = Some(self.allocate(wanted)?);
+        }
+        Ok(())
     }
 
     /// Room for a block of `wanted` bytes, or of fewer if there is none.
-    pub(super) fn allocate(&self, wanted: u32) -> Result<Extent, SpaceError> {
+    fn allocate(&self, wanted: u32) -> Result<Extent, SpaceError> {
         let mut len_bytes = wanted;
         loop {
             match self.space.allocate(len_bytes) {

@@ -189,6 +189,7 @@ impl<S: Space> Log<S> {
     pub fn extents(&self) -> Vec<Extent> {
         let index = lock(&self.index);
         let starting = index.starting.as_ref().and_then(|starting| starting.chain.as_ref());
-        index.blocks.iter().map(|block| block.extent).chain(starting.map(|chain| chain.first)).collect()
+        let starting = starting.into_iter().flat_map(|chain| chain.places().into_iter().flatten());
+        index.blocks.iter().map(|block| block.extent).chain(starting).collect()
     }
 }

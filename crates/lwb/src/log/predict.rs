@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::format::{BLOCK_HEADER_BYTES, padded};
-use crate::space::UNIT_BYTES;
+use crate::format::{BLOCK_HEADER_BYTES, padded, stored_bytes};
 
 const BURSTS: usize = 8;
 /// A new log knows nothing; a wait must still end.
@@ -56,8 +55,8 @@ impl Bursts {
 
 /// Size of a block with room for pieces of `bytes`, at most `max`.
 pub(super) fn block_bytes(bytes: usize, max: u32) -> u32 {
-    let needed = bytes.max(padded(0)) + BLOCK_HEADER_BYTES;
-    u32::try_from(needed).map_or(max, |needed| needed.min(max).next_multiple_of(UNIT_BYTES).min(max))
+    let needed = stored_bytes(bytes.max(padded(0)) + BLOCK_HEADER_BYTES);
+    u32::try_from(needed).map_or(max, |needed| needed.min(max))
 }
 
 /// A moving average of the time that a block takes from its write to its acknowledgement.

@@ -7,8 +7,9 @@ use crate::ids::BlockSeq;
 use crate::log::{Counters, Log};
 use crate::space::Space;
 
-/// Held by a thread that writes or flushes for others. If it panics, nothing from block `from` on is acknowledged any
-/// more, and those who wait are told. What it was doing counts as still under way, so that no new chain gets the places.
+/// Held by a thread that writes or flushes for others. If it panics, nothing from block `from` on is
+/// acknowledged any more, and those who wait are told. What it was doing counts as still under way, so that
+/// no new chain gets the places.
 pub(super) struct OnPanic<'a, S: Space> {
     pub(super) log: &'a Log<S>,
     pub(super) from: BlockSeq,

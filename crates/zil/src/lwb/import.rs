@@ -104,9 +104,8 @@ impl<S: Space> Import<S> {
     }
 
     fn claimed(&mut self, dataset: DatasetId, claimed: Held<S>) {
-        // Claimed under a choice, the chain ends in what was given up.
-        let ended = claimed.chain.ended().filter(|ended| !ended.end.is_clean());
-        let loss = ended.map(|ended| fastness_lwb::ClaimError::Damaged(ended.clone()).into());
+        // Claimed under a choice, something was given up.
+        let loss = claimed.chain.loss().cloned().map(Into::into);
         let (records, bytes) = (claimed.chain.records() as usize, claimed.chain.record_bytes());
         let indirect = claimed.indirect_records();
         self.summaries.push(ClaimSummary { dataset, records, bytes, indirect, gaps: 0, dropped: 0, loss });
