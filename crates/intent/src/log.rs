@@ -195,6 +195,7 @@ impl<M: Medium + Sync> PoolLog<M> {
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
+        logs.watch_idle(pool);
         let (logs, open) = (Arc::new(RwLock::new(Arc::new(logs))), OpenLogs::default());
         let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
         pool.add_hook(Arc::new(Collector(told.clone())));

@@ -10,6 +10,12 @@ pub struct Txg(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
+impl Lsn {
+    pub(crate) fn next(self) -> Lsn {
+        Lsn(self.0.saturating_add(1))
+    }
+}
+
 /// Sequence number of a block in its chain; the next block has the next number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BlockSeq(pub u64);

@@ -145,6 +145,7 @@ fn scenario(seed: u64, units: u64, fails_each: Option<u64>) {
     threads.push(thread::spawn(move || {
         for round in 0..6 {
             thread::yield_now();
+            syncing.log.witness_idle();
             syncing.sync();
             syncing.look(seed + round);
         }

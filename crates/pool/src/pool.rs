@@ -160,6 +160,11 @@ impl Pool {
         self.shared.options.has_txg_thread && !lock(&self.shared.pipeline.progress).is_frozen
     }
 
+    /// Whether the pool has threads of its own; without, everything happens in its callers.
+    pub fn has_threads(&self) -> bool {
+        self.shared.options.has_txg_thread
+    }
+
     /// Makes everything durable that was committed before the call; returns the txg that did it. Without a txg
     /// thread the sync runs in the calling thread.
     ///

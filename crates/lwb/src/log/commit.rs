@@ -85,6 +85,7 @@ impl<S: Space> Log<S> {
             let is_open = issuer.open.as_ref().is_some_and(|open| open.seq == seq && !open.is_empty());
             if is_open && lock(&self.index).down.is_none() {
                 Counters::add(&self.counters.timeouts, 1);
+                issuer.bursts.end();
                 self.close(&mut issuer, 0, &mut work);
             }
         }

@@ -70,7 +70,8 @@ impl<S: Space> Log<S> {
             }
             // Under the index lock, so that nobody sees a number without its block.
             self.durable.fetch_max(block.last_whole.0, Ordering::AcqRel);
-            let took = block.issued_at.map(|issued_at| now - issued_at);
+            // A witness waits for the next flush of others.
+            let took = block.issued_at.filter(|_| !block.is_witness).map(|issued_at| now - issued_at);
             if let Some(took) = took {
                 index.latency.note(took);
             }

@@ -95,7 +95,12 @@ impl<S: Space> Log<S> {
 
     /// Makes a block ready: its bytes, and how many of them are to be written.
     fn fill(&self, mut closed: Closed) -> (AlignedBuf, usize) {
-        let durable_seq = lock(&self.index).flushed.min(BlockSeq(closed.seq.0 - 1));
+        let durable_seq = {
+            let mut index = lock(&self.index);
+            let durable_seq = index.flushed.min(BlockSeq(closed.seq.0 - 1));
+            index.block(closed.seq).into_iter().for_each(|block| block.says = durable_seq);
+            durable_seq
+        };
         let spare = lock(&self.spares).buffers.pop();
         let mut buffer = spare.unwrap_or_else(|| {
             AlignedBuf::zeroed(self.options.block_bytes_max as usize, UNIT_BYTES as usize)

@@ -61,7 +61,7 @@ pub(super) struct Issuer {
     pub(super) taken: VecDeque<Arc<Batch>>,
     /// The last record that is in blocks as a whole.
     pub(super) last_whole: Lsn,
-    bursts: Bursts,
+    pub(super) bursts: Bursts,
 }
 
 impl Issuer {
@@ -113,8 +113,10 @@ impl<S: Space> Log<S> {
                 return;
             }
             let is_shared = issuer.open.as_ref().is_some_and(|open| !open.is_empty());
-            let has_predecessor = issuer.open.as_ref().is_some_and(|open| index.flushed.next() < open.seq);
-            issuer.bursts.commit(is_shared || has_predecessor);
+            let has_predecessors =
+                || issuer.open.as_ref().is_some_and(|open| index.has_predecessors(open.seq));
+            let meets = is_shared || has_predecessors();
+            issuer.bursts.commit(meets);
         }
         let (batch, last) = {
             let mut queue = lock(&self.queue);
@@ -140,6 +142,7 @@ impl<S: Space> Log<S> {
             }
         }
         if issuer.open.as_ref().is_some_and(|open| !open.is_empty()) && !issuer.bursts.is_parallel() {
+            issuer.bursts.end();
             self.close(issuer, 0, work);
         }
         let mut index = lock(&self.index);
@@ -188,9 +191,6 @@ impl<S: Space> Log<S> {
     pub(super) fn close(&self, issuer: &mut Issuer, behind: usize, work: &mut Vec<Closed>) {
         let open = issuer.open.take().expect("a block that is open");
         let max = self.options.block_bytes_max;
-        if behind == 0 {
-            issuer.bursts.end();
-        }
         // What goes into those that have places needs none in the new one. Only what is used is written, so a
         // block that is too long costs nothing but space until its txg has synced.
         let (mut next, room) = lock(&self.index).ahead(open.seq);
@@ -200,6 +200,11 @@ impl<S: Space> Log<S> {
         publish(&open, issuer.last_whole, &mut index);
         if let Some(block) = index.block(open.seq) {
             block.state = State::Closed;
+            if open.is_empty() {
+                // Nobody waits for it; who waits for a later record waits for a later block.
+                (block.first, block.last_whole) = (issuer.last_whole.next(), issuer.last_whole);
+                block.is_witness = true;
+            }
         }
         index.push_ahead(open.seq, &next);
         if let Some(extent) = next[0] {

@@ -30,6 +30,7 @@ mod predict;
 mod queue;
 mod sync;
 mod unwind;
+mod witness;
 
 use fastness_sync::atomic::{AtomicU64, Ordering};
 use fastness_sync::{Mutex, lock};
@@ -89,6 +90,8 @@ pub struct Status {
     pub flushes: u64,
     /// Blocks that were closed because their time was over.
     pub timeouts: u64,
+    /// Blocks without records, which say of those before that they are durable.
+    pub witnesses: u64,
     /// Times that the log went down, for whatever reason.
     pub downs: u64,
 }
@@ -101,6 +104,7 @@ struct Counters {
     block_bytes: AtomicU64,
     flushes: AtomicU64,
     timeouts: AtomicU64,
+    witnesses: AtomicU64,
     downs: AtomicU64,
 }
 
@@ -176,6 +180,7 @@ impl<S: Space> Log<S> {
             block_bytes: get(&self.counters.block_bytes),
             flushes: get(&self.counters.flushes),
             timeouts: get(&self.counters.timeouts),
+            witnesses: get(&self.counters.witnesses),
             downs: get(&self.counters.downs),
         }
     }

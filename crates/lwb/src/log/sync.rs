@@ -12,7 +12,7 @@ use fastness_sync::{MutexGuard, lock};
 use crate::error::CommitError;
 use crate::header::{Chain, Header};
 use crate::ids::{Ahead, BlockSeq, Lsn, Txg};
-use crate::log::index::{Down, Index, Starting, State};
+use crate::log::index::{Down, Index, Release, Starting, State};
 use crate::log::issuer::Issuer;
 use crate::log::predict::block_bytes;
 use crate::log::{Counters, Log};
@@ -35,9 +35,10 @@ impl<S: Space> Log<S> {
         }
         let (Some(guid), Some(first)) = (index.guid, index.first_needed(txg)) else { return Header::None };
         let (first, first_seq) = (first.extent, first.seq);
-        index.release = Some((txg, first_seq));
+        let durable = index.flushed;
+        index.release = Some(Release { txg, first: first_seq, durable });
         let ([then @ .., _], _) = index.ahead(first_seq);
-        Header::Logging(Chain { guid, first, then, first_seq, durable_seq: index.flushed })
+        Header::Logging(Chain { guid, first, then, first_seq, durable_seq: durable })
     }
 
     /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain into use.
@@ -50,17 +51,18 @@ impl<S: Space> Log<S> {
             Some(starting) => {
                 // Numbers of blocks are not given twice: a thread may still have a closed block of the old chain.
                 let last = self.last_seq(&index);
-                (index.flushed, index.written, index.covered) = (last, last, last);
+                (index.flushed, index.written, index.covered, index.stated) = (last, last, last, last);
                 while let Some(extent) = index.pop() {
                     freed.push(extent);
                 }
                 self.start_chain(&mut issuer, &mut index, starting.chain);
             }
             None => {
-                if let Some((_, first)) = index.release.take_if(|(at, _)| *at <= txg) {
-                    while index.blocks.front().is_some_and(|block| block.seq < first) {
+                if let Some(release) = index.release.take_if(|release| release.txg <= txg) {
+                    while index.blocks.front().is_some_and(|block| block.seq < release.first) {
                         freed.extend(index.pop());
                     }
+                    index.stated = index.stated.max(release.durable);
                 }
             }
         }

@@ -70,7 +70,10 @@ impl<S: Space> Kind for LwbLog<S> {
         let mut done = Persisted::default();
         let (upto, txg) = self.append_needed(object, horizon, source, &mut done)?;
         match self.log.commit(upto) {
-            Ok(()) => Ok(done),
+            Ok(()) => {
+                self.noted.note(self.dataset);
+                Ok(done)
+            }
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }
     }
@@ -80,7 +83,9 @@ impl<S: Space> Kind for LwbLog<S> {
             return Err(NotPersisted { txg, cause });
         }
         let lsn = self.log.append(chain_txg(txg), &record.concat());
-        self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })
+        self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })?;
+        self.noted.note(self.dataset);
+        Ok(())
     }
 
     fn order(&self, _is_forced: bool) -> Result<(), LogCause> {

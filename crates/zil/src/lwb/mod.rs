@@ -23,6 +23,7 @@
 mod commit;
 mod data;
 mod held;
+mod idle;
 mod import;
 mod log;
 mod logs;
