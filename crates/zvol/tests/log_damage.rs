@@ -109,10 +109,38 @@ fn images(rig: &Rig) -> Vec<MemImage> {
     rig.devices.iter().map(|device| device.inner().image()).collect()
 }
 
+fn look(rig: &Rig) -> (Vec<MemImage>, BTreeMap<String, Vec<BlockSurvey>>) {
+    let images = images(rig);
+    let chains = chains(&images);
+    (images, chains)
+}
+
+/// A block without records is there for what it says of those before.
+fn has_records(block: &&BlockSurvey) -> bool {
+    block.newest_txg.0 > 0
+}
+
+/// Whether a later block says that this one was durable, if anything in it was acknowledged.
+fn is_known(blocks: &[BlockSurvey], block: &BlockSurvey) -> bool {
+    !has_records(&block) || blocks.iter().any(|later| later.durable_seq >= block.seq)
+}
+
 impl Stopped {
+    /// Nobody looks after idle logs.
     fn new(layout: Layout, seed: u64) -> Stopped {
+        Stopped::of(manual(), layout, seed)
+    }
+
+    /// The pool has threads, and its logs were idle for a while before it stopped.
+    fn idle(layout: Layout, seed: u64) -> Stopped {
+        let txg_timeout = Duration::from_secs(3600);
+        Stopped::of(PoolOptions { has_txg_thread: true, txg_timeout, ..manual() }, layout, seed)
+    }
+
+    fn of(options: PoolOptions, layout: Layout, seed: u64) -> Stopped {
         let rig = Rig::fresh(1 + layout.log_sides, 12 * MIB, seed);
-        let pool = Arc::new(Pool::create("tank", &specs(&rig), manual()).unwrap());
+        let is_idle = options.has_txg_thread;
+        let pool = Arc::new(Pool::create("tank", &specs(&rig), options).unwrap());
         let log = PoolLog::create(&pool, Tuning::default()).unwrap();
         let properties = vec![(Property::VolBlockSize, SLOT), (Property::Compression, 0)];
         let options = VolumeOptions { properties };
@@ -143,8 +171,16 @@ impl Stopped {
             let threads: Vec<_> = (0..layout.threads).map(|thread| scope.spawn(write(thread))).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
-        let images = images(&rig);
-        let chains = chains(&images);
+        let (mut images, mut chains) = look(&rig);
+        let is_all_known = |blocks: &Vec<_>| blocks.iter().all(|block| is_known(blocks, block));
+        // It takes some milliseconds, on a busy machine more.
+        for _ in 0..if is_idle { 5000 } else { 0 } {
+            if chains.values().all(is_all_known) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            (images, chains) = look(&rig);
+        }
         let stopped = Stopped { images, earlier, acknowledged, chains };
         assert!(matches!(stopped.import(stopped.images.clone()), Outcome::Whole));
         stopped
@@ -152,7 +188,8 @@ impl Stopped {
 
     /// Every block that has something that was acknowledged: volume, block.
     fn blocks(&self) -> impl Iterator<Item = (&str, &BlockSurvey)> {
-        self.chains.iter().flat_map(|(volume, blocks)| blocks.iter().map(move |block| (&volume[..], block)))
+        let of = |(volume, blocks)| blocks.iter().filter(has_records).map(move |block| (volume, block));
+        self.chains.iter().map(|(volume, blocks)| (&volume[..], blocks)).flat_map(of)
     }
 
     /// Where a block is, first side or second: device, offset there, bytes written.
@@ -277,29 +314,45 @@ fn no_flipped_bit_in_any_block_costs_an_acknowledged_write_without_a_word() {
 fn a_block_that_was_lost_as_a_whole_is_missed_if_a_later_one_knows_of_it() {
     let (mut known, mut unknown) = (0, 0);
     for (number, layout) in LAYOUTS.into_iter().enumerate() {
-        let stopped = Stopped::new(layout, 10 + number as u64);
-        for (volume, block) in stopped.blocks() {
-            let is_known = stopped.chains[volume].iter().any(|later| later.durable_seq >= block.seq);
-            let (device, at, written) = Stopped::place(block, 0);
-            for contents in ["zeroes", "older"] {
-                let mut bytes = vec![0; written as usize];
-                if contents == "older" {
-                    stopped.earlier[device].read(at, &mut bytes);
-                }
-                let mut images = stopped.images.clone();
-                images[device].write(at, &bytes);
-                let outcome = stopped.import(images);
-                if is_known {
-                    check_refused(&outcome, volume, block, &format!("disk{device}"));
-                    known += 1;
-                } else {
-                    assert!(matches!(outcome, Outcome::Whole | Outcome::Silent(1..)), "{outcome:?}");
-                    unknown += 1;
-                }
+        let counts = lose_each_block(&Stopped::new(layout, 10 + number as u64));
+        (known, unknown) = (known + counts.0, unknown + counts.1);
+    }
+    assert!(known > 100 && unknown * 5 < known, "{known} {unknown}");
+}
+
+/// When nothing was written for a while, that is true of the last block, too.
+#[test]
+fn of_an_idle_log_every_block_that_was_lost_is_missed() {
+    for (number, layout) in LAYOUTS.into_iter().enumerate() {
+        let (known, unknown) = lose_each_block(&Stopped::idle(layout, 20 + number as u64));
+        assert!(known > 10 && unknown == 0, "{layout:?}: {known} {unknown}");
+    }
+}
+
+/// How many blocks with records later ones know of, and how many not; of the former, none is lost without a
+/// word.
+fn lose_each_block(stopped: &Stopped) -> (u32, u32) {
+    let (mut known, mut unknown) = (0, 0);
+    for (volume, block) in stopped.blocks() {
+        let (device, at, written) = Stopped::place(block, 0);
+        for contents in ["zeroes", "older"] {
+            let mut bytes = vec![0; written as usize];
+            if contents == "older" {
+                stopped.earlier[device].read(at, &mut bytes);
+            }
+            let mut images = stopped.images.clone();
+            images[device].write(at, &bytes);
+            let outcome = stopped.import(images);
+            if is_known(&stopped.chains[volume], block) {
+                check_refused(&outcome, volume, block, &format!("disk{device}"));
+                known += 1;
+            } else {
+                assert!(matches!(outcome, Outcome::Whole | Outcome::Silent(1..)), "{outcome:?}");
+                unknown += 1;
             }
         }
     }
-    assert!(known > 100 && unknown * 5 < known, "{known} {unknown}");
+    (known, unknown)
 }
 
 /// What one side has lost, the other one has; what both have lost is refused.
