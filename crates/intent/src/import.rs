@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::{Feature, Pool, PoolError};
+use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
@@ -44,6 +44,17 @@ pub struct ReplayProgress<'a> {
     pub total_records: u64,
 }
 
+/// What an import of a log does; told when it begins, and a replay now and then.
+#[derive(Debug, Clone, Copy)]
+pub enum LogImportStep<'a> {
+    /// Finds what is in the log, and holds it.
+    Claim,
+    /// Brings its records into the pool.
+    Replay(ReplayProgress<'a>),
+    /// Waits until they are durable there.
+    Sync,
+}
+
 /// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
@@ -68,7 +79,7 @@ impl PoolLog {
         regions: Vec<Region>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
     }
@@ -98,12 +109,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
     /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
     /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
-    /// replay is.
+    /// it is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`]; a log that is
+    /// damaged; unless
     /// `consent` says otherwise. Nothing was changed then but what was replayed.
     pub fn import_on<R>(
         pool: &Arc<Pool>,
@@ -111,14 +123,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide),
+            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark()),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -139,7 +152,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
+        let mut report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let logs = {
             let tx = pool.begin_tx()?;
@@ -161,6 +174,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let log = PoolLog::new(pool, logs, tuning);
         pool.start_txgs()?;
         log.replay(consent, &mut report, tell)?;
+        tell(LogImportStep::Sync);
         pool.sync()?;
         Ok((log, report))
     }
@@ -169,7 +183,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         &self,
         consent: Consent,
         report: &mut ReplayReport,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), IntentError> {
         let logs = self.logs();
         let with_logs = volumes(self.side.pool())?.into_iter();
@@ -181,14 +195,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             let (records, name) = (log.unreplayed_records(), volume.name());
             if records > 0 {
                 report.volumes += 1;
-                tell(ReplayProgress { volume: &name, done_records, total_records });
+                tell(LogImportStep::Replay(ReplayProgress { volume: &name, done_records, total_records }));
             }
             let mut of_volume = 0;
             let mut count = || {
                 of_volume += 1;
                 if of_volume % TELL_RECORDS == 0 {
                     let done_records = done_records + of_volume;
-                    tell(ReplayProgress { volume: &name, done_records, total_records });
+                    let progress = ReplayProgress { volume: &name, done_records, total_records };
+                    tell(LogImportStep::Replay(progress));
                 }
             };
             let blocks = self.side.pool().log_space();
@@ -225,9 +240,10 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: &LogConfig,
         regions: Vec<R>,
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        synced: Mark,
     ) -> Result<OpenLog<M>, IntentError> {
         Ok(match config.kind {
-            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide)?),
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
     }

@@ -4,13 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use fastness_pmem::{Medium, Mirror, PmRange};
-use fastness_pool::{Pool, Tx};
+use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
     PmemLogs, Txg,
 };
 
+use crate::marks::Phase;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
@@ -95,6 +96,14 @@ impl<M: Medium + Sync> Logs<M> {
     pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
         if let Logs::Lwb(logs) = self {
             logs.sync(txg, put);
+        }
+    }
+
+    /// Notes in the regions of kind pmem what has become of a txg.
+    pub(crate) fn mark(&self, phase: Phase, mark: Mark) {
+        for region in self.regions() {
+            // The log finds a region that failed a fence by itself, at its next one: no fence of the region succeeds again.
+            let _ = region.mark(phase, mark);
         }
     }
 

@@ -3,31 +3,27 @@
 //! The pool is imported read-only. Nothing here stores to the region or writes to a device.
 
 mod data;
+mod dry;
 
-use std::sync::Arc;
-
-use fastness_error::ErrorKind;
-use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
+use fastness_lwb::{Chain, Header as ChainHeader};
 use fastness_pmem::{Medium, Mirror, PmRange, Region};
 use fastness_pool::Pool;
 use fastness_prb::{
-    BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
+    BodyError, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
     side_report,
 };
 use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
-use fastness_zil::{
-    ClaimCause, ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs, ObjectId, StoredHeader, Txg,
-};
+use fastness_zil::{ClaimCause, DatasetId, KindId, ObjectId, StoredHeader, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
-use crate::import::OpenLog;
-use crate::log::{PoolLog, Tuning, volumes};
+use crate::log::volumes;
 use crate::region::{self, RegionId, RegionParts};
-use crate::side::{HEADER, UntouchedBlocks};
-use crate::space::PoolSpace;
+use crate::side::HEADER;
+use crate::sides;
 
 pub use data::DataSurvey;
+pub use dry::{DryClaim, Untouched, claim_dry};
 
 /// A stored log header, decoded.
 #[derive(Debug, Clone)]
@@ -189,18 +185,24 @@ pub struct RegionSurvey {
 }
 
 impl RegionSurvey {
-    /// Looks at the regions of a log; of each chunk there is what either side has. A region whose superblocks are damaged
-    /// has its chunks all the same, for when it is the only one: they are always at the same places.
+    /// Looks at the regions of the log of a pool; of each chunk there is what either side has. A region whose superblocks
+    /// are damaged, or that is a copy from earlier, has its chunks all the same, for when it is the only one: they are
+    /// always at the same places.
     ///
     /// # Errors
     /// What is wrong with the first, if none of them can be looked at.
-    pub fn new(config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
+    pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
         let expected = config.regions.first().map_or(RegionId(0), |region| region.id);
         let (mut good, mut damaged, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (side, region) in regions.into_iter().enumerate() {
             let look = |region| {
                 let parts = RegionParts::of(region)?;
-                Ok((region::read(&parts.front, parts.len_bytes()), parts.chunks))
+                let found = region::read(&parts.front, parts.len_bytes());
+                let RegionParts { info, front, chunks } = parts;
+                let found = found.and_then(|found| {
+                    sides::check_marks(&front, found.id, &info, pool.synced_mark()).map(|()| found)
+                });
+                Ok((found, chunks))
             };
             match look(region) {
                 Err(error) => errors.push((side, error)),
@@ -310,94 +312,6 @@ fn read_record(
         return Err(EntryFault::Elsewhere);
     }
     Ok(found)
-}
-
-/// What an import would find.
-#[derive(Debug, Clone)]
-pub struct DryClaim {
-    /// Logs that can be claimed.
-    pub summaries: Vec<ClaimSummary>,
-    /// Logs that cannot.
-    pub problems: Vec<ClaimProblem>,
-}
-
-/// The log space of a pool that nothing is taken of or written to.
-#[derive(Debug)]
-pub struct Untouched(pub PoolSpace);
-
-impl Space for Untouched {
-    fn allocate(&self, _: u32) -> Result<Place, SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-
-    fn free(&self, _: Extent) {}
-
-    fn claim(&self, extent: Extent) -> Result<(), SpaceError> {
-        let outside = || SpaceError::new(ErrorKind::Corrupt, format!("{} is not in the pool", extent.place));
-        self.0.contains(extent).then_some(()).ok_or_else(outside)
-    }
-
-    fn contains(&self, extent: Extent) -> bool {
-        self.0.contains(extent)
-    }
-
-    fn device_name(&self, device: u32) -> Option<String> {
-        self.0.device_name(device)
-    }
-
-    fn write(&self, _: Place, _: &[u8]) -> Result<(), SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-
-    fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
-        self.0.read(place, buf)
-    }
-
-    // A side that has something else is not rewritten: nothing is claimed, so it might be data.
-    fn read_checked(
-        &self,
-        place: Place,
-        buf: &mut [u8],
-        check: &mut dyn FnMut(&mut [u8]) -> bool,
-    ) -> Result<bool, SpaceError> {
-        self.0.read_checked(place, buf, check)
-    }
-
-    fn read_current(
-        &self,
-        place: Place,
-        buf: &mut [u8],
-        look: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), SpaceError> {
-        self.0.read_current(place, buf, look)
-    }
-
-    fn flush(&self, _: &[u32]) -> Result<(), SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-}
-
-/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is imported
-/// read-only. Kind pmem: bodies of entries are not looked at, see [`RegionSurvey::chunk`] for these.
-///
-/// # Errors
-/// What stands in the way of claiming any log: a region that is missing or another one, a damaged description.
-pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
-    let config = PoolLog::config(pool)?;
-    if config.kind == KindId::Lwb {
-        let headers = volumes(pool)?
-            .iter()
-            .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
-            .collect::<Result<Vec<_>, IntentError>>()?;
-        let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
-        let blocks = Arc::new(UntouchedBlocks(pool.log_space()));
-        let import = LwbLogs::import_with(space, blocks, first_needed_txg(pool), headers);
-        let problems = import.problems().cloned().collect();
-        return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
-    }
-    let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let claims = OpenLog::of(&config, regions, RegionParts::of)?.claim(pool, look)?;
-    Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
 
 /// The first txg that a log is needed for.

@@ -10,7 +10,8 @@ use crate::alloc::Allocator;
 use crate::buffers::{Block, Buffers};
 use crate::config::PoolConfig;
 use crate::error::{PoolError, Result};
-use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::ids::{DatasetId, ImportId, ObjectId, Txg};
+use crate::label::Uberblock;
 use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::object::ObjectCore;
@@ -154,8 +155,12 @@ pub(crate) type Cache =
 pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
     pub(crate) config: Mutex<PoolConfig>,
-    /// The last uberblock that is durable: its txg, and what it says. Txg 0 if there is none yet.
-    pub(crate) uberblock: Mutex<(Txg, Vec<u8>)>,
+    /// The last uberblock that is durable. Txg 0 if there is none yet.
+    pub(crate) uberblock: Mutex<Uberblock>,
+    /// Of this import.
+    pub(crate) import: ImportId,
+    /// Whether it had been exported before.
+    pub(crate) was_exported: bool,
     pub(crate) vdevs: Arc<Vdevs>,
     pub(crate) allocator: Arc<Mutex<Allocator>>,
     pub(crate) meta: MetaFile,

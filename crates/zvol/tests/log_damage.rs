@@ -116,13 +116,13 @@ fn look(rig: &Rig) -> (Vec<MemImage>, BTreeMap<String, Vec<BlockSurvey>>) {
 }
 
 /// A block without records is there for what it says of those before.
-fn has_records(block: &&BlockSurvey) -> bool {
+fn has_records(block: &BlockSurvey) -> bool {
     block.newest_txg.0 > 0
 }
 
 /// Whether a later block says that this one was durable, if anything in it was acknowledged.
 fn is_known(blocks: &[BlockSurvey], block: &BlockSurvey) -> bool {
-    !has_records(&block) || blocks.iter().any(|later| later.durable_seq >= block.seq)
+    !has_records(block) || blocks.iter().any(|later| later.durable_seq >= block.seq)
 }
 
 impl Stopped {
@@ -188,8 +188,9 @@ impl Stopped {
 
     /// Every block that has something that was acknowledged: volume, block.
     fn blocks(&self) -> impl Iterator<Item = (&str, &BlockSurvey)> {
-        let of = |(volume, blocks)| blocks.iter().filter(has_records).map(move |block| (volume, block));
-        self.chains.iter().map(|(volume, blocks)| (&volume[..], blocks)).flat_map(of)
+        let all =
+            self.chains.iter().flat_map(|(volume, blocks)| blocks.iter().map(move |block| (volume, block)));
+        all.map(|(volume, block)| (&volume[..], block)).filter(|(_, block)| has_records(block))
     }
 
     /// Where a block is, first side or second: device, offset there, bytes written.
