@@ -4,7 +4,7 @@ use std::fmt;
 
 use fastness_error::ErrorKind;
 
-use crate::chain::{Behind, End};
+use crate::chain::{End, Later};
 use crate::ids::{BlockSeq, Lsn, Place};
 use crate::space::{Space, SpaceError};
 
@@ -114,27 +114,27 @@ pub struct Ended {
     pub device: Option<String>,
     /// What is there instead.
     pub end: End,
-    /// What is behind.
-    pub behind: Behind,
+    /// What the later blocks say.
+    pub later: Later,
 }
 
 impl Ended {
-    /// A chain ends at this block, and nobody has looked what is behind.
+    /// A chain ends at this block, and nothing was looked at after it.
     pub(crate) fn at<S: Space>(space: &S, seq: BlockSeq, place: Option<Place>, end: impl Into<End>) -> Ended {
         let device = place.and_then(|place| space.device_name(place.device));
-        Ended { seq, place, device, end: end.into(), behind: Behind::default() }
+        Ended { seq, place, device, end: end.into(), later: Later::default() }
     }
 
     /// A later block that says that the one that is not there was durable.
     pub fn witness(&self) -> Option<BlockSeq> {
-        self.behind.witness(self.seq)
+        self.later.witness(self.seq)
     }
 
     /// Whether a crash leaves a chain like this. What was acknowledged is all before the end then, unless the
     /// medium has lost it in a way that looks like a crash.
     pub fn is_clean(&self) -> bool {
         // What was claimed may be followed by what was given up then.
-        let is_doubted = || self.witness().is_some() || self.behind.damaged.is_some();
+        let is_doubted = || self.witness().is_some() || self.later.damaged.is_some();
         matches!(self.end, End::Claimed) || self.end.is_clean() && !is_doubted()
     }
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Ended {
             (None, _) => {}
         }
         write!(f, ": {}", self.end)?;
-        match (self.witness(), self.behind.damaged) {
+        match (self.witness(), self.later.damaged) {
             (Some(seq), _) => write!(f, ", but block {} says that it was durable", seq.0),
             (None, Some(seq)) if self.end.is_clean() => write!(f, ", and block {} is damaged", seq.0),
             _ => Ok(()),
@@ -159,9 +159,9 @@ impl fmt::Display for Ended {
 /// Which records a chain has lost that does not end as a crash leaves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
-    /// The last one that counts; all behind it are lost.
+    /// The last one that counts; all after it are lost.
     pub after: Lsn,
-    /// The last one of which something is still there behind the end; 0 if there is nothing.
+    /// The last one of which something is still there after the end; 0 if there is nothing.
     pub seen: Lsn,
 }
 
@@ -169,10 +169,10 @@ impl fmt::Display for LostRecords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             LostRecords { after, seen } if seen > after => {
-                write!(f, "records {} to {} and all behind are lost", after.0 + 1, seen.0)
+                write!(f, "records {} to {} and all later ones are lost", after.0 + 1, seen.0)
             }
             LostRecords { after: Lsn(0), .. } => write!(f, "all records are lost"),
-            LostRecords { after, .. } => write!(f, "records behind {} are lost", after.0),
+            LostRecords { after, .. } => write!(f, "records after {} are lost", after.0),
         }
     }
 }

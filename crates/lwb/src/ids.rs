@@ -26,7 +26,7 @@ impl BlockSeq {
         BlockSeq(self.0.saturating_add(1))
     }
 
-    /// No block has this number: there is none behind it.
+    /// No block has this number: there is none after it.
     pub(crate) fn is_last(self) -> bool {
         self.0 == u64::MAX
     }
@@ -100,8 +100,8 @@ pub struct Extent {
 }
 
 /// How many of the next blocks a block names: one that is lost with all that it says, and the one after it as
-/// well, do not hide those behind.
+/// well, do not hide those after.
 pub const AHEAD: usize = 3;
 
-/// Where the next blocks are, or will be, as far as they have places; none behind the first that has none.
+/// Where the next blocks are, or will be, as far as they have places; none after the first that has none.
 pub(crate) type Ahead = [Option<Extent>; AHEAD];

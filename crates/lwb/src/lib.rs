@@ -13,7 +13,7 @@
 //! [`Log::synced`] when it is durable. After a crash: [`claim`], [`Claimed::replay`], [`Claimed::release`].
 //!
 //! Crash cases: see `chain`. Failures: a write or flush that fails reaches the waiters of that block and of all later
-//! ones; nothing behind it can be acknowledged, because replay stops there. The log is then *down*: commits fail, their
+//! ones; nothing after it can be acknowledged, because replay stops there. The log is then *down*: commits fail, their
 //! callers wait for their txgs instead, and the next suitable txg starts a new chain. No record is lost or reordered by
 //! that: all that are neither durable in the old chain nor synced go into the new one.
 //!
@@ -39,7 +39,7 @@ mod log;
 mod space;
 
 pub use chain::{
-    Behind, BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, claim_each, survey,
+    BlockSurvey, Claimed, End, Found, Later, OnLoss, Record, Replayed, claim, claim_each, survey,
 };
 pub use device_space::DeviceSpace;
 pub use error::{ClaimError, CommitError, Ended, HeaderError, LostRecords, ReplayError};

@@ -202,7 +202,7 @@ fn a_lost_block_that_was_durable_is_missed() {
     let blocks = owner.log.extents();
     let image = owner.disk.crash(0).unwrap();
     let first_txg = Txg(owner.synced.0 + 1);
-    // A flipped bit in a block with a later one behind it: that one knows that it was durable.
+    // A flipped bit in a block with a later one after it: that one knows that it was durable.
     let mut bad = image.clone();
     bad.write(blocks[1].place.offset + 200, &[0xff]);
     let error = recover(&bad, &owner.header, first_txg).map(drop).unwrap_err();
@@ -273,9 +273,9 @@ fn a_lost_block_is_missed_by_any_later_one() {
     assert_eq!(claim(&[written - 1]).unwrap().records.len(), 1);
 }
 
-/// A block behind the end is damaged: what it said cannot be known.
+/// A block after the end is damaged: what it said cannot be known.
 #[test]
-fn a_damaged_block_behind_the_end_is_no_end_that_a_crash_leaves() {
+fn a_damaged_block_after_the_end_is_no_end_that_a_crash_leaves() {
     let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
     write_some(&mut owner, 2);
     let mut bad = owner.disk.crash(0).unwrap();
@@ -425,12 +425,12 @@ fn blocks_are_freed_when_their_txgs_have_synced_and_not_before() {
         owner.check_crash(1);
         owner.header = header;
         owner.sync();
-        assert_eq!(owner.log.extents().len(), AHEAD, "the open end, and what is behind it");
+        assert_eq!(owner.log.extents().len(), AHEAD, "the open end, and what is after it");
     }
     assert!(owner.log.space().claim(owner.log.extents()[0]).is_err());
 }
 
-/// The owner refuses a record in the middle of a block: what is before it counts, what is behind does not, for good.
+/// The owner refuses a record in the middle of a block: what is before it counts, what is after does not, for good.
 #[test]
 fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
     let owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
@@ -460,7 +460,7 @@ fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
     assert_eq!(error.kind(), ErrorKind::MediaFailed, "the owner's");
     let text = format!(
         "the log is damaged at block 1 ({place}): the data of record 2 cannot be had: it is not there; \
-         records behind 1 are lost"
+         records after 1 are lost"
     );
     assert_eq!(error.to_string(), text);
     let mut claimed = claim(&space, &owner.header, OnLoss::DropTail, &mut shown).unwrap();

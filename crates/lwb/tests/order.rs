@@ -231,7 +231,7 @@ fn a_commit_of_old_records_shares_their_fate() {
     }
 }
 
-/// Scenarios 1 and 4: block N fails while N + 1 lands; nothing behind N is acknowledged, what is before N is.
+/// Scenarios 1 and 4: block N fails while N + 1 lands; nothing after N is acknowledged, what is before N is.
 #[test]
 fn a_write_error_reaches_every_waiter_of_its_block_and_of_all_later_ones() {
     let bench = Bench::new();
@@ -258,7 +258,7 @@ fn a_write_error_reaches_every_waiter_of_its_block_and_of_all_later_ones() {
     assert_eq!((bench.durable(), bench.gate.count()), (1, 4));
 }
 
-/// Scenario 3: a good write, a bad flush: no acknowledgement, for nobody behind either.
+/// Scenario 3: a good write, a bad flush: no acknowledgement, for nobody after either.
 #[test]
 fn a_flush_error_reaches_every_waiter() {
     let bench = Bench::new();

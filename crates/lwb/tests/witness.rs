@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use fastness_blkdev::{BlockDevice, FaultPlan, MemImage};
+use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, When};
 use fastness_lwb::{ClaimError, Log, Options, Txg};
 use support::*;
 
@@ -41,7 +41,7 @@ fn what_was_acknowledged_last_has_a_witness_soon() {
     owner.disk.flush().unwrap();
     assert!(is_missed(&owner));
     assert_eq!((idle(&owner), owner.log.status()), (1, status), "once is enough");
-    // The chain goes on behind it.
+    // The chain goes on after it.
     owner.write(b"three").unwrap();
     assert_eq!(owner.check_crash(0).records.len(), 3);
     let status = owner.log.status();
@@ -102,4 +102,40 @@ fn a_chain_without_room_has_no_witness_and_stays_up() {
         }
     }
     assert_eq!(log.status().witnesses, 0);
+}
+
+#[test]
+fn one_that_cannot_be_written_costs_nothing_that_was_acknowledged() {
+    for fault in [Fault::Errno(5), Fault::Torn] {
+        let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+        owner.write(b"one").unwrap();
+        owner.disk.set_plan(FaultPlan::new(7).rule(On::Writes, When::Nth(1), fault));
+        assert_eq!(idle(&owner), 2);
+        assert_eq!((owner.log.status().is_up, owner.log.status().downs), (false, 1));
+        assert!(owner.write(b"two").is_err(), "it waits for its txg");
+        (0..20).for_each(|seed| assert_eq!(owner.check_crash(seed).records.len(), 1));
+        (0..3).for_each(|_| owner.sync());
+        owner.write(b"three").unwrap();
+        assert!(owner.log.status().is_up);
+        assert_eq!(owner.check_crash(0).records.len(), 1);
+        owner.check_space();
+    }
+}
+
+/// Damage to it is no end that a crash leaves, although it has no record.
+#[test]
+fn damage_to_one_is_told() {
+    let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+    owner.write(b"one").unwrap();
+    idle(&owner);
+    owner.disk.flush().unwrap();
+    let image = owner.disk.crash(0).unwrap();
+    let at = owner.log.extents()[1].place.offset;
+    for byte in (0..4096).step_by(7) {
+        let (mut image, mut bytes) = (image.clone(), [0]);
+        image.read(at + byte, &mut bytes);
+        image.write(at + byte, &[bytes[0] ^ 4]);
+        let refused = recover(&image, &owner.header, Txg(owner.synced.0 + 1)).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("block 2"), "{refused}");
+    }
 }

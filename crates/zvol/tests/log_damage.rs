@@ -128,20 +128,22 @@ fn is_known(blocks: &[BlockSurvey], block: &BlockSurvey) -> bool {
 impl Stopped {
     /// Nobody looks after idle logs.
     fn new(layout: Layout, seed: u64) -> Stopped {
-        Stopped::of(manual(), layout, seed)
+        Stopped::of(manual(), layout, seed, |_| {})
     }
 
     /// The pool has threads, and its logs were idle for a while before it stopped.
-    fn idle(layout: Layout, seed: u64) -> Stopped {
+    fn idle(layout: Layout, seed: u64, change: impl FnOnce(&PoolLog)) -> Stopped {
         let txg_timeout = Duration::from_secs(3600);
-        Stopped::of(PoolOptions { has_txg_thread: true, txg_timeout, ..manual() }, layout, seed)
+        Stopped::of(PoolOptions { has_txg_thread: true, txg_timeout, ..manual() }, layout, seed, change)
     }
 
-    fn of(options: PoolOptions, layout: Layout, seed: u64) -> Stopped {
+    /// `change` does something to the log before anything is written.
+    fn of(options: PoolOptions, layout: Layout, seed: u64, change: impl FnOnce(&PoolLog)) -> Stopped {
         let rig = Rig::fresh(1 + layout.log_sides, 12 * MIB, seed);
         let is_idle = options.has_txg_thread;
         let pool = Arc::new(Pool::create("tank", &specs(&rig), options).unwrap());
         let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        change(&log);
         let properties = vec![(Property::VolBlockSize, SLOT), (Property::Compression, 0)];
         let options = VolumeOptions { properties };
         let volume = |number| Volume::create(&pool, Some(&log), &name(number), MIB, &options).unwrap();
@@ -325,9 +327,21 @@ fn a_block_that_was_lost_as_a_whole_is_missed_if_a_later_one_knows_of_it() {
 #[test]
 fn of_an_idle_log_every_block_that_was_lost_is_missed() {
     for (number, layout) in LAYOUTS.into_iter().enumerate() {
-        let (known, unknown) = lose_each_block(&Stopped::idle(layout, 20 + number as u64));
+        let (known, unknown) = lose_each_block(&Stopped::idle(layout, 20 + number as u64, |_| {}));
         assert!(known > 10 && unknown == 0, "{layout:?}: {known} {unknown}");
     }
+}
+
+#[test]
+fn so_is_every_block_of_a_log_that_was_on_persistent_memory_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let there_and_back = |log: &PoolLog| {
+        let path = dir.path().join("region");
+        log.add_region(PoolLog::create_region(&path, 16 * MIB, true).unwrap(), path, true).unwrap();
+        log.remove_region().unwrap();
+    };
+    let (known, unknown) = lose_each_block(&Stopped::idle(LAYOUTS[0], 30, there_and_back));
+    assert!(known > 10 && unknown == 0, "{known} {unknown}");
 }
 
 /// How many blocks with records later ones know of, and how many not; of the former, none is lost without a

@@ -53,7 +53,7 @@ pub fn claim<S: Space>(
 /// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that replay would hand
 /// out, in order, and may refuse one whose data is not there. That is damage at its place: nothing from there on counts.
 ///
-/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those behind
+/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those after
 /// [`Claimed::last_lsn`].
 ///
 /// # Errors
@@ -93,7 +93,7 @@ pub fn claim_each<S: Space>(
 
 /// What is missing for certain.
 fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Option<ClaimError> {
-    let lost = LostRecords { after: scan.last_lsn, seen: ended.behind.last_lsn };
+    let lost = LostRecords { after: scan.last_lsn, seen: ended.later.last_lsn };
     if !ended.is_clean() {
         return Some(ClaimError::Damaged { ended: Box::new(ended.clone()), lost });
     }
@@ -114,7 +114,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Walks until the chain ends, or behind `last_seq`.
+    /// Walks until the chain ends, or after `last_seq`.
     fn run<S: Space>(
         &mut self,
         space: &S,

@@ -63,7 +63,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether a crash leaves such a block; what is behind may say that it was not one.
+    /// Whether a crash leaves such a block; a later one may say that it was not one.
     pub(crate) fn is_clean(&self) -> bool {
         match self {
             End::NoRoom | End::Unwritten { .. } | End::Stale { .. } | End::Torn | End::Claimed => true,

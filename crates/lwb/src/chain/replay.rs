@@ -34,7 +34,7 @@ pub struct Replayed {
 }
 
 impl<S: Space> Claimed<S> {
-    /// Replays the records behind the last one that was replayed.
+    /// Replays the records after the last one that was replayed.
     ///
     /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may become
     /// durable; a later call goes on from that record. When all are replayed, the owner stores a header without the

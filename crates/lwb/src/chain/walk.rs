@@ -1,7 +1,7 @@
 //! From block to block.
 
 use crate::chain::End;
-use crate::chain::behind::Behind;
+use crate::chain::later::Later;
 use crate::chain::read::Reader;
 use crate::error::Ended;
 use crate::format::BlockHeader;
@@ -63,8 +63,8 @@ impl<'a, S: Space> Walk<'a, S> {
                 Ok(Found { header, extent, contents: &self.reader.contents })
             }
             Err(end) => {
-                let behind = Behind::look(self.space, self.chain.guid, self.seq, self.next, &mut self.reader);
-                Err(Box::new(Ended { behind, ..self.ended(end) }))
+                let later = Later::look(self.space, self.chain.guid, self.seq, self.next, &mut self.reader);
+                Err(Box::new(Ended { later, ..self.ended(end) }))
             }
         }
     }

@@ -30,7 +30,7 @@ impl PieceHeader {
         self.from + self.len_bytes == self.record_bytes
     }
 
-    /// Puts header, bytes and padding behind what the block has.
+    /// Puts header, bytes and padding after what the block has.
     pub(crate) fn put(&self, data: &[u8], contents: &mut Contents<'_>) {
         let mut out = [0; PIECE_HEADER_BYTES];
         put(&mut out, 0, self.len_bytes.to_le_bytes());

@@ -124,7 +124,7 @@ impl<'a> Contents<'a> {
         self.len += bytes.len();
     }
 
-    /// Zeroes behind the contents, and the trailers.
+    /// Zeroes after the contents, and the trailers.
     pub(crate) fn finish(self, tags: Tags) {
         let end = capacity(self.block.len() as u32);
         parts(self.len..end).for_each(|part| self.block[part].fill(0));

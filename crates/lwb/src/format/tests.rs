@@ -232,7 +232,7 @@ fn crafted_fields_are_refused_where_they_are() {
     for (at, bytes, expected) in cases {
         let (mut block, _) = example();
         block[*at..*at + bytes.len()].copy_from_slice(bytes);
-        // What reaches the checks behind the trailers was forged, or written by a defect.
+        // What reaches the checks after the trailers was forged, or written by a defect.
         Tags::of(guid(), BlockSeq(3)).put_trailers(&mut block);
         let mut contents = Vec::new();
         let found = BlockHeader::decode(&block, guid(), BlockSeq(3), &mut contents);

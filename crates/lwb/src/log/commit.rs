@@ -22,7 +22,7 @@ enum Step {
 }
 
 impl<S: Space> Log<S> {
-    /// Makes all records up to `upto` durable. A number behind the last one stands for the last one.
+    /// Makes all records up to `upto` durable. A number after the last one stands for the last one.
     ///
     /// Persistence: on success each of the records is in the log, with all that came before it, and durable; or its
     /// txg has synced. A crash before leaves a prefix of what was appended.

@@ -48,7 +48,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Down {
     pub(super) error: CommitError,
-    /// This block and all behind it will not be acknowledged.
+    /// This block and all after it will not be acknowledged.
     pub(super) from: BlockSeq,
 }
 
@@ -126,7 +126,7 @@ impl Index {
         }
     }
 
-    /// Adds a block behind the last.
+    /// Adds a block after the last.
     fn push(&mut self, seq: BlockSeq, extent: Extent) {
         self.blocks.push_back(Block {
             seq,
@@ -143,7 +143,7 @@ impl Index {
         });
     }
 
-    /// Where the blocks behind `seq` are, as far as they have places, and how many bytes of records they have
+    /// Where the blocks after `seq` are, as far as they have places, and how many bytes of records they have
     /// room for.
     pub(super) fn ahead(&mut self, seq: BlockSeq) -> (Ahead, usize) {
         let (mut places, mut room, mut seq) = (Ahead::default(), 0, seq);
@@ -155,7 +155,7 @@ impl Index {
         (places, room)
     }
 
-    /// Adds those of the blocks behind `seq` that are not there yet.
+    /// Adds those of the blocks after `seq` that are not there yet.
     pub(super) fn push_ahead(&mut self, seq: BlockSeq, places: &Ahead) {
         let mut seq = seq;
         for extent in places.iter().flatten() {

@@ -129,12 +129,12 @@ impl<S: Space> Log<S> {
         if !batch.entries.is_empty() {
             issuer.taken.push_back(Arc::clone(&batch));
         }
-        let mut behind: usize = batch.entries.iter().map(|entry| padded(entry.len)).sum();
+        let mut following: usize = batch.entries.iter().map(|entry| padded(entry.len)).sum();
         for (at, entry) in batch.entries.iter().enumerate() {
-            behind -= padded(entry.len);
+            following -= padded(entry.len);
             // What has synced meanwhile needs no log.
             let is_obsolete = entry.txg.0 <= self.synced.load(Ordering::Acquire);
-            if !is_obsolete && !self.assign_record(issuer, &batch, at, behind, work) {
+            if !is_obsolete && !self.assign_record(issuer, &batch, at, following, work) {
                 // The records before are in the last block that there is.
                 let _index = lock(&self.index);
                 self.assigned.fetch_max(issuer.last_whole.0, Ordering::AcqRel);
@@ -152,13 +152,13 @@ impl<S: Space> Log<S> {
         self.assigned.store(last.0, Ordering::Release);
     }
 
-    /// Puts one record into as many blocks as it takes; `behind` bytes of records follow. `false`: no room.
+    /// Puts one record into as many blocks as it takes; `following` bytes of records follow. `false`: no room.
     fn assign_record(
         &self,
         issuer: &mut Issuer,
         batch: &Arc<Batch>,
         at: usize,
-        behind: usize,
+        following: usize,
         work: &mut Vec<Closed>,
     ) -> bool {
         let entry = batch.entries[at];
@@ -178,23 +178,23 @@ impl<S: Space> Log<S> {
                     return true;
                 }
             }
-            self.close(issuer, padded(entry.len - from) + behind, work);
+            self.close(issuer, padded(entry.len - from) + following, work);
         }
     }
 
-    /// Closes the open block; the next one is open then. `behind` bytes are to go into that at once, 0 if
+    /// Closes the open block; the next one is open then. `following` bytes are to go into that at once, 0 if
     /// nobody knows.
     ///
-    /// A block names [`AHEAD`](crate::AHEAD) of those behind it, so one more gets a place now. If there is no
+    /// A block names [`AHEAD`](crate::AHEAD) of those after it, so one more gets a place now. If there is no
     /// room, the chain goes on as far as it has places; with the last one it ends, and the log is down for
-    /// all that comes behind it.
-    pub(super) fn close(&self, issuer: &mut Issuer, behind: usize, work: &mut Vec<Closed>) {
+    /// all that comes after it.
+    pub(super) fn close(&self, issuer: &mut Issuer, following: usize, work: &mut Vec<Closed>) {
         let open = issuer.open.take().expect("a block that is open");
         let max = self.options.block_bytes_max;
         // What goes into those that have places needs none in the new one. Only what is used is written, so a
         // block that is too long costs nothing but space until its txg has synced.
         let (mut next, room) = lock(&self.index).ahead(open.seq);
-        let wanted = block_bytes(behind.saturating_sub(room), max).max(issuer.bursts.predict(max));
+        let wanted = block_bytes(following.saturating_sub(room), max).max(issuer.bursts.predict(max));
         let refused = self.allocate_missing(&mut next, wanted).err();
         let mut index = lock(&self.index);
         publish(&open, issuer.last_whole, &mut index);

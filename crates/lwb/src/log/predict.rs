@@ -11,7 +11,7 @@ const TIMEOUT_MAX: Duration = Duration::from_millis(20);
 /// A sleep and the wake-up of a thread cost about this much.
 const SLEEP_MIN: Duration = Duration::from_micros(30);
 
-/// The last bursts. A burst is what was put into blocks until a block was closed with nothing behind it.
+/// The last bursts. A burst is what was put into blocks until a block was closed with nothing after it.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     bytes: [u32; BURSTS],
@@ -37,7 +37,7 @@ impl Bursts {
     pub(super) fn predict(&self, max: u32) -> u32 {
         let mut bytes = self.bytes;
         bytes.sort_unstable();
-        // With few bursts behind us the unused places count as small ones, and the largest counts.
+        // With few bursts so far the unused places count as small ones, and the largest counts.
         let enough = if self.at < BURSTS { bytes[BURSTS - 1] } else { bytes[BURSTS - 2] };
         block_bytes(enough as usize, max)
     }

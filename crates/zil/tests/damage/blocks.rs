@@ -118,7 +118,7 @@ impl Block {
     }
 }
 
-/// Whether a block that can be found behind `hit` says that it was durable, or is damaged and could have said
+/// Whether a block that can be found after `hit` says that it was durable, or is damaged and could have said
 /// it.
 fn is_doubted(blocks: &[Block], states: &[State], hit: usize) -> bool {
     // The block before, or the header, names the hit one and the next ones.
