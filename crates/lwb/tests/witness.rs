@@ -70,9 +70,8 @@ fn a_log_that_is_written_needs_none() {
     assert_eq!(owner.log.status().witnesses, 0);
 }
 
-/// Records that wait in the open block are about to be written, and say it themselves.
 #[test]
-fn appended_records_are_not_cut_off() {
+fn records_that_wait_for_a_commit_come_after_it() {
     let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
     owner.write(b"one").unwrap();
     assert!(owner.log.witness_idle());
