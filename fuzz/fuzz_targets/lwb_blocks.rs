@@ -9,7 +9,7 @@ use arbitrary::Arbitrary;
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_lwb::{Claim, DeviceSpace, Header, Log, LogGuid, Lsn, OnLoss, Options, Txg, claim};
 use libfuzzer_sys::fuzz_target;
-use twox_hash::XxHash3_128;
+use twox_hash::XxHash3_64;
 
 const DISK_BYTES: u64 = 256 << 10;
 
@@ -17,10 +17,11 @@ const DISK_BYTES: u64 = 256 << 10;
 struct Input {
     records: Vec<(u16, bool)>,
     edits: Vec<(u32, [u8; 4], u8)>,
-    reseal: bool,
+    forge: bool,
     header: Option<Vec<u8>>,
     last_seq: Option<u8>,
     last_lsn: u8,
+    flip: Option<u32>,
 }
 
 fn guid() -> LogGuid {
@@ -28,7 +29,9 @@ fn guid() -> LogGuid {
 }
 
 /// A chain and its header; `bytes` of each record are its number.
-fn write(records: &[(u16, bool)]) -> (MemImage, Header) {
+///
+/// Also how many of them are in the chain for certain.
+fn write(records: &[(u16, bool)]) -> (MemImage, Header, u64) {
     let space = DeviceSpace::new(MemDevice::new("disk", DISK_BYTES), 0..DISK_BYTES).expect("a space");
     let log = Log::new(space, Txg(1), Options { block_bytes_max: 8192, guid, ..Options::default() });
     log.start();
@@ -42,35 +45,52 @@ fn write(records: &[(u16, bool)]) -> (MemImage, Header) {
         }
     }
     let _ = log.commit(Lsn(u64::MAX));
-    (log.space().device().image(), header)
+    (log.space().device().image(), header, log.status().durable.0)
 }
 
-/// Makes the checksum of every block fit; offsets are those of `docs/format.md`.
-fn reseal(bytes: &mut [u8]) {
+/// Makes all trailers fit of every block; offsets are those of `docs/format.md`.
+fn forge(bytes: &mut [u8]) {
     for at in (0..bytes.len()).step_by(4096) {
         let block = &mut bytes[at..];
-        let written = u32::from_le_bytes([block[12], block[13], block[14], block[15]]) as usize;
-        if block[..8] == *b"FASTLWBK"
-            && written.is_multiple_of(4096)
-            && (4096..=block.len()).contains(&written)
-        {
-            block[88..104].fill(0);
-            let sum = XxHash3_128::oneshot(&block[..written]);
-            block[88..104].copy_from_slice(&sum.to_le_bytes());
+        let used = u32::from_le_bytes([block[12], block[13], block[14], block[15]]) as usize;
+        let written = (used.div_ceil(496) * 512).next_multiple_of(4096);
+        if block[..8] == *b"FASTLWBK" && (4096..=block.len()).contains(&written) {
+            let tag = XxHash3_64::oneshot(&block[16..40]);
+            for (index, sector) in block[..written].chunks_exact_mut(512).enumerate() {
+                let tag = tag.wrapping_add(index as u64);
+                let sum = XxHash3_64::oneshot(&sector[..496]) ^ tag;
+                sector[496..504].copy_from_slice(&tag.to_le_bytes());
+                sector[504..].copy_from_slice(&sum.to_le_bytes());
+            }
         }
     }
 }
 
+/// A bit anywhere flips, and nothing else: all records are there, or the claim is refused.
+fn flip(image: &MemImage, header: &Header, bit: u32, records: u64) {
+    let mut bytes = image.to_vec();
+    let bit = bit as usize % (bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    let device = MemDevice::from_image("disk", MemImage::from_bytes(&bytes), 512);
+    let space = Arc::new(DeviceSpace::new(device, 0..DISK_BYTES).expect("a space"));
+    if let Ok(claimed) = claim(space, header, Txg(3), OnLoss::Fail) {
+        assert!(claimed.records() >= records, "bit {bit} costs records without a word");
+    }
+}
+
 fuzz_target!(|input: Input| {
-    let (image, mut header) = write(&input.records);
+    let (image, mut header, durable) = write(&input.records);
+    if let Some(bit) = input.flip {
+        flip(&image, &header, bit, durable);
+    }
     let mut bytes = image.to_vec();
     for (at, value, len) in input.edits.iter().take(16) {
         let at = *at as usize % (bytes.len() - 4);
         let len = usize::from(*len) % 5;
         bytes[at..at + len].copy_from_slice(&value[..len]);
     }
-    if input.reseal {
-        reseal(&mut bytes);
+    if input.forge {
+        forge(&mut bytes);
     }
     if let Some(bytes) = &input.header
         && let Ok(decoded) = Header::decode(bytes)
@@ -98,7 +118,7 @@ fuzz_target!(|input: Input| {
             assert!(record.lsn > last, "in order");
             last = record.lsn;
             assert_eq!(Header::decode(&header.encode()), Ok(header));
-            if !input.reseal {
+            if !input.forge {
                 let number = record.lsn.0 as usize - 1;
                 let (len, _) = input.records[number];
                 assert!(record.bytes.len() == usize::from(len % 12_000));

@@ -97,6 +97,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let pool = self.side.pool();
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
+        logs.watch_idle(pool);
         self.switch(logs, &LogConfig::default())
     }
 

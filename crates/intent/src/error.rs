@@ -71,9 +71,11 @@ pub enum IntentError {
     #[error("the region cannot be set up")]
     Setup(#[source] SetupError),
     /// Logs are damaged.
-    #[error("{problem}{}", more(*.count))]
+    #[error("{volume}: {problem}{}", more(*.count))]
     Claim {
-        /// The first of them.
+        /// The name of the first volume.
+        volume: String,
+        /// What is the matter with its log.
         problem: Box<ClaimProblem>,
         /// How many there are.
         count: usize,

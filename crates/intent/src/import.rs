@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fastness_pmem::{Medium, Region};
 use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
-use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
+use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
@@ -196,11 +196,11 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let mut claims = opened.claim(pool, |chunks| tuning.config(chunks))?;
         let problems = claims.problems();
         if let (Some(first), false) = (problems.first(), consent.damaged) {
-            return Err(IntentError::Claim { problem: Box::new(first.clone()), count: problems.len() });
+            return Err(claim_error(pool, first.clone(), problems.len()));
         }
         for problem in &problems {
             let resolved = claims.resolve(problem.dataset, Choice::DropTail);
-            resolved.map_err(|problem| IntentError::Claim { problem: Box::new(problem), count: 1 })?;
+            resolved.map_err(|problem| claim_error(pool, problem, 1))?;
         }
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
@@ -266,6 +266,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         }
         Ok(())
     }
+}
+
+fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> IntentError {
+    let found = pool.datasets().into_iter().find(|info| info.id.0 == problem.dataset.0);
+    let volume = found.and_then(|info| pool.dataset_by_id(info.id).ok()).map(|volume| volume.name());
+    let volume = volume.unwrap_or_else(|| problem.dataset.to_string());
+    IntentError::Claim { volume, problem: Box::new(problem), count }
 }
 
 /// The medium of a pool's log, before it is looked at.

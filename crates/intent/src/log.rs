@@ -226,6 +226,7 @@ impl<M: Medium + Sync> PoolLog<M> {
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
+        logs.watch_idle(pool);
         let logs = Arc::new(logs);
         let marked: Marked<M> = Arc::new(Mutex::new(marked(&[&logs])));
         let (logs, open) = (Arc::new(RwLock::new(logs)), OpenLogs::default());

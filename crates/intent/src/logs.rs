@@ -1,9 +1,10 @@
 //! The logs of all volumes of a pool, of the kind that the pool has now.
 
 use std::fmt;
+use std::time::Duration;
 
 use fastness_pmem::{Medium, Mirror, PmRange};
-use fastness_pool::{Mark, Tx};
+use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
@@ -14,6 +15,9 @@ use crate::marks::Phase;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
+
+/// A log of kind lwb is idle when nothing was acknowledged for so long.
+const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one volume.
 pub type AnyLog<M = PmRange> = fastness_zil::AnyLog<Mirror<M>, PoolSpace>;
@@ -31,6 +35,13 @@ impl<M: Medium + Sync> fmt::Debug for Logs<M> {
 }
 
 impl<M: Medium + Sync> Logs<M> {
+    /// Lets logs that are idle say what was acknowledged last, if the pool has threads of its own.
+    pub(crate) fn watch_idle(&self, pool: &Pool) {
+        if let (Logs::Lwb(logs), true) = (self, pool.has_threads()) {
+            logs.watch_idle(IDLE_PERIOD);
+        }
+    }
+
     pub(crate) fn kind(&self) -> KindId {
         match self {
             Logs::Pmem(..) => KindId::Pmem,

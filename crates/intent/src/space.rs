@@ -68,6 +68,10 @@ impl Space for PoolSpace {
         extent_in(extent).is_some_and(|extent| self.0.contains(extent))
     }
 
+    fn device_name(&self, device: u32) -> Option<String> {
+        self.0.device_name(u16::try_from(device).ok()?)
+    }
+
     fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError> {
         self.0.write(place_in(place).ok_or_else(|| outside(place))?, data).map_err(failure)
     }
@@ -94,6 +98,15 @@ impl Space for PoolSpace {
         check: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<bool, SpaceError> {
         self.0.read_checked(place_in(place).ok_or_else(|| outside(place))?, buf, check).map_err(failure)
+    }
+
+    fn read_current(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpaceError> {
+        self.0.read_current(place_in(place).ok_or_else(|| outside(place))?, buf, look).map_err(failure)
     }
 
     fn flush(&self, devices: &[u32]) -> Result<(), SpaceError> {

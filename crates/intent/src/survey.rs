@@ -3,32 +3,27 @@
 //! The pool is imported read-only. Nothing here stores to the region or writes to a device.
 
 mod data;
+mod dry;
 
-use std::sync::Arc;
-
-use fastness_error::ErrorKind;
-use fastness_lwb::{Chain, Extent, Header as ChainHeader, Place, Space, SpaceError};
+use fastness_lwb::{Chain, Header as ChainHeader};
 use fastness_pmem::{Medium, Mirror, PmRange, Region};
 use fastness_pool::Pool;
 use fastness_prb::{
-    BodyError, Config, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
+    BodyError, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
     side_report,
 };
 use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
-use fastness_zil::{
-    ClaimCause, ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs, ObjectId, StoredHeader, Txg,
-};
+use fastness_zil::{ClaimCause, DatasetId, KindId, ObjectId, StoredHeader, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
-use crate::import::OpenLog;
-use crate::log::{PoolLog, Tuning, volumes};
+use crate::log::volumes;
 use crate::region::{self, RegionId, RegionParts};
-use crate::side::{HEADER, UntouchedBlocks};
+use crate::side::HEADER;
 use crate::sides;
-use crate::space::PoolSpace;
 
 pub use data::DataSurvey;
+pub use dry::{DryClaim, Untouched, claim_dry};
 
 /// A stored log header, decoded.
 #[derive(Debug, Clone)]
@@ -317,72 +312,6 @@ fn read_record(
         return Err(EntryFault::Elsewhere);
     }
     Ok(found)
-}
-
-/// What an import would find.
-#[derive(Debug, Clone)]
-pub struct DryClaim {
-    /// Logs that can be claimed.
-    pub summaries: Vec<ClaimSummary>,
-    /// Logs that cannot.
-    pub problems: Vec<ClaimProblem>,
-}
-
-/// The log space of a pool that nothing is taken of or written to.
-#[derive(Debug)]
-pub struct Untouched(pub PoolSpace);
-
-impl Space for Untouched {
-    fn allocate(&self, _: u32) -> Result<Place, SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-
-    fn free(&self, _: Extent) {}
-
-    fn claim(&self, extent: Extent) -> Result<(), SpaceError> {
-        let outside = || SpaceError::new(ErrorKind::Corrupt, format!("{} is not in the pool", extent.place));
-        self.0.contains(extent).then_some(()).ok_or_else(outside)
-    }
-
-    fn contains(&self, extent: Extent) -> bool {
-        self.0.contains(extent)
-    }
-
-    fn write(&self, _: Place, _: &[u8]) -> Result<(), SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-
-    // Of a mirror one side is read: trying the others would heal it.
-    fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError> {
-        self.0.read(place, buf)
-    }
-
-    fn flush(&self, _: &[u32]) -> Result<(), SpaceError> {
-        Err(SpaceError::new(ErrorKind::Invalid, "the log is only looked at"))
-    }
-}
-
-/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is imported
-/// read-only. Kind pmem: bodies of entries are not looked at, see [`RegionSurvey::chunk`] for these.
-///
-/// # Errors
-/// What stands in the way of claiming any log: a region that is missing or another one, a damaged description.
-pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
-    let config = PoolLog::config(pool)?;
-    if config.kind == KindId::Lwb {
-        let headers = volumes(pool)?
-            .iter()
-            .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
-            .collect::<Result<Vec<_>, IntentError>>()?;
-        let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
-        let blocks = Arc::new(UntouchedBlocks(pool.log_space()));
-        let import = LwbLogs::import_with(space, blocks, first_needed_txg(pool), headers);
-        let problems = import.problems().cloned().collect();
-        return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
-    }
-    let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let claims = OpenLog::of(&config, regions, RegionParts::of, pool.synced_mark())?.claim(pool, look)?;
-    Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
 
 /// The first txg that a log is needed for.

@@ -440,6 +440,7 @@ fn a_block_is_read_from_whichever_side_has_it() {
         log.commit(log.append(Txg(pool.open_txg().0), &[number; 5000])).unwrap();
     }
     let places: Vec<_> = log.extents().iter().map(|extent| extent.place).collect();
+    let written = log.status().blocks as usize;
     drop((log, pool));
     let mut images = rig.crash(1);
     for (at, place) in places.iter().enumerate() {
@@ -447,7 +448,7 @@ fn a_block_is_read_from_whichever_side_has_it() {
         images[at % 2].write(offset, b"rot");
     }
     let rig = Rig::new(images, 1);
-    let last = DATA_START_BYTES + places.last().unwrap().offset;
+    let last = DATA_START_BYTES + places[written].offset;
     let unreadable = FaultPlan::new(1).rule_in(
         last..last + 512,
         On::Only(Operation::Read),
@@ -459,6 +460,6 @@ fn a_block_is_read_from_whichever_side_has_it() {
     let (_, records) = recover(&pool);
     assert_eq!(records.len(), 6);
     let healed: u64 = pool.status().vdevs[0].2.iter().map(|side| side.errors.healed).sum();
-    assert_eq!(healed, 3, "those that were tried before the right one");
+    assert_eq!(healed as usize, written.div_ceil(2), "those that were tried before the right one");
     rig.devices.iter().for_each(|device| assert!(!device.is_poisoned()));
 }

@@ -61,7 +61,7 @@ impl<D: BlockDevice> DeviceSpace<D> {
     }
 
     fn units(&self) -> MutexGuard<'_, Units> {
-        // Each change is a few stores behind all checks, so a panic leaves nothing half done.
+        // Each change is a few stores after all checks, so a panic leaves nothing half done.
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

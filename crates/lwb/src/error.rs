@@ -4,9 +4,9 @@ use std::fmt;
 
 use fastness_error::ErrorKind;
 
-use crate::chain::End;
+use crate::chain::{End, Later};
 use crate::ids::{BlockSeq, Lsn, Place};
-use crate::space::SpaceError;
+use crate::space::{Space, SpaceError};
 
 /// A commit could not make records durable in the log. They may be there or not; the caller waits until their txgs
 /// have synced instead, which also starts a new chain.
@@ -42,6 +42,12 @@ pub enum CommitError {
         #[source]
         source: SpaceError,
     },
+    /// A thread panicked while it wrote or flushed blocks that the records, or earlier ones, are in.
+    #[error("the thread that wrote log blocks from {} on panicked", seq.0)]
+    Panicked {
+        /// The first block that is not durable.
+        seq: BlockSeq,
+    },
 }
 
 impl CommitError {
@@ -51,6 +57,7 @@ impl CommitError {
             CommitError::NotStarted | CommitError::Stopped => ErrorKind::Retry,
             CommitError::NoSpace(source) => source.kind(),
             CommitError::Write { source, .. } | CommitError::Flush { source, .. } => source.kind(),
+            CommitError::Panicked { .. } => ErrorKind::Bug,
         }
     }
 }
@@ -103,17 +110,70 @@ pub struct Ended {
     pub seq: BlockSeq,
     /// Where it would have been; `None` if the last block says that there is none.
     pub place: Option<Place>,
+    /// What people call the device there.
+    pub device: Option<String>,
     /// What is there instead.
     pub end: End,
+    /// What the later blocks say.
+    pub later: Later,
+}
+
+impl Ended {
+    /// A chain ends at this block, and nothing was looked at after it.
+    pub(crate) fn at<S: Space>(space: &S, seq: BlockSeq, place: Option<Place>, end: impl Into<End>) -> Ended {
+        let device = place.and_then(|place| space.device_name(place.device));
+        Ended { seq, place, device, end: end.into(), later: Later::default() }
+    }
+
+    /// A later block that says that the one that is not there was durable.
+    pub fn witness(&self) -> Option<BlockSeq> {
+        self.later.witness(self.seq)
+    }
+
+    /// Whether a crash leaves a chain like this. What was acknowledged is all before the end then, unless the
+    /// medium has lost it in a way that looks like a crash.
+    pub fn is_clean(&self) -> bool {
+        // What was claimed may be followed by what was given up then.
+        let is_doubted = || self.witness().is_some() || self.later.damaged.is_some();
+        matches!(self.end, End::Claimed) || self.end.is_clean() && !is_doubted()
+    }
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "block {}", self.seq.0)?;
-        if let Some(place) = self.place {
-            write!(f, " ({place})")?;
+        match (self.place, &self.device) {
+            (Some(place), Some(name)) => write!(f, " ({place}, {name})")?,
+            (Some(place), None) => write!(f, " ({place})")?,
+            (None, _) => {}
         }
-        write!(f, ": {}", self.end)
+        write!(f, ": {}", self.end)?;
+        match (self.witness(), self.later.damaged) {
+            (Some(seq), _) => write!(f, ", but block {} says that it was durable", seq.0),
+            (None, Some(seq)) if self.end.is_clean() => write!(f, ", and block {} is damaged", seq.0),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which records a chain has lost that does not end as a crash leaves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostRecords {
+    /// The last one that counts; all after it are lost.
+    pub after: Lsn,
+    /// The last one of which something is still there after the end; 0 if there is nothing.
+    pub seen: Lsn,
+}
+
+impl fmt::Display for LostRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            LostRecords { after, seen } if seen > after => {
+                write!(f, "records {} to {} and all later ones are lost", after.0 + 1, seen.0)
+            }
+            LostRecords { after: Lsn(0), .. } => write!(f, "all records are lost"),
+            LostRecords { after, .. } => write!(f, "records after {} are lost", after.0),
+        }
     }
 }
 
@@ -122,15 +182,22 @@ impl fmt::Display for Ended {
 #[non_exhaustive]
 pub enum ClaimError {
     /// The chain ends in something that no crash leaves.
-    #[error("the log is damaged at {0}")]
-    Damaged(Ended),
-    /// The chain ends before a block that is known to have been durable.
-    #[error("the log ends at {ended}, but block {} was durable", durable_seq.0)]
+    #[error("the log is damaged at {ended}; {lost}")]
+    Damaged {
+        /// Where it ends.
+        ended: Box<Ended>,
+        /// What is lost with it.
+        lost: LostRecords,
+    },
+    /// The chain ends before a block that the pool knows to have been durable.
+    #[error("the log ends at {ended}, but block {} was durable; {lost}", durable_seq.0)]
     Lost {
         /// Where it ends.
-        ended: Ended,
+        ended: Box<Ended>,
         /// The block that should be there, too.
         durable_seq: BlockSeq,
+        /// What is lost with it.
+        lost: LostRecords,
     },
     /// A claimed log does not end with the record that was claimed last.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
@@ -146,7 +213,7 @@ impl ClaimError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            ClaimError::Damaged(ended) | ClaimError::Lost { ended, .. } => ended.end.kind(),
+            ClaimError::Damaged { ended, .. } | ClaimError::Lost { ended, .. } => ended.end.kind(),
             ClaimError::Changed { .. } => ErrorKind::Corrupt,
         }
     }
@@ -158,7 +225,7 @@ impl ClaimError {
 pub enum ReplayError<E: std::error::Error + 'static> {
     /// A block that was claimed is not there any more.
     #[error("the log is damaged at {0}")]
-    Damaged(Ended),
+    Damaged(Box<Ended>),
     /// All blocks are there, and yet not the record that was claimed last.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
     Changed {

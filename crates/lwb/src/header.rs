@@ -4,15 +4,22 @@
 //! durable. Layout: `docs/format.md`, section "Header of a block log".
 
 use crate::error::HeaderError;
-use crate::format::{get, get_u32, get_u64, put};
-use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Place, Txg};
-use crate::space::{BLOCK_BYTES_MAX, UNIT_BYTES};
+use crate::format::{get, get_ahead, get_u32, get_u64, put, put_ahead};
+use crate::ids::{AHEAD, Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
 
 /// Version of the encoding.
-pub const HEADER_VERSION: u16 = 1;
+pub const HEADER_VERSION: u16 = 2;
 /// Length of every encoding, in bytes.
-pub const HEADER_BYTES: usize = 104;
+pub const HEADER_BYTES: usize = 136;
 
+const FIRST_AT: usize = 24;
+const FIRST_SEQ_AT: usize = 72;
+const DURABLE_AT: usize = 80;
+const FIRST_TXG_AT: usize = 88;
+const LAST_SEQ_AT: usize = 96;
+const LAST_LSN_AT: usize = 104;
+const REPLAYED_AT: usize = 112;
+const ZERO_AT: usize = 120;
 const SUM_AT: usize = HEADER_BYTES - 4;
 
 /// State of a log as its owner persists it.
@@ -34,7 +41,9 @@ pub struct Chain {
     pub guid: LogGuid,
     /// Where its first block is, or will be.
     pub first: Extent,
-    /// Number of that block.
+    /// The same of the next ones, so that they are found when the first one is lost.
+    pub then: [Option<Extent>; AHEAD - 1],
+    /// Number of the first block.
     pub first_seq: BlockSeq,
     /// The last block that was durable when the header was made, or the one before the first. A chain that ends
     /// before it was damaged.
@@ -71,17 +80,15 @@ impl Header {
         out[2] = state;
         if let Some(chain) = chain {
             put(&mut out, 8, chain.guid.to_bytes());
-            put(&mut out, 24, chain.first.place.offset.to_le_bytes());
-            put(&mut out, 32, chain.first.place.device.to_le_bytes());
-            put(&mut out, 36, chain.first.len_bytes.to_le_bytes());
-            put(&mut out, 40, chain.first_seq.0.to_le_bytes());
-            put(&mut out, 48, chain.durable_seq.0.to_le_bytes());
+            put_ahead(&mut out, FIRST_AT, &chain.places());
+            put(&mut out, FIRST_SEQ_AT, chain.first_seq.0.to_le_bytes());
+            put(&mut out, DURABLE_AT, chain.durable_seq.0.to_le_bytes());
         }
         if let Header::Claimed(claim) = self {
-            put(&mut out, 56, claim.first_txg.0.to_le_bytes());
-            put(&mut out, 64, claim.last_seq.0.to_le_bytes());
-            put(&mut out, 72, claim.last_lsn.0.to_le_bytes());
-            put(&mut out, 80, claim.replayed.0.to_le_bytes());
+            put(&mut out, FIRST_TXG_AT, claim.first_txg.0.to_le_bytes());
+            put(&mut out, LAST_SEQ_AT, claim.last_seq.0.to_le_bytes());
+            put(&mut out, LAST_LSN_AT, claim.last_lsn.0.to_le_bytes());
+            put(&mut out, REPLAYED_AT, claim.replayed.0.to_le_bytes());
         }
         let sum = crc32c::crc32c(&out[..SUM_AT]);
         put(&mut out, SUM_AT, sum.to_le_bytes());
@@ -103,8 +110,8 @@ impl Header {
         }
         let zero_from = match bytes[2] {
             0 => 8,
-            1 => 56,
-            2 => 88,
+            1 => FIRST_TXG_AT,
+            2 => ZERO_AT,
             _ => return Err(HeaderError::Field { offset: 2 }),
         };
         for range in [3..8, zero_from..SUM_AT] {
@@ -121,26 +128,30 @@ impl Header {
 }
 
 impl Chain {
+    /// Where the first blocks are.
+    pub(crate) fn places(&self) -> Ahead {
+        let mut places = Ahead::default();
+        places[0] = Some(self.first);
+        places[1..].copy_from_slice(&self.then);
+        places
+    }
+
     fn decode(bytes: &[u8]) -> Result<Chain, HeaderError> {
-        let guid = LogGuid::from_bytes(get(bytes, 8)).ok_or(HeaderError::Field { offset: 8 })?;
-        let place = Place { offset: get_u64(bytes, 24), device: get_u32(bytes, 32) };
-        let first = Extent { place, len_bytes: get_u32(bytes, 36) };
-        if !place.offset.is_multiple_of(u64::from(UNIT_BYTES)) {
-            return Err(HeaderError::Field { offset: 24 });
-        }
-        let is_len = first.len_bytes.is_multiple_of(UNIT_BYTES) && first.len_bytes > 0;
-        if !is_len || first.len_bytes > BLOCK_BYTES_MAX {
-            return Err(HeaderError::Field { offset: 36 });
-        }
-        let first_seq = BlockSeq(get_u64(bytes, 40));
+        let field = |offset| HeaderError::Field { offset };
+        let guid = LogGuid::from_bytes(get(bytes, 8)).ok_or(field(8))?;
+        let places = get_ahead(bytes, FIRST_AT).map_err(field)?;
+        let first = places[0].ok_or(field(FIRST_AT))?;
+        let mut then = [None; AHEAD - 1];
+        then.copy_from_slice(&places[1..]);
+        let first_seq = BlockSeq(get_u64(bytes, FIRST_SEQ_AT));
         if first_seq.0 == 0 {
-            return Err(HeaderError::Field { offset: 40 });
+            return Err(field(FIRST_SEQ_AT));
         }
-        let durable_seq = BlockSeq(get_u64(bytes, 48));
+        let durable_seq = BlockSeq(get_u64(bytes, DURABLE_AT));
         if durable_seq.next() < first_seq {
-            return Err(HeaderError::Field { offset: 48 });
+            return Err(field(DURABLE_AT));
         }
-        Ok(Chain { guid, first, first_seq, durable_seq })
+        Ok(Chain { guid, first, then, first_seq, durable_seq })
     }
 }
 
@@ -148,16 +159,16 @@ impl Claim {
     fn decode(bytes: &[u8]) -> Result<Claim, HeaderError> {
         let claim = Claim {
             chain: Chain::decode(bytes)?,
-            first_txg: Txg(get_u64(bytes, 56)),
-            last_seq: BlockSeq(get_u64(bytes, 64)),
-            last_lsn: Lsn(get_u64(bytes, 72)),
-            replayed: Lsn(get_u64(bytes, 80)),
+            first_txg: Txg(get_u64(bytes, FIRST_TXG_AT)),
+            last_seq: BlockSeq(get_u64(bytes, LAST_SEQ_AT)),
+            last_lsn: Lsn(get_u64(bytes, LAST_LSN_AT)),
+            replayed: Lsn(get_u64(bytes, REPLAYED_AT)),
         };
         if claim.last_seq.next() < claim.chain.first_seq {
-            return Err(HeaderError::Field { offset: 64 });
+            return Err(HeaderError::Field { offset: LAST_SEQ_AT });
         }
         if claim.replayed > claim.last_lsn {
-            return Err(HeaderError::Field { offset: 80 });
+            return Err(HeaderError::Field { offset: REPLAYED_AT });
         }
         Ok(claim)
     }
@@ -168,9 +179,11 @@ mod tests {
     use super::*;
 
     fn examples() -> [Header; 3] {
+        let extent = |offset, len_bytes| Extent { place: crate::ids::Place { device: 3, offset }, len_bytes };
         let chain = Chain {
             guid: LogGuid::from_bytes([7; 16]).unwrap(),
-            first: Extent { place: Place { device: 3, offset: 0x1_2345_6000 }, len_bytes: 0x8000 },
+            first: extent(0x1_2345_6000, 0x8000),
+            then: [Some(extent(0x9000, 0x1000)), None],
             first_seq: BlockSeq(9),
             durable_seq: BlockSeq(11),
         };
@@ -205,24 +218,27 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let hex: String = examples()[2].encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        let expected = "01000200000000000707070707070707070707070707070700604523010000000300000000800000\
+        let expected = "02000200000000000707070707070707070707070707070700604523010000000300000000800000\
+                        0090000000000000030000000010000000000000000000000000000000000000\
                         09000000000000000b000000000000002c000000000000000c000000000000005a00000000000000\
-                        50000000000000000000000000000000000000000000000000000000";
-        assert_eq!(hex[..200], expected.replace(' ', "")[..200]);
+                        5000000000000000000000000000000000000000";
+        assert_eq!(hex[..264], *expected);
     }
 
     #[test]
     fn fields_out_of_their_bounds_are_named() {
-        let cases: [(usize, u8, usize); 9] = [
+        let cases: [(usize, u8, usize); 11] = [
             (2, 3, 2),
             (3, 1, 3),
             (24, 1, 24),
-            (36, 1, 36),
-            (40, 0, 40),
-            (48, 7, 48),
-            (64, 7, 64),
-            (80, 91, 80),
-            (90, 1, 90),
+            (36, 1, 24),
+            (41, 0x91, 40),
+            (68, 1, 56),
+            (72, 0, 72),
+            (80, 7, 80),
+            (96, 7, 96),
+            (112, 91, 112),
+            (122, 1, 122),
         ];
         for (at, value, offset) in cases {
             let mut bytes = examples()[2].encode();

@@ -10,6 +10,12 @@ pub struct Txg(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
+impl Lsn {
+    pub(crate) fn next(self) -> Lsn {
+        Lsn(self.0.saturating_add(1))
+    }
+}
+
 /// Sequence number of a block in its chain; the next block has the next number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BlockSeq(pub u64);
@@ -18,6 +24,11 @@ impl BlockSeq {
     pub(crate) fn next(self) -> BlockSeq {
         // A chain cannot be long enough to get there; a forged header can say so.
         BlockSeq(self.0.saturating_add(1))
+    }
+
+    /// No block has this number: there is none after it.
+    pub(crate) fn is_last(self) -> bool {
+        self.0 == u64::MAX
     }
 }
 
@@ -87,3 +98,10 @@ pub struct Extent {
     /// [`BLOCK_BYTES_MAX`](crate::BLOCK_BYTES_MAX).
     pub len_bytes: u32,
 }
+
+/// How many of the next blocks a block names: one that is lost with all that it says, and the one after it as
+/// well, do not hide those after.
+pub const AHEAD: usize = 3;
+
+/// Where the next blocks are, or will be, as far as they have places; none after the first that has none.
+pub(crate) type Ahead = [Option<Extent>; AHEAD];

@@ -13,7 +13,7 @@
 //! [`Log::synced`] when it is durable. After a crash: [`claim`], [`Claimed::replay`], [`Claimed::release`].
 //!
 //! Crash cases: see `chain`. Failures: a write or flush that fails reaches the waiters of that block and of all later
-//! ones; nothing behind it can be acknowledged, because replay stops there. The log is then *down*: commits fail, their
+//! ones; nothing after it can be acknowledged, because replay stops there. The log is then *down*: commits fail, their
 //! callers wait for their txgs instead, and the next suitable txg starts a new chain. No record is lost or reordered by
 //! that: all that are neither durable in the old chain nor synced go into the new one.
 //!
@@ -22,8 +22,8 @@
 //! never waits for company. Batches, buffers and lists are used again, so that a commit of one block need not allocate;
 //! a burst of several blocks does.
 //!
-//! What is not protected from: a medium that loses the last acknowledged blocks so that it looks like a crash; damage by
-//! intent (checksums have no key).
+//! What is not protected from: a medium that loses whole sectors of the last acknowledged blocks, so that it
+//! looks like a crash; damage by intent (checksums have no key).
 //!
 //! Nothing here knows of pools, datasets, or what is in a record.
 
@@ -38,10 +38,12 @@ mod ids;
 mod log;
 mod space;
 
-pub use chain::{BlockSurvey, Claimed, End, Found, OnLoss, Record, Replayed, claim, claim_each, survey};
+pub use chain::{
+    BlockSurvey, Claimed, End, Found, Later, OnLoss, Record, Replayed, claim, claim_each, survey,
+};
 pub use device_space::DeviceSpace;
-pub use error::{ClaimError, CommitError, Ended, HeaderError, ReplayError};
+pub use error::{ClaimError, CommitError, Ended, HeaderError, LostRecords, ReplayError};
 pub use header::{Chain, Claim, HEADER_BYTES, HEADER_VERSION, Header};
-pub use ids::{BlockSeq, Extent, LogGuid, Lsn, Place, Txg};
+pub use ids::{AHEAD, BlockSeq, Extent, LogGuid, Lsn, Place, Txg};
 pub use log::{Log, Options, RECORD_BYTES_MAX, Status};
 pub use space::{BLOCK_BYTES_MAX, Space, SpaceError, UNIT_BYTES};

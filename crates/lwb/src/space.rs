@@ -39,6 +39,12 @@ pub trait Space: Send + Sync {
     /// Whether all of the extent is in this space; says nothing about whether it is in use.
     fn contains(&self, extent: Extent) -> bool;
 
+    /// What people call a device; `None` if there is nothing to say but its number. It may have come from a
+    /// medium.
+    fn device_name(&self, _device: u32) -> Option<String> {
+        None
+    }
+
     /// Writes whole units; durable after a later flush of the device.
     ///
     /// # Errors
@@ -72,6 +78,22 @@ pub trait Space: Send + Sync {
         Ok(check(buf))
     }
 
+    /// Shows each copy that is known to have all that was flushed, where there are several (a mirror), by
+    /// filling `buf`.
+    ///
+    /// # Errors
+    /// Those of the device, if no such copy could be read.
+    fn read_current(
+        &self,
+        place: Place,
+        buf: &mut [u8],
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), SpaceError> {
+        self.read(place, buf)?;
+        look(buf);
+        Ok(())
+    }
+
     /// Makes durable what had been written to these devices when the call began. Several may be under way at a time.
     ///
     /// An error that one of them is told concerns all that overlap with it: none may return success for writes that
@@ -97,6 +119,9 @@ macro_rules! forward {
             fn contains(&self, extent: Extent) -> bool {
                 (**self).contains(extent)
             }
+            fn device_name(&self, device: u32) -> Option<String> {
+                (**self).device_name(device)
+            }
             fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError> {
                 (**self).write(place, data)
             }
@@ -113,6 +138,14 @@ macro_rules! forward {
                 check: &mut dyn FnMut(&mut [u8]) -> bool,
             ) -> Result<bool, SpaceError> {
                 (**self).read_checked(place, buf, check)
+            }
+            fn read_current(
+                &self,
+                place: Place,
+                buf: &mut [u8],
+                look: &mut dyn FnMut(&[u8]),
+            ) -> Result<(), SpaceError> {
+                (**self).read_current(place, buf, look)
             }
             fn flush(&self, devices: &[u32]) -> Result<(), SpaceError> {
                 (**self).flush(devices)

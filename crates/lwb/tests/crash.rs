@@ -77,6 +77,25 @@ fn txgs_between_commits_survive_every_crash() {
     });
 }
 
+#[test]
+fn witnesses_between_commits_survive_every_crash() {
+    at_every_operation(|owner| {
+        for round in 0..5u64 {
+            owner.write(&Rng(round).bytes(3000))?;
+            // Once it is too early, in every other round.
+            (0..1 + round % 2 * 3).for_each(|_| _ = owner.log.witness_idle());
+            if round == 3 {
+                let lsn = owner.append_in(Txg(owner.open.0 + 1), b"of the next txg");
+                owner.commit(lsn)?;
+                (0..3).for_each(|_| _ = owner.log.witness_idle());
+                owner.sync();
+                (0..3).for_each(|_| _ = owner.log.witness_idle());
+            }
+        }
+        Ok(())
+    });
+}
+
 /// A device so small that freed blocks are written again at once: stale blocks everywhere.
 #[test]
 fn stale_blocks_of_the_same_chain_are_not_taken() {

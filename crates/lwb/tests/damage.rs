@@ -7,25 +7,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use fastness_blkdev::{BlockDevice, FaultPlan, MemImage};
-use fastness_lwb::{BlockSeq, Claim, Header, Lsn, OnLoss, Txg, claim};
+use fastness_lwb::{AHEAD, BlockSeq, Chain, Claim, End, Header, Lsn, OnLoss, Txg, claim, survey};
 use support::*;
-use twox_hash::XxHash3_128;
 
 const DISK_BYTES: u64 = 128 << 10;
-
-/// Makes the checksum of every block fit; offsets are those of `docs/format.md`.
-fn reseal(bytes: &mut [u8]) {
-    for at in (0..bytes.len()).step_by(4096) {
-        let block = &mut bytes[at..];
-        let written = u32::from_le_bytes([block[12], block[13], block[14], block[15]]) as usize;
-        let is_block = block[..8] == *b"FASTLWBK" && written.is_multiple_of(4096);
-        if is_block && (4096..=block.len()).contains(&written) {
-            block[88..104].fill(0);
-            let sum = XxHash3_128::oneshot(&block[..written]);
-            block[88..104].copy_from_slice(&sum.to_le_bytes());
-        }
-    }
-}
 
 fn edit(bytes: &mut [u8], rng: &mut Rng) {
     // Mostly headers, because there is most to go wrong.
@@ -59,7 +44,7 @@ fn damaged_and_forged_chains_end_with_an_answer() {
         (0..rng.below(5)).for_each(|_| edit(&mut bytes, &mut rng));
         let is_forged = rng.below(3) > 0;
         if is_forged {
-            reseal(&mut bytes);
+            forge(&mut bytes);
         }
         let Header::Logging(chain) = owner.header else { panic!("{:?}", owner.header) };
         let last_seq = BlockSeq(chain.first_seq.0 - 1 + rng.below(8));
@@ -92,4 +77,30 @@ fn damaged_and_forged_chains_end_with_an_answer() {
             assert_eq!(space.used_bytes(), 0);
         }
     }
+}
+
+/// The last number that there is, in a block that names itself as the next: the walk ends all the same.
+#[test]
+fn a_forged_chain_that_leads_into_itself_ends() {
+    let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+    owner.write(b"one").unwrap();
+    let Header::Logging(chain) = owner.header else { panic!("{:?}", owner.header) };
+    let mut bytes = MemImage::of_device(owner.disk.inner()).unwrap().to_vec();
+    let at = chain.first.place.offset as usize;
+    bytes[at + 32..at + 40].fill(0xff);
+    for next in 0..AHEAD {
+        let at = at + 56 + 16 * next;
+        bytes[at..at + 8].copy_from_slice(&chain.first.place.offset.to_le_bytes());
+        bytes[at + 12..at + 16].copy_from_slice(&chain.first.len_bytes.to_le_bytes());
+    }
+    forge(&mut bytes);
+    let last = BlockSeq(u64::MAX);
+    let chain = Chain { first_seq: last, durable_seq: BlockSeq(1), ..chain };
+    let space = space(&disk(MemImage::from_bytes(&bytes), FaultPlan::new(0)));
+    let mut blocks = 0;
+    let ended = survey(&space, &chain, |_| blocks += 1);
+    assert!(matches!(ended.end, End::OutOfBounds) && blocks == 0, "{ended}");
+    let chain = Chain { first_seq: BlockSeq(last.0 - 1), ..chain };
+    let ended = survey(&space, &chain, |_| blocks += 1);
+    assert!(matches!(ended.end, End::Misplaced { found } if found == last) && blocks == 0, "{ended}");
 }

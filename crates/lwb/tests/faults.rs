@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use fastness_blkdev::{BlockDevice, ErrorKind, Fault, FaultPlan, MemImage, On, Operation, When};
 use fastness_lwb::{
-    ClaimError, CommitError, End, Header, Log, Lsn, OnLoss, Options, Record, Space, SpaceError, Txg, claim,
-    claim_each,
+    AHEAD, ClaimError, CommitError, End, Header, Log, Lsn, OnLoss, Options, Record, Space, SpaceError, Txg,
+    claim, claim_each,
 };
 use support::*;
 
@@ -183,7 +183,7 @@ fn scenario_16_stale_and_misdirected_blocks_are_not_taken() {
     assert_eq!(owner.log.extents()[1].place.offset, 16 << 10, "the place of the second block");
     let image = owner.disk.crash(0).unwrap();
     let error = recover(&image, &owner.header, Txg(owner.synced.0 + 1)).map(drop).unwrap_err();
-    let ClaimError::Damaged(ended) = &error else { panic!("{error:?}") };
+    let ClaimError::Damaged { ended, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(ended.end, End::Misplaced { found } if found.0 == 4) && ended.seq.0 == 2, "{error}");
 
     // One that went where nothing was: the chain ends before it.
@@ -202,12 +202,12 @@ fn a_lost_block_that_was_durable_is_missed() {
     let blocks = owner.log.extents();
     let image = owner.disk.crash(0).unwrap();
     let first_txg = Txg(owner.synced.0 + 1);
-    // A flipped bit in a block with a later one behind it: that one knows that it was durable.
+    // A flipped bit in a block with a later one after it: that one knows that it was durable.
     let mut bad = image.clone();
     bad.write(blocks[1].place.offset + 200, &[0xff]);
     let error = recover(&bad, &owner.header, first_txg).map(drop).unwrap_err();
-    let ClaimError::Damaged(ended) = &error else { panic!("{error:?}") };
-    assert!(matches!(ended.end, End::Torn { witness: Some(seq) } if seq.0 == 3), "{error}");
+    let ClaimError::Damaged { ended, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(ended.end, End::Damaged { sector: 0 }), "{error}");
     assert_eq!((ended.seq.0, ended.place), (2, Some(blocks[1].place)));
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     // Given up, the rest is replayed, and claimed as such.
@@ -224,7 +224,7 @@ fn a_lost_block_that_was_durable_is_missed() {
     bad.write(blocks[1].place.offset, &other);
     let error = recover(&bad, &owner.header, first_txg).map(drop).unwrap_err();
     assert!(
-        matches!(&error, ClaimError::Damaged(ended) if matches!(ended.end, End::Misplaced { found } if found.0 == 3))
+        matches!(&error, ClaimError::Damaged { ended, .. } if matches!(ended.end, End::Misplaced { found } if found.0 == 3))
     );
     // Zeroes look like a block that was never written; the header knows what was durable when it was stored.
     let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
@@ -239,24 +239,83 @@ fn a_lost_block_that_was_durable_is_missed() {
     assert!(matches!(&error, ClaimError::Lost { durable_seq, .. } if durable_seq.0 == 5), "{error:?}");
 }
 
-/// Every bit of every block: nothing is replayed that was not appended, and what is before the damage is.
+/// Blocks that are written while the one before is being flushed do not know that it is durable. Only a later
+/// one does; the places of all of them are known although the first one says nothing any more.
 #[test]
-fn every_flipped_bit_leaves_a_prefix() {
+fn a_lost_block_is_missed_by_any_later_one() {
+    let owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+    // Two blocks in one go, then one that knows of both.
+    owner.log.append(owner.open, &Rng(1).bytes(20_000));
+    owner.log.commit(Lsn(1)).unwrap();
+    owner.log.append(owner.open, b"knows");
+    owner.log.commit(Lsn(2)).unwrap();
+    let image = owner.disk.crash(0).unwrap();
+    let (blocks, first_txg) = (owner.log.extents(), Txg(owner.synced.0 + 1));
+    let claim = |lost: &[usize]| {
+        let mut bad = image.clone();
+        lost.iter().for_each(|at| bad.zero(blocks[*at].place.offset, u64::from(blocks[*at].len_bytes)));
+        recover(&bad, &owner.header, first_txg)
+    };
+    let written = owner.log.status().blocks as usize;
+    assert!(written >= 3, "{written} blocks");
+    for lost in [&[0][..], &[1], &[0, 1]] {
+        let error = claim(lost).map(drop).unwrap_err();
+        let ClaimError::Damaged { ended, lost: records } = &error else { panic!("{error:?}") };
+        assert_eq!(
+            (ended.seq.0, ended.witness().unwrap().0),
+            (lost[0] as u64 + 1, written as u64),
+            "{error}"
+        );
+        assert_eq!((records.after, records.seen), (Lsn(0), Lsn(2)));
+        assert_eq!(ended.place, Some(blocks[lost[0]].place));
+    }
+    // Nobody says of the last one that it was durable.
+    assert_eq!(claim(&[written - 1]).unwrap().records.len(), 1);
+}
+
+/// A block after the end is damaged: what it said cannot be known.
+#[test]
+fn a_damaged_block_after_the_end_is_no_end_that_a_crash_leaves() {
+    let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
+    write_some(&mut owner, 2);
+    let mut bad = owner.disk.crash(0).unwrap();
+    let blocks = owner.log.extents();
+    bad.zero(blocks[0].place.offset, 4096);
+    let mut byte = [0];
+    bad.read(blocks[1].place.offset + 40, &mut byte);
+    bad.write(blocks[1].place.offset + 40, &[byte[0] ^ 1]);
+    let error = recover(&bad, &owner.header, Txg(owner.synced.0 + 1)).map(drop).unwrap_err();
+    let place = blocks[0].place;
+    let expected = format!(
+        "the log is damaged at block 1 ({place}): never written, and block 2 is damaged; all records are lost"
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+/// Every bit of every block, the last one included: the claim is refused, and with consent what is before the
+/// damage is replayed.
+#[test]
+fn every_flipped_bit_is_refused_and_leaves_a_prefix() {
     let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
     for len in [10, 5000, 30] {
         owner.write(&Rng(len).bytes(len as usize)).unwrap();
     }
     let image = owner.disk.crash(0).unwrap();
     let first_txg = Txg(owner.synced.0 + 1);
-    let blocks = owner.log.extents();
-    for extent in &blocks[..blocks.len() - 1] {
-        for at in (0..extent.len_bytes.min(8192)).step_by(3) {
+    let status = owner.log.status();
+    assert_eq!(status.block_bytes, status.blocks * 4096, "one unit each");
+    for extent in owner.log.extents().into_iter().take(status.blocks as usize) {
+        for at in (0..4096).step_by(3) {
             let mut bad = image.clone();
             let mut byte = [0];
-            bad.read(extent.place.offset + u64::from(at), &mut byte);
+            bad.read(extent.place.offset + at, &mut byte);
             byte[0] ^= 1 << (at % 8);
-            bad.write(extent.place.offset + u64::from(at), &byte);
+            bad.write(extent.place.offset + at, &byte);
             let space = space(&disk(bad, FaultPlan::new(0)));
+            let error = recover_in(&space, &owner.header, first_txg).map(drop).unwrap_err();
+            let ClaimError::Damaged { ended, .. } = error else { panic!("{error:?}") };
+            assert_eq!(ended.place, Some(extent.place));
+            assert!(matches!(ended.end, End::Damaged { sector } if u64::from(sector) == at / 512));
             let mut claimed = claim(space, &owner.header, first_txg, OnLoss::DropTail).unwrap();
             let mut records = Vec::new();
             claimed
@@ -287,7 +346,7 @@ fn an_unreadable_block_fails_the_claim_and_holds_nothing() {
     let space = space(&disk);
     let first_txg = Txg(owner.synced.0 + 1);
     let error = recover_in(&space, &owner.header, first_txg).map(drop).unwrap_err();
-    assert!(matches!(&error, ClaimError::Damaged(ended) if ended.place == Some(place)), "{error:?}");
+    assert!(matches!(&error, ClaimError::Damaged { ended, .. } if ended.place == Some(place)), "{error:?}");
     assert_eq!((error.kind(), space.used_bytes()), (ErrorKind::MediaFailed, 0));
     // Read without an error the next time.
     assert_eq!(recover_in(&space, &owner.header, first_txg).unwrap().records.len(), 2);
@@ -308,9 +367,15 @@ fn replay_that_finds_less_than_was_claimed_says_where() {
         Ok::<_, std::convert::Infallible>(())
     });
     let error = error.unwrap_err().to_string();
-    assert_eq!(error, format!("the log is damaged at block 2 ({}): never written", blocks[1].place));
+    let place = blocks[1].place;
+    let expected = "never written, but block 3 says that it was durable";
+    assert_eq!(error, format!("the log is damaged at block 2 ({place}): {expected}"));
     assert_eq!(count, 1);
     let header = claimed.header();
+    let error = claim(space(&disk), &header, first_txg, OnLoss::Fail).map(drop).unwrap_err();
+    assert!(matches!(&error, ClaimError::Damaged { ended, .. } if ended.witness().is_some()), "{error:?}");
+    // With nothing left that says so, the header still does.
+    disk.write_zeroes(blocks[2].place.offset, 4096).unwrap();
     let error = claim(space(&disk), &header, first_txg, OnLoss::Fail).map(drop).unwrap_err();
     assert!(matches!(error, ClaimError::Lost { durable_seq, .. } if durable_seq.0 == 3), "{error:?}");
 }
@@ -321,7 +386,7 @@ fn scenario_18_an_empty_chain_and_none_are_recovered_to_nothing() {
     let mut owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
     let recovered = owner.check_crash(0);
     assert_eq!(recovered.records, []);
-    assert!(recovered.claimed.ended().unwrap().end.is_clean());
+    assert!(recovered.claimed.ended().unwrap().is_clean());
     let again = recover(&owner.disk.crash(0).unwrap(), &recovered.claimed.header(), Txg(99)).unwrap();
     assert_eq!(again.records, []);
     owner.write(b"one").unwrap();
@@ -360,12 +425,12 @@ fn blocks_are_freed_when_their_txgs_have_synced_and_not_before() {
         owner.check_crash(1);
         owner.header = header;
         owner.sync();
-        assert_eq!(owner.log.extents().len(), 1, "the open end");
+        assert_eq!(owner.log.extents().len(), AHEAD, "the open end, and what is after it");
     }
     assert!(owner.log.space().claim(owner.log.extents()[0]).is_err());
 }
 
-/// The owner refuses a record in the middle of a block: what is before it counts, what is behind does not, for good.
+/// The owner refuses a record in the middle of a block: what is before it counts, what is after does not, for good.
 #[test]
 fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
     let owner = Owner::new(DISK_BYTES, FaultPlan::new(0));
@@ -394,7 +459,8 @@ fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
     assert_eq!((&shown[..], space.used_bytes()), (&[1, 2][..], 0));
     assert_eq!(error.kind(), ErrorKind::MediaFailed, "the owner's");
     let text = format!(
-        "the log is damaged at block 1 ({place}): the data of record 2 cannot be had: it is not there"
+        "the log is damaged at block 1 ({place}): the data of record 2 cannot be had: it is not there; \
+         records after 1 are lost"
     );
     assert_eq!(error.to_string(), text);
     let mut claimed = claim(&space, &owner.header, OnLoss::DropTail, &mut shown).unwrap();

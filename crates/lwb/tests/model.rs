@@ -21,6 +21,8 @@ enum Op {
         back: u64,
     },
     Sync,
+    /// Nothing happens for a while.
+    Idle,
     Stop,
     Resume,
     FailWrite {
@@ -47,6 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => (len, any::<bool>()).prop_map(|(len, is_next)| Op::Append { len, is_next }),
         8 => (0..3u64).prop_map(|back| Op::Commit { back }),
         4 => Just(Op::Sync),
+        2 => Just(Op::Idle),
         1 => Just(Op::Stop),
         1 => Just(Op::Resume),
         1 => (1..4u64).prop_map(|nth| Op::FailWrite { nth }),
@@ -109,6 +112,7 @@ fn run(ops: &[Op], disk_bytes: u64) {
                 let _ = owner.commit(upto);
             }
             Op::Sync => owner.sync(),
+            Op::Idle => (0..3).for_each(|_| _ = owner.log.witness_idle()),
             Op::Stop => owner.log.stop(),
             Op::Resume => owner.log.resume(),
             Op::FailWrite { nth } => {

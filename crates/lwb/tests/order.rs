@@ -39,7 +39,11 @@ impl Bench {
 
     /// With so many flushes at a time.
     fn with_flushes(flushes_max: u32) -> Bench {
-        let disk = disk(MemImage::zeroed(1 << 20), FaultPlan::new(0));
+        Bench::on_a_disk_of(1 << 20, flushes_max)
+    }
+
+    fn on_a_disk_of(len_bytes: u64, flushes_max: u32) -> Bench {
+        let disk = disk(MemImage::zeroed(len_bytes), FaultPlan::new(0));
         let gate = Gate::new(space(&disk));
         let log = Log::new(
             gate.clone(),
@@ -227,7 +231,7 @@ fn a_commit_of_old_records_shares_their_fate() {
     }
 }
 
-/// Scenarios 1 and 4: block N fails while N + 1 lands; nothing behind N is acknowledged, what is before N is.
+/// Scenarios 1 and 4: block N fails while N + 1 lands; nothing after N is acknowledged, what is before N is.
 #[test]
 fn a_write_error_reaches_every_waiter_of_its_block_and_of_all_later_ones() {
     let bench = Bench::new();
@@ -254,7 +258,7 @@ fn a_write_error_reaches_every_waiter_of_its_block_and_of_all_later_ones() {
     assert_eq!((bench.durable(), bench.gate.count()), (1, 4));
 }
 
-/// Scenario 3: a good write, a bad flush: no acknowledgement, for nobody behind either.
+/// Scenario 3: a good write, a bad flush: no acknowledgement, for nobody after either.
 #[test]
 fn a_flush_error_reaches_every_waiter() {
     let bench = Bench::new();
@@ -323,4 +327,135 @@ fn a_stop_ends_open_blocks_and_lets_writes_finish() {
     assert!(matches!(bench.log.sync_header(Txg(4)), fastness_lwb::Header::Logging(_)));
     bench.log.synced(Txg(4));
     assert!(bench.log.status().is_up);
+}
+
+/// One thread has put the records of others into so many blocks that it writes them in two groups. Its own is
+/// in the first one, which another thread flushes meanwhile: so it has nothing to wait for, and yet the
+/// second group has to be flushed by one of those that do.
+#[test]
+fn blocks_written_by_a_thread_that_needs_no_flush_are_flushed_by_those_that_do() {
+    let bench = Bench::new();
+    (0..20).for_each(|_| _ = bench.log.append(Txg(3), &[1; 3700]));
+    let writer = bench.commit_upto(Lsn(1));
+    bench.gate.began(0, Write);
+    let waiter = bench.commit_upto(Lsn(20));
+    assert!(waiter.is_waiting());
+    (0..16).for_each(|number| {
+        bench.gate.began(number, Write);
+        bench.gate.end(number, true);
+    });
+    bench.gate.began(16, Write);
+    let flusher = bench.commit_upto(Lsn(1));
+    bench.gate.began(17, Flush);
+    bench.gate.end(17, true);
+    flusher.result().unwrap();
+    bench.gate.open();
+    writer.result().unwrap();
+    waiter.result().unwrap();
+    assert_eq!(bench.durable(), 20);
+}
+
+/// What is in the first group is not held up by the writing of the second, whose writer would flush both.
+#[test]
+fn the_first_of_two_groups_is_flushed_before_the_second_is_written() {
+    let bench = Bench::new();
+    (0..20).for_each(|_| _ = bench.log.append(Txg(3), &[1; 3700]));
+    let writer = bench.commit_upto(Lsn(3));
+    bench.gate.began(0, Write);
+    let waiter = bench.commit_upto(Lsn(5));
+    assert!(waiter.is_waiting());
+    (0..16).for_each(|number| {
+        bench.gate.began(number, Write);
+        bench.gate.end(number, true);
+    });
+    // The flush of the one and the next write of the other begin in any order.
+    bench.gate.has_begun(17);
+    let flush = (16..18).find(|number| bench.gate.is(*number, Flush)).expect("a flush has begun");
+    bench.gate.end(flush, true);
+    waiter.result().unwrap();
+    assert!(writer.is_waiting());
+    bench.gate.open();
+    writer.result().unwrap();
+}
+
+/// The last block that found room is acknowledged while an earlier flush is under way: no chain can replace
+/// it yet, and nothing of it is needed any more. The txg's thread goes on.
+#[test]
+fn a_txg_beside_the_last_flush_of_a_chain_without_room_has_a_header() {
+    let bench = Bench::on_a_disk_of(2 * 4096, 2);
+    let first = bench.commit(b"first");
+    bench.gate.began(0, Write);
+    bench.gate.end(0, true);
+    bench.gate.began(1, Flush);
+    let second = bench.commit(b"second");
+    bench.gate.began(2, Write);
+    bench.gate.end(2, true);
+    bench.gate.began(3, Flush);
+    bench.gate.end(3, true);
+    second.result().unwrap();
+    assert!(matches!(bench.commit(b"third").result(), Err(CommitError::NoSpace(_))));
+    let header = bench.log.sync_header(Txg(3));
+    let named = |records: usize, header| {
+        let image = bench.disk.crash(0).unwrap();
+        assert_eq!(recover(&image, &header, Txg(4)).unwrap().records.len(), records);
+    };
+    named(0, header);
+    assert!(matches!(header, fastness_lwb::Header::Logging(chain) if chain.first_seq.0 == 2), "{header:?}");
+    bench.log.synced(Txg(3));
+    bench.gate.end(1, true);
+    first.result().unwrap();
+    // Now it is replaced, in the room that the first block had.
+    let header = bench.log.sync_header(Txg(4));
+    bench.log.synced(Txg(4));
+    assert!(bench.log.status().is_up);
+    bench.gate.open();
+    let lsn = bench.log.append(Txg(5), b"fourth");
+    bench.log.commit(lsn).unwrap();
+    named(1, header);
+}
+
+/// A thread whose own records find no room leaves with an error, and not without waking one of those whose
+/// blocks it has written.
+#[test]
+fn blocks_written_by_a_thread_that_gets_an_error_are_flushed_by_others() {
+    let bench = Bench::on_a_disk_of(2 * 4096, 2);
+    (0..3).for_each(|_| _ = bench.log.append(Txg(3), &[1; 3700]));
+    let writer = bench.commit_upto(Lsn(3));
+    bench.gate.began(0, Write);
+    let waiter = bench.commit_upto(Lsn(1));
+    assert!(waiter.is_waiting());
+    bench.gate.open();
+    assert!(matches!(writer.result(), Err(CommitError::NoSpace(_))));
+    waiter.result().unwrap();
+    assert_eq!(bench.durable(), 2);
+}
+
+/// A thread that panics in a write or flush takes down what it did for others: they wait for their txgs.
+#[test]
+fn a_panic_reaches_everybody_who_waits_for_what_the_thread_was_doing() {
+    for panics_in in [Write, Flush] {
+        let bench = Bench::new();
+        let lsn = bench.log.append(Txg(3), b"first");
+        let writer = bench.commit_upto(lsn);
+        bench.gate.began(0, Write);
+        let waiter = bench.commit_upto(lsn);
+        assert!(waiter.is_waiting());
+        let at = if panics_in == Write {
+            0
+        } else {
+            bench.gate.end(0, true);
+            bench.gate.began(1, Flush);
+            1
+        };
+        bench.gate.panic(at);
+        let is_told = |committer: Committer| {
+            let error = committer.result().unwrap_err();
+            assert!(matches!(error, CommitError::Panicked { seq } if seq.0 == 1), "{error:?}");
+            assert_eq!(error.kind(), fastness_blkdev::ErrorKind::Bug);
+        };
+        is_told(waiter);
+        is_told(bench.commit(b"second"));
+        assert!(writer.0.recv().is_err(), "its thread is gone");
+        assert_eq!(bench.log.sync_header(Txg(3)), bench.header, "nobody gets the places");
+    }
 }

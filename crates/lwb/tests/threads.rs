@@ -155,6 +155,12 @@ impl World {
                     self.sync();
                 }
             });
+            scope.spawn(|| {
+                while !self.is_over.load(Ordering::SeqCst) {
+                    self.log.witness_idle();
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
             let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
             self.is_over.store(true, Ordering::SeqCst);
             looker.join().unwrap();

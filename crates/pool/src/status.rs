@@ -60,6 +60,11 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    /// Whether the pool has threads of its own; without, everything happens in its callers.
+    pub fn has_threads(&self) -> bool {
+        self.shared.options.has_txg_thread
+    }
+
     /// How the pool is.
     pub fn status(&self) -> PoolStatus {
         let shared = &self.shared;

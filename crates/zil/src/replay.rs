@@ -80,7 +80,7 @@ pub enum ReplayCause {
     Log(#[source] LogError),
     /// Kind lwb: a block that was claimed is not there any more.
     #[error("the log is damaged at {0}")]
-    Damaged(Ended),
+    Damaged(Box<Ended>),
     /// Kind lwb: all blocks are there, and yet not the record that was claimed last.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
     Changed {

@@ -181,6 +181,8 @@ fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
                 }
                 has_unlogged = false;
                 open = bench.crash(open);
+                // The property is as the last synced txg has it.
+                set_sync(&open.0, "standard");
             }
         }
         prop_assert!(contents(&open.2) == now);

@@ -4,7 +4,7 @@ use crate::chain::End;
 use crate::chain::gather::Gather;
 use crate::chain::replay::Record;
 use crate::chain::walk::Walk;
-use crate::error::{ClaimError, Ended};
+use crate::error::{ClaimError, Ended, LostRecords};
 use crate::format::pieces;
 use crate::header::{Chain, Claim, Header};
 use crate::ids::{BlockSeq, Extent, Lsn, Txg};
@@ -30,6 +30,7 @@ pub struct Claimed<S> {
     records: u64,
     record_bytes: u64,
     ended: Option<Ended>,
+    loss: Option<ClaimError>,
 }
 
 /// Walks over the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first txg
@@ -52,7 +53,7 @@ pub fn claim<S: Space>(
 /// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that replay would hand
 /// out, in order, and may refuse one whose data is not there. That is damage at its place: nothing from there on counts.
 ///
-/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those behind
+/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those after
 /// [`Claimed::last_lsn`].
 ///
 /// # Errors
@@ -78,28 +79,27 @@ pub fn claim_each<S: Space>(
     let counts = |lsn, txg| lsn > replayed && lsn <= last_lsn && txg >= first_txg;
     let ended = scan.run(&space, &chain, last_seq, counts, take);
     let loss = loss(&ended, &chain, &scan, before.as_ref());
-    if let Some(loss) = loss
-        && on_loss == OnLoss::Fail
-    {
+    if let (Some(loss), OnLoss::Fail) = (&loss, on_loss) {
         scan.extents.into_iter().for_each(|extent| space.free(extent));
-        return Err(loss);
+        return Err(loss.clone());
     }
     // The block in which a record was refused has records before it that count.
     let last_seq = if ended.end.is_refused() { ended.seq } else { BlockSeq(ended.seq.0 - 1) };
     let last_lsn = scan.last_lsn.max(replayed).min(last_lsn);
     let claim = Claim { chain, first_txg, last_seq, last_lsn, replayed };
     let Scan { extents, records, record_bytes, .. } = scan;
-    Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended) })
+    Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended), loss })
 }
 
 /// What is missing for certain.
 fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Option<ClaimError> {
-    if !ended.end.is_clean() {
-        return Some(ClaimError::Damaged(ended.clone()));
+    let lost = LostRecords { after: scan.last_lsn, seen: ended.later.last_lsn };
+    if !ended.is_clean() {
+        return Some(ClaimError::Damaged { ended: Box::new(ended.clone()), lost });
     }
     let durable_seq = before.map_or(chain.durable_seq, |claim| claim.last_seq);
     if ended.seq <= durable_seq {
-        return Some(ClaimError::Lost { ended: ended.clone(), durable_seq });
+        return Some(ClaimError::Lost { ended: Box::new(ended.clone()), durable_seq, lost });
     }
     let claimed = before.map(|claim| claim.last_lsn).filter(|claimed| *claimed > scan.last_lsn)?;
     Some(ClaimError::Changed { found: scan.last_lsn, claimed })
@@ -114,7 +114,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Walks until the chain ends, or behind `last_seq`.
+    /// Walks until the chain ends, or after `last_seq`.
     fn run<S: Space>(
         &mut self,
         space: &S,
@@ -131,14 +131,15 @@ impl Scan {
             let (seq, place) = (walk.seq(), walk.place());
             let found = match walk.next() {
                 Ok(found) => found,
-                Err(ended) => return ended,
+                Err(ended) => return *ended,
             };
+            let damaged = |end| Ended::at(space, seq, place, end);
             if space.claim(found.extent).is_err() {
-                return Ended { seq, place, end: End::OutOfBounds };
+                return damaged(End::OutOfBounds);
             }
             self.extents.push(found.extent);
             let (records, record_bytes) = (self.records, self.record_bytes);
-            for (piece, data) in pieces(found.bytes, &found.header).flatten() {
+            for (piece, data) in pieces(found.contents, &found.header).flatten() {
                 let before_last = gather.last();
                 match gather.push(&piece, data, found.extent.place) {
                     Ok(Some(whole)) if counts(whole.lsn, whole.txg) => {
@@ -146,7 +147,7 @@ impl Scan {
                         let record = Record { lsn, txg, place: place_of, bytes: gather.bytes() };
                         if let Err(why) = take(record) {
                             self.last_lsn = before_last;
-                            return Ended { seq, place, end: End::Refused { lsn, why } };
+                            return damaged(End::Refused { lsn, why });
                         }
                         self.records += 1;
                         self.record_bytes += gather.bytes().len() as u64;
@@ -156,7 +157,7 @@ impl Scan {
                         self.extents.pop();
                         space.free(found.extent);
                         (self.records, self.record_bytes) = (records, record_bytes);
-                        return Ended { seq, place, end: reject.into() };
+                        return damaged(reject.into());
                     }
                 }
             }
@@ -167,7 +168,8 @@ impl Scan {
 
 impl<S> Claimed<S> {
     fn nothing(space: S) -> Claimed<S> {
-        Claimed { space, claim: None, extents: Vec::new(), records: 0, record_bytes: 0, ended: None }
+        let (extents, ended, loss) = Default::default();
+        Claimed { space, claim: None, extents, records: 0, record_bytes: 0, ended, loss }
     }
 
     /// The header to store: with the first txg, and after records were replayed.
@@ -198,6 +200,11 @@ impl<S> Claimed<S> {
     /// Where the chain ended, and why; `None` without a chain.
     pub fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
+    }
+
+    /// What was given up, under [`OnLoss::DropTail`].
+    pub fn loss(&self) -> Option<&ClaimError> {
+        self.loss.as_ref()
     }
 }
 

@@ -24,11 +24,13 @@ pub enum End {
         /// Its number.
         found: BlockSeq,
     },
-    /// The block is there in part, or was changed. A crash leaves such a block while it is being written; if a later
-    /// block says that this one was durable (`witness`), it was damaged.
-    Torn {
-        /// The later block.
-        witness: Option<BlockSeq>,
+    /// Some sectors of the block are there, others were never written. A crash leaves such a block while it
+    /// is written.
+    Torn,
+    /// Damage: a sector of the block was written, and has changed since.
+    Damaged {
+        /// Which, counted from the beginning of the block.
+        sector: u32,
     },
     /// Damage: a later block of this chain.
     Misplaced {
@@ -61,19 +63,24 @@ pub enum End {
 }
 
 impl End {
-    /// Whether a crash leaves a chain like this. Nothing acknowledged is missing then, unless the medium has lost it
-    /// in a way that looks like a crash.
-    pub fn is_clean(&self) -> bool {
+    /// Whether a crash leaves such a block; a later one may say that it was not one.
+    pub(crate) fn is_clean(&self) -> bool {
         match self {
-            End::NoRoom | End::Unwritten { .. } | End::Stale { .. } | End::Claimed => true,
-            End::Torn { witness } => witness.is_none(),
-            End::Misplaced { .. }
+            End::NoRoom | End::Unwritten { .. } | End::Stale { .. } | End::Torn | End::Claimed => true,
+            End::Damaged { .. }
+            | End::Misplaced { .. }
             | End::Version { .. }
             | End::Malformed { .. }
             | End::OutOfBounds
             | End::Refused { .. }
             | End::Unreadable(_) => false,
         }
+    }
+
+    /// Whether something is there that neither a crash nor a medium that cannot be read leaves.
+    pub(crate) fn is_changed(&self) -> bool {
+        let can_be_read = !matches!(self, End::OutOfBounds | End::Unreadable(_));
+        can_be_read && !self.is_clean()
     }
 
     /// Whether the block is whole, and a record of it cannot be used.
@@ -98,7 +105,8 @@ impl From<Reject> for End {
             Reject::Foreign(guid) => End::Unwritten { other: Some(guid) },
             Reject::Stale(found) => End::Stale { found },
             Reject::Misplaced(found) => End::Misplaced { found },
-            Reject::Checksum => End::Torn { witness: None },
+            Reject::Torn => End::Torn,
+            Reject::Damaged { sector } => End::Damaged { sector },
             Reject::Version(found) => End::Version { found },
             Reject::Malformed { offset } => End::Malformed { offset },
         }
@@ -112,10 +120,8 @@ impl fmt::Display for End {
             End::Unwritten { other: None } => write!(f, "never written"),
             End::Unwritten { other: Some(guid) } => write!(f, "never written, holds a block of log {guid}"),
             End::Stale { found } => write!(f, "never written, holds the older block {}", found.0),
-            End::Torn { witness: None } => write!(f, "written in part"),
-            End::Torn { witness: Some(seq) } => {
-                write!(f, "its checksum does not fit, and block {} says that it was durable", seq.0)
-            }
+            End::Torn => write!(f, "written in part"),
+            End::Damaged { sector } => write!(f, "sector {sector} was written, and has changed"),
             End::Misplaced { found } => write!(f, "holds block {} instead", found.0),
             End::Version { found } => write!(f, "has the unknown version {found}"),
             End::Malformed { offset } => write!(f, "has an impossible value at byte {offset}"),

@@ -2,8 +2,10 @@
 //!
 //! Crash cases:
 //! 1. Before the header of the first chain is durable: there is no log, and nothing in it was acknowledged.
-//! 2. While blocks are written: the chain ends at the first block that is not there whole. Every acknowledged record
-//!    is before it, because a block is acknowledged after all before it.
+//! 2. While blocks are written: the chain ends at the first block that is not there whole. Every acknowledged
+//!    record is before it, because a block is acknowledged after all before it. A block that is there in part
+//!    has sectors that are whole and others that were never written; one that was written and has changed is
+//!    damage, and so is the end if a later block says that it was durable.
 //! 3. After a txg has synced, its header begins further down the chain; blocks before are free only then.
 //! 4. During claim: nothing but the header is written; the next import claims again.
 //! 5. During replay: the header with the last replayed record is stored with the changes of that record.
@@ -12,11 +14,14 @@
 mod claim;
 mod end;
 mod gather;
+mod later;
+mod read;
 mod replay;
 mod survey;
 mod walk;
 
 pub use claim::{Claimed, OnLoss, claim, claim_each};
 pub use end::End;
+pub use later::Later;
 pub use replay::{Record, Replayed};
 pub use survey::{BlockSurvey, Found, survey};

@@ -34,7 +34,7 @@ pub struct Replayed {
 }
 
 impl<S: Space> Claimed<S> {
-    /// Replays the records behind the last one that was replayed.
+    /// Replays the records after the last one that was replayed.
     ///
     /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may become
     /// durable; a later call goes on from that record. When all are replayed, the owner stores a header without the
@@ -52,10 +52,10 @@ impl<S: Space> Claimed<S> {
         while walk.seq() <= claim.last_seq {
             let (seq, place) = (walk.seq(), walk.place());
             let found = walk.next().map_err(ReplayError::Damaged)?;
-            for (piece, data) in pieces(found.bytes, &found.header).flatten() {
+            for (piece, data) in pieces(found.contents, &found.header).flatten() {
                 let whole = gather.push(&piece, data, found.extent.place);
-                let whole =
-                    whole.map_err(|reject| ReplayError::Damaged(Ended { seq, place, end: reject.into() }))?;
+                let damaged = |reject| ReplayError::Damaged(Box::new(Ended::at(space, seq, place, reject)));
+                let whole = whole.map_err(damaged)?;
                 // Behind the last one that was claimed there may be some that were given up.
                 let is_wanted = |lsn| lsn > claim.replayed && lsn <= claim.last_lsn;
                 let Some(whole) = whole.filter(|whole| is_wanted(whole.lsn)) else { continue };

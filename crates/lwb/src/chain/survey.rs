@@ -6,7 +6,7 @@ use crate::chain::walk::Walk;
 use crate::error::Ended;
 use crate::format::pieces;
 use crate::header::Chain;
-use crate::ids::{BlockSeq, Extent, Txg};
+use crate::ids::{AHEAD, BlockSeq, Extent, Txg};
 use crate::space::Space;
 
 /// A block of a chain that is whole.
@@ -22,8 +22,8 @@ pub struct BlockSurvey {
     pub newest_txg: Txg,
     /// Header and pieces, in bytes.
     pub used_bytes: u32,
-    /// Where the chain goes on; `None` if there was no room.
-    pub next: Option<Extent>,
+    /// Where the chain goes on: the next blocks, as far as there was room for them.
+    pub next: [Option<Extent>; AHEAD],
 }
 
 /// What is found in a chain, in its order: a block comes before the records that end in it.
@@ -43,7 +43,7 @@ pub fn survey<S: Space>(space: &S, chain: &Chain, mut tell: impl FnMut(Found<'_>
         let (seq, place) = (walk.seq(), walk.place());
         let found = match walk.next() {
             Ok(found) => found,
-            Err(ended) => return ended,
+            Err(ended) => return *ended,
         };
         let (header, extent) = (found.header, found.extent);
         tell(Found::Block(BlockSurvey {
@@ -54,14 +54,14 @@ pub fn survey<S: Space>(space: &S, chain: &Chain, mut tell: impl FnMut(Found<'_>
             used_bytes: header.used_bytes,
             next: header.next,
         }));
-        for (piece, data) in pieces(found.bytes, &header).flatten() {
+        for (piece, data) in pieces(found.contents, &header).flatten() {
             match gather.push(&piece, data, extent.place) {
                 Ok(Some(whole)) => {
                     let (lsn, txg, place) = (whole.lsn, whole.txg, whole.place);
                     tell(Found::Record(Record { lsn, txg, place, bytes: gather.bytes() }));
                 }
                 Ok(None) => {}
-                Err(reject) => return Ended { seq, place, end: reject.into() },
+                Err(reject) => return Ended::at(space, seq, place, reject),
             }
         }
     }

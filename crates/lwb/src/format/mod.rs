@@ -2,9 +2,11 @@
 
 mod block;
 mod record;
+mod sector;
 
-pub(crate) use block::{BLOCK_HEADER_BYTES, BlockHeader, Reject};
+pub(crate) use block::{BLOCK_HEADER_BYTES, BlockHeader, Reject, get_ahead, put_ahead};
 pub(crate) use record::{PIECE_HEADER_BYTES, PieceHeader, padded, pieces};
+pub(crate) use sector::{Contents, Tags, capacity, stored_bytes};
 
 pub(crate) fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut field = [0; N];

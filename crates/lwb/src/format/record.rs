@@ -1,6 +1,6 @@
 //! Records in blocks. A record is one piece or several: a block takes what it has room for, the next blocks the rest.
 
-use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Reject, get_u32, get_u64, put};
+use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Contents, Reject, get_u32, get_u64, put};
 use crate::ids::{Lsn, Txg};
 use crate::log::RECORD_BYTES_MAX;
 
@@ -30,24 +30,24 @@ impl PieceHeader {
         self.from + self.len_bytes == self.record_bytes
     }
 
-    /// Writes header, bytes and padding at the front of `out`; returns how many bytes they take.
-    pub(crate) fn encode(&self, data: &[u8], out: &mut [u8]) -> usize {
-        put(out, 0, self.len_bytes.to_le_bytes());
-        put(out, 4, self.record_bytes.to_le_bytes());
-        put(out, 8, self.lsn.0.to_le_bytes());
-        put(out, 16, self.txg.0.to_le_bytes());
-        put(out, 24, self.from.to_le_bytes());
-        put(out, 28, [0; 4]);
-        let (end, padded) = (PIECE_HEADER_BYTES + data.len(), padded(data.len()));
-        out[PIECE_HEADER_BYTES..end].copy_from_slice(data);
-        out[end..padded].fill(0);
-        padded
+    /// Puts header, bytes and padding after what the block has.
+    pub(crate) fn put(&self, data: &[u8], contents: &mut Contents<'_>) {
+        let mut out = [0; PIECE_HEADER_BYTES];
+        put(&mut out, 0, self.len_bytes.to_le_bytes());
+        put(&mut out, 4, self.record_bytes.to_le_bytes());
+        put(&mut out, 8, self.lsn.0.to_le_bytes());
+        put(&mut out, 16, self.txg.0.to_le_bytes());
+        put(&mut out, 24, self.from.to_le_bytes());
+        contents.put(&out);
+        contents.put(data);
+        contents.put(&[0; 8][..padded(data.len()) - PIECE_HEADER_BYTES - data.len()]);
     }
 }
 
-/// The pieces of a block, each checked against the block; the first that is not as it should be ends the iteration.
+/// The pieces in the contents of a block, each checked against the block; the first that is not as it should
+/// be ends the iteration.
 pub(crate) fn pieces<'a>(
-    block: &'a [u8],
+    contents: &'a [u8],
     header: &BlockHeader,
 ) -> impl Iterator<Item = Result<(PieceHeader, &'a [u8]), Reject>> {
     let (used, newest_txg) = (header.used_bytes as usize, header.newest_txg);
@@ -56,7 +56,7 @@ pub(crate) fn pieces<'a>(
         if at >= used {
             return None;
         }
-        let piece = piece(&block[at..used], newest_txg);
+        let piece = piece(&contents[at..used], newest_txg);
         let offset = at as u32;
         at = piece.as_ref().map_or(used, |(piece, _)| at + padded(piece.len_bytes as usize));
         Some(piece.ok_or(Reject::Malformed { offset }))

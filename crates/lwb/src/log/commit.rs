@@ -8,7 +8,7 @@ use fastness_sync::{MutexGuard, lock, now, wait, wait_for};
 
 use crate::error::CommitError;
 use crate::ids::{BlockSeq, Lsn};
-use crate::log::index::{Index, State};
+use crate::log::index::{Down, Index, State};
 use crate::log::{Counters, Log};
 use crate::space::Space;
 
@@ -22,7 +22,7 @@ enum Step {
 }
 
 impl<S: Space> Log<S> {
-    /// Makes all records up to `upto` durable. A number behind the last one stands for the last one.
+    /// Makes all records up to `upto` durable. A number after the last one stands for the last one.
     ///
     /// Persistence: on success each of the records is in the log, with all that came before it, and durable; or its
     /// txg has synced. A crash before leaves a prefix of what was appended.
@@ -43,24 +43,28 @@ impl<S: Space> Log<S> {
     }
 
     fn run_commit(&self, mut upto: Lsn) -> Result<(), CommitError> {
+        // This thread has written blocks that others may wait for, and has woken nobody: it was about to
+        // flush itself.
+        let mut owes_flush = false;
         loop {
-            if self.durable.load(Ordering::Acquire) >= upto.0 {
+            if self.durable.load(Ordering::Acquire) >= upto.0 && !owes_flush {
                 return Ok(());
             }
             if self.assigned.load(Ordering::Acquire) < upto.0 {
                 upto = upto.min(lock(&self.queue).last());
-                self.take_care_of(upto);
+                owes_flush |= self.take_care_of(upto);
             }
-            match self.wait(upto) {
+            match self.wait(upto, &mut owes_flush) {
                 Step::Done(result) => return result,
                 Step::Again => {}
-                Step::Close(seq) => self.close_late(seq, upto),
+                Step::Close(seq) => owes_flush |= self.close_late(seq, upto),
             }
         }
     }
 
     /// Puts the records of the queue into blocks, unless another thread does, and writes what was closed.
-    fn take_care_of(&self, upto: Lsn) {
+    /// Returns whether the caller owes a flush.
+    fn take_care_of(&self, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
             let mut issuer = lock(&self.issuer);
@@ -69,48 +73,40 @@ impl<S: Space> Log<S> {
                 self.assign(&mut issuer, &mut work);
             }
         }
-        self.issue(work, upto);
+        self.issue(work, upto)
     }
 
-    /// Closes and writes a block whose time is over, unless another thread did.
-    fn close_late(&self, seq: BlockSeq, upto: Lsn) {
+    /// Closes and writes a block whose time is over, unless another thread did. Returns whether the caller
+    /// owes a flush.
+    fn close_late(&self, seq: BlockSeq, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
             let mut issuer = lock(&self.issuer);
             let is_open = issuer.open.as_ref().is_some_and(|open| open.seq == seq && !open.is_empty());
             if is_open && lock(&self.index).down.is_none() {
                 Counters::add(&self.counters.timeouts, 1);
+                issuer.bursts.end();
                 self.close(&mut issuer, 0, &mut work);
             }
         }
-        self.issue(work, upto);
+        self.issue(work, upto)
     }
 
     /// Waits for the block with the last record up to `upto`; flushes for all if it is our turn.
-    fn wait(&self, upto: Lsn) -> Step {
+    ///
+    /// A thread that leaves without the flush that it owes, because its own records turned out to need none
+    /// or cannot be had, wakes another one for it.
+    fn wait(&self, upto: Lsn, owes_flush: &mut bool) -> Step {
         let mut index = lock(&self.index);
         let mut deadline: Option<(BlockSeq, Instant)> = None;
-        loop {
-            if self.durable.load(Ordering::Acquire) >= upto.0 {
-                return Step::Done(Ok(()));
-            }
-            if self.assigned.load(Ordering::Acquire) < upto.0 {
-                let down = index.down.as_ref().map(|down| Step::Done(Err(down.error.clone())));
-                return down.unwrap_or(Step::Again);
-            }
-            let Some(block) = index.target(upto) else {
-                // In no block that is left: flushed and released, or never put into one because its txg had synced.
-                return Step::Done(Ok(()));
+        let step = loop {
+            let (seq, state) = match self.target_of(&mut index, upto) {
+                Ok(target) => target,
+                Err(step) => break step,
             };
-            let (seq, state) = (block.seq, block.state);
-            if state == State::Flushed {
-                return Step::Done(Ok(()));
-            }
-            if let Some(down) = index.down.as_ref().filter(|down| seq >= down.from) {
-                return Step::Done(Err(down.error.clone()));
-            }
             if index.is_to_flush(seq) {
                 index = self.lead_flush(index);
+                *owes_flush = false;
                 continue;
             }
             let rest = if state == State::Opened {
@@ -121,13 +117,37 @@ impl<S: Space> Log<S> {
                 deadline = Some((seq, until));
                 let rest = until.saturating_duration_since(now());
                 if rest.is_zero() {
-                    return Step::Close(seq);
+                    break Step::Close(seq);
                 }
                 Some(rest)
             } else {
                 None
             };
             index = sleep(index, seq, rest);
+        };
+        if std::mem::take(owes_flush) {
+            index.nudge();
+        }
+        step
+    }
+
+    /// The block to wait for, or to flush; an error is what there is to do instead.
+    fn target_of(&self, index: &mut Index, upto: Lsn) -> Result<(BlockSeq, State), Step> {
+        if self.durable.load(Ordering::Acquire) >= upto.0 {
+            return Err(Step::Done(Ok(())));
+        }
+        let failed = |down: &Down| Step::Done(Err(down.error.clone()));
+        if self.assigned.load(Ordering::Acquire) < upto.0 {
+            return Err(index.down.as_ref().map_or(Step::Again, failed));
+        }
+        match index.target(upto).map(|block| (block.seq, block.state)) {
+            // In no block that is left: flushed and released, or never put into one because its txg had
+            // synced.
+            None | Some((_, State::Flushed)) => Err(Step::Done(Ok(()))),
+            Some((seq, state)) => match index.down.as_ref().filter(|down| seq >= down.from) {
+                Some(down) => Err(failed(down)),
+                None => Ok((seq, state)),
+            },
         }
     }
 }

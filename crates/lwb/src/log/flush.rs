@@ -13,6 +13,7 @@ use fastness_sync::{MutexGuard, lock, now};
 use crate::error::CommitError;
 use crate::ids::BlockSeq;
 use crate::log::index::{Index, State};
+use crate::log::unwind::OnPanic;
 use crate::log::{Counters, Log};
 use crate::space::Space;
 
@@ -31,6 +32,7 @@ impl<S: Space> Log<S> {
         index.covered = to;
         index.flushes += 1;
         drop(index);
+        let _told = OnPanic { log: self, from };
 
         // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all blocks before, had
         // returned when it began; without it a crash could leave any of them as it was, and replay would stop there,
@@ -68,7 +70,8 @@ impl<S: Space> Log<S> {
             }
             // Under the index lock, so that nobody sees a number without its block.
             self.durable.fetch_max(block.last_whole.0, Ordering::AcqRel);
-            let took = block.issued_at.map(|issued_at| now - issued_at);
+            // A witness waits for the next flush of others.
+            let took = block.issued_at.filter(|_| !block.is_witness).map(|issued_at| now - issued_at);
             if let Some(took) = took {
                 index.latency.note(took);
             }

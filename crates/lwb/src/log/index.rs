@@ -7,8 +7,9 @@ use std::time::Instant;
 use fastness_sync::Condvar;
 
 use crate::error::CommitError;
+use crate::format::{BLOCK_HEADER_BYTES, capacity};
 use crate::header::Chain;
-use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::ids::{Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
 use crate::log::predict::Latency;
 
 /// State of a block; the diagram is in `log`.
@@ -33,6 +34,10 @@ pub(super) struct Block {
     /// Last record that ends in the block or before.
     pub(super) last_whole: Lsn,
     pub(super) newest_txg: Txg,
+    /// It has no records; it is there for what it says of those before.
+    pub(super) is_witness: bool,
+    /// The last block that was durable when it was filled: what it says.
+    pub(super) says: BlockSeq,
     pub(super) issued_at: Option<Instant>,
     /// Wakes those who wait for this block.
     pub(super) wake: Arc<Condvar>,
@@ -43,7 +48,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) struct Down {
     pub(super) error: CommitError,
-    /// This block and all behind it will not be acknowledged.
+    /// This block and all after it will not be acknowledged.
     pub(super) from: BlockSeq,
 }
 
@@ -55,6 +60,16 @@ pub(super) struct Starting {
     pub(super) chain: Option<Chain>,
 }
 
+/// What a txg does for the chain whose header is stored with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Release {
+    pub(super) txg: Txg,
+    /// Blocks before this one may be freed when the txg has synced.
+    pub(super) first: BlockSeq,
+    /// What the header says was durable.
+    pub(super) durable: BlockSeq,
+}
+
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) guid: Option<LogGuid>,
@@ -64,6 +79,10 @@ pub(super) struct Index {
     pub(super) flushed: BlockSeq,
     /// All blocks up to this one are written.
     pub(super) written: BlockSeq,
+    /// The medium says that all blocks up to this one are durable: a later block does, or a header.
+    pub(super) stated: BlockSeq,
+    /// `flushed`, when somebody last asked whether the log is idle.
+    pub(super) seen: BlockSeq,
     /// A flush under way, or one that has ended, serves all blocks up to this one.
     pub(super) covered: BlockSeq,
     /// Flushes under way.
@@ -76,8 +95,7 @@ pub(super) struct Index {
     pub(super) is_wanted: bool,
     pub(super) is_stopped: bool,
     pub(super) starting: Option<Starting>,
-    /// When this txg has synced, blocks before this one may be freed.
-    pub(super) release: Option<(Txg, BlockSeq)>,
+    pub(super) release: Option<Release>,
     pub(super) latency: Latency,
     /// Devices of a flush, for reuse.
     pub(super) devices: Vec<u32>,
@@ -91,6 +109,8 @@ impl Index {
             blocks: VecDeque::new(),
             flushed: BlockSeq(0),
             written: BlockSeq(0),
+            stated: BlockSeq(0),
+            seen: BlockSeq(0),
             covered: BlockSeq(0),
             flushes: 0,
             flushes_max,
@@ -106,8 +126,8 @@ impl Index {
         }
     }
 
-    /// Adds a block behind the last.
-    pub(super) fn push(&mut self, seq: BlockSeq, extent: Extent) {
+    /// Adds a block after the last.
+    fn push(&mut self, seq: BlockSeq, extent: Extent) {
         self.blocks.push_back(Block {
             seq,
             extent,
@@ -115,10 +135,35 @@ impl Index {
             first: Lsn(u64::MAX),
             last_whole: Lsn(0),
             newest_txg: Txg(0),
+            is_witness: false,
+            says: BlockSeq(0),
             issued_at: None,
             wake: self.spare_wakes.pop().unwrap_or_default(),
             waiters: 0,
         });
+    }
+
+    /// Where the blocks after `seq` are, as far as they have places, and how many bytes of records they have
+    /// room for.
+    pub(super) fn ahead(&mut self, seq: BlockSeq) -> (Ahead, usize) {
+        let (mut places, mut room, mut seq) = (Ahead::default(), 0, seq);
+        for place in &mut places {
+            seq = seq.next();
+            *place = self.block(seq).map(|block| block.extent);
+            room += place.map_or(0, |extent| capacity(extent.len_bytes) - BLOCK_HEADER_BYTES);
+        }
+        (places, room)
+    }
+
+    /// Adds those of the blocks after `seq` that are not there yet.
+    pub(super) fn push_ahead(&mut self, seq: BlockSeq, places: &Ahead) {
+        let mut seq = seq;
+        for extent in places.iter().flatten() {
+            seq = seq.next();
+            if self.block(seq).is_none() {
+                self.push(seq, *extent);
+            }
+        }
     }
 
     /// Takes the first block off.
@@ -142,6 +187,20 @@ impl Index {
         self.blocks.get_mut(behind.checked_sub(1)?)
     }
 
+    /// The first block that is needed when `txg` has synced. A chain has one: what is not obsolete, or the
+    /// open end; or, while an I/O that is under way keeps a chain without an end from being replaced, its
+    /// last block, obsolete or not.
+    pub(super) fn first_needed(&self, txg: Txg) -> Option<&Block> {
+        let is_obsolete = |block: &&Block| block.state == State::Flushed && block.newest_txg <= txg;
+        self.blocks.iter().find(|block| !is_obsolete(block)).or(self.blocks.back())
+    }
+
+    /// Whether records of others are on their way before this block.
+    pub(super) fn has_predecessors(&self, seq: BlockSeq) -> bool {
+        let before = self.blocks.iter().skip_while(|block| block.seq <= self.flushed);
+        before.take_while(|block| block.seq < seq).any(|block| !block.is_witness)
+    }
+
     /// Whether a block will not be acknowledged.
     pub(super) fn is_dead(&self, seq: BlockSeq) -> bool {
         self.down.as_ref().is_some_and(|down| seq >= down.from)
@@ -151,6 +210,8 @@ impl Index {
     pub(super) fn note_written(&mut self, seq: BlockSeq) {
         if let Some(block) = self.block(seq) {
             block.state = State::Written;
+            let says = block.says;
+            self.stated = self.stated.max(says);
         }
         loop {
             let next = self.written.next();

@@ -4,10 +4,11 @@ use fastness_blkdev::AlignedBuf;
 use fastness_sync::{lock, now};
 
 use crate::error::CommitError;
-use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, PieceHeader};
+use crate::format::{BlockHeader, Contents, PieceHeader, Tags};
 use crate::ids::{BlockSeq, Lsn, Place};
 use crate::log::index::State;
 use crate::log::issuer::{Closed, Piece};
+use crate::log::unwind::OnPanic;
 use crate::log::{Counters, Log};
 use crate::space::{Space, SpaceError, UNIT_BYTES};
 
@@ -41,33 +42,39 @@ fn keep<T>(spares: &mut Vec<T>, item: T) {
 }
 
 impl<S: Space> Log<S> {
-    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait for.
-    pub(super) fn issue(&self, mut work: Vec<Closed>, upto: Lsn) {
+    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait
+    /// for. Returns whether nobody was woken to flush them, because the caller needs a flush itself.
+    pub(super) fn issue(&self, mut work: Vec<Closed>, upto: Lsn) -> bool {
+        let mut owes_flush = false;
+        let _told = work.first().map(|first| OnPanic { log: self, from: first.seq });
         let mut blocks = work.drain(..);
         while let Some(first) = blocks.next() {
             // Most commits close one block; only a long burst needs the vectors.
             if blocks.len() == 0 {
-                self.issue_one(first, upto);
+                owes_flush = self.issue_one(first, Some(upto));
             } else {
                 let group = std::iter::once(first).chain(blocks.by_ref().take(GROUP - 1)).collect();
-                self.issue_group(group, upto);
+                owes_flush = self.issue_group(group, (blocks.len() == 0).then_some(upto));
             }
         }
         drop(blocks);
         keep(&mut lock(&self.spares).works, work);
+        owes_flush
     }
 
-    fn issue_one(&self, closed: Closed, upto: Lsn) {
+    /// `upto`: what the caller will wait for next; `None` if it writes other blocks first.
+    fn issue_one(&self, closed: Closed, upto: Option<Lsn>) -> bool {
         let (seq, place) = (closed.seq, closed.extent.place);
         let (buffer, written) = self.fill(closed);
-        if self.note_issued(seq) {
+        let owes_flush = self.note_issued(seq) && {
             let result = self.space.write(place, &buffer[..written]);
-            self.note_ended([(seq, place, result)].into_iter(), written, upto);
-        }
+            self.note_ended([(seq, place, result)].into_iter(), written, upto)
+        };
         keep(&mut lock(&self.spares).buffers, buffer);
+        owes_flush
     }
 
-    fn issue_group(&self, group: Vec<Closed>, upto: Lsn) {
+    fn issue_group(&self, group: Vec<Closed>, upto: Option<Lsn>) -> bool {
         let fill = |closed: Closed| {
             let (seq, place) = (closed.seq, closed.extent.place);
             (seq, place, self.fill(closed))
@@ -80,19 +87,35 @@ impl<S: Space> Log<S> {
         let results = self.space.write_batch(&writes);
         assert_eq!(results.len(), writes.len(), "a result for each write");
         let ended = alive.iter().zip(results).map(|((seq, place, _), result)| (*seq, *place, result));
-        self.note_ended(ended, bytes, upto);
+        let owes_flush = self.note_ended(ended, bytes, upto);
         let mut spares = lock(&self.spares);
         ready.into_iter().for_each(|(_, _, (buffer, _))| keep(&mut spares.buffers, buffer));
+        owes_flush
     }
 
     /// Makes a block ready: its bytes, and how many of them are to be written.
     fn fill(&self, mut closed: Closed) -> (AlignedBuf, usize) {
-        let durable_seq = lock(&self.index).flushed.min(BlockSeq(closed.seq.0 - 1));
+        let durable_seq = {
+            let mut index = lock(&self.index);
+            let durable_seq = index.flushed.min(BlockSeq(closed.seq.0 - 1));
+            index.block(closed.seq).into_iter().for_each(|block| block.says = durable_seq);
+            durable_seq
+        };
         let spare = lock(&self.spares).buffers.pop();
         let mut buffer = spare.unwrap_or_else(|| {
             AlignedBuf::zeroed(self.options.block_bytes_max as usize, UNIT_BYTES as usize)
         });
-        let mut at = BLOCK_HEADER_BYTES;
+        let header = BlockHeader {
+            guid: closed.guid,
+            seq: closed.seq,
+            durable_seq,
+            newest_txg: closed.newest_txg,
+            used_bytes: closed.used as u32,
+            next: closed.next,
+        };
+        let written = header.written_bytes();
+        let mut contents = Contents::new(&mut buffer[..written]);
+        header.put(&mut contents);
         for piece in &closed.pieces {
             let entry = &piece.batch.entries[piece.entry];
             let header = PieceHeader {
@@ -103,19 +126,10 @@ impl<S: Space> Log<S> {
                 len_bytes: piece.len as u32,
             };
             let data = &piece.batch.record(entry)[piece.from..piece.from + piece.len];
-            at += header.encode(data, &mut buffer[at..]);
+            header.put(data, &mut contents);
         }
-        assert_eq!(at, closed.used, "a block is as long as its pieces");
-        let header = BlockHeader {
-            guid: closed.guid,
-            seq: closed.seq,
-            durable_seq,
-            newest_txg: closed.newest_txg,
-            used_bytes: at as u32,
-            next: closed.next,
-        };
-        let written = header.written_bytes() as usize;
-        header.encode(&mut buffer[..written]);
+        assert_eq!(contents.len(), closed.used, "a block is as long as its pieces");
+        contents.finish(Tags::of(closed.guid, closed.seq));
         closed.pieces.clear();
         keep(&mut lock(&self.spares).pieces, closed.pieces);
         (buffer, written)
@@ -134,13 +148,13 @@ impl<S: Space> Log<S> {
         true
     }
 
-    /// Writes have ended.
+    /// Writes have ended. Wakes somebody to flush them, unless the caller will do that: then it is told so.
     fn note_ended(
         &self,
         ended: impl Iterator<Item = (BlockSeq, Place, Result<(), SpaceError>)>,
         bytes: usize,
-        upto: Lsn,
-    ) {
+        upto: Option<Lsn>,
+    ) -> bool {
         let mut index = lock(&self.index);
         let mut count = 0;
         for (seq, place, result) in ended {
@@ -157,11 +171,13 @@ impl<S: Space> Log<S> {
         }
         Counters::add(&self.counters.blocks, count);
         Counters::add(&self.counters.block_bytes, bytes as u64);
-        // The caller flushes itself, if the block that it waits for is among those that can be.
-        let flushable = index.flushable();
-        let is_ours = index.target(upto).is_some_and(|block| block.seq <= flushable);
-        if !is_ours {
+        // The caller flushes all that can be, if it needs a flush for the block that it waits for. A block
+        // that another thread has flushed or is flushing does not make it do so.
+        let target = upto.and_then(|upto| index.target(upto)).map(|block| block.seq);
+        let owes_flush = target.is_some_and(|seq| index.is_to_flush(seq));
+        if !owes_flush {
             index.nudge();
         }
+        owes_flush
     }
 }

@@ -9,8 +9,8 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
 use crate::error::CommitError;
-use crate::format::{BLOCK_HEADER_BYTES, PIECE_HEADER_BYTES, padded};
-use crate::ids::{BlockSeq, Extent, LogGuid, Lsn, Txg};
+use crate::format::{BLOCK_HEADER_BYTES, PIECE_HEADER_BYTES, capacity, padded};
+use crate::ids::{Ahead, BlockSeq, Extent, LogGuid, Lsn, Txg};
 use crate::log::index::{Index, State};
 use crate::log::predict::{Bursts, block_bytes};
 use crate::log::queue::Batch;
@@ -46,7 +46,7 @@ pub(super) struct Closed {
     pub(super) guid: LogGuid,
     pub(super) seq: BlockSeq,
     pub(super) extent: Extent,
-    pub(super) next: Option<Extent>,
+    pub(super) next: Ahead,
     pub(super) used: usize,
     pub(super) pieces: Vec<Piece>,
     pub(super) newest_txg: Txg,
@@ -61,7 +61,7 @@ pub(super) struct Issuer {
     pub(super) taken: VecDeque<Arc<Batch>>,
     /// The last record that is in blocks as a whole.
     pub(super) last_whole: Lsn,
-    bursts: Bursts,
+    pub(super) bursts: Bursts,
 }
 
 impl Issuer {
@@ -94,7 +94,7 @@ impl Open {
 
     /// How much of `len` bytes of a record the block takes; `None`: nothing.
     fn takes(&self, len: usize) -> Option<usize> {
-        let room = self.extent.len_bytes as usize - self.used;
+        let room = capacity(self.extent.len_bytes) - self.used;
         if padded(len) <= room {
             return Some(len);
         }
@@ -113,8 +113,10 @@ impl<S: Space> Log<S> {
                 return;
             }
             let is_shared = issuer.open.as_ref().is_some_and(|open| !open.is_empty());
-            let has_predecessor = issuer.open.as_ref().is_some_and(|open| index.flushed.next() < open.seq);
-            issuer.bursts.commit(is_shared || has_predecessor);
+            let has_predecessors =
+                || issuer.open.as_ref().is_some_and(|open| index.has_predecessors(open.seq));
+            let meets = is_shared || has_predecessors();
+            issuer.bursts.commit(meets);
         }
         let (batch, last) = {
             let mut queue = lock(&self.queue);
@@ -127,12 +129,12 @@ impl<S: Space> Log<S> {
         if !batch.entries.is_empty() {
             issuer.taken.push_back(Arc::clone(&batch));
         }
-        let mut behind: usize = batch.entries.iter().map(|entry| padded(entry.len)).sum();
+        let mut following: usize = batch.entries.iter().map(|entry| padded(entry.len)).sum();
         for (at, entry) in batch.entries.iter().enumerate() {
-            behind -= padded(entry.len);
+            following -= padded(entry.len);
             // What has synced meanwhile needs no log.
             let is_obsolete = entry.txg.0 <= self.synced.load(Ordering::Acquire);
-            if !is_obsolete && !self.assign_record(issuer, &batch, at, behind, work) {
+            if !is_obsolete && !self.assign_record(issuer, &batch, at, following, work) {
                 // The records before are in the last block that there is.
                 let _index = lock(&self.index);
                 self.assigned.fetch_max(issuer.last_whole.0, Ordering::AcqRel);
@@ -140,6 +142,7 @@ impl<S: Space> Log<S> {
             }
         }
         if issuer.open.as_ref().is_some_and(|open| !open.is_empty()) && !issuer.bursts.is_parallel() {
+            issuer.bursts.end();
             self.close(issuer, 0, work);
         }
         let mut index = lock(&self.index);
@@ -149,13 +152,13 @@ impl<S: Space> Log<S> {
         self.assigned.store(last.0, Ordering::Release);
     }
 
-    /// Puts one record into as many blocks as it takes; `behind` bytes of records follow. `false`: no room.
+    /// Puts one record into as many blocks as it takes; `following` bytes of records follow. `false`: no room.
     fn assign_record(
         &self,
         issuer: &mut Issuer,
         batch: &Arc<Batch>,
         at: usize,
-        behind: usize,
+        following: usize,
         work: &mut Vec<Closed>,
     ) -> bool {
         let entry = batch.entries[at];
@@ -175,45 +178,62 @@ impl<S: Space> Log<S> {
                     return true;
                 }
             }
-            self.close(issuer, padded(entry.len - from) + behind, work);
+            self.close(issuer, padded(entry.len - from) + following, work);
         }
     }
 
-    /// Closes the open block and gives the next one a place; `behind` bytes are to go into that at once, 0 if nobody
-    /// knows. Without room the chain ends with this block, and the log is down for all that comes behind it.
-    pub(super) fn close(&self, issuer: &mut Issuer, behind: usize, work: &mut Vec<Closed>) {
+    /// Closes the open block; the next one is open then. `following` bytes are to go into that at once, 0 if
+    /// nobody knows.
+    ///
+    /// A block names [`AHEAD`](crate::AHEAD) of those after it, so one more gets a place now. If there is no
+    /// room, the chain goes on as far as it has places; with the last one it ends, and the log is down for
+    /// all that comes after it.
+    pub(super) fn close(&self, issuer: &mut Issuer, following: usize, work: &mut Vec<Closed>) {
         let open = issuer.open.take().expect("a block that is open");
         let max = self.options.block_bytes_max;
-        if behind == 0 {
-            issuer.bursts.end();
-        }
-        // Only what is used is written, so a block that is too long costs nothing but space until its txg has synced.
-        let wanted = block_bytes(behind, max).max(issuer.bursts.predict(max));
-        let next = self.allocate(wanted);
+        // What goes into those that have places needs none in the new one. Only what is used is written, so a
+        // block that is too long costs nothing but space until its txg has synced.
+        let (mut next, room) = lock(&self.index).ahead(open.seq);
+        let wanted = block_bytes(following.saturating_sub(room), max).max(issuer.bursts.predict(max));
+        let refused = self.allocate_missing(&mut next, wanted).err();
         let mut index = lock(&self.index);
         publish(&open, issuer.last_whole, &mut index);
         if let Some(block) = index.block(open.seq) {
             block.state = State::Closed;
+            if open.is_empty() {
+                // Nobody waits for it; who waits for a later record waits for a later block.
+                (block.first, block.last_whole) = (issuer.last_whole.next(), issuer.last_whole);
+                block.is_witness = true;
+            }
         }
-        match &next {
-            Ok(extent) => {
-                index.push(open.seq.next(), *extent);
-                let pieces = lock(&self.spares).pieces();
-                issuer.open(open.seq.next(), *extent, pieces);
-            }
-            Err(error) => {
-                if index.bring_down(CommitError::NoSpace(error.clone()), open.seq.next()) {
-                    Counters::add(&self.counters.downs, 1);
-                }
-            }
+        index.push_ahead(open.seq, &next);
+        if let Some(extent) = next[0] {
+            let pieces = lock(&self.spares).pieces();
+            issuer.open(open.seq.next(), extent, pieces);
+        } else if let Some(error) = refused
+            && index.bring_down(CommitError::NoSpace(error), open.seq.next())
+        {
+            Counters::add(&self.counters.downs, 1);
         }
         let Open { seq, extent, used, pieces, newest_txg, .. } = open;
         let guid = issuer.guid.expect("a chain with blocks has a name");
-        work.push(Closed { guid, seq, extent, next: next.ok(), used, pieces, newest_txg });
+        work.push(Closed { guid, seq, extent, next, used, pieces, newest_txg });
+    }
+
+    /// Room for the blocks that have no place yet, in order.
+    pub(super) fn allocate_missing(
+        &self,
+        next: &mut [Option<Extent>],
+        wanted: u32,
+    ) -> Result<(), SpaceError> {
+        for place in next.iter_mut().filter(|place| place.is_none()) {
+            *place = Some(self.allocate(wanted)?);
+        }
+        Ok(())
     }
 
     /// Room for a block of `wanted` bytes, or of fewer if there is none.
-    pub(super) fn allocate(&self, wanted: u32) -> Result<Extent, SpaceError> {
+    fn allocate(&self, wanted: u32) -> Result<Extent, SpaceError> {
         let mut len_bytes = wanted;
         loop {
             match self.space.allocate(len_bytes) {

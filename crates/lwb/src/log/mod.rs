@@ -29,6 +29,8 @@ mod issuer;
 mod predict;
 mod queue;
 mod sync;
+mod unwind;
+mod witness;
 
 use fastness_sync::atomic::{AtomicU64, Ordering};
 use fastness_sync::{Mutex, lock};
@@ -88,6 +90,8 @@ pub struct Status {
     pub flushes: u64,
     /// Blocks that were closed because their time was over.
     pub timeouts: u64,
+    /// Blocks without records, which say of those before that they are durable.
+    pub witnesses: u64,
     /// Times that the log went down, for whatever reason.
     pub downs: u64,
 }
@@ -100,6 +104,7 @@ struct Counters {
     block_bytes: AtomicU64,
     flushes: AtomicU64,
     timeouts: AtomicU64,
+    witnesses: AtomicU64,
     downs: AtomicU64,
 }
 
@@ -175,6 +180,7 @@ impl<S: Space> Log<S> {
             block_bytes: get(&self.counters.block_bytes),
             flushes: get(&self.counters.flushes),
             timeouts: get(&self.counters.timeouts),
+            witnesses: get(&self.counters.witnesses),
             downs: get(&self.counters.downs),
         }
     }
@@ -188,6 +194,7 @@ impl<S: Space> Log<S> {
     pub fn extents(&self) -> Vec<Extent> {
         let index = lock(&self.index);
         let starting = index.starting.as_ref().and_then(|starting| starting.chain.as_ref());
-        index.blocks.iter().map(|block| block.extent).chain(starting.map(|chain| chain.first)).collect()
+        let starting = starting.into_iter().flat_map(|chain| chain.places().into_iter().flatten());
+        index.blocks.iter().map(|block| block.extent).chain(starting).collect()
     }
 }

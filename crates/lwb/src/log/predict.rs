@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::format::{BLOCK_HEADER_BYTES, padded};
-use crate::space::UNIT_BYTES;
+use crate::format::{BLOCK_HEADER_BYTES, padded, stored_bytes};
 
 const BURSTS: usize = 8;
 /// A new log knows nothing; a wait must still end.
@@ -12,7 +11,7 @@ const TIMEOUT_MAX: Duration = Duration::from_millis(20);
 /// A sleep and the wake-up of a thread cost about this much.
 const SLEEP_MIN: Duration = Duration::from_micros(30);
 
-/// The last bursts. A burst is what was put into blocks until a block was closed with nothing behind it.
+/// The last bursts. A burst is what was put into blocks until a block was closed with nothing after it.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     bytes: [u32; BURSTS],
@@ -38,7 +37,7 @@ impl Bursts {
     pub(super) fn predict(&self, max: u32) -> u32 {
         let mut bytes = self.bytes;
         bytes.sort_unstable();
-        // With few bursts behind us the unused places count as small ones, and the largest counts.
+        // With few bursts so far the unused places count as small ones, and the largest counts.
         let enough = if self.at < BURSTS { bytes[BURSTS - 1] } else { bytes[BURSTS - 2] };
         block_bytes(enough as usize, max)
     }
@@ -56,8 +55,8 @@ impl Bursts {
 
 /// Size of a block with room for pieces of `bytes`, at most `max`.
 pub(super) fn block_bytes(bytes: usize, max: u32) -> u32 {
-    let needed = bytes.max(padded(0)) + BLOCK_HEADER_BYTES;
-    u32::try_from(needed).map_or(max, |needed| needed.min(max).next_multiple_of(UNIT_BYTES).min(max))
+    let needed = stored_bytes(bytes.max(padded(0)) + BLOCK_HEADER_BYTES);
+    u32::try_from(needed).map_or(max, |needed| needed.min(max))
 }
 
 /// A moving average of the time that a block takes from its write to its acknowledgement.

@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Puts records that were taken, behind `durable` and of txgs that have not synced, before those in the queue.
+    /// Puts records that were taken, after `durable` and of txgs that have not synced, before those in the queue.
     /// Returns the number of the last record that is neither.
     pub(super) fn put_back(&mut self, taken: VecDeque<Arc<Batch>>, durable: Lsn, synced: Txg) -> Lsn {
         let mut kept = Batch::default();

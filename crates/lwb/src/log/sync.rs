@@ -4,13 +4,15 @@
 //! its place. The new chain begins with every record that has not synced, in order, whether it was in a block of the
 //! old chain or not: so it is again a prefix of what was appended, on top of a txg that has all records that it lacks.
 
+use std::array;
+
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{MutexGuard, lock};
 
 use crate::error::CommitError;
 use crate::header::{Chain, Header};
-use crate::ids::{BlockSeq, Lsn, Txg};
-use crate::log::index::{Down, Index, Starting, State};
+use crate::ids::{Ahead, BlockSeq, Lsn, Txg};
+use crate::log::index::{Down, Index, Release, Starting, State};
 use crate::log::issuer::Issuer;
 use crate::log::predict::block_bytes;
 use crate::log::{Counters, Log};
@@ -31,14 +33,12 @@ impl<S: Space> Log<S> {
         if let Some(starting) = &index.starting {
             return starting.chain.map_or(Header::None, Header::Logging);
         }
-        // Down or not: the chain has something that is not obsolete, or an open end.
-        let is_obsolete = |state, newest_txg| state == State::Flushed && newest_txg <= txg;
-        let first = index.blocks.iter().find(|block| !is_obsolete(block.state, block.newest_txg));
-        let first = first.expect("the end of a chain is never flushed while it is up");
+        let (Some(guid), Some(first)) = (index.guid, index.first_needed(txg)) else { return Header::None };
         let (first, first_seq) = (first.extent, first.seq);
-        index.release = Some((txg, first_seq));
-        let guid = index.guid.expect("a chain has a name");
-        Header::Logging(Chain { guid, first, first_seq, durable_seq: index.flushed })
+        let durable = index.flushed;
+        index.release = Some(Release { txg, first: first_seq, durable });
+        let ([then @ .., _], _) = index.ahead(first_seq);
+        Header::Logging(Chain { guid, first, then, first_seq, durable_seq: durable })
     }
 
     /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain into use.
@@ -51,17 +51,18 @@ impl<S: Space> Log<S> {
             Some(starting) => {
                 // Numbers of blocks are not given twice: a thread may still have a closed block of the old chain.
                 let last = self.last_seq(&index);
-                (index.flushed, index.written, index.covered) = (last, last, last);
+                (index.flushed, index.written, index.covered, index.stated) = (last, last, last, last);
                 while let Some(extent) = index.pop() {
                     freed.push(extent);
                 }
                 self.start_chain(&mut issuer, &mut index, starting.chain);
             }
             None => {
-                if let Some((_, first)) = index.release.take_if(|(at, _)| *at <= txg) {
-                    while index.blocks.front().is_some_and(|block| block.seq < first) {
+                if let Some(release) = index.release.take_if(|release| release.txg <= txg) {
+                    while index.blocks.front().is_some_and(|block| block.seq < release.first) {
                         freed.extend(index.pop());
                     }
+                    index.stated = index.stated.max(release.durable);
                 }
             }
         }
@@ -121,20 +122,21 @@ impl<S: Space> Log<S> {
         let error = index.down.as_ref().map_or(CommitError::NotStarted, |down| down.error.clone());
         index.bring_down(error, from);
         let is_wanted = index.is_wanted && !index.is_stopped;
-        let room = if is_wanted { self.allocate(self.first_bytes()).ok() } else { None };
-        let first_seq = self.last_seq(index).next();
-        let chain = room.map(|first| Chain {
-            guid: (self.options.guid)(),
-            first,
-            first_seq,
-            durable_seq: BlockSeq(first_seq.0 - 1),
-        });
+        let chain = if is_wanted { self.new_chain(self.last_seq(index).next()) } else { None };
         index.starting = Some(Starting { txg, chain });
     }
 
-    fn first_bytes(&self) -> u32 {
+    /// A chain that begins with block `first_seq`, if there is room for it.
+    fn new_chain(&self, first_seq: BlockSeq) -> Option<Chain> {
         // Nothing is known of the bursts to come; what is not needed is not written.
-        block_bytes(32 << 10, self.options.block_bytes_max)
+        let max = self.options.block_bytes_max;
+        let mut places = Ahead::default();
+        self.allocate_missing(array::from_mut(&mut places[0]), block_bytes(32 << 10, max)).ok()?;
+        // Without them the chain goes on as far as it can.
+        let _ = self.allocate_missing(&mut places[1..], block_bytes(0, max));
+        let [Some(first), then @ ..] = places else { return None };
+        let durable_seq = BlockSeq(first_seq.0 - 1);
+        Some(Chain { guid: (self.options.guid)(), first, then, first_seq, durable_seq })
     }
 
     /// The old chain is gone; the blocks are taken off the index already.
@@ -162,7 +164,7 @@ impl<S: Space> Log<S> {
             index.flushed.next(),
             "nobody adds a block to a chain that is to be replaced"
         );
-        index.push(chain.first_seq, chain.first);
+        index.push_ahead(BlockSeq(chain.first_seq.0 - 1), &chain.places());
         let pieces = lock(&self.spares).pieces();
         issuer.open(chain.first_seq, chain.first, pieces);
         index.down = index.is_stopped.then_some(Down { error: CommitError::Stopped, from: chain.first_seq });

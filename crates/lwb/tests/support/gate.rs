@@ -18,6 +18,7 @@ pub enum Kind {
 enum Call {
     Waiting,
     Ends { well: bool },
+    Panics,
     Ended,
 }
 
@@ -41,17 +42,27 @@ impl Gate {
 
     /// Waits until call `number` has begun; it is of this kind.
     pub fn began(&self, number: usize, kind: Kind) {
+        self.has_begun(number);
+        assert!(self.is(number, kind), "call {number} is no {kind:?}");
+    }
+
+    /// Waits until call `number` has begun.
+    pub fn has_begun(&self, number: usize) {
         let (calls, changed) = &*self.calls;
         let calls = calls.lock().unwrap();
         let waiting = |calls: &mut Calls| calls.calls.len() <= number;
         let (calls, timeout) = changed.wait_timeout_while(calls, Duration::from_secs(20), waiting).unwrap();
         assert!(!timeout.timed_out(), "call {number} never began: {:?}", calls.calls);
-        assert_eq!(calls.calls[number].0, kind, "call {number}");
     }
 
     /// Calls so far.
     pub fn count(&self) -> usize {
         self.calls.0.lock().unwrap().calls.len()
+    }
+
+    /// Whether call `number`, which has begun, is of this kind.
+    pub fn is(&self, number: usize, kind: Kind) -> bool {
+        self.calls.0.lock().unwrap().calls[number].0 == kind
     }
 
     /// Lets a call end, and waits until it has.
@@ -61,6 +72,13 @@ impl Gate {
         calls.calls[number].1 = Call::Ends { well };
         changed.notify_all();
         drop(changed.wait_while(calls, |calls| calls.calls[number].1 != Call::Ended).unwrap());
+    }
+
+    /// The thread of a call panics.
+    pub fn panic(&self, number: usize) {
+        let (calls, changed) = &*self.calls;
+        calls.lock().unwrap().calls[number].1 = Call::Panics;
+        changed.notify_all();
     }
 
     /// Everything ends well from now on.
@@ -78,6 +96,10 @@ impl Gate {
         changed.notify_all();
         let is_waiting = |calls: &mut Calls| calls.calls[number].1 == Call::Waiting && !calls.is_open;
         let mut guard = changed.wait_while(guard, is_waiting).unwrap();
+        if guard.calls[number].1 == Call::Panics {
+            drop(guard);
+            panic!("as the test has asked for");
+        }
         let fails = guard.calls[number].1 == Call::Ends { well: false };
         let result =
             if fails { Err(SpaceError::new(ErrorKind::MediaFailed, "the gate is shut")) } else { act() };

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub)]
 
 mod gate;
+mod trailer;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use fastness_lwb::{
     SpaceError, Txg, claim,
 };
 pub use gate::{Gate, Kind};
+pub use trailer::{SECTOR_BYTES, forge};
 
 pub type Disk = Arc<Faulty<MemDevice>>;
 pub type DiskSpace = Arc<DeviceSpace<Disk>>;

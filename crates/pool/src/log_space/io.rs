@@ -101,6 +101,16 @@ impl LogSpace {
             is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
         vdev.read_log(place.unit, buf, check, heals).map_err(failed)
     }
+
+    /// Shows what each current side has there, by filling `buf` with whole units.
+    ///
+    /// # Errors
+    /// Those of the devices, if none could be read; [`PoolError::BadValue`] outside of the pool.
+    pub fn read_current(&self, place: Place, buf: &mut [u8], look: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let vdev = self.shared.vdevs.at(place, whole_units(buf.len()))?;
+        let _no_change = read(&vdev.log_io);
+        vdev.read_log_current(place.unit, buf, look).map_err(failed)
+    }
 }
 
 impl Shared {

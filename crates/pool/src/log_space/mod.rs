@@ -175,6 +175,12 @@ impl LogSpace {
                 || lock(&self.shared.allocator).can_hold_log(extent.place, units))
     }
 
+    /// The paths of the devices of a vdev, where they are or were last; `None` if there is no such vdev.
+    pub fn device_name(&self, vdev: u16) -> Option<String> {
+        let sides = self.shared.vdevs.get(vdev)?.sides();
+        Some(sides.iter().map(|side| side.path.as_str()).collect::<Vec<_>>().join(", "))
+    }
+
     /// All blocks that are allocated or claimed.
     pub fn extents(&self) -> Vec<LogExtent> {
         lock(&self.shared.log).extents()

@@ -76,6 +76,30 @@ impl Vdev {
         if is_denied { Ok(false) } else { Err(last) }
     }
 
+    /// Shows what each current side has in these units. An error if none could be read.
+    pub(crate) fn read_log_current(
+        &self,
+        unit: u64,
+        buf: &mut [u8],
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Option<BlockError>> {
+        let (mut is_read, mut last) = (false, None);
+        for side in read(&self.sides).iter().filter(|side| !side.is_stale()) {
+            let Some(device) = &side.device else { continue };
+            match device.read_at(self.offset(unit), buf) {
+                Ok(()) => {
+                    is_read = true;
+                    look(buf);
+                }
+                Err(error) => {
+                    side.counters.read.fetch_add(1, Ordering::Relaxed);
+                    last = Some(error);
+                }
+            }
+        }
+        if is_read { Ok(()) } else { Err(last) }
+    }
+
     /// Copies a log block from a current side that `has_it` onto `side`. The caller holds `log_io` alone.
     pub(crate) fn copy_log(
         &self,

@@ -7,7 +7,7 @@
 //! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or before it in
 //!    the run. It reads back and appends without a lock; who needs one of these entries sleeps until the run is appended.
 //!    Where there is much to read back, what can be stored in the pool instead is stored first, all of it with one flush.
-//! 2. *A read-back that fails*: the entry goes back into line with what is behind it in the run; so nothing that depends
+//! 2. *A read-back that fails*: the entry goes back into line with what is after it in the run; so nothing that depends
 //!    on it gets into the chain, until its txg has synced or a later commit reads it back. Of a write of which some
 //!    pieces are appended the rest stays: a retry appends nothing twice, so memory is bounded by what is dirty. The
 //!    commit, and any other that needs the entry, waits for the txg.
@@ -70,7 +70,10 @@ impl<S: Space> Kind for LwbLog<S> {
         let mut done = Persisted::default();
         let (upto, txg) = self.append_needed(object, horizon, source, &mut done)?;
         match self.log.commit(upto) {
-            Ok(()) => Ok(done),
+            Ok(()) => {
+                self.noted.note(self.dataset);
+                Ok(done)
+            }
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }
     }
@@ -80,7 +83,9 @@ impl<S: Space> Kind for LwbLog<S> {
             return Err(NotPersisted { txg, cause });
         }
         let lsn = self.log.append(chain_txg(txg), &record.concat());
-        self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })
+        self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })?;
+        self.noted.note(self.dataset);
+        Ok(())
     }
 
     fn order(&self, _is_forced: bool) -> Result<(), LogCause> {

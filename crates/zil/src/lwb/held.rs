@@ -52,7 +52,7 @@ impl<S: Space> Held<S> {
         match claim_each(space, header, chain_txg(first_txg), on_loss, &mut take) {
             Ok(chain) => {
                 let last = chain.last_lsn();
-                // Those behind the last record that counts.
+                // Those after the last record that counts.
                 taken.extract_if(.., |taken| taken.lsn > last).for_each(|taken| give(&*blocks, &taken));
                 Ok(Self { chain, blocks, taken })
             }

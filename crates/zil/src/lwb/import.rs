@@ -11,6 +11,7 @@ use crate::error::LogError;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::lwb::held::{Held, NoBlocks};
+use crate::lwb::idle::Written;
 use crate::lwb::log::{LwbLog, stored};
 use crate::lwb::logs::LwbLogs;
 use crate::pool::{Pool, StoredBlocks};
@@ -104,9 +105,8 @@ impl<S: Space> Import<S> {
     }
 
     fn claimed(&mut self, dataset: DatasetId, claimed: Held<S>) {
-        // Claimed under a choice, the chain ends in what was given up.
-        let ended = claimed.chain.ended().filter(|ended| !ended.end.is_clean());
-        let loss = ended.map(|ended| fastness_lwb::ClaimError::Damaged(ended.clone()).into());
+        // Claimed under a choice, something was given up.
+        let loss = claimed.chain.loss().cloned().map(Into::into);
         let (records, bytes) = (claimed.chain.records() as usize, claimed.chain.record_bytes());
         let indirect = claimed.indirect_records();
         self.summaries.push(ClaimSummary { dataset, records, bytes, indirect, gaps: 0, dropped: 0, loss });
@@ -155,19 +155,19 @@ impl<S: Space> Import<S> {
     pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<LwbLogs<S>, LogError> {
         check_finish(&self.problems, self.first_txg, P::txg_of(tx))?;
         let synced = Txg(self.first_txg.0 - 1);
-        let mut logs = BTreeMap::new();
+        let (mut logs, written) = (BTreeMap::new(), Arc::<Written>::default());
         for (dataset, slot) in self.slots {
-            let space = Arc::clone(&self.space);
+            let (space, written) = (Arc::clone(&self.space), Arc::clone(&written));
             let log = match slot {
-                Slot::Empty => LwbLog::new(dataset, space, synced, self.first_txg),
+                Slot::Empty => LwbLog::new(dataset, space, written, synced, self.first_txg),
                 Slot::Claimed(claimed) => {
                     pool.put_log_header(tx, dataset, Some(&stored(&claimed.chain.header())));
-                    LwbLog::unreplayed(dataset, space, synced, *claimed)
+                    LwbLog::unreplayed(dataset, space, written, synced, *claimed)
                 }
                 Slot::Unclaimed(_) => unreachable!("it would be among the problems"),
             };
             logs.insert(dataset, Arc::new(log));
         }
-        Ok(LwbLogs::with(self.space, synced, logs))
+        Ok(LwbLogs::with(self.space, synced, written, logs))
     }
 }

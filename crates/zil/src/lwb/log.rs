@@ -11,6 +11,7 @@ use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::lwb::held::Held;
+use crate::lwb::idle::{Noted, Written};
 use crate::pool::Pool;
 
 /// What the log's life allows; whether its chain can be written is the chain's to say.
@@ -66,30 +67,44 @@ pub struct LwbLog<S: Space> {
     pub(super) claimed: Mutex<Option<Held<S>>>,
     /// Records that claim found and that are not replayed yet.
     pub(super) unreplayed: AtomicU64,
+    pub(super) noted: Noted,
     last_error: Mutex<Option<CommitError>>,
 }
 
 impl<S: Space> LwbLog<S> {
     /// A log that has a chain from txg `from` on.
-    pub(super) fn new(dataset: DatasetId, space: Arc<S>, synced: Txg, from: Txg) -> Self {
-        let log = Self::build(dataset, space, synced, Status::InUse, None);
+    pub(super) fn new(
+        dataset: DatasetId,
+        space: Arc<S>,
+        written: Arc<Written>,
+        synced: Txg,
+        from: Txg,
+    ) -> Self {
+        let log = Self::build(dataset, space, written, synced, None);
         lock(&log.life).from = Some(from);
         log.log.start();
         log
     }
 
     /// A log that must be replayed first.
-    pub(super) fn unreplayed(dataset: DatasetId, space: Arc<S>, synced: Txg, claimed: Held<S>) -> Self {
-        Self::build(dataset, space, synced, Status::NotReplayed, Some(claimed))
+    pub(super) fn unreplayed(
+        dataset: DatasetId,
+        space: Arc<S>,
+        written: Arc<Written>,
+        synced: Txg,
+        claimed: Held<S>,
+    ) -> Self {
+        Self::build(dataset, space, written, synced, Some(claimed))
     }
 
     fn build(
         dataset: DatasetId,
         space: Arc<S>,
+        written: Arc<Written>,
         synced: Txg,
-        status: Status,
         claimed: Option<Held<S>>,
     ) -> Self {
+        let status = if claimed.is_some() { Status::NotReplayed } else { Status::InUse };
         let unreplayed = claimed.as_ref().map_or(0, |held| held.chain.records());
         Self {
             dataset,
@@ -100,6 +115,7 @@ impl<S: Space> LwbLog<S> {
             life: Mutex::new(Life { from: None, until: None, put: None, durable: None, release: None }),
             claimed: Mutex::new(claimed),
             unreplayed: AtomicU64::new(unreplayed),
+            noted: Noted::new(written),
             last_error: Mutex::new(None),
         }
     }

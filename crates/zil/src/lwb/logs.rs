@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastness_lwb::Space;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
@@ -9,6 +10,7 @@ use fastness_sync::{Mutex, RwLock, lock, read, write};
 use crate::error::LogError;
 use crate::ids::{DatasetId, Txg};
 use crate::kind::Kind;
+use crate::lwb::idle::{LogMap, Watcher, Written};
 use crate::lwb::log::LwbLog;
 use crate::pool::Pool;
 
@@ -20,8 +22,11 @@ use crate::pool::Pool;
 /// Concurrency: any number of threads; the map is read for each opening of a dataset and each txg, not for each record.
 #[derive(Debug)]
 pub struct LwbLogs<S: Space> {
+    /// The first to go: it uses the others.
+    watcher: Mutex<Option<Watcher>>,
     space: Arc<S>,
-    logs: RwLock<BTreeMap<DatasetId, Arc<LwbLog<S>>>>,
+    logs: LogMap<S>,
+    written: Arc<Written>,
     /// Destroyed logs that hold space until their txgs have synced.
     dying: Mutex<Vec<Arc<LwbLog<S>>>>,
     /// The last synced txg.
@@ -31,11 +36,27 @@ pub struct LwbLogs<S: Space> {
 impl<S: Space> LwbLogs<S> {
     /// Logs of no dataset yet, in a space of which nothing is in use. `synced` is the last synced txg.
     pub fn new(space: Arc<S>, synced: Txg) -> Self {
-        Self::with(space, synced, BTreeMap::new())
+        Self::with(space, synced, Arc::default(), BTreeMap::new())
     }
 
-    pub(super) fn with(space: Arc<S>, synced: Txg, logs: BTreeMap<DatasetId, Arc<LwbLog<S>>>) -> Self {
-        Self { space, logs: RwLock::new(logs), dying: Mutex::default(), synced: Mutex::new(synced) }
+    pub(super) fn with(
+        space: Arc<S>,
+        synced: Txg,
+        written: Arc<Written>,
+        logs: BTreeMap<DatasetId, Arc<LwbLog<S>>>,
+    ) -> Self {
+        let (logs, watcher) = (Arc::new(RwLock::new(logs)), Mutex::default());
+        Self { space, logs, written, watcher, dying: Mutex::default(), synced: Mutex::new(synced) }
+    }
+
+    /// Starts a thread that looks every `period` at the logs which were written since: one that is idle says on the
+    /// medium what was acknowledged last, so that an import misses it if the medium loses it. It ends with these logs.
+    pub fn watch_idle(&self, period: Duration)
+    where
+        S: 'static,
+    {
+        let watcher = || Watcher::start(Arc::clone(&self.written), Arc::clone(&self.logs), period);
+        lock(&self.watcher).get_or_insert_with(watcher);
     }
 
     /// Makes the log of a new dataset, in the transaction that makes the dataset.
@@ -55,7 +76,8 @@ impl<S: Space> LwbLogs<S> {
             return Err(LogError::Exists { dataset });
         }
         let synced = *lock(&self.synced);
-        let log = Arc::new(LwbLog::new(dataset, Arc::clone(&self.space), synced, P::txg_of(tx)));
+        let (space, written) = (Arc::clone(&self.space), Arc::clone(&self.written));
+        let log = Arc::new(LwbLog::new(dataset, space, written, synced, P::txg_of(tx)));
         logs.insert(dataset, Arc::clone(&log));
         Ok(log)
     }

@@ -8,7 +8,7 @@
 //!    [`LwbLogs::txg_synced`] then frees what no header names any more.
 //! 3. *Claimed* at import, before the first txg and before anything is allocated.
 //! 4. *Replayed* when the dataset is opened: each record's effect and the header with its number in one transaction.
-//!    The txg behind the last one names a new chain; when it has synced, the old blocks are free.
+//!    The txg after the last one names a new chain; when it has synced, the old blocks are free.
 //! 5. *Destroyed* with its dataset.
 //!
 //! A crash in any of these finds the header of the last synced txg, and every block that it needs: blocks are freed only
@@ -23,6 +23,7 @@
 mod commit;
 mod data;
 mod held;
+mod idle;
 mod import;
 mod log;
 mod logs;

@@ -1,7 +1,7 @@
 //! Replay of one dataset's log.
 //!
 //! Crash cases: a record's effect and the header with its number are in one transaction, so after a crash both are there
-//! or neither. The header of the new chain is stored with the txg of the transaction behind the last record, or a later
+//! or neither. The header of the new chain is stored with the txg of the transaction after the last record, or a later
 //! one; the old blocks stay until that txg has synced.
 
 use fastness_lwb::{Header, Record as ChainRecord, ReplayError, Space};
@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<S: Space> LwbLog<S> {
-    /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was replayed
+    /// Replays the log, after the place that an earlier replay came to, and makes a new log. A log that was replayed
     /// is left alone.
     ///
     /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can be

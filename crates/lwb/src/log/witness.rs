@@ -1,0 +1,60 @@
+//! A log that is idle says on the medium what was acknowledged last.
+//!
+//! A block says which one was durable when it was filled. So nobody says it of the last ones: if the medium loses them
+//! as a whole, that looks like a crash (`docs/format.md`, "What stays undetected"). While records are written, the next
+//! block says it. When none come, a block without records does.
+//!
+//! Nobody waits for that block, and it is not flushed for its own sake: it is on the medium for a process that dies,
+//! and for a power cut with the next flush. It is part of the chain, so the next commit flushes it as well.
+
+use fastness_sync::atomic::Ordering;
+use fastness_sync::lock;
+
+use crate::ids::{Lsn, Txg};
+use crate::log::{Counters, Log};
+use crate::space::Space;
+
+impl<S: Space> Log<S> {
+    /// Call it every few milliseconds, as long as it returns `true`: the medium does not say yet of everything that was
+    /// acknowledged, and has not synced, that it was durable. The second time that it finds nothing new it writes a
+    /// block that says so.
+    ///
+    /// Concurrency: any number of threads, beside commits, which do not wait for it.
+    pub fn witness_idle(&self) -> bool {
+        if !self.lacks_witness() {
+            return false;
+        }
+        {
+            let mut index = lock(&self.index);
+            let is_idle = index.seen == index.flushed && index.in_flight == 0;
+            index.seen = index.flushed;
+            if !is_idle {
+                return true;
+            }
+        }
+        let mut work = lock(&self.spares).work();
+        {
+            let mut issuer = lock(&self.issuer);
+            let open = issuer.open.as_ref().filter(|open| open.is_empty()).map(|open| open.seq);
+            // A chain that runs out of room keeps it for records.
+            let has_room = |seq| lock(&self.index).ahead(seq).0[0].is_some();
+            if self.lacks_witness() && open.is_some_and(has_room) {
+                Counters::add(&self.counters.witnesses, 1);
+                self.close(&mut issuer, 0, &mut work);
+            }
+        }
+        self.issue(work, Lsn(0));
+        self.lacks_witness()
+    }
+
+    /// Whether the log is up, and something was acknowledged and has not synced of which no block says so.
+    fn lacks_witness(&self) -> bool {
+        let synced = Txg(self.synced.load(Ordering::Acquire));
+        let index = lock(&self.index);
+        let acknowledged = index.blocks.iter().take_while(|block| block.seq <= index.flushed);
+        index.down.is_none()
+            && acknowledged
+                .skip_while(|block| block.seq <= index.stated)
+                .any(|block| block.newest_txg > synced)
+    }
+}
