@@ -17,6 +17,7 @@ mod counters;
 mod entry;
 mod error;
 mod hdl;
+mod health;
 mod hidden;
 mod ids;
 mod lists;

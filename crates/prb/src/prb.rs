@@ -8,12 +8,13 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, PersistError, SIDES_MAX};
-use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 use crate::chunk::{Chunk, Collected, EntryMeta, Layout};
 use crate::config::Config;
 use crate::error::{CollectError, Misuse, SetupError, WriteError};
+use crate::health::{Health, SideHealth};
 use crate::ids::{ChunkId, EntryId, Txg};
 use crate::lists::{Fill, Lists, Obsolete};
 use crate::mirror::{self, SideRepairs};
@@ -51,7 +52,9 @@ pub struct Prb<M> {
     fill: Fill,
     /// Newest txg that `collect` was told of.
     synced: AtomicU64,
-    failed: AtomicBool,
+    /// A [`Health`]; changed under the lock of the lists.
+    health: AtomicU8,
+    sides: SideHealth,
     chunk_waits: AtomicU64,
     chunks_collected: AtomicU64,
     media_faults: AtomicU64,
@@ -69,6 +72,9 @@ impl<M: Medium + Sync> Prb<M> {
         for (index, range) in ranges.into_iter().enumerate() {
             let mut chunk = Chunk::new(ChunkId(index as u32), range);
             chunk.make_empty(prb.config.entropy.next_u64())?;
+            if let Some(side) = chunk.medium().lost_side() {
+                return Err(SetupError::SideLost { side });
+            }
             lock(&prb.lists).free.push_back(chunk);
         }
         Ok(Arc::new(prb))
@@ -78,7 +84,9 @@ impl<M: Medium + Sync> Prb<M> {
     /// call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that only the other has,
     /// unless [`Config::repairs_sides`] is off.
     ///
-    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either side suffices.
+    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either side suffices. If
+    /// one is lost now, entries of both are found, and nothing can be written before the owner has recorded it
+    /// ([`lost_side`](Self::lost_side)).
     ///
     /// # Errors
     /// [`SetupError`]; what can be read of the chunks is what it was.
@@ -94,6 +102,9 @@ impl<M: Medium + Sync> Prb<M> {
             // that is only in a CPU cache, and a power cut would leave a header that says so without the entry; without
             // the repair, one that stands on one side only, and the loss of that side would.
             range.fence()?;
+            if let Some(side) = range.lost_side() {
+                prb.lose_side(side);
+            }
         }
         let chunks = ranges.into_iter().enumerate();
         lock(&prb.lists).wait_replay =
@@ -113,7 +124,8 @@ impl<M: Medium + Sync> Prb<M> {
             chunk_freed: Condvar::new(),
             fill: Fill::new(committers),
             synced: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
+            health: AtomicU8::new(Health::Good as u8),
+            sides: SideHealth::default(),
             chunk_waits: AtomicU64::new(0),
             chunks_collected: AtomicU64::new(0),
             media_faults: AtomicU64::new(0),
@@ -200,8 +212,13 @@ impl<M: Medium + Sync> Prb<M> {
 
     fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
         let emptied = chunk.make_empty(self.config.entropy.next_u64());
+        match chunk.medium().lost_side() {
+            // What was in it is obsolete, so that the lost side still has it does no harm; see `mirror`.
+            Some(side) if emptied.is_ok() => drop(self.note_lost(side)),
+            _ => {}
+        }
         if emptied.is_err() {
-            self.failed.store(true, Ordering::Relaxed);
+            self.fail();
         }
         let mut lists = lock(&self.lists);
         lists.free.push_back(chunk);
@@ -239,20 +256,91 @@ impl<M: Medium + Sync> Prb<M> {
         let place = reserve()?;
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
+        let lost = chunk.medium().lost_side();
         stats.entry(body_bytes, self.layout.alignment.round_up(body_bytes) - body_bytes, written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
-        Ok(id)
+        match lost {
+            Some(side) if !self.note_lost(side) => Err(WriteError::OnOneSide { id, lost: side }),
+            _ => Ok(id),
+        }
     }
 
     #[cold]
     fn insert_failed(&self, error: PersistError) -> WriteError {
-        self.failed.store(true, Ordering::Relaxed);
-        // Under the lock, so that no waiter is between its check and its sleep.
-        drop(lock(&self.lists));
-        self.chunk_freed.notify_all();
+        self.fail();
         error.into()
+    }
+
+    /// Closes the PRB for writers.
+    fn fail(&self) {
+        // Under the lock, so that no waiter is between its check and its sleep.
+        let lists = lock(&self.lists);
+        self.health.store(Health::Failed as u8, Ordering::Relaxed);
+        drop(lists);
+        self.chunk_freed.notify_all();
+    }
+
+    /// A chunk goes on without a side; false if the owner has not recorded that yet. Nothing is written then.
+    #[cold]
+    fn note_lost(&self, side: usize) -> bool {
+        if self.sides.is_out(side) {
+            return true;
+        }
+        let lists = lock(&self.lists);
+        self.sides.note_lost(side);
+        let is_out = self.sides.is_out(side);
+        if !is_out {
+            let _ = self.health.compare_exchange(
+                Health::Good as u8,
+                Health::SideLost as u8,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        drop(lists);
+        self.chunk_freed.notify_all();
+        is_out
+    }
+
+    /// Tells that a side of the mirror was lost, if its owner has found out elsewhere than in a chunk.
+    pub fn lose_side(&self, side: usize) {
+        self.note_lost(side);
+    }
+
+    /// A side of the mirror that was lost and that the owner has not recorded as out. Until it has, nothing is written:
+    /// an entry that only the other side has must not be acknowledged as long as this one could be taken for current.
+    pub fn lost_side(&self) -> Option<usize> {
+        self.sides.unrecorded()
+    }
+
+    /// The owner's record that a side is out is durable: no import will ever read that again. Entries are written to the
+    /// other side from now on.
+    pub fn side_is_out(&self, side: usize) {
+        let lists = lock(&self.lists);
+        self.sides.note_out(side);
+        if self.sides.unrecorded().is_none() {
+            let _ = self.health.compare_exchange(
+                Health::SideLost as u8,
+                Health::Good as u8,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        drop(lists);
+    }
+
+    /// What keeps entries from being written, whatever their chunk.
+    #[inline(always)]
+    fn check_health(&self) -> Result<(), WriteError> {
+        let health = self.health.load(Ordering::Relaxed);
+        if health == Health::Good as u8 { Ok(()) } else { Err(Health::refusal(health)) }
+    }
+
+    /// Whether a fence has failed, so that nothing can be written until the PRB is opened again.
+    pub fn has_failed(&self) -> bool {
+        self.health.load(Ordering::Relaxed) == Health::Failed as u8
     }
 
     #[inline]
@@ -266,9 +354,7 @@ impl<M: Medium + Sync> Prb<M> {
         }
         loop {
             let mut slot = self.slots.acquire();
-            if self.failed.load(Ordering::Relaxed) {
-                return Err(WriteError::Failed);
-            }
+            self.check_health()?;
             let has_room = slot.as_ref().is_some_and(|chunk| chunk.has_room(self.layout, body_bytes));
             if has_room || self.replace_chunk(&mut slot) {
                 return Ok(slot);
@@ -300,9 +386,7 @@ impl<M: Medium + Sync> Prb<M> {
             if lists.usable == 0 {
                 return Err(WriteError::NoUsableChunk);
             }
-            if self.failed.load(Ordering::Relaxed) {
-                return Err(WriteError::Failed);
-            }
+            self.check_health()?;
             if on_none == Wait::Fail {
                 return Err(WriteError::NoFreeChunk);
             }
