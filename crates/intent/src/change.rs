@@ -195,6 +195,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let new = Arc::new(new);
         let mut logs = self.logs.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *logs, new.clone());
+        self.losses.replace(config, tx.txg());
         drop(logs);
         for (dataset, volume) in open.iter() {
             if let (Some(volume), Some(log)) = (volume.upgrade(), new.get(*dataset)) {

@@ -14,6 +14,7 @@ use crate::logs::{Claims, Logs};
 use crate::region::RegionParts;
 use crate::replay::{ReplayReport, Volume};
 use crate::side::{HEADER, PoolBlocks, PoolSide};
+use crate::side_loss::LossRecord;
 use crate::sides::Sides;
 use crate::space::PoolSpace;
 
@@ -82,7 +83,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub fn create_on(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog<M>>, IntentError> {
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
-        let log = PoolLog::new(pool, logs, tuning);
+        let root = pool.dataset(&pool.name())?.id();
+        let log = PoolLog::new(pool, logs, tuning, LossRecord::new(root, LogConfig::default()));
         let members = log.members();
         pool.transact(|tx| {
             for volume in volumes(pool)? {
@@ -141,9 +143,11 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let sides = claims.side_repairs();
         let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
+        let root = pool.dataset(&pool.name())?;
+        let said = new_config.as_ref().or(config.as_ref()).filter(|_| !is_forgotten);
+        let losses = LossRecord::new(root.id(), said.cloned().unwrap_or_default());
         let logs = {
             let tx = pool.begin_tx()?;
-            let root = pool.dataset(&pool.name())?;
             if let Some(config) = new_config {
                 // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so the region that
                 // is missing is as good as this one; after it, it is not.
@@ -158,7 +162,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             }
             claims.finish(&side, &tx)?
         };
-        let log = PoolLog::new(pool, logs, tuning);
+        let log = PoolLog::new(pool, logs, tuning, losses);
         pool.start_txgs()?;
         log.replay(consent, &mut report, tell)?;
         pool.sync()?;

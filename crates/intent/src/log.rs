@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
+use fastness_pmem::{Medium, MsyncMode, OpenOptions, PersistError, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
@@ -13,6 +13,8 @@ use crate::error::IntentError;
 use crate::logs::{AnyLog, Logs};
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
+use crate::side_loss::LossRecord;
+use crate::sides::OpenRegion;
 use crate::volume_log::VolumeLog;
 
 /// Key beside the root dataset: the pool's [`LogConfig`].
@@ -76,6 +78,8 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
     pub(crate) changing: Mutex<()>,
+    /// What becomes of a side of the log that is lost.
+    pub(crate) losses: Arc<LossRecord>,
 }
 
 /// While it lives, the kind of the log is not changed; see [`PoolLog::members`].
@@ -99,6 +103,7 @@ fn open_volumes<M: Medium + Sync>(open: &OpenLogs<M>) -> Vec<(DatasetId, Arc<Vol
 struct Told<M: Medium + Sync> {
     logs: Arc<RwLock<Arc<Logs<M>>>>,
     open: OpenLogs<M>,
+    losses: Arc<LossRecord>,
 }
 
 /// Stores headers with each txg, and tells the logs that it is durable.
@@ -121,7 +126,9 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
                 changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
             };
-            current(&told.logs).sync(Txg(txg.0), &mut put);
+            let logs = current(&told.logs);
+            logs.sync(Txg(txg.0), &mut put);
+            told.losses.sync(txg, &logs, changes);
         }
         Ok(())
     }
@@ -129,7 +136,9 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     fn synced(&self, txg: fastness_pool::Txg) {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
-            current(&told.logs).txg_synced(Txg(txg.0));
+            let logs = current(&told.logs);
+            told.losses.synced(txg, &logs);
+            logs.txg_synced(Txg(txg.0));
             for (_, volume) in open_volumes(&told.open) {
                 volume.zil.txg_synced(Txg(txg.0));
             }
@@ -194,9 +203,17 @@ impl<M: Medium + Sync> PoolLog<M> {
 }
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
-    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
+    /// `losses` has what the pool says of `logs`.
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        logs: Logs<M>,
+        tuning: Tuning,
+        losses: LossRecord,
+    ) -> Arc<PoolLog<M>> {
         let (logs, open) = (Arc::new(RwLock::new(Arc::new(logs))), OpenLogs::default());
-        let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
+        let losses = Arc::new(losses);
+        let told = Told { logs: logs.clone(), open: open.clone(), losses: losses.clone() };
+        let told = Arc::new(Mutex::new(Some(told)));
         pool.add_hook(Arc::new(Collector(told.clone())));
         Arc::new(PoolLog {
             side: Arc::new(PoolSide::new(pool, tuning.indirect_bytes_min)),
@@ -206,6 +223,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             told,
             members: RwLock::default(),
             changing: Mutex::default(),
+            losses,
         })
     }
 
@@ -262,6 +280,14 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// The kind of all logs now.
     pub fn kind(&self) -> KindId {
         self.logs().kind()
+    }
+
+    /// Kind pmem: what is wrong with each region that cannot be written any more. Of a mirror, the log goes on with the
+    /// other side; otherwise synchronous writes wait for txgs until the region is replaced or removed.
+    pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
+        let logs = self.logs();
+        let lost = |region: &OpenRegion<M>| Some((region.id, region.front.check().err()?));
+        logs.regions().iter().filter_map(lost).collect()
     }
 
     /// Kind pmem: of each region in use its number, what it is made of, and what survives on it.

@@ -10,6 +10,7 @@ use fastness_zil::{
     PmemLogs, Txg,
 };
 
+use crate::region::RegionId;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
@@ -42,6 +43,24 @@ impl<M: Medium + Sync> Logs<M> {
         match self {
             Logs::Pmem(_, regions) => regions,
             Logs::Lwb(_) => &[],
+        }
+    }
+
+    /// A side of a mirror that was lost and that the pool has not recorded as out, and its region.
+    pub(crate) fn lost_side(&self) -> Option<(usize, RegionId)> {
+        match self {
+            Logs::Pmem(logs, regions) => {
+                let side = logs.prb().lost_side()?;
+                Some((side, regions.get(side)?.id))
+            }
+            Logs::Lwb(_) => None,
+        }
+    }
+
+    /// That a side is out is durable.
+    pub(crate) fn side_is_out(&self, side: usize) {
+        if let Logs::Pmem(logs, _) = self {
+            logs.prb().side_is_out(side);
         }
     }
 

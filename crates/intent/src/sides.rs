@@ -17,7 +17,7 @@ pub(crate) struct OpenRegion<M> {
     pub(crate) id: RegionId,
     pub(crate) info: RegionInfo,
     /// The superblocks.
-    front: M,
+    pub(crate) front: M,
     /// Chunks behind those that are in use.
     rest: Vec<M>,
 }

@@ -161,6 +161,16 @@ impl Mapping {
         self.map.watched().loss().map_or(Ok(()), |lost| Err(error(lost)))
     }
 
+    /// The error that a fence of bytes in `blame` would have.
+    pub(crate) fn check(&self, blame: Range<u64>) -> Result<(), PersistError> {
+        self.check_lost(&blame)?;
+        if !self.is_poisoned() {
+            return Ok(());
+        }
+        let source = io::Error::other(RegionPoisoned);
+        Err(PersistError { start: blame.start, end: blame.end, source })
+    }
+
     /// The memory to read a lost region in: what was put in its place has other bytes than the medium.
     #[cold]
     pub(crate) fn left(&self) -> Option<&RawMap> {

@@ -73,6 +73,14 @@ pub trait Medium: Send {
     /// it is opened again, because the kernel may have dropped the data.
     fn fence(&mut self) -> Result<(), PersistError>;
 
+    /// Whether a fence of the range would fail, as far as is known without one.
+    ///
+    /// # Errors
+    /// That of the fence.
+    fn check(&self) -> Result<(), PersistError> {
+        Ok(())
+    }
+
     /// Copies bytes out of the range.
     ///
     /// # Errors

@@ -236,6 +236,11 @@ impl Medium for PmRange {
         SidesFailed::of(self.finish_fence(), other.finish_fence())
     }
 
+    fn check(&self) -> Result<(), PersistError> {
+        let start = self.region_offset as u64;
+        self.mapping.check(start..start + self.len_bytes as u64)
+    }
+
     #[inline]
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
         if dst.len() > self.len_bytes || offset > self.len_bytes - dst.len() {
