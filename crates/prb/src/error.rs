@@ -117,6 +117,12 @@ pub enum WriteError {
         /// Longest possible body.
         max_bytes: usize,
     },
+    /// No header has room for it.
+    #[error("{txg} does not fit into an entry")]
+    TxgTooLarge {
+        /// The entry's txg.
+        txg: Txg,
+    },
     /// More than three txgs would be unsynced at one time.
     #[error("{txg} is not synced but older than the two before the newest, {newest}")]
     TxgOutsideCorridor {
@@ -316,7 +322,7 @@ kinds! {
     }
     WriteError {
         Self::Misuse(_) => Invalid,
-        Self::TooLarge { .. } => Invalid,
+        Self::TooLarge { .. } | Self::TxgTooLarge { .. } => Invalid,
         Self::TxgOutsideCorridor { .. } => Bug,
         Self::NoFreeChunk | Self::OnOneSide { .. } | Self::SideLost => Retry,
         Self::NoUsableChunk | Self::Persist(_) => MediaFailed,

@@ -34,7 +34,7 @@ pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh
 pub use chunk::{Collected, MediaFault, SideMediaFault};
 pub use config::{Clock, Config, Entropy, OsEntropy};
 pub use counters::{CounterMismatch, Counters};
-pub use entry::{Alignment, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
+pub use entry::{Alignment, DamagedHeader, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
 pub use error::{
     ClaimError, CollectError, ErrorKind, HeaderError, LogError, Misuse, ReplayError, SetupError, Witness,
     WriteError,

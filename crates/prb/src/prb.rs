@@ -71,7 +71,7 @@ impl<M: Medium + Sync> Prb<M> {
         let prb = Self::new(config, &ranges, false)?;
         for (index, range) in ranges.into_iter().enumerate() {
             let mut chunk = Chunk::new(ChunkId(index as u32), range);
-            chunk.make_empty(prb.config.entropy.next_u64())?;
+            chunk.make_empty(prb.config.random_epoch())?;
             if let Some(side) = chunk.medium().lost_side() {
                 return Err(SetupError::SideLost { side });
             }
@@ -211,7 +211,7 @@ impl<M: Medium + Sync> Prb<M> {
     }
 
     fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
-        let emptied = chunk.make_empty(self.config.entropy.next_u64());
+        let emptied = chunk.make_empty(self.config.random_epoch());
         match chunk.medium().lost_side() {
             // What was in it is obsolete, so that the lost side still has it does no harm; see `mirror`.
             Some(side) if emptied.is_ok() => drop(self.note_lost(side)),
