@@ -12,6 +12,7 @@
 
 mod checksum;
 mod chunk;
+mod collect;
 mod config;
 mod counters;
 mod entry;

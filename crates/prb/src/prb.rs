@@ -3,7 +3,7 @@
 //! A writer takes a commit slot and inserts into the slot's open chunk; the lists are touched only when a
 //! chunk is full. After a txg has synced, [`Prb::collect`] empties the chunks whose entries are all obsolete.
 //!
-//! Source: zil-pmem thesis, 5.8 and 5.11 to 5.13.
+//! Source: zil-pmem thesis, 5.8, 5.12 and 5.13.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use fastness_pmem::{Medium, PersistError, SIDES_MAX};
 use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
-use crate::chunk::{Chunk, Collected, EntryMeta, Layout};
+use crate::chunk::{Chunk, EntryMeta, Layout};
 use crate::config::Config;
-use crate::error::{CollectError, Misuse, SetupError, WriteError};
+use crate::error::{Misuse, SetupError, WriteError};
 use crate::health::{Health, SideHealth};
 use crate::ids::{ChunkId, EntryId, Txg};
-use crate::lists::{Fill, Lists, Obsolete};
+use crate::lists::{Fill, Lists};
 use crate::mirror::{self, SideRepairs};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
@@ -42,23 +42,23 @@ type OpenChunk<M> = Option<Chunk<M>>;
 /// Concurrency: shared by all logs ([`crate::Hdl`]) on it and the thread that syncs txgs.
 #[derive(Debug)]
 pub struct Prb<M> {
-    config: Config,
+    pub(crate) config: Config,
     layout: Layout,
     body_bytes_max: usize,
-    slots: CommitSlots<OpenChunk<M>>,
+    pub(crate) slots: CommitSlots<OpenChunk<M>>,
     slot_stats: Box<[SlotStats]>,
     pub(crate) lists: Mutex<Lists<M>>,
-    chunk_freed: Condvar,
-    fill: Fill,
+    pub(crate) chunk_freed: Condvar,
+    pub(crate) fill: Fill,
     /// Newest txg that `collect` was told of.
-    synced: AtomicU64,
+    pub(crate) synced: AtomicU64,
     /// A [`Health`]; changed under the lock of the lists.
-    health: AtomicU8,
-    sides: SideHealth,
+    pub(crate) health: AtomicU8,
+    pub(crate) sides: SideHealth,
     chunk_waits: AtomicU64,
-    chunks_collected: AtomicU64,
-    media_faults: AtomicU64,
-    side_faults: [AtomicU64; SIDES_MAX],
+    pub(crate) chunks_collected: AtomicU64,
+    pub(crate) media_faults: AtomicU64,
+    pub(crate) side_faults: [AtomicU64; SIDES_MAX],
     repairs: SideRepairs,
 }
 
@@ -125,7 +125,7 @@ impl<M: Medium + Sync> Prb<M> {
             fill: Fill::new(committers),
             synced: AtomicU64::new(0),
             health: AtomicU8::new(Health::Good as u8),
-            sides: SideHealth::default(),
+            sides: SideHealth::new(ranges.first().map_or(1, Medium::sides)),
             chunk_waits: AtomicU64::new(0),
             chunks_collected: AtomicU64::new(0),
             media_faults: AtomicU64::new(0),
@@ -151,91 +151,6 @@ impl<M: Medium + Sync> Prb<M> {
             }
             unclaimed => Err(Misuse::ClaimingNotOver { unclaimed }),
         }
-    }
-
-    /// Removes all entries of chunks whose entries are all obsolete because `synced` and everything before it
-    /// is durable elsewhere, and wakes writers that wait for a chunk.
-    ///
-    /// Call it after each txg sync, with the txg whose header updates are durable too.
-    /// Persistence: the chunks are durably empty on return.
-    /// Concurrency: beside writers; it borrows the commit slots that are free for a moment.
-    ///
-    /// # Errors
-    /// [`Misuse::ClaimingNotOver`], nothing is touched; a failed fence closes the PRB for writers.
-    /// Source: zil-pmem thesis, 5.11.
-    pub fn collect(&self, synced: Txg) -> Result<Collected, CollectError> {
-        {
-            let lists = lock(&self.lists);
-            if lists.roster.claiming {
-                return Err(Misuse::ClaimingNotOver { unclaimed: lists.roster.unclaimed }.into());
-            }
-        }
-        self.synced.fetch_max(synced.0, Ordering::Relaxed);
-        self.retire_obsolete_open_chunks(synced);
-        let Obsolete { full, replayed } = lock(&self.lists).take_obsolete(synced);
-        let mut collected = Collected::default();
-        let mut buffer = Vec::new();
-        for chunk in full {
-            let fault = if self.config.verify_collected { chunk.verify(&mut buffer).err() } else { None };
-            match fault {
-                Some(found) if found.is_only_copy => {
-                    self.retire_faulty(chunk);
-                    collected.faults.push(found.fault);
-                }
-                fault => {
-                    if let Some(found) = &fault {
-                        self.side_faults[found.side].fetch_add(1, Ordering::Relaxed);
-                    }
-                    collected.side_faults.extend(fault);
-                    collected.chunks += self.free(chunk)?;
-                }
-            }
-        }
-        for chunk in replayed {
-            collected.chunks += self.free(chunk)?;
-        }
-        Ok(collected)
-    }
-
-    /// Takes chunks with nothing but obsolete entries out of the commit slots that nobody holds.
-    ///
-    /// Without it an open chunk would stay where it is until a writer finds it full, and an owner that never
-    /// waits could be refused room in a log without a single entry that is needed.
-    fn retire_obsolete_open_chunks(&self, synced: Txg) {
-        let mut slots: Vec<_> = std::iter::from_fn(|| self.slots.try_acquire()).collect();
-        for slot in &mut slots {
-            if let Some(chunk) = slot.take_if(|chunk| !chunk.is_empty() && chunk.max_txg <= synced) {
-                lock(&self.lists).retire(chunk);
-            }
-        }
-    }
-
-    fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
-        let emptied = chunk.make_empty(self.config.random_epoch());
-        match chunk.medium().lost_side() {
-            // What was in it is obsolete, so that the lost side still has it does no harm; see `mirror`.
-            Some(side) if emptied.is_ok() => drop(self.note_lost(side)),
-            _ => {}
-        }
-        if emptied.is_err() {
-            self.fail();
-        }
-        let mut lists = lock(&self.lists);
-        lists.free.push_back(chunk);
-        self.fill.note(&lists);
-        drop(lists);
-        self.chunks_collected.fetch_add(1, Ordering::Relaxed);
-        self.chunk_freed.notify_all();
-        emptied.map(|()| 1)
-    }
-
-    fn retire_faulty(&self, chunk: Chunk<M>) {
-        let mut lists = lock(&self.lists);
-        lists.usable -= 1;
-        lists.faulty.push(chunk);
-        drop(lists);
-        self.media_faults.fetch_add(1, Ordering::Relaxed);
-        self.chunk_freed.notify_all();
     }
 
     /// Inserts an entry into the open chunk of a free commit slot.
@@ -271,76 +186,6 @@ impl<M: Medium + Sync> Prb<M> {
     fn insert_failed(&self, error: PersistError) -> WriteError {
         self.fail();
         error.into()
-    }
-
-    /// Closes the PRB for writers.
-    fn fail(&self) {
-        // Under the lock, so that no waiter is between its check and its sleep.
-        let lists = lock(&self.lists);
-        self.health.store(Health::Failed as u8, Ordering::Relaxed);
-        drop(lists);
-        self.chunk_freed.notify_all();
-    }
-
-    /// A chunk goes on without a side; false if the owner has not recorded that yet. Nothing is written then.
-    #[cold]
-    fn note_lost(&self, side: usize) -> bool {
-        if self.sides.is_out(side) {
-            return true;
-        }
-        let lists = lock(&self.lists);
-        self.sides.note_lost(side);
-        let is_out = self.sides.is_out(side);
-        if !is_out {
-            let _ = self.health.compare_exchange(
-                Health::Good as u8,
-                Health::SideLost as u8,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-        drop(lists);
-        self.chunk_freed.notify_all();
-        is_out
-    }
-
-    /// Tells that a side of the mirror was lost, if its owner has found out elsewhere than in a chunk.
-    pub fn lose_side(&self, side: usize) {
-        self.note_lost(side);
-    }
-
-    /// A side of the mirror that was lost and that the owner has not recorded as out. Until it has, nothing is written:
-    /// an entry that only the other side has must not be acknowledged as long as this one could be taken for current.
-    pub fn lost_side(&self) -> Option<usize> {
-        self.sides.unrecorded()
-    }
-
-    /// The owner's record that a side is out is durable: no import will ever read that again. Entries are written to the
-    /// other side from now on.
-    pub fn side_is_out(&self, side: usize) {
-        let lists = lock(&self.lists);
-        self.sides.note_out(side);
-        if self.sides.unrecorded().is_none() {
-            let _ = self.health.compare_exchange(
-                Health::SideLost as u8,
-                Health::Good as u8,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-        drop(lists);
-    }
-
-    /// What keeps entries from being written, whatever their chunk.
-    #[inline(always)]
-    fn check_health(&self) -> Result<(), WriteError> {
-        let health = self.health.load(Ordering::Relaxed);
-        if health == Health::Good as u8 { Ok(()) } else { Err(Health::refusal(health)) }
-    }
-
-    /// Whether a fence has failed, so that nothing can be written until the PRB is opened again.
-    pub fn has_failed(&self) -> bool {
-        self.health.load(Ordering::Relaxed) == Health::Failed as u8
     }
 
     #[inline]

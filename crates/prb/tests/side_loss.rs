@@ -248,6 +248,24 @@ fn without_any_side_nothing_is_written_any_more() {
     assert!(matches!(hdl.write_entry(Txg(1), b"c", Wait::Fail), Err(WriteError::Failed)));
 }
 
+/// The owner finds out about both sides, or about the only one: nothing is written any more, whatever it records.
+#[test]
+fn without_a_side_that_is_left_the_log_is_closed() {
+    let recorder = Recorder::new(vec![0; 3 * CHUNK], RecordStyle::NonTemporal);
+    let range = |index: usize| recorder.range(index * CHUNK, CHUNK);
+    let single = Prb::format(config(1), vec![Mirror::single(range(0))]).unwrap();
+    single.lose_side(0);
+    assert!(single.has_failed());
+    for first in [0, 1] {
+        let prb = Prb::format(config(1), vec![Mirror::pair(range(1), range(2))]).unwrap();
+        prb.lose_side(first);
+        assert!(!prb.has_failed());
+        prb.side_is_out(first);
+        prb.lose_side(1 - first);
+        assert!(prb.has_failed());
+    }
+}
+
 /// Of writers that wait for a chunk, none waits for ever.
 #[test]
 fn a_loss_wakes_those_who_wait_for_a_chunk() {
