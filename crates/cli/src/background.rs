@@ -5,22 +5,22 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use fastness_daemon::{Failure, PoolReport, ReplayWatch, ReplayingReport, Request, run_dir};
+use fastness_daemon::{Failure, ImportWatch, ImportingReport, PoolReport, Request, run_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::ask;
-use crate::exit::refuse;
-use crate::output::progress_bar;
+use crate::exit::gone;
+use crate::progress::Progress;
 use crate::start::Import;
 
 /// What the new process says, one line of JSON each, until it is ready or has failed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Announcement {
-    /// The log is being replayed.
-    Replaying(ReplayingReport),
-    /// The pool is imported, and can be talked to.
-    Ready,
+    /// It does this now.
+    Importing(ImportingReport),
+    /// The pool of this name is imported, and can be talked to.
+    Ready(String),
     /// It is not, and the process ends.
     Failed(Failure),
 }
@@ -32,40 +32,43 @@ impl Announcement {
     }
 }
 
-/// Tells the parent how far the replay is.
-pub(crate) fn watch() -> ReplayWatch {
-    ReplayWatch::new(|report| {
+/// Tells the parent how far the import is.
+pub(crate) fn watch() -> ImportWatch {
+    ImportWatch::new(|report| {
         // A parent that has gone does not stop the import.
-        let _ = Announcement::Replaying(report.clone()).say(&mut std::io::stdout());
+        let _ = Announcement::Importing(report.clone()).say(&mut std::io::stdout());
     })
 }
 
 impl Import {
-    /// Starts a process that has the pool, and returns when it does; shows how far the replay of the log is, if somebody
-    /// looks at it.
+    /// Starts a process that has the pool, and returns when it does; shows what it does if that takes long.
     pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
         let log_path = run_dir()?.join(format!("{}.log", self.name));
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
         let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
         let child = self.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.context("cannot start a process for the pool")?;
-        let bar = progress_bar("replaying {msg} {wide_bar} {human_pos} of {human_len} records, {eta} left");
+        let progress = Progress::start();
         for line in BufReader::new(child.stdout.take().expect("a pipe that was asked for")).lines() {
-            match serde_json::from_str(&line?) {
-                Ok(Announcement::Replaying(report)) => {
-                    bar.set_message(report.volume);
-                    bar.set_length(report.total_records);
-                    bar.set_position(report.done_records);
-                }
-                Ok(Announcement::Ready) => {
-                    bar.finish_and_clear();
-                    return ask(&self.name, &Request::Status);
+            let line = line.context("cannot read what the process for the pool says")?;
+            match serde_json::from_str(&line) {
+                Ok(Announcement::Importing(report)) => progress.tell(report),
+                Ok(Announcement::Ready(name)) => {
+                    drop(progress);
+                    return ask(&name, &Request::Status);
                 }
                 Ok(Announcement::Failed(failure)) => return Err(failure.into()),
-                Err(_) => break,
+                // Half a line: it ended while it wrote, and there is no other.
+                Err(_) => {}
             }
         }
-        Err(refuse(format!("the process for the pool died; {} may say why", log_path.display())))
+        drop(progress);
+        let status = child.wait().context("cannot wait for the process for the pool")?;
+        let log = log_path.display();
+        Err(gone(format!(
+            "the process for pool {} has gone before it had the pool ({status}); {log} may say why",
+            self.name
+        )))
     }
 
     /// This import as a command of its own.

@@ -44,7 +44,7 @@ pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request
 }
 
 fn is_gone(error: &ClientError) -> bool {
-    matches!(error, ClientError::NotRunning { .. })
+    matches!(error, ClientError::NotRunning { .. } | ClientError::Gone { .. })
 }
 
 /// The pool that a command without a name means: the only one that runs.

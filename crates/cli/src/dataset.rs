@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{DatasetReport, PoolReport, Request};
+use fastness_daemon::{DatasetReport, Request};
 
 use crate::connect::{ask, ask_all, pool_of, print_json};
 use crate::exit::{Outcome, refuse};
@@ -150,18 +150,8 @@ fn set(datasets: &[String], property: &str, value: Option<&str>) -> anyhow::Resu
 
 /// A dataset and those below it; all of all running pools without a name.
 pub(crate) fn datasets(name: Option<&str>) -> anyhow::Result<Vec<DatasetReport>> {
-    let pools = match name {
-        Some(name) => vec![pool_of(name).to_owned()],
-        None => {
-            let running: Vec<PoolReport> = ask_all(None, &Request::Status)?;
-            running.into_iter().map(|pool| pool.name).collect()
-        }
-    };
-    let mut all = Vec::new();
-    for pool in pools {
-        let some: Vec<DatasetReport> = ask(&pool, &Request::Datasets)?;
-        all.extend(some);
-    }
+    let all: Vec<Vec<DatasetReport>> = ask_all(name.map(pool_of), &Request::Datasets)?;
+    let mut all = all.concat();
     if let Some(name) = name {
         let below = format!("{name}/");
         all.retain(|dataset| dataset.name == name || dataset.name.starts_with(&below));

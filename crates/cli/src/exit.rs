@@ -17,7 +17,7 @@ use fastness_pool::PoolError;
 use fastness_trace::TraceError;
 use fastness_zvol::VolumeError;
 
-use crate::output::note;
+use crate::output::{ReaderGone, note};
 
 /// How a command ended that did what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,16 @@ pub(crate) struct Refusal {
     pub(crate) kind: ErrorKind,
 }
 
+/// The process that has a pool, or was to have it, has ended.
+pub(crate) fn gone(text: impl Into<String>) -> anyhow::Error {
+    Refusal { text: text.into(), kind: ErrorKind::Closed }.into()
+}
+
+/// Somebody else has what is wanted.
+pub(crate) fn busy(text: impl Into<String>) -> anyhow::Error {
+    Refusal { text: text.into(), kind: ErrorKind::Retry }.into()
+}
+
 /// Refuses a request.
 pub(crate) fn refuse(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Invalid }.into()
@@ -50,7 +60,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Found) => return ExitCode::from(1),
         Err(error) => error,
     };
-    if is_broken_pipe(&error) {
+    if is_reader_gone(&error) {
         return ExitCode::SUCCESS;
     }
     note(format_args!("fastness: {error}"));
@@ -81,11 +91,12 @@ fn failure_of<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Fa
     }
 }
 
-/// Whoever read the output has seen enough.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
+fn is_reader_gone(error: &anyhow::Error) -> bool {
+    let inner = |cause: &'_ (dyn std::error::Error + 'static)| {
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.is_some_and(|inner| inner.is::<ReaderGone>())
+    };
+    error.chain().any(inner)
 }
 
 pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
@@ -131,13 +142,21 @@ fn show_kind(error: &ShowError) -> Option<ErrorKind> {
     }
 }
 
+fn says_what_to_do(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.is::<Refusal>()
+        || cause.is::<PoolError>()
+        || cause.is::<StartError>()
+        // The same, from the process that was to have the pool.
+        || cause.is::<Failure>()
+}
+
 /// What the user can do, where the error does not say so itself.
 fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
-    if let Some(ClientError::NotRunning { .. }) = client {
+    if let Some(ClientError::NotRunning { .. } | ClientError::Gone { .. }) = client {
         return Some("start it with `fastness pool import NAME`, or `fastness up DIR`");
     }
-    if client.is_some() || error.chain().any(|cause| cause.is::<PoolError>() || cause.is::<StartError>()) {
+    if client.is_some() || error.chain().any(says_what_to_do) {
         // These say themselves what to do, where there is something to do.
         return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
     }
@@ -169,4 +188,23 @@ fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
         (_, ErrorKind::Bug) => "this is a defect of fastness; please report it",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed_pipe() -> io::Error {
+        io::ErrorKind::BrokenPipe.into()
+    }
+
+    /// Only the reader of standard output may go without that anything has failed.
+    #[test]
+    fn a_closed_pipe_is_a_success_for_standard_output_only() {
+        let gone = ClientError::Gone { pool: "tank".to_owned(), source: closed_pipe() };
+        assert_eq!(code(Err(gone.into())), ExitCode::from(8));
+        assert_eq!(code(Err(closed_pipe().into())), ExitCode::from(10));
+        let printed = io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone);
+        assert_eq!(code(Err(anyhow::Error::from(printed).context("cannot print"))), ExitCode::SUCCESS);
+    }
 }

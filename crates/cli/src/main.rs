@@ -18,6 +18,7 @@ mod log;
 mod man;
 mod output;
 mod pool;
+mod progress;
 mod size;
 mod start;
 mod status;
@@ -43,7 +44,7 @@ Exit codes:
   5  no space: trim or recover the log, add a device, enlarge the region or the file system
   6  bytes on the medium contradict themselves
   7  the medium failed; use a copy, replace it
-  8  closed after an earlier failure, or not running; open or import it
+  8  closed after an earlier failure, not running, or its process has gone; open or import it
   9  a defect of this program
  10  input or output of the program itself failed";
 

@@ -1,12 +1,37 @@
 //! Where commands write to.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Standard output, buffered; commands that acknowledge flush after each line.
-pub(crate) fn stdout() -> BufWriter<Stdout> {
-    BufWriter::with_capacity(64 << 10, io::stdout())
+pub(crate) fn stdout() -> impl Write {
+    BufWriter::with_capacity(64 << 10, Output(io::stdout()))
+}
+
+/// Whoever read what was printed has seen enough.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
+pub(crate) struct ReaderGone;
+
+/// Marks the closed pipe of standard output, so that no other one (a process that was killed) is taken for it.
+struct Output<W>(W);
+
+fn marked(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone),
+        _ => error,
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(marked)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(marked)
+    }
 }
 
 /// A line to standard error; if that is closed, nobody wants to know.

@@ -1,22 +1,24 @@
 //! Becoming the process that has a pool.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
-    Control, Ending, Failure, Node, NodeOptions, ReplayWatch, StartError, Unreadable, control_socket,
-    known_devices, patiently, run_dir, scan,
+    Client, ClientError, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
+    PoolReport, Request, Search, control_socket, find_devices, run_dir,
 };
 use fastness_error::ErrorKind;
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, MissingLog, PoolOptions};
+use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
 
 use crate::background::{self, Announcement};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, busy};
 use crate::output::note;
+use crate::progress::Progress;
 use crate::size;
 
 /// Bounds of the process that has a pool.
@@ -33,8 +35,20 @@ pub(crate) struct BoundArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     dirty_max: u64,
     /// Seconds after which changes become durable at the latest, if nobody asks for it
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    txg_timeout: u64,
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = txg_timeout)]
+    txg_timeout: Duration,
+    /// Seconds for which devices that another process has are waited for: one that was killed has them for a moment
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    wait: u64,
+}
+
+/// How long a process that may have the pool has for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Seconds, with a fraction or without.
+fn txg_timeout(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.1..=600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("{text} is no number from 0.1 to 600"))
 }
 
 impl BoundArgs {
@@ -43,20 +57,26 @@ impl BoundArgs {
             cache_bytes: self.cache,
             meta_cache_bytes: self.meta_cache as usize,
             dirty_max_bytes: self.dirty_max.max(16 << 20),
-            txg_timeout: std::time::Duration::from_secs(self.txg_timeout),
+            txg_timeout: self.txg_timeout,
             ..PoolOptions::default()
         }
+    }
+
+    /// How long devices that are in use are waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs(self.wait)
     }
 
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let pairs = [
-            ("--cache", self.cache),
-            ("--meta-cache", self.meta_cache),
-            ("--dirty-max", self.dirty_max),
-            ("--txg-timeout", self.txg_timeout),
+            ("--cache", self.cache.to_string()),
+            ("--meta-cache", self.meta_cache.to_string()),
+            ("--dirty-max", self.dirty_max.to_string()),
+            ("--txg-timeout", self.txg_timeout.as_secs_f64().to_string()),
+            ("--wait", self.wait.to_string()),
         ];
-        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 }
 
@@ -77,12 +97,7 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// The devices of the pool.
-    fn find(&self) -> anyhow::Result<Vec<Device>> {
-        find_devices(&self.name, &self.places)
-    }
-
-    fn node(&self, replay: ReplayWatch) -> anyhow::Result<Arc<Node>> {
+    fn node(&self, watch: ImportWatch) -> anyhow::Result<Arc<Node>> {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
@@ -92,8 +107,14 @@ impl Import {
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
         let options =
-            NodeOptions { pool, remembers: true, log_paths, consent, replay, ..NodeOptions::default() };
-        Ok(Node::import(&self.find()?, &import, options)?)
+            NodeOptions { pool, remembers: true, log_paths, consent, watch, ..NodeOptions::default() };
+        options.watch.begin(ImportStep::Devices);
+        let mut tell = |search: Search<'_>| match search {
+            Search::Waiting(devices) => options.watch.waits_for(devices),
+            search => tell_search(search),
+        };
+        let devices = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
+        Ok(Node::import(&devices, &import, options)?)
     }
 
     /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard output.
@@ -102,12 +123,14 @@ impl Import {
             // A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
             let _ = rustix::process::setsid();
         }
-        let replay = if announce { background::watch() } else { ReplayWatch::default() };
-        let started = self.node(replay).and_then(|node| {
+        let progress = (!announce).then(Progress::start);
+        let watch = progress.as_ref().map_or_else(background::watch, Progress::watch);
+        let started = self.node(watch).and_then(|node| {
             let control = listen(&node)?;
             node.end_on_signals()?;
             Ok((node, control))
         });
+        drop(progress);
         let (node, control) = match started {
             Ok(started) => started,
             Err(error) if announce => {
@@ -120,52 +143,37 @@ impl Import {
             Err(error) => return Err(error),
         };
         if announce {
-            Announcement::Ready.say(out)?;
+            // A parent that has gone wanted the pool all the same.
+            let _ = Announcement::Ready(node.name()).say(out);
         } else {
             writeln!(out, "pool {} is imported; Ctrl-C exports it", node.name())?;
+            out.flush()?;
         }
-        out.flush()?;
         until_end(&node, control)?;
         Ok(Outcome::Clean)
     }
 }
 
-/// The devices of a pool, by its name or GUID: among `places`, or where they were last.
-pub(crate) fn find_devices(name: &str, given: &[PathBuf]) -> anyhow::Result<Vec<Device>> {
-    let mut places = given.to_vec();
-    if places.is_empty() {
-        places = known_devices(name).into_iter().map(PathBuf::from).collect();
-    }
-    if places.is_empty() {
-        places.push(PathBuf::from("/dev"));
-    }
-    // A folder such as /dev always has something that others use.
-    let is_named = |path: &str| places.iter().any(|place| place.as_os_str() == path);
-    let is_busy =
-        |unreadable: &[Unreadable]| unreadable.iter().any(|device| device.is_busy && is_named(&device.path));
-    let (found, unreadable) = patiently(|| scan(&places), |(_, unreadable)| is_busy(unreadable));
-    let is_it = |guid: &str| guid == name;
-    let mut pools: Vec<_> = found
-        .into_iter()
-        .filter(|pool| pool.config.name == name || is_it(&pool.config.guid.to_string()))
-        .collect();
-    if pools.len() > 1 {
-        let guids = pools.iter().map(|pool| pool.config.guid.to_string()).collect();
-        return Err(StartError::Ambiguous { pool: name.to_owned(), guids }.into());
-    }
-    let Some(pool) = pools.pop() else {
-        for Unreadable { path, why, .. } in
-            unreadable.iter().filter(|_| !given.is_empty() || places[0] != Path::new("/dev"))
-        {
-            note(format_args!("{path}: {why}"));
-        }
-        let places = places.iter().map(|place| place.display().to_string()).collect();
-        return Err(StartError::NotFound { pool: name.to_owned(), places }.into());
+/// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in vain.
+pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
+    let socket = control_socket(&run_dir()?, name);
+    let status = || -> Result<PoolReport, ClientError> {
+        let mut client = Client::connect(&socket, name)?;
+        client.set_timeout(ANSWER)?;
+        client.call(&Request::Status)
     };
-    for path in &pool.missing {
-        note(format_args!("device {path} of pool {name} was not found"));
+    match status() {
+        Ok(report) => Err(busy(format!("pool {name} is running already, as process {}", report.pid))),
+        // Nobody has it, or it is being exported, or it does not answer: its devices tell.
+        Err(_) => Ok(()),
     }
-    pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
+}
+
+/// Says what a search for devices finds on the way.
+pub(crate) fn tell_search(search: Search<'_>) {
+    if let Search::Note(text) = search {
+        note(text);
+    }
 }
 
 /// The control socket of a node.
@@ -188,4 +196,22 @@ pub(crate) fn until_end(node: &Node, control: Control) -> anyhow::Result<Ending>
         _ => note(format_args!("fastness: pool {} is exported", node.name())),
     }
     Ok(ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_a_number_of_seconds_and_passed_on_as_it_was() {
+        assert_eq!(txg_timeout("0.1"), Ok(Duration::from_millis(100)));
+        assert_eq!(txg_timeout("5"), Ok(Duration::from_secs(5)));
+        for wrong in ["0", "0.01", "601", "-5", "NaN", "inf", "5 s", ""] {
+            assert!(txg_timeout(wrong).is_err(), "{wrong}");
+        }
+        for text in ["0.1", "0.25", "300"] {
+            let timeout = txg_timeout(text).unwrap();
+            assert_eq!(txg_timeout(&timeout.as_secs_f64().to_string()), Ok(timeout));
+        }
+    }
 }

@@ -52,6 +52,8 @@ pub(crate) fn outcome(pools: &[PoolReport]) -> Outcome {
 fn head(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
     let mut rows = vec![
         ("pool", format!("{} ({}, process {}, up {})", pool.name, pool.state, pool.pid, time(pool.uptime_s))),
+        ("found", pool.found.clone()),
+        ("imported in", pool.import.to_string()),
         ("durable", format!("txg {}; open is txg {}", pool.synced_txg, pool.open_txg)),
         (
             "unsynced",

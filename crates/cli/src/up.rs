@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Address, Node, NodeOptions, PmUse, PoolReport, patiently};
+use fastness_daemon::{Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, patiently};
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, Pool, PoolState, Property, VdevSpec};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, Property, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::exit::{Outcome, refuse};
 use crate::output::fields;
+use crate::progress::Progress;
 use crate::size;
-use crate::start::{BoundArgs, listen, until_end};
+use crate::start::{BoundArgs, listen, refuse_running, until_end};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -68,17 +69,15 @@ pub(crate) struct UpArgs {
     bounds: BoundArgs,
 }
 
-/// How the pool was found.
-enum Before {
-    New,
-    Exported,
-    Crashed,
-}
-
 pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
-    let (device, before) = open(args, &dir)?;
+    let progress = Progress::start();
+    let watch = progress.watch();
+    watch.begin(ImportStep::Devices);
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness");
+    refuse_running(name)?;
+    let (device, is_new) = open(args, &dir, name, &watch)?;
     let import = ImportOptions { is_forced: args.force, ..ImportOptions::default() };
     let region = dir.join("pm.log");
     let options = NodeOptions {
@@ -86,6 +85,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
         remembers: false,
         log_paths: vec![region.clone()],
         consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+        watch,
         ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
@@ -104,7 +104,8 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     if let Some(address) = &args.tcp {
         node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
     }
-    say(out, &node.status(), &before, &volume, &socket)?;
+    drop(progress);
+    say(out, &node.status(), is_new, &volume, &socket)?;
     out.flush()?;
     until_end(&node, control)?;
     Ok(Outcome::Clean)
@@ -125,16 +126,19 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the pool's file, or makes the pool.
-fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
+/// Opens the pool's file, or makes the pool; says which.
+fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> anyhow::Result<(Device, bool)> {
     let path = dir.join("pool.img");
+    let is_busy = |opened: &Result<Device, PoolError>| {
+        let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry);
+        if is_busy {
+            watch.waits_for(&[&path.display().to_string()]);
+        }
+        is_busy
+    };
+    let reopen = || patiently(args.bounds.patience(), || Device::open(&path), is_busy);
     if path.exists() {
-        let device = patiently(
-            || Device::open(&path),
-            |opened| opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry),
-        )?;
-        let state = device.probe()?.config.state;
-        return Ok((device, if state == PoolState::Active { Before::Crashed } else { Before::Exported }));
+        return Ok((reopen()?, false));
     }
     // A crash before the end leaves this file, which the next call makes anew.
     let new = dir.join("pool.img.new");
@@ -144,31 +148,26 @@ fn open(args: &UpArgs, dir: &Path) -> anyhow::Result<(Device, Before)> {
         }
         _ => {}
     }
-    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("fastness").to_owned();
     let len_bytes = args.pool_size.unwrap_or_else(|| args.size.saturating_mul(2).max(64 << 20));
     let device = Device::create_sparse(&new, len_bytes.next_multiple_of(4096))?;
-    let pool = Pool::create(&name, &[VdevSpec::single(device)], args.bounds.options());
+    let pool = Pool::create(name, &[VdevSpec::single(device)], args.bounds.options());
     let pool = pool.with_context(|| format!("cannot make a pool called {name}, as the folder is"))?;
     pool.export()?;
     drop(pool);
     fs::rename(&new, &path)
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
-    Ok((Device::open(&path)?, Before::New))
+    Ok((reopen()?, true))
 }
 
 fn say(
     out: &mut dyn Write,
     pool: &PoolReport,
-    before: &Before,
+    is_new: bool,
     volume: &str,
     socket: &Path,
 ) -> anyhow::Result<()> {
-    let how = match before {
-        Before::New => "made just now",
-        Before::Exported => "imported; it was exported cleanly",
-        Before::Crashed => "imported after a crash: every flushed write is there",
-    };
+    let how = if is_new { "made just now" } else { &pool.found };
     let served = pool.served.iter().find(|served| served.volume == volume);
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;
     let device = &pool.vdevs[0].devices[0];
@@ -196,7 +195,7 @@ fn say(
             ("log", log),
             ("after a process crash", pool.after_process_crash.clone()),
             ("after a power cut", pool.after_power_cut.clone()),
-            ("not flushed", "at most the last seconds are lost, in whole transaction groups".to_owned()),
+            ("not flushed", pool.not_flushed.clone()),
         ],
     )?;
     let uri = &served.uri;

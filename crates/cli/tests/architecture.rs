@@ -21,7 +21,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-lwb", 2),
     ("fastness-pmlog", 3),
     ("fastness-zil", 3),
-    // Only tests depend on it.
+    // Only tests depend on these.
+    ("fastness-history", 0),
     ("fastness-testkit", 4),
     ("fastness-pool", 4),
     ("fastness-intent", 5),

@@ -109,11 +109,26 @@ fn a_log_that_is_cut_makes_writers_wait_and_loses_nothing() {
     }
     check(&bench, "data/volume.sock", "data/volume", &told);
     up.kill();
+    // Nothing in the region is needed any more: an import does not ask for it.
+    let _up = bench.up("data --txg-timeout 300");
+    check(&bench, "data/volume.sock", "data/volume", &told);
+    assert_eq!(states(&bench), [""; 0]);
+}
+
+/// The process dies before a txg has what only the region had.
+#[test]
+fn a_log_that_is_lost_with_its_process_is_asked_for() {
+    let bench = Bench::new();
+    let line = "data --size 16M --pool-size 128M --emulate-pm --pm-size 16M --txg-timeout 300";
+    let up = bench.up(line);
+    let mut client = bench.client("data/volume.sock", "data/volume");
+    client.write(0, &[1; BLOCK as usize], true).unwrap();
+    up.kill();
+    cut(&bench, "data/pm.log", 2 << 20);
     let output = bench.run(&format!("up {line}"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("it needs"), "{said}");
     let _up = bench.up(&format!("{line} --drop-log"));
-    check(&bench, "data/volume.sock", "data/volume", &told);
 }
 
 #[test]

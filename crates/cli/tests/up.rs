@@ -65,6 +65,10 @@ fn a_second_up_in_the_same_folder_is_refused() {
     let bench = Bench::new();
     let _up = bench.up(UP);
     let said = bench.fails(&format!("up {UP}"), 4);
+    assert!(said.contains("demo is running already"), "{said}");
+    // Of another user, say: it cannot be asked.
+    std::fs::remove_file(bench.path("run/demo.control")).unwrap();
+    let said = bench.fails(&format!("up {UP} --wait 0"), 4);
     assert!(said.contains("pool.img"), "{said}");
 }
 
@@ -133,12 +137,24 @@ fn an_import_says_how_far_the_replay_is_and_then_that_it_is_ready() {
     let import = "pool import demo -d demo/pool.img --foreground --announce";
     let mut import = bench.command(import).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(import.stdout.take().unwrap()).lines();
-    let said: Vec<String> = lines.take(2).map(Result::unwrap).collect();
-    let replaying: Value = serde_json::from_str(&said[0]).unwrap();
-    let report = &replaying["replaying"];
-    assert_eq!(report["volume"].as_str(), Some("demo/volume"));
-    assert_eq!((report["done_records"].as_u64(), report["total_records"].as_u64()), (Some(0), Some(40)));
-    assert_eq!(said[1], "\"ready\"");
+    let said = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut steps: Vec<Value> = Vec::new();
+    for said in said {
+        if said["ready"] == "demo" {
+            break;
+        }
+        steps.push(said["importing"].clone());
+    }
+    let replaying = |step: &&Value| step["about"] == "demo/volume";
+    let replay = steps.iter().find(replaying).expect("a volume that is replayed");
+    assert_eq!((replay["done_records"].as_u64(), replay["total_records"].as_u64()), (Some(0), Some(40)));
+    let mut names: Vec<_> = steps.iter().map(|step| step["step"].as_str().unwrap()).collect();
+    names.dedup();
+    let all = ["devices", "pool", "log", "claim", "replay", "sync", "serve"];
+    assert_eq!(names, all);
+    let told = &bench.json("status")[0]["import"]["steps"];
+    let told: Vec<_> = told.as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(told, all);
     bench.ok("pool export demo");
     assert!(import.wait().unwrap().success());
     assert!(bench.ok("pool import demo -d demo/pool.img").contains("demo"), "in the background");

@@ -17,9 +17,10 @@ use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolError};
 use fastness_zvol::Volume;
 
-use crate::devices::patiently;
+use crate::devices::{PATIENCE, patiently};
 use crate::error::StartError;
 use crate::gate::Slot;
+use crate::importing::ImportStep;
 use crate::lock;
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;
@@ -75,7 +76,7 @@ impl Node {
         let is_busy = |result: &Result<Incarnation, StartError>| {
             result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
         };
-        let next = patiently(|| self.import_again(&old, &import), is_busy)?;
+        let next = patiently(PATIENCE, || self.import_again(&old, &import), is_busy)?;
         let unsynced = kept.as_ref().expect("kept above, or by an earlier try");
         let tx = next.pool.begin_tx()?;
         unsynced.apply(&next.pool, &tx)?;
@@ -86,7 +87,9 @@ impl Node {
         if self.is_ending.load(Ordering::SeqCst) {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));
         }
+        self.options.watch.begin(ImportStep::Serve);
         self.take_up(next, &slots);
+        self.note_imported();
         self.journal
             .note(format!("the pool goes on; {bytes} bytes that were in memory only are durable now"));
         Ok(())

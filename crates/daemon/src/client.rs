@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fastness_error::ErrorKind;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,18 @@ pub enum ClientError {
     NotRunning {
         /// The pool.
         pool: String,
+    },
+    /// The process ended, or was killed, before it answered.
+    #[error(
+        "the process that has pool {pool} has gone before it answered: \
+         what was asked for may have been done or not"
+    )]
+    Gone {
+        /// The pool.
+        pool: String,
+        /// How that was noticed.
+        #[source]
+        source: io::Error,
     },
     /// The socket cannot be used.
     #[error("cannot talk to {}", path.display())]
@@ -47,7 +60,7 @@ impl ClientError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            ClientError::NotRunning { .. } => ErrorKind::Closed,
+            ClientError::NotRunning { .. } | ClientError::Gone { .. } => ErrorKind::Closed,
             ClientError::Socket { .. } => ErrorKind::Retry,
             ClientError::Strange { .. } => ErrorKind::Bug,
             ClientError::Failed(failure) => failure.kind(),
@@ -59,6 +72,7 @@ impl ClientError {
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
+    pool: String,
     input: BufReader<UnixStream>,
 }
 
@@ -69,7 +83,9 @@ impl Client {
     /// [`ClientError::NotRunning`], [`ClientError::Socket`].
     pub fn connect(path: &Path, pool: &str) -> Result<Client, ClientError> {
         match UnixStream::connect(path) {
-            Ok(socket) => Ok(Client { path: path.to_owned(), input: BufReader::new(socket) }),
+            Ok(socket) => {
+                Ok(Client { path: path.to_owned(), pool: pool.to_owned(), input: BufReader::new(socket) })
+            }
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
             {
@@ -77,6 +93,15 @@ impl Client {
             }
             Err(source) => Err(ClientError::Socket { path: path.to_owned(), source }),
         }
+    }
+
+    /// Waits no longer than this for what comes next; for ever by default.
+    ///
+    /// # Errors
+    /// [`ClientError::Socket`]: a time of zero, among others.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<(), ClientError> {
+        let set = self.input.get_ref().set_read_timeout(Some(timeout));
+        set.map_err(|source| ClientError::Socket { path: self.path.clone(), source })
     }
 
     /// Sends a request and waits for its answer.
@@ -98,8 +123,13 @@ impl Client {
     ) -> Result<T, ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|error| self.strange(error.into()))?;
         line.push(b'\n');
-        let sent = self.input.get_mut().write_all(&line);
-        sent.map_err(|source| ClientError::Socket { path: self.path.clone(), source })?;
+        if let Err(error) = self.input.get_mut().write_all(&line) {
+            // A process that takes no more clients says so and does not read.
+            return match self.receive() {
+                Ok(Message::Failed(failure)) => Err(failure.into()),
+                _ => Err(self.broken(error)),
+            };
+        }
         loop {
             match self.receive()? {
                 Message::Progress(report) => progress(&report),
@@ -111,7 +141,8 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon has closed the connection: after an export or a destruction, until its process has ended.
+    /// Waits until the daemon has closed the connection: after an export or a destruction, until its process
+    /// has ended.
     pub fn wait_end(mut self) {
         // However it ends, it has ended.
         let _ = io::copy(&mut self.input, &mut io::sink());
@@ -120,14 +151,34 @@ impl Client {
     fn receive(&mut self) -> Result<Message, ClientError> {
         let mut line = Vec::new();
         let read = (&mut self.input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        read.map_err(|source| ClientError::Socket { path: self.path.clone(), source })?;
+        let len_bytes = read.map_err(|error| self.broken(error))? as u64;
         if line.last() != Some(&b'\n') {
-            return Err(self.strange(io::ErrorKind::UnexpectedEof.into()));
+            let too_long = || io::Error::other(format!("a line of more than {LINE_BYTES_MAX} bytes"));
+            let is_cut = len_bytes < LINE_BYTES_MAX;
+            return Err(if is_cut {
+                self.broken(io::ErrorKind::UnexpectedEof.into())
+            } else {
+                self.strange(too_long())
+            });
         }
         serde_json::from_slice(&line).map_err(|error| self.strange(error.into()))
+    }
+
+    /// An error of the connection: the other end has gone, or something else is wrong.
+    fn broken(&self, source: io::Error) -> ClientError {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
+        match source.kind() {
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof => {
+                ClientError::Gone { pool: self.pool.clone(), source }
+            }
+            _ => ClientError::Socket { path: self.path.clone(), source },
+        }
     }
 
     fn strange(&self, source: io::Error) -> ClientError {
         ClientError::Strange { path: self.path.clone(), source }
     }
 }
+
+#[cfg(test)]
+mod tests;

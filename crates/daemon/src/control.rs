@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +17,15 @@ use crate::error::StartError;
 use crate::node::Node;
 use crate::protocol::{Failure, Message, Request};
 
-/// Clients at one time; one more is closed at once.
+/// Clients at one time; one more is told so and closed.
 const CLIENTS_MAX: usize = 32;
 /// Longest request: a few names and properties.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// A client that says nothing, or takes nothing, for so long has gone.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A listener, and a thread for each client. Ends when it is dropped; requests that are under way are not waited for.
+/// A listener, and a thread for each client. Ends when it is dropped; requests that are under way are not
+/// waited for.
 #[derive(Debug)]
 pub struct Control {
     wake: UnixStream,
@@ -79,19 +81,36 @@ fn accept(listener: &Listener, woken: &UnixStream, node: &Arc<Node>) {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if clients.fetch_add(1, Ordering::SeqCst) >= CLIENTS_MAX {
-            clients.fetch_sub(1, Ordering::SeqCst);
+        let mut socket = UnixStream::from(socket);
+        let Some(place) = Place::take(&clients) else {
+            let text = format!("pool {} has {CLIENTS_MAX} clients already", node.name());
+            // The socket is not blocking, and there is room for a line in it.
+            let _ = say(&mut socket, &Message::Failed(Failure::refuse(ErrorKind::Retry, text)));
             continue;
-        }
-        let (node, own) = (node.clone(), clients.clone());
-        let thread = std::thread::Builder::new().name("control-client".to_owned()).spawn(move || {
+        };
+        let node = node.clone();
+        // Without a thread, the client sees the connection end, and the place is free.
+        let _ = std::thread::Builder::new().name("control-client".to_owned()).spawn(move || {
+            let _place = place;
             // A client that broke off is nobody's error.
-            let _ = serve(UnixStream::from(socket), &node);
-            own.fetch_sub(1, Ordering::SeqCst);
+            let _ = serve(socket, &node);
         });
-        if thread.is_err() {
-            clients.fetch_sub(1, Ordering::SeqCst);
-        }
+    }
+}
+
+/// A client among [`CLIENTS_MAX`], until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(clients: &Arc<AtomicUsize>) -> Option<Place> {
+        let place = Place(clients.clone());
+        (clients.fetch_add(1, Ordering::SeqCst) < CLIENTS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -114,7 +133,8 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
         }
         let result = match serde_json::from_slice::<Request>(&line) {
             Ok(request) => {
-                node.handle(request, &mut |report| say(&mut output, &Message::Progress(report)).is_ok())
+                let mut tell = |report| say(&mut output, &Message::Progress(report)).is_ok();
+                surviving(|| node.handle(request, &mut tell))
             }
             Err(error) => Err(Failure::new(ErrorKind::Invalid, &error)),
         };
@@ -124,8 +144,45 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
     }
 }
 
+/// A panic is an answer, too: the client must not take it for the end of the process.
+fn surviving<T>(request: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // Locks that a panic poisons are taken all the same, everywhere in this crate.
+    catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(|_| {
+        let text = "the process that has the pool panicked at this request; its standard error says where";
+        Err(Failure::refuse(ErrorKind::Bug, text))
+    })
+}
+
 fn say(output: &mut UnixStream, message: &Message) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     output.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_answer_and_gives_the_place_back() {
+        let clients = Arc::new(AtomicUsize::new(0));
+        let place = Place::take(&clients).unwrap();
+        let died = std::thread::spawn(move || {
+            let _place = place;
+            panic!("a client's thread");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(clients.load(Ordering::SeqCst), 0);
+        let failure = surviving::<()>(|| panic!("a request")).unwrap_err();
+        assert_eq!(failure.kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn places_are_as_many_as_clients() {
+        let clients = Arc::default();
+        let mut places: Vec<_> = (0..CLIENTS_MAX).map(|_| Place::take(&clients).unwrap()).collect();
+        assert!(Place::take(&clients).is_none());
+        places.pop();
+        assert!(Place::take(&clients).is_some());
+    }
 }

@@ -59,7 +59,7 @@ pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -
 fn contents(device: &Device) -> Option<String> {
     match device.probe() {
         Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
-        Err(PoolError::NewerVersion { .. }) => return Some("a pool of a newer version on it".to_owned()),
+        Err(PoolError::OtherVersion { .. }) => return Some("a pool of another version on it".to_owned()),
         Err(_) => {}
     }
     let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);
@@ -112,18 +112,18 @@ pub struct Unreadable {
     pub is_busy: bool,
 }
 
-/// How long a device that is in use is waited for: a process that has just ended, or was killed, gives back what its
-/// requests in the kernel hold a moment later.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a device that is in use is waited for, if nobody says otherwise: what a process that has just ended, or was
+/// killed, has in the kernel is given back when its requests there have ended, which a busy disk takes its time for.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it is no more that somebody else has the device, or for [`PATIENCE`].
-pub fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+/// Tries until it is no more that somebody else has the device, or for so long.
+pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
     let begun = Instant::now();
     loop {
         let result = attempt();
-        if !is_busy(&result) || begun.elapsed() >= PATIENCE {
+        if !is_busy(&result) || begun.elapsed() >= patience {
             return result;
         }
         std::thread::sleep(PAUSE);
@@ -132,24 +132,53 @@ pub fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool
 
 /// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be looked at.
 pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
-    let (mut by_pool, mut unreadable) = (BTreeMap::<Guid, Vec<Candidate>>::new(), Vec::new());
-    for path in places.iter().flat_map(|place| expand(place)) {
+    let scan = Scan::of(places);
+    (scan.found(), scan.unreadable)
+}
+
+/// The labels of devices.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    by_pool: BTreeMap<Guid, Vec<Candidate>>,
+    /// What could not be looked at.
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+impl Scan {
+    /// Looks at devices, and at all in folders.
+    pub(crate) fn of(places: &[PathBuf]) -> Scan {
+        let mut scan = Scan::default();
+        places.iter().flat_map(|place| expand(place)).for_each(|path| scan.look(&path));
+        scan
+    }
+
+    /// Looks again at what was in use.
+    pub(crate) fn look_again(&mut self) {
+        let busy: Vec<_> = self.unreadable.extract_if(.., |device| device.is_busy).collect();
+        busy.iter().for_each(|device| self.look(Path::new(&device.path)));
+    }
+
+    fn look(&mut self, path: &Path) {
         let name = path.display().to_string();
-        let probe = Device::open(&path).and_then(|device| device.probe());
+        let probe = Device::open(path).and_then(|device| device.probe());
         match probe {
             Ok(probe) => {
                 let Probe { guid, config, txg, .. } = probe;
                 let candidate = Candidate { path: name, guid, config, txg };
-                by_pool.entry(candidate.config.guid).or_default().push(candidate);
+                self.by_pool.entry(candidate.config.guid).or_default().push(candidate);
             }
             Err(PoolError::NoLabel { .. }) => {}
             Err(error) => {
                 let is_busy = error.kind() == ErrorKind::Retry;
-                unreadable.push(Unreadable { path: name, why: fastness_error::chain(&error), is_busy });
+                self.unreadable.push(Unreadable { path: name, why: fastness_error::chain(&error), is_busy });
             }
         }
     }
-    (by_pool.into_values().map(together).collect(), unreadable)
+
+    /// The pools that they belong to.
+    pub(crate) fn found(&self) -> Vec<Found> {
+        self.by_pool.values().cloned().map(together).collect()
+    }
 }
 
 /// One pool's devices: those that the newest label names. One without a txg decides nothing, as for the import.

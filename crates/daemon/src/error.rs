@@ -59,6 +59,14 @@ pub enum StartError {
         /// Where it was looked for.
         places: Vec<String>,
     },
+    /// Another process has devices that are of the pool, or may be.
+    #[error("pool {pool} cannot be imported: in use by another process: {}", devices.join(", "))]
+    Busy {
+        /// The pool.
+        pool: String,
+        /// The devices.
+        devices: Vec<String>,
+    },
     /// Several pools have the name.
     #[error("several pools are called {pool}: {}; name one by its GUID", guids.join(", "))]
     Ambiguous {
@@ -78,7 +86,7 @@ impl StartError {
         match self {
             StartError::Pool(error) => error.kind(),
             StartError::Log(error) => error.kind(),
-            StartError::Control { .. } => ErrorKind::Retry,
+            StartError::Control { .. } | StartError::Busy { .. } => ErrorKind::Retry,
             StartError::RunDir { .. }
             | StartError::InUse { .. }
             | StartError::NotFound { .. }

@@ -12,6 +12,8 @@ use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;
 
+/// What the job is called that looks at everything.
+pub(crate) const SCRUB: &str = "scrub";
 /// Places that a report names; the rest is a number.
 const LOST_MAX: usize = 100;
 /// How often those who wait are told.
@@ -31,6 +33,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Job {
     what: String,
+    /// Places without a right copy that the jobs before it knew of.
+    lost_before: usize,
     started: Instant,
     is_stopped: AtomicBool,
     state: Mutex<State>,
@@ -63,6 +67,7 @@ impl Jobs {
         }
         let job = Arc::new(Job {
             what,
+            lost_before: current.as_ref().map_or(0, |job| job.lost()),
             started: Instant::now(),
             is_stopped: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -88,6 +93,11 @@ impl Jobs {
             job.is_stopped.store(true, Ordering::SeqCst);
             job.wait(&mut |_| true);
         }
+    }
+
+    /// Places without a right copy, as far as the jobs of this process have found them.
+    pub(crate) fn lost(&self) -> usize {
+        lock(&self.0).as_ref().map_or(0, |job| job.lost())
     }
 
     pub(crate) fn report(&self) -> Option<JobReport> {
@@ -141,6 +151,18 @@ impl Job {
             if !tell(self.report()) {
                 return;
             }
+        }
+    }
+
+    /// Places without a right copy that are known. Only a scrub that went to its end says that there are fewer.
+    fn lost(&self) -> usize {
+        let state = lock(&self.state);
+        let has_seen_all = self.what == SCRUB && matches!(state.outcome, Some(Ok(())));
+        let found = state.report.lost.len();
+        if has_seen_all && !self.is_stopped.load(Ordering::SeqCst) {
+            found
+        } else {
+            found.max(self.lost_before)
         }
     }
 

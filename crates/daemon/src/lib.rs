@@ -17,9 +17,12 @@ mod client;
 mod control;
 mod datasets;
 mod devices;
+mod durability;
 mod error;
 mod export;
+mod find;
 mod gate;
+mod importing;
 mod jobs;
 mod journal;
 mod log_device;
@@ -29,7 +32,6 @@ mod node;
 mod paths;
 mod pool_properties;
 mod protocol;
-mod replaying;
 mod report;
 mod serving;
 mod status;
@@ -41,12 +43,13 @@ pub use client::{Client, ClientError};
 pub use control::Control;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
+pub use find::{Search, find_devices};
+pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use log_device::{PmUse, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
-pub use replaying::{ReplayWatch, ReplayingReport};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
     LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport,

@@ -10,7 +10,9 @@ use fastness_pool::Pool;
 use fastness_zil::KindId;
 use serde::{Deserialize, Serialize};
 
+use crate::durability::GivenUp;
 use crate::error::StartError;
+use crate::importing::ImportStep;
 use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
 use crate::protocol::{Failure, VdevRequest};
@@ -31,21 +33,23 @@ pub fn is_persistent_memory(path: &Path) -> bool {
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
 }
 
-/// Takes the pool's log into use; lets txgs run. `None` for a pool that is read-only: nothing is replayed there.
+/// Takes the pool's log into use; lets txgs run. `None` for a pool that is read-only: nothing is replayed there. Says what was
+/// given up, too.
 pub(crate) fn import_log(
     pool: &Arc<Pool>,
     options: &NodeOptions,
     journal: &Journal,
-) -> Result<Option<Arc<PoolLog>>, StartError> {
+) -> Result<(Option<Arc<PoolLog>>, GivenUp), StartError> {
     let config = PoolLog::config(pool);
     if options.pool.is_read_only {
         // What is in a log on vdevs was not looked at either.
         journal.note("the log is not replayed into a read-only pool: synchronous writes of the last seconds may be missing");
-        return Ok(None);
+        return Ok((None, GivenUp::Nothing));
     }
     let known = config.unwrap_or_default();
+    options.watch.begin(ImportStep::Log);
     let regions = open_regions(&known, options, journal)?;
-    let mut tell = options.replay.with_journal(journal);
+    let mut tell = options.watch.of_log(journal);
     let (log, replayed) = PoolLog::import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
     if replayed.records + replayed.gaps > 0 {
         journal.note(format!(
@@ -63,10 +67,23 @@ pub(crate) fn import_log(
     for region in now.regions.iter().filter(|region| region.is_out && !is_out(&known, region)) {
         journal.note(format!("nothing is lost, but the log goes on without {}", region.path.display()));
     }
+    if known.in_use().next().is_none() {
+        for region in &known.regions {
+            journal.note(format!(
+                "the log's region {} was lost in use, and nothing that only it had is missing: the log is on the pool's vdevs now",
+                region.path.display()
+            ));
+        }
+    }
     if replayed.damaged > 0 {
         journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
     }
-    Ok(Some(log))
+    let given_up = match (replayed.is_forgotten, replayed.damaged) {
+        (true, _) => GivenUp::Log,
+        (false, 1..) => GivenUp::Tail,
+        (false, 0) => GivenUp::Nothing,
+    };
+    Ok((Some(log), given_up))
 }
 
 fn is_out(config: &LogConfig, region: &RegionConfig) -> bool {

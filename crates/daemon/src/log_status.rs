@@ -47,7 +47,10 @@ impl Node {
             let side = open.iter().position(|(id, _)| *id == region.id);
             let faults = side.map_or(0, |side| stats.side_faults[side]);
             let error = lost.iter().find(|(id, _)| *id == region.id).map(|(_, error)| chain(error));
+            // Of regions that were all lost the log had been on the last one until then.
+            let is_alone = config.in_use().next().is_none();
             let state = match (region.is_out, &error, faults) {
+                (true, Some(_), _) if is_alone => "lost",
                 (true, ..) => "out",
                 (false, Some(_), _) => "lost",
                 (false, None, 0) => "online",
@@ -97,7 +100,7 @@ pub(crate) fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'s
         ("lost", error) => {
             let error = error.as_deref().unwrap_or_default();
             format!(
-                "was lost in use: synchronous writes wait for txgs, and nothing is lost as long as this process runs ({error})"
+                "was lost in use: synchronous writes wait for txgs, and the next two make durable what only the log had ({error})"
             )
         }
         _ => "does not hold what is written to it".to_owned(),

@@ -15,19 +15,6 @@ pub enum Survival {
     Everything,
 }
 
-impl Survival {
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Survival::Nothing => "nothing: the pool is in memory",
-            Survival::IfFlushIsKept => {
-                "every flushed write, if file system and disk keep the promise of fsync"
-            }
-            Survival::Everything => "every flushed write",
-        }
-    }
-}
-
 /// Names of file systems by the magic number of `statfs`.
 const FILE_SYSTEMS: [(u64, &str); 10] = [
     (0xef53, "ext4"),

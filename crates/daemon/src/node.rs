@@ -14,15 +14,16 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::clear::Opener;
+use crate::durability::GivenUp;
 use crate::error::StartError;
 use crate::gate::Gate;
+use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
 use crate::log_device::import_log;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
-use crate::replaying::ReplayWatch;
 use crate::serving::Serving;
 use crate::topology::Tell;
 
@@ -39,8 +40,8 @@ pub struct NodeOptions {
     pub consent: Consent,
     /// How devices are opened when a suspended pool is imported again.
     pub opener: Opener,
-    /// Who is told how far the replay of the log is.
-    pub replay: ReplayWatch,
+    /// Who is told how far the import is.
+    pub watch: ImportWatch,
 }
 
 /// Why a node is to end.
@@ -58,6 +59,8 @@ pub enum Ending {
 pub(crate) struct Incarnation {
     pub(crate) pool: Arc<Pool>,
     pub(crate) log: Option<Arc<PoolLog>>,
+    /// What of the log was given up.
+    pub(crate) given_up: GivenUp,
 }
 
 impl Incarnation {
@@ -67,9 +70,10 @@ impl Incarnation {
         options: &NodeOptions,
         journal: &Journal,
     ) -> Result<Incarnation, StartError> {
+        options.watch.begin(ImportStep::Pool);
         let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
-        let log = import_log(&pool, options, journal)?;
-        Ok(Incarnation { pool, log })
+        let (log, given_up) = import_log(&pool, options, journal)?;
+        Ok(Incarnation { pool, log, given_up })
     }
 }
 
@@ -88,6 +92,8 @@ pub struct Node {
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
     pub(crate) started: Instant,
+    /// How long the latest import took.
+    pub(crate) imported: Mutex<ImportReport>,
     endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
     /// What a request has ended it with, until its answer is on its way.
@@ -123,12 +129,15 @@ impl Node {
             jobs: Jobs::default(),
             journal,
             started: Instant::now(),
+            imported: Mutex::default(),
             endings: (sender, Mutex::new(receiver)),
             is_ending: AtomicBool::new(false),
             ending: Mutex::default(),
         });
+        node.options.watch.begin(ImportStep::Serve);
         node.remember();
         node.serve_kept();
+        node.note_imported();
         Ok(node)
     }
 
@@ -145,6 +154,14 @@ impl Node {
     /// The pool, as it is imported now: a pool that was suspended and cleared is another one.
     pub fn pool(&self) -> Arc<Pool> {
         self.incarnation.read().unwrap_or_else(PoisonError::into_inner).pool.clone()
+    }
+
+    pub(crate) fn given_up(&self) -> GivenUp {
+        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).given_up
+    }
+
+    pub(crate) fn note_imported(&self) {
+        *lock(&self.imported) = self.options.watch.end(&self.journal);
     }
 
     pub(crate) fn let_log_go(&self) {

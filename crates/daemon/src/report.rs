@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::importing::ImportReport;
 use crate::protocol::Address;
 
 /// State of a pool.
@@ -11,7 +12,7 @@ pub struct PoolReport {
     pub name: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `degraded` or `suspended`.
+    /// `online`, `degraded`, `damaged` (the last scrub found blocks without a right copy) or `suspended`.
     pub state: String,
     /// Why it is not online, and what to do.
     pub advice: Option<String>,
@@ -23,6 +24,8 @@ pub struct PoolReport {
     pub pid: u32,
     /// Since the import.
     pub uptime_s: u64,
+    /// How long the import took.
+    pub import: ImportReport,
     /// Newest durable txg.
     pub synced_txg: u64,
     /// The txg that changes join now.
@@ -37,10 +40,14 @@ pub struct PoolReport {
     pub used_bytes: u64,
     /// What of it data may still use.
     pub free_bytes: u64,
+    /// How the pool was imported, and what of it was there.
+    pub found: String,
     /// What a crash of the process leaves of what was flushed.
     pub after_process_crash: String,
     /// What a power cut leaves of what was flushed.
     pub after_power_cut: String,
+    /// What either leaves of what was not flushed.
+    pub not_flushed: String,
     /// Top-level vdevs.
     pub vdevs: Vec<VdevReport>,
     /// The log; none if the pool is read-only.

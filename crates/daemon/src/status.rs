@@ -5,9 +5,11 @@ use std::path::Path;
 use fastness_blkdev::{Operation, StatsSnapshot};
 use fastness_intent::PoolLog;
 use fastness_pmem::Durability;
-use fastness_pool::{DeviceStatus, FailMode, PoolStatus, VdevClass};
+use fastness_pool::{DatasetInfo, DatasetKind, DeviceStatus, FailMode, PoolStatus, SyncMode, VdevClass};
+use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
 
+use crate::durability::{Before, Facts, LogMedium};
 use crate::lock;
 use crate::log_status::judge_regions;
 use crate::medium::{Survival, describe};
@@ -26,10 +28,13 @@ impl Node {
         let pool = self.pool();
         let status = pool.status();
         let regions = self.regions();
+        let lost = self.jobs.lost();
         let (state, advice) = match judge(&status, pool.fail_mode()) {
+            (state, _) if state != "suspended" && lost > 0 => ("damaged", Some(damaged(&status.name, lost))),
             ("online", advice) => judge_regions(&status.name, &regions).unwrap_or(("online", advice)),
             worse => worse,
         };
+        let words = self.durability(&status).words();
         let vdev = |(id, class, sides): &(u16, VdevClass, Vec<DeviceStatus>)| VdevReport {
             id: *id,
             is_log: *class == VdevClass::Log,
@@ -40,6 +45,7 @@ impl Node {
             advice,
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
+            import: lock(&self.imported).clone(),
             synced_txg: status.synced.0,
             open_txg: status.open.0,
             dirty_bytes: status.dirty_bytes,
@@ -47,8 +53,10 @@ impl Node {
             total_bytes: status.total_bytes,
             used_bytes: status.used_bytes,
             free_bytes: status.free_bytes,
-            after_process_crash: Survival::Everything.text().to_owned(),
-            after_power_cut: self.after_power_cut(&status),
+            found: words.found,
+            after_process_crash: words.after_process_crash,
+            after_power_cut: words.after_power_cut,
+            not_flushed: words.not_flushed,
             log: self.log_report(),
             failmode: pool.fail_mode().name().to_owned(),
             waiting: self.gate.waiting(),
@@ -61,20 +69,33 @@ impl Node {
         }
     }
 
-    /// What a power cut leaves: as much as the vdevs do, if the log does.
-    fn after_power_cut(&self, status: &PoolStatus) -> String {
-        let vdevs = survival(status);
-        // Of a mirror one side that survives suffices.
-        let is_lost = |log: &PoolLog| {
+    /// What decides what a crash leaves.
+    fn durability(&self, status: &PoolStatus) -> Facts {
+        let pool = self.pool();
+        let stands_in = |log: &PoolLog| {
+            // Of a mirror one side that survives suffices.
             let regions = log.regions();
-            !regions.is_empty() && regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
+            regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
         };
-        if vdevs != Survival::Nothing && self.log().as_deref().is_some_and(is_lost) {
-            return "the last synced txg; flushed writes of the last seconds are lost: the log only stands in for \
-                    persistent memory"
-                .to_owned();
+        let log = match self.log().as_deref() {
+            None => LogMedium::Unused,
+            Some(log) if log.kind() == KindId::Lwb => LogMedium::Vdevs,
+            Some(log) if stands_in(log) => LogMedium::StandsIn,
+            Some(_) => LogMedium::Persistent,
+        };
+        let volumes: Vec<_> =
+            pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume).collect();
+        let is_disabled = |info: &&DatasetInfo| {
+            pool.dataset_by_id(info.id).is_ok_and(|volume| volume.sync_mode() == SyncMode::Disabled)
+        };
+        Facts {
+            before: if pool.was_exported() { Before::Exported } else { Before::Crashed },
+            given_up: self.given_up(),
+            log,
+            vdevs: survival(status),
+            volumes: volumes.len(),
+            disabled: volumes.iter().filter(is_disabled).map(|info| info.name.clone()).collect(),
         }
-        vdevs.text().to_owned()
     }
 
     pub(crate) fn io(&self) -> IoReport {
@@ -112,6 +133,14 @@ impl Node {
             shared: names(&report.shared),
         })
     }
+}
+
+/// What to do about blocks without a right copy.
+fn damaged(pool: &str, lost: usize) -> String {
+    format!(
+        "{lost} blocks have no right copy: reads of them fail. Write them again, or restore them from elsewhere, and look \
+         at everything with `fastness pool scrub {pool}`"
+    )
 }
 
 /// One word for a pool, and what to do about it.

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use fastness_error::ErrorKind;
 use fastness_intent::REGIONS_MAX;
-use fastness_pool::{Device, DeviceStatus, VdevClass};
+use fastness_pool::{Device, DeviceStatus, PoolError, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
 use crate::error::StartError;
-use crate::jobs::Work;
+use crate::jobs::{SCRUB, Work};
 use crate::log_device::{PmUse, is_persistent_memory};
 use crate::node::Node;
 use crate::protocol::{Failure, VdevRequest};
@@ -177,7 +177,14 @@ impl Node {
 
     pub(crate) fn scrub(&self, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {
         let pool = self.pool();
-        self.job("scrub".to_owned(), Box::new(move |progress| pool.scrub(progress)), wait, tell)
+        let work: Work = Box::new(move |progress| {
+            // What was written again is looked at as it is now.
+            match pool.sync() {
+                Ok(_) | Err(PoolError::ReadOnly(_)) => pool.scrub(progress),
+                Err(error) => Err(error),
+            }
+        });
+        self.job(SCRUB.to_owned(), work, wait, tell)
     }
 
     fn job(&self, what: String, work: Work, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {

@@ -19,7 +19,7 @@ use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
-use crate::log::{DEVICE, PoolLog, volumes};
+use crate::log::{DEVICE, PoolLog, marked, volumes};
 use crate::logs::{AnyLog, Logs};
 use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};
@@ -128,6 +128,11 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         Ok(())
     }
 
+    /// From the next txg on, these logs have the pool's marks in their regions.
+    fn mark(&self, logs: &[&Arc<Logs<M>>]) {
+        *self.marked.lock().unwrap_or_else(PoisonError::into_inner) = marked(logs);
+    }
+
     fn all(&self) -> Vec<AnyLog<M>> {
         let logs = self.logs();
         logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
@@ -166,9 +171,11 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         match begun {
             Ok((txg, before)) => {
                 pool.wait_synced(txg)?;
+                self.mark(&[&self.logs()]);
                 Ok(before)
             }
             Err(error) => {
+                self.mark(&[&self.logs()]);
                 self.resume(&old)?;
                 Err(error)
             }
@@ -193,12 +200,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Arc::new(new);
+        self.mark(&[&new, &self.logs()]);
         let mut logs = self.logs.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *logs, new.clone());
         self.losses.replace(config, tx.txg());
         drop(logs);
         for (dataset, volume) in open.iter() {
-            if let (Some(volume), Some(log)) = (volume.upgrade(), new.get(*dataset)) {
+            if let Some(log) = new.get(*dataset) {
                 volume.zil.switch_kind(Arc::new(log));
             }
         }

@@ -1,12 +1,15 @@
 //! Errors of a pool's log.
 
+use std::path::{Path, PathBuf};
+
 use fastness_error::ErrorKind;
 use fastness_pmem::{PersistError, ReadError, RegionError};
-use fastness_pool::PoolError;
+use fastness_pool::{Mark, PoolError};
 use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
 use crate::config::ConfigFault;
+use crate::marks::Mismatch;
 use crate::region::RegionId;
 
 /// Why a pool's log cannot be used.
@@ -37,6 +40,18 @@ pub enum IntentError {
         found: RegionId,
         /// In the pool.
         expected: RegionId,
+    },
+    /// The region is a copy of itself from earlier, or the pool is one: what was acknowledged since may be in neither.
+    #[error("{} {}", place(*.region, path.as_deref()), of_when(*mismatch, *synced))]
+    Copy {
+        /// The region.
+        region: RegionId,
+        /// Where it is.
+        path: Option<PathBuf>,
+        /// What differs.
+        mismatch: Mismatch,
+        /// The pool's last txg.
+        synced: Mark,
     },
     /// The pool has a log device, and it is not among those given; of a mirror, neither side is.
     #[error(
@@ -93,6 +108,7 @@ impl IntentError {
             IntentError::Missing { .. }
                 | IntentError::OtherLog { .. }
                 | IntentError::NoLog(_)
+                | IntentError::Copy { .. }
                 | IntentError::TooSmall { .. }
                 | IntentError::Read(_)
         )
@@ -104,7 +120,7 @@ impl IntentError {
             IntentError::Pool(error) => error.kind(),
             IntentError::Region(error) => error.kind(),
             IntentError::TooSmall { .. } | IntentError::OtherLog { .. } => ErrorKind::Invalid,
-            IntentError::NoLog(_) => ErrorKind::Corrupt,
+            IntentError::NoLog(_) | IntentError::Copy { .. } => ErrorKind::Corrupt,
             IntentError::Missing { .. } | IntentError::Read(_) | IntentError::Persist(_) => {
                 ErrorKind::MediaFailed
             }
@@ -117,6 +133,34 @@ impl IntentError {
             IntentError::Config(_) => ErrorKind::Corrupt,
             IntentError::Replay(failure) => failure.kind(),
             IntentError::Log(error) => error.kind(),
+        }
+    }
+}
+
+fn place(region: RegionId, path: Option<&Path>) -> String {
+    match path {
+        Some(path) => format!("the log's region {}", path.display()),
+        None => format!("the log's region {region}"),
+    }
+}
+
+fn of_when(mismatch: Mismatch, synced: Mark) -> String {
+    let pool = synced.txg;
+    match mismatch {
+        Mismatch::Older(Some(Mark { txg, .. })) if txg < pool => {
+            let behind = pool.0 - txg.0;
+            format!("is a copy from earlier: it ends with {txg}, {behind} before the pool's {pool}")
+        }
+        Mismatch::Older(Some(_)) => {
+            format!("is a copy from another import of the pool: its {pool} is not the pool's")
+        }
+        Mismatch::Older(None) => {
+            format!("does not say which of the pool's txgs it has seen; the pool is at {pool}")
+        }
+        Mismatch::Newer(Mark { txg, .. }) => {
+            format!(
+                "has seen {txg} become durable, and the pool is at {pool}: its devices are a copy from earlier"
+            )
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, Region};
-use fastness_pool::{Feature, Pool, PoolError};
+use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
@@ -45,6 +45,17 @@ pub struct ReplayProgress<'a> {
     pub total_records: u64,
 }
 
+/// What an import of a log does; told when it begins, and a replay now and then.
+#[derive(Debug, Clone, Copy)]
+pub enum LogImportStep<'a> {
+    /// Finds what is in the log, and holds it.
+    Claim,
+    /// Brings its records into the pool.
+    Replay(ReplayProgress<'a>),
+    /// Waits until they are durable there.
+    Sync,
+}
+
 /// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
@@ -69,7 +80,7 @@ impl PoolLog {
         regions: Vec<Region>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
     }
@@ -100,12 +111,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
     /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
     /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
-    /// replay is.
+    /// it is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`]; a log that is damaged; unless
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`]; a log that is
+    /// damaged; unless
     /// `consent` says otherwise. Nothing was changed then but what was replayed.
     pub fn import_on<R>(
         pool: &Arc<Pool>,
@@ -113,14 +125,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
         consent: Consent,
         tuning: Tuning,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide),
+            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark()),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -128,6 +141,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             opened => opened?,
         };
         let is_forgotten = matches!(opened, OpenLog::Forgotten);
+        let begins_anew = is_forgotten || matches!(opened, OpenLog::Outlived);
         let new_config = config.as_ref().and_then(|config| opened.new_config(config));
         let mut claims = opened.claim(pool, |chunks| tuning.config(chunks))?;
         let problems = claims.problems();
@@ -141,10 +155,10 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let mut report = ReplayReport { gaps, damaged, sides, ..ReplayReport::default() };
+        let mut report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let root = pool.dataset(&pool.name())?;
-        let said = new_config.as_ref().or(config.as_ref()).filter(|_| !is_forgotten);
+        let said = new_config.as_ref().or(config.as_ref()).filter(|_| !begins_anew);
         let losses = LossRecord::new(root.id(), said.cloned().unwrap_or_default());
         let logs = {
             let tx = pool.begin_tx()?;
@@ -153,7 +167,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
                 // is missing is as good as this one; after it, it is not.
                 pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
             }
-            if is_forgotten {
+            if begins_anew {
                 pool.set_feature(&tx, Feature::LogDevice, false)?;
                 pool.put_aux(&tx, root.id(), DEVICE, None);
                 for volume in volumes(pool)? {
@@ -165,6 +179,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let log = PoolLog::new(pool, logs, tuning, losses);
         pool.start_txgs()?;
         log.replay(consent, &mut report, tell)?;
+        tell(LogImportStep::Sync);
         pool.sync()?;
         Ok((log, report))
     }
@@ -173,7 +188,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         &self,
         consent: Consent,
         report: &mut ReplayReport,
-        tell: &mut dyn FnMut(ReplayProgress<'_>),
+        tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), IntentError> {
         let logs = self.logs();
         let with_logs = volumes(self.side.pool())?.into_iter();
@@ -185,14 +200,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             let (records, name) = (log.unreplayed_records(), volume.name());
             if records > 0 {
                 report.volumes += 1;
-                tell(ReplayProgress { volume: &name, done_records, total_records });
+                tell(LogImportStep::Replay(ReplayProgress { volume: &name, done_records, total_records }));
             }
             let mut of_volume = 0;
             let mut count = || {
                 of_volume += 1;
                 if of_volume % TELL_RECORDS == 0 {
                     let done_records = done_records + of_volume;
-                    tell(ReplayProgress { volume: &name, done_records, total_records });
+                    let progress = ReplayProgress { volume: &name, done_records, total_records };
+                    tell(LogImportStep::Replay(progress));
                 }
             };
             let blocks = self.side.pool().log_space();
@@ -213,6 +229,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
 pub(crate) enum OpenLog<M> {
     Pmem(Sides<M>),
     Lwb,
+    /// All regions were lost in use, and nothing in them is needed: the pool has it.
+    Outlived,
     /// Whatever the pool had is given up.
     Forgotten,
 }
@@ -222,9 +240,11 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: &LogConfig,
         regions: Vec<R>,
         divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        synced: Mark,
     ) -> Result<OpenLog<M>, IntentError> {
         Ok(match config.kind {
-            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide)?),
+            KindId::Pmem if config.in_use().next().is_none() => OpenLog::Outlived,
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
     }
@@ -245,9 +265,9 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: impl FnOnce(usize) -> Config,
     ) -> Result<Claims<M>, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
-        let is_forgotten = matches!(self, OpenLog::Forgotten);
+        let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {
-            let header = if is_forgotten { None } else { volume.synced_aux(HEADER)? };
+            let header = if begins_anew { None } else { volume.synced_aux(HEADER)? };
             Ok((DatasetId(volume.id().0), header))
         };
         let headers = volumes(pool)?.iter().map(header).collect::<Result<Vec<_>, PoolError>>()?;
@@ -256,7 +276,7 @@ impl<M: Medium + Sync> OpenLog<M> {
                 let (regions, chunks) = sides.mirrored();
                 Claims::Pmem(PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?, regions)
             }
-            OpenLog::Lwb | OpenLog::Forgotten => {
+            OpenLog::Lwb | OpenLog::Outlived | OpenLog::Forgotten => {
                 let space = Arc::new(PoolSpace::new(pool.log_space()));
                 let blocks = Arc::new(PoolBlocks(pool.log_space()));
                 Claims::Lwb(LwbLogs::import_with(space, blocks, first_txg, headers))

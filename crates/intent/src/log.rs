@@ -1,16 +1,17 @@
 //! The log of a pool.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fastness_pmem::{Medium, MsyncMode, OpenOptions, PersistError, PmRange, Region, RegionInfo, RegionKind};
-use fastness_pool::{Dataset, DatasetKind, HookChanges, Pool, PoolError, Tx, TxgHook};
+use fastness_pool::{Dataset, DatasetKind, HookChanges, ImportId, Mark, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 
 use crate::config::LogConfig;
 use crate::error::IntentError;
 use crate::logs::{AnyLog, Logs};
+use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
 use crate::side_loss::LossRecord;
@@ -70,10 +71,12 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
     pub(crate) logs: Arc<RwLock<Arc<Logs<M>>>>,
-    /// Logs of volumes that are open, so that a volume has one.
+    /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at a time, and
+    /// a flush has to know of what was written before the volume was closed and opened again.
     pub(crate) open: OpenLogs<M>,
     /// What the pool's hook tells of txgs; empty when this is dropped.
     told: Arc<Mutex<Option<Told<M>>>>,
+    pub(crate) marked: Marked<M>,
     /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
@@ -92,26 +95,55 @@ impl<M: Medium + Sync> std::fmt::Debug for PoolLog<M> {
     }
 }
 
-type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Weak<VolumeLog<M>>)>>>;
+type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog<M>>)>>>;
 
-fn open_volumes<M: Medium + Sync>(open: &OpenLogs<M>) -> Vec<(DatasetId, Arc<VolumeLog<M>>)> {
-    let open = open.lock().unwrap_or_else(PoisonError::into_inner);
-    open.iter().filter_map(|(id, log)| Some((*id, log.upgrade()?))).collect()
+/// Lets go of the logs of volumes that are closed, once nothing is left that a flush would have to wait for.
+fn drop_idle<M: Medium + Sync + 'static>(open: &mut Vec<(DatasetId, Arc<VolumeLog<M>>)>, synced: Txg) {
+    open.retain(|(_, log)| Arc::strong_count(log) > 1 || log.zil.has_unsynced(synced));
 }
 
 /// What needs to know of txgs.
 struct Told<M: Medium + Sync> {
     logs: Arc<RwLock<Arc<Logs<M>>>>,
     open: OpenLogs<M>,
-    losses: Arc<LossRecord>,
+}
+
+/// Logs whose regions an import may look at: those in use, and those before as long as the change is not durable. Only of
+/// kind pmem: nothing in these has the pool.
+pub(crate) type Marked<M> = Arc<Mutex<Vec<Arc<Logs<M>>>>>;
+
+pub(crate) fn marked<M: Medium + Sync>(logs: &[&Arc<Logs<M>>]) -> Vec<Arc<Logs<M>>> {
+    logs.iter().filter(|logs| logs.kind() == KindId::Pmem).map(|logs| Arc::clone(logs)).collect()
 }
 
 /// Stores headers with each txg, and tells the logs that it is durable.
 ///
 /// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait for its own
-/// end. So it has nothing that has the pool, but logs of open volumes for as long as it holds the lock, and
+/// end. So it has nothing that has the pool, but logs of volumes for as long as it holds the lock, and
 /// [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
-struct Collector<M: Medium + Sync>(Arc<Mutex<Option<Told<M>>>>);
+///
+/// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not know of makes
+/// them older than the pool.
+struct Collector<M: Medium + Sync> {
+    told: Arc<Mutex<Option<Told<M>>>>,
+    marked: Marked<M>,
+    losses: Arc<LossRecord>,
+    import: ImportId,
+}
+
+impl<M: Medium + Sync> Collector<M> {
+    /// Notes in the regions what has become of a txg.
+    fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
+        let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
+    }
+
+    /// The logs in use, or those that were when the [`PoolLog`] went, unless nothing of them can be lost.
+    fn logs(&self, told: Option<&Told<M>>) -> Option<Arc<Logs<M>>> {
+        let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
+        told.map(|told| current(&told.logs)).or_else(last)
+    }
+}
 
 impl<M: Medium + Sync> Drop for PoolLog<M> {
     fn drop(&mut self) {
@@ -121,27 +153,35 @@ impl<M: Medium + Sync> Drop for PoolLog<M> {
 
 impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mark(Phase::Begun, txg);
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
                 changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
             };
-            let logs = current(&told.logs);
-            logs.sync(Txg(txg.0), &mut put);
-            told.losses.sync(txg, &logs, changes);
+            current(&told.logs).sync(Txg(txg.0), &mut put);
+        }
+        if let Some(logs) = self.logs(told.as_ref()) {
+            self.losses.sync(txg, &logs, changes);
         }
         Ok(())
     }
 
     fn synced(&self, txg: fastness_pool::Txg) {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before anything in the regions goes because of it.
+        self.mark(Phase::Synced, txg);
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(logs) = self.logs(told.as_ref()) {
+            // Before writers hear of the txg: from here on the side that is left suffices.
+            self.losses.synced(txg, &logs);
+        }
         if let Some(told) = &*told {
-            let logs = current(&told.logs);
-            told.losses.synced(txg, &logs);
-            logs.txg_synced(Txg(txg.0));
-            for (_, volume) in open_volumes(&told.open) {
+            current(&told.logs).txg_synced(Txg(txg.0));
+            let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
+            for (_, volume) in &*open {
                 volume.zil.txg_synced(Txg(txg.0));
             }
+            drop_idle(&mut open, Txg(txg.0));
         }
     }
 }
@@ -210,17 +250,23 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         tuning: Tuning,
         losses: LossRecord,
     ) -> Arc<PoolLog<M>> {
-        let (logs, open) = (Arc::new(RwLock::new(Arc::new(logs))), OpenLogs::default());
-        let losses = Arc::new(losses);
-        let told = Told { logs: logs.clone(), open: open.clone(), losses: losses.clone() };
-        let told = Arc::new(Mutex::new(Some(told)));
-        pool.add_hook(Arc::new(Collector(told.clone())));
+        let (logs, losses) = (Arc::new(logs), Arc::new(losses));
+        let marked: Marked<M> = Arc::new(Mutex::new(marked(&[&logs])));
+        let (logs, open) = (Arc::new(RwLock::new(logs)), OpenLogs::default());
+        let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
+        pool.add_hook(Arc::new(Collector {
+            told: told.clone(),
+            marked: marked.clone(),
+            losses: losses.clone(),
+            import: pool.import_id(),
+        }));
         Arc::new(PoolLog {
             side: Arc::new(PoolSide::new(pool, tuning.indirect_bytes_min)),
             tuning,
             logs,
             open,
             told,
+            marked,
             members: RwLock::default(),
             changing: Mutex::default(),
             losses,
@@ -257,19 +303,21 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog<M>>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, log)| log.strong_count() > 0);
-        if let Some(log) = open.iter().find(|(of, _)| *of == id).and_then(|(_, log)| log.upgrade()) {
-            return Some(log);
+        drop_idle(&mut open, Txg(self.side.pool().synced_txg().0));
+        if let Some((_, log)) = open.iter().find(|(of, _)| *of == id) {
+            return Some(log.clone());
         }
         let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
         let log = Arc::new(VolumeLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
-        open.push((id, Arc::downgrade(&log)));
+        open.push((id, log.clone()));
         Some(log)
     }
 
     /// Counters of the logs of volumes that are open.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
-        open_volumes(&self.open).iter().map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = open.iter().filter(|(_, log)| Arc::strong_count(log) > 1);
+        in_use.map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
     /// Kind pmem: counters of the region.
@@ -286,7 +334,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// other side; otherwise synchronous writes wait for txgs until the region is replaced or removed.
     pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
         let logs = self.logs();
-        let lost = |region: &OpenRegion<M>| Some((region.id, region.front.check().err()?));
+        let lost = |region: &OpenRegion<M>| Some((region.id, region.check().err()?));
         logs.regions().iter().filter_map(lost).collect()
     }
 

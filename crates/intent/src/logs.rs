@@ -3,13 +3,14 @@
 use std::fmt;
 
 use fastness_pmem::{Medium, Mirror, PmRange};
-use fastness_pool::Tx;
+use fastness_pool::{Mark, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
     PmemLogs, Txg,
 };
 
+use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
@@ -55,6 +56,17 @@ impl<M: Medium + Sync> Logs<M> {
             }
             Logs::Lwb(_) => None,
         }
+    }
+
+    /// Whether no region is left, so that nothing is logged any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self, Logs::Pmem(logs, _) if logs.prb().has_failed())
+    }
+
+    /// Whether a volume has records that are in the log only since before the import.
+    pub(crate) fn has_unreplayed(&self) -> bool {
+        let has = |dataset| self.get(dataset).is_some_and(|log| log.unreplayed_records() > 0);
+        self.datasets().into_iter().any(has)
     }
 
     /// That a side is out is durable.
@@ -103,6 +115,17 @@ impl<M: Medium + Sync> Logs<M> {
     pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
         if let Logs::Lwb(logs) = self {
             logs.sync(txg, put);
+        }
+    }
+
+    /// Notes in the regions of kind pmem what has become of a txg.
+    pub(crate) fn mark(&self, phase: Phase, mark: Mark) {
+        let Logs::Pmem(logs, regions) = self else { return };
+        for (side, region) in regions.iter().enumerate() {
+            if region.mark(phase, mark).is_err() {
+                // Before this txg commits, so that the pool can record the loss with it.
+                logs.prb().lose_side(side);
+            }
         }
     }
 

@@ -1,12 +1,12 @@
-//! The region of a pool's log: two superblocks, then chunks.
+//! The region of a pool's log: two superblocks, marks (`marks`), then chunks.
 //!
-//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; chunks of [`CHUNK_BYTES`] from 16384 on, as many as fit.
-//! Written once, when the region becomes a log; either copy suffices.
+//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`] from 16384 on, as many as fit.
+//! Superblocks are written once, when the region becomes a log; either copy suffices.
 //!
 //! | offset | size | field |
 //! |---:|---:|---|
 //! | 0 | 8 | magic `FSTNINTL` |
-//! | 8 | 4 | version, 2 |
+//! | 8 | 4 | version, 3 |
 //! | 12 | 4 | zero |
 //! | 16 | 8 | the log's own number, random |
 //! | 24 | 8 | GUID of the pool |
@@ -28,10 +28,10 @@ pub const REGION_BYTES_MIN: u64 = FRONT_BYTES as u64 + 8 * CHUNK_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 const COPIES: [usize; 2] = [0, BLOCK_BYTES];
-/// Length of what is in front of the chunks: the superblocks, and room.
+/// Length of what is in front of the chunks: superblocks and marks.
 pub const FRONT_BYTES: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Number of a log, random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

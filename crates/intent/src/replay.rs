@@ -22,6 +22,8 @@ pub struct ReplayReport {
     pub gaps: u64,
     /// Logs that were damaged, and of which a part was given up.
     pub damaged: u64,
+    /// The log was not there, and was given up.
+    pub is_forgotten: bool,
     /// What was copied from one side of a mirror of regions to the other.
     pub sides: SideRepairs,
 }

@@ -3,23 +3,67 @@
 //! Each region has superblocks of its own, with a number of its own; the chunks of both are one PRB, see
 //! `docs/adr/2026-11-22-mirrored-pm-log.md`.
 
-use fastness_pmem::{Medium, Mirror, RegionInfo};
-use fastness_pool::Pool;
+use std::sync::{Mutex, PoisonError};
+
+use fastness_pmem::{Medium, Mirror, PersistError, RegionInfo};
+use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
 
 use crate::config::{LogConfig, REGIONS_MAX, RegionConfig};
 use crate::error::IntentError;
 use crate::log::Tuning;
+use crate::marks::{self, Mismatch, Phase};
 use crate::region::{self, RegionId, RegionParts, Superblock};
 
 /// A region in use.
 pub(crate) struct OpenRegion<M> {
     pub(crate) id: RegionId,
     pub(crate) info: RegionInfo,
-    /// The superblocks.
-    pub(crate) front: M,
+    /// Superblocks and marks.
+    front: Mutex<M>,
     /// Chunks behind those that are in use.
     rest: Vec<M>,
+}
+
+impl<M: Medium> OpenRegion<M> {
+    /// Notes durably what has become of a txg. A region that fails a fence takes no more records by itself.
+    ///
+    /// # Errors
+    /// That of the fence.
+    pub(crate) fn mark(&self, phase: Phase, mark: Mark) -> Result<(), PersistError> {
+        let mut front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
+        marks::write(&mut *front, self.id, phase, mark)
+    }
+
+    /// Whether a fence of it would fail.
+    ///
+    /// # Errors
+    /// That of the fence.
+    pub(crate) fn check(&self) -> Result<(), PersistError> {
+        self.front.lock().unwrap_or_else(PoisonError::into_inner).check()
+    }
+
+    /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: its last synced txg.
+    pub(crate) fn check_marks(&self, synced: Mark) -> Result<(), IntentError> {
+        let front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
+        check_marks(&*front, self.id, &self.info, synced)
+    }
+}
+
+/// See [`OpenRegion::check_marks`].
+pub(crate) fn check_marks(
+    front: &impl Medium,
+    region: RegionId,
+    info: &RegionInfo,
+    synced: Mark,
+) -> Result<(), IntentError> {
+    let path = || info.path.clone();
+    marks::check(front, region, synced).map_err(|mismatch| IntentError::Copy {
+        region,
+        path: path(),
+        mismatch,
+        synced,
+    })
 }
 
 /// A region of a log and its chunks that are in use.
@@ -38,7 +82,7 @@ impl<M: Medium> Side<M> {
         };
         let count = chunks.iter().map(fits).take_while(|fits| *fits).count();
         let rest = chunks.split_off(count);
-        Side { region: OpenRegion { id, info, front, rest }, chunks }
+        Side { region: OpenRegion { id, info, front: Mutex::new(front), rest }, chunks }
     }
 
     /// A region that was a log.
@@ -55,6 +99,7 @@ impl<M: Medium> Side<M> {
     /// The region as it came.
     fn into_parts(self) -> RegionParts<M> {
         let Side { region: OpenRegion { info, front, rest, .. }, mut chunks } = self;
+        let front = front.into_inner().unwrap_or_else(PoisonError::into_inner);
         chunks.extend(rest);
         RegionParts { info, front, chunks }
     }
@@ -76,13 +121,21 @@ impl<M: Medium + Sync> Sides<M> {
         config: &LogConfig,
         regions: Vec<R>,
         mut divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        synced: Mark,
     ) -> Result<Sides<M>, IntentError> {
         let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
         let expected = *wanted.first().expect("kind pmem has a region in use");
         let (mut found, mut why) = (Vec::<Side<M>>::new(), None);
         for region in regions {
             match divide(region).and_then(Side::open) {
-                Ok(side) if wanted.contains(&side.region.id) => found.push(side),
+                Ok(side) if wanted.contains(&side.region.id) => match side.region.check_marks(synced) {
+                    Ok(()) => found.push(side),
+                    // Whatever the other side says: what it lacks, if it was lost in use, is in this one and in the pool as
+                    // it was.
+                    Err(error @ IntentError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
+                    // More telling than that another is not here.
+                    Err(error) => why = Some(error),
+                },
                 Ok(side) => {
                     why.get_or_insert(IntentError::OtherLog { found: side.region.id, expected });
                 }
@@ -175,7 +228,8 @@ pub(crate) fn format<M: Medium + Sync>(
     let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;
     for region in &mut regions {
         let superblock = Superblock::new(region.id, pool.config().guid.0, used_bytes);
-        region::format(&mut region.front, &superblock)?;
+        let front = region.front.get_mut().unwrap_or_else(PoisonError::into_inner);
+        region::format(front, &superblock)?;
     }
     Ok(Formatted { logs, regions, configs })
 }

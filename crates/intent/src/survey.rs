@@ -25,6 +25,7 @@ use crate::import::OpenLog;
 use crate::log::{PoolLog, Tuning, volumes};
 use crate::region::{self, RegionId, RegionParts};
 use crate::side::{HEADER, UntouchedBlocks};
+use crate::sides;
 use crate::space::PoolSpace;
 
 pub use data::DataSurvey;
@@ -189,18 +190,24 @@ pub struct RegionSurvey {
 }
 
 impl RegionSurvey {
-    /// Looks at the regions of a log; of each chunk there is what either side has. A region whose superblocks are damaged
-    /// has its chunks all the same, for when it is the only one: they are always at the same places.
+    /// Looks at the regions of the log of a pool; of each chunk there is what either side has. A region whose superblocks
+    /// are damaged, or that is a copy from earlier, has its chunks all the same, for when it is the only one: they are
+    /// always at the same places.
     ///
     /// # Errors
     /// What is wrong with the first, if none of them can be looked at.
-    pub fn new(config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
+    pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
         let expected = config.regions.first().map_or(RegionId(0), |region| region.id);
         let (mut good, mut damaged, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (side, region) in regions.into_iter().enumerate() {
             let look = |region| {
                 let parts = RegionParts::of(region)?;
-                Ok((region::read(&parts.front, parts.len_bytes()), parts.chunks))
+                let found = region::read(&parts.front, parts.len_bytes());
+                let RegionParts { info, front, chunks } = parts;
+                let found = found.and_then(|found| {
+                    sides::check_marks(&front, found.id, &info, pool.synced_mark()).map(|()| found)
+                });
+                Ok((found, chunks))
             };
             match look(region) {
                 Err(error) => errors.push((side, error)),
@@ -374,7 +381,7 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Int
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }
     let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let claims = OpenLog::of(&config, regions, RegionParts::of)?.claim(pool, look)?;
+    let claims = OpenLog::of(&config, regions, RegionParts::of, pool.synced_mark())?.claim(pool, look)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
 

@@ -79,7 +79,7 @@ mod socket;
 mod tests;
 pub mod wire;
 
-pub use client::{Chunk, Client, ClientError, Hello, Reply, Request};
+pub use client::{Chunk, Client, ClientError, Hello, Receiver, Reply, Request, Sender};
 pub use error::{BindError, ConnectionError, Errno, ExportError, OpenError};
 pub use export::{
     BlockSizes, Export, ExportEntry, Exports, Extent, ExtentKind, Features, SingleExport, ZeroOptions,

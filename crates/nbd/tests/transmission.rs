@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -243,4 +244,35 @@ fn requests_behind_a_shutdown_get_eshutdown() {
         let errors: Vec<u32> = behind.iter().map(|_| client.receive_chunk(|_| 0).unwrap().error).collect();
         assert_eq!(errors[1..], [108, 108]);
     });
+}
+
+/// Large payloads in both directions at the same time, more than sockets and server keep: who sends must not have to wait for
+/// who receives.
+#[test]
+fn one_thread_sends_while_another_receives() {
+    const COUNT: u64 = 48;
+    let world = World::new();
+    let (mut sender, mut receiver) = world.client(HeaderMode::Structured).split();
+    let sending = thread::spawn(move || {
+        let payload = vec![7; SIZE as usize];
+        for number in 1..=COUNT {
+            let is_read = number % 2 == 0;
+            let (kind, payload) =
+                if is_read { (command::READ, &[][..]) } else { (command::WRITE, &payload[..]) };
+            let request = Request { kind, flags: 0, offset: 0, length: SIZE, payload };
+            assert_eq!(sender.send(&request).unwrap(), number);
+        }
+        sender
+    });
+    let mut open: BTreeMap<u64, Reply> = (1..=COUNT).map(|number| (number, Reply::default())).collect();
+    while !open.is_empty() {
+        let chunk = receiver.receive_chunk(|_| SIZE).unwrap();
+        let (cookie, is_done) = (chunk.cookie, chunk.is_done);
+        open.get_mut(&cookie).unwrap().add(chunk, 0, SIZE).unwrap();
+        if is_done {
+            assert_eq!(open.remove(&cookie).unwrap().error, 0);
+        }
+    }
+    sending.join().unwrap().hang_up();
+    assert!(receiver.receive_chunk(|_| 0).is_err());
 }

@@ -73,6 +73,8 @@ impl Pool {
         let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
         let objects = cores.into_values().filter(is_there).map(carried).collect();
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        // They may have devices of their own.
+        lock(&shared.hooks).clear();
         Ok(Unsynced { objects })
     }
 }

@@ -31,7 +31,9 @@ impl Pool {
             label::erase(&*device.device)?;
         }
         shared.vdevs.add(vdev.clone());
-        let labelled = vdev.sides().iter().try_for_each(|side| shared.label_first(side));
+        // Of the txgs so far it has everything: nothing. The flush of its label makes the mark durable.
+        let label = |side: &Arc<Side>| shared.write_last_mark(side).and_then(|()| shared.label_first(side));
+        let labelled = vdev.sides().iter().try_for_each(label);
         if let Err(error) = labelled.and_then(|()| shared.write_labels(|_| ())) {
             shared.vdevs.remove(id);
             return Err(error);

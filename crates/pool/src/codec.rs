@@ -96,6 +96,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Everything that was not read.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     /// `Some` if everything was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()

@@ -3,8 +3,8 @@
 use crate::codec::{Reader, Writer};
 use crate::ids::{Guid, Txg};
 
-/// Newest version of the media format that this program writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the media format that this program writes and reads.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

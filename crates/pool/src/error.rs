@@ -43,14 +43,14 @@ pub enum PoolError {
         /// The device.
         path: String,
     },
-    /// The pool was written by a newer version of this program.
-    #[error("{path} has format version {version}; this program knows {known} and older")]
-    NewerVersion {
+    /// The pool was written by another version of this program.
+    #[error("{path} has format version {version}; this program knows {known}")]
+    OtherVersion {
         /// The device.
         path: String,
         /// Version found.
         version: u32,
-        /// Newest version known.
+        /// The version known.
         known: u32,
     },
     /// The pool's media need something that this program does not know.
@@ -116,6 +116,23 @@ pub enum PoolError {
         guid: Guid,
         /// Where it was last.
         path: String,
+    },
+    /// A device is a copy of itself from earlier, or of another history: it lacks what txgs have written since, and no side
+    /// of its vdev has that.
+    #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", of_when(*found, *expected))]
+    OldCopy {
+        /// The pool.
+        pool: String,
+        /// Number of the top-level vdev.
+        vdev: u16,
+        /// GUID of the device.
+        guid: Guid,
+        /// Where it is.
+        path: String,
+        /// Newest txg that it has; `None` if it does not say.
+        found: Option<Txg>,
+        /// Newest txg of the pool.
+        expected: Txg,
     },
     /// A vdev for logs has no current side. What was acknowledged since the last synced txg is on it.
     #[error(
@@ -265,6 +282,25 @@ pub enum PoolError {
         /// What it is.
         value: String,
     },
+    /// A write that must not make its object grow ends after the object.
+    #[error("the object has {size_bytes} bytes, and the write ends at {end}")]
+    BeyondEnd {
+        /// Where the write ends.
+        end: u64,
+        /// Size of the object now.
+        size_bytes: u64,
+    },
+}
+
+fn of_when(found: Option<Txg>, expected: Txg) -> String {
+    match found {
+        Some(found) if found < expected => {
+            let behind = expected.0 - found.0;
+            format!("from earlier: it ends with {found}, {behind} before that of the others, {expected}")
+        }
+        Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
+        None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
+    }
 }
 
 impl PoolError {
@@ -276,6 +312,7 @@ impl PoolError {
             PoolError::DamagedLabels { .. }
             | PoolError::Damaged { .. }
             | PoolError::DamagedBlock { .. }
+            | PoolError::OldCopy { .. }
             | PoolError::NoUberblock { .. }
             | PoolError::BadValue { .. }
             | PoolError::Engine(_) => ErrorKind::Corrupt,
@@ -291,7 +328,7 @@ impl PoolError {
             PoolError::BadConfig(_)
             | PoolError::TooSmall { .. }
             | PoolError::NoLabel { .. }
-            | PoolError::NewerVersion { .. }
+            | PoolError::OtherVersion { .. }
             | PoolError::UnknownFeature { .. }
             | PoolError::ForeignPool { .. }
             | PoolError::Removed { .. }
@@ -300,6 +337,7 @@ impl PoolError {
             | PoolError::NoDataset(_)
             | PoolError::NoObject { .. }
             | PoolError::Exists(_)
+            | PoolError::BeyondEnd { .. }
             | PoolError::Invalid { .. } => ErrorKind::Invalid,
         }
     }
@@ -312,16 +350,6 @@ impl PoolError {
 
     pub(crate) fn invalid(what: &'static str, value: impl ToString) -> PoolError {
         PoolError::Invalid { what, value: value.to_string() }
-    }
-
-    /// Our own errors pass through the engine as I/O errors; they come out again as they were.
-    fn from_engine(error: redb::Error) -> PoolError {
-        if let redb::Error::Io(io) = &error
-            && let Some(own) = io.get_ref().and_then(|source| source.downcast_ref::<PoolError>())
-        {
-            return own.clone();
-        }
-        PoolError::Engine(Arc::new(error))
     }
 
     pub(crate) fn bad_value(table: &'static str, what: impl ToString) -> PoolError {
@@ -340,26 +368,6 @@ impl From<BlockError> for PoolError {
         PoolError::Device(Arc::new(error))
     }
 }
-
-macro_rules! from_engine {
-    ($($error:ty),*) => {$(
-        impl From<$error> for PoolError {
-            fn from(error: $error) -> PoolError {
-                PoolError::from_engine(error.into())
-            }
-        }
-    )*};
-}
-
-from_engine!(
-    redb::Error,
-    redb::StorageError,
-    redb::TableError,
-    redb::TransactionError,
-    redb::CommitError,
-    redb::DatabaseError,
-    redb::SetDurabilityError
-);
 
 /// Result of a pool's operation.
 pub type Result<T, E = PoolError> = std::result::Result<T, E>;

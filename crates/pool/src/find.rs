@@ -3,23 +3,27 @@
 //! The newest configuration counts, of those that a device with an uberblock has. A missing side is harmless if the
 //! others know that it is stale. Otherwise the others may be the ones left behind: then nothing on them can tell,
 //! and only the caller's consent helps. ZFS imports in that case without a word; mdadm and Btrfs ask, as we do.
+//!
+//! A device that is an older copy of itself, put back, is found out by its marks (`label`): as a side of a mirror it is
+//! stale, alone it is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{DeviceConfig, DeviceState, PoolConfig, VdevClass};
+use crate::config::{DeviceConfig, DeviceState, PoolConfig, VdevClass, VdevConfig};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Txg};
+use crate::ids::Guid;
 use crate::import::{ImportOptions, MissingLog};
-use crate::label::{Labels, data_units, read_labels};
+use crate::label::{Labels, Uberblock, data_units, read_labels};
+use crate::log_space::LOST_TXGS_MAX;
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
 /// What an import needs.
 pub(crate) struct Found {
     pub(crate) config: PoolConfig,
     pub(crate) vdevs: Arc<Vdevs>,
-    /// Payload of the newest, with its txg.
-    pub(crate) uberblock: (Txg, Vec<u8>),
+    /// The newest.
+    pub(crate) uberblock: Uberblock,
 }
 
 /// Reads all labels and decides what the pool is, and its last synced txg. Changes nothing.
@@ -30,7 +34,11 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     }
     // A device without an uberblock was being added: until another device names it too, it decides nothing.
     let newest = labelled.iter().max_by_key(|(_, labels)| {
-        (labels.uberblock.is_some(), labels.config.generation, labels.uberblock.as_ref().map(|(txg, _)| *txg))
+        (
+            labels.uberblock.is_some(),
+            labels.config.generation,
+            labels.uberblock.as_ref().map(|uberblock| uberblock.txg),
+        )
     });
     let config = match newest {
         Some((_, labels)) => labels.config.clone(),
@@ -60,70 +68,111 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     }
     let by_guid: BTreeMap<Guid, (&Device, &Labels)> =
         labelled.iter().map(|(device, labels)| (labels.device, (*device, labels))).collect();
-    let mut uberblock = None::<(Txg, Vec<u8>)>;
+    let mut uberblock = None::<&Uberblock>;
     let mut vdevs = Vec::new();
     for vdev in &config.vdevs {
-        let mut sides = Vec::new();
-        for known in &vdev.devices {
-            let here = by_guid.get(&known.guid);
-            let path = here.map_or(&known.path, |(device, _)| &device.path).clone();
-            let side =
-                Side::new(known.guid, path, here.map(|(device, _)| device.device.clone()), known.state);
-            if let Some((device, labels)) = here {
-                if data_units(device.device.len_bytes()) < vdev.units {
-                    // It has shrunk: what is gone may hold data.
-                    side.set_stale(true);
-                }
-                let newer =
-                    |(txg, _): &&(Txg, Vec<u8>)| uberblock.as_ref().is_none_or(|(newest, _)| txg > newest);
-                if !side.is_stale()
-                    && let Some(newer) = labels.uberblock.as_ref().filter(newer)
-                {
-                    uberblock = Some(newer.clone());
-                }
-            }
-            sides.push(Arc::new(side));
+        let open = |known: &DeviceConfig| Arc::new(open_side(vdev, known, by_guid.get(&known.guid).copied()));
+        let sides: Vec<_> = vdev.devices.iter().map(open).collect();
+        for side in sides.iter().filter(|side| !side.is_stale()) {
+            let found = by_guid.get(&side.guid).and_then(|(_, labels)| labels.uberblock.as_ref());
+            uberblock = uberblock.into_iter().chain(found).max_by_key(|uberblock| uberblock.txg);
         }
-        if vdev.class == VdevClass::Normal && sides.iter().all(|side| side.is_stale()) {
-            let missing = vdev.devices.iter().find(|device| device.state == DeviceState::Online);
-            let missing = missing.unwrap_or(&vdev.devices[0]);
-            return Err(PoolError::MissingDevice {
-                pool: config.name,
-                vdev: vdev.id,
-                guid: missing.guid,
-                path: missing.path.clone(),
-            });
-        }
-        let is_lost_log = vdev.class == VdevClass::Log && sides.iter().all(|side| side.is_stale());
-        // Labels that call all of its sides stale say that an import was told to go on without it.
-        if let Some(missing) = vdev.devices.iter().find(|device| device.state == DeviceState::Online)
-            && is_lost_log
-            && import.missing_log == MissingLog::Refuse
-        {
-            return Err(PoolError::MissingLog {
-                pool: config.name,
-                vdev: vdev.id,
-                guid: missing.guid,
-                path: missing.path.clone(),
-            });
-        }
-        let is_missed =
-            |known: &&DeviceConfig| known.state == DeviceState::Online && !by_guid.contains_key(&known.guid);
-        if let Some(missed) = vdev.devices.iter().find(is_missed)
-            && !is_lost_log
-            && !import.allows_degraded
-        {
-            return Err(PoolError::MissingSide {
-                pool: config.name,
-                vdev: vdev.id,
-                guid: missed.guid,
-                path: missed.path.clone(),
-            });
-        }
-        vdevs.push(Arc::new(Vdev::new(vdev.id, vdev.class, vdev.units, sides)));
+        vdevs.push((vdev, sides));
     }
-    let uberblock = uberblock.ok_or_else(|| PoolError::NoUberblock { pool: config.name.clone() })?;
-    Ok(Found { config, vdevs: Arc::new(Vdevs::new(vdevs)), uberblock })
+    let here = Here { config: &config, import, by_guid };
+    let Some(uberblock) = uberblock.cloned() else {
+        // Nothing current is left; what is missing says more than that.
+        vdevs.iter().try_for_each(|(vdev, sides)| here.check_missing(vdev, sides))?;
+        return Err(PoolError::NoUberblock { pool: config.name });
+    };
+    for (vdev, sides) in &vdevs {
+        here.check_copies(vdev, sides, &uberblock)?;
+        here.check_missing(vdev, sides)?;
+    }
+    let vdevs = vdevs.into_iter().map(|(vdev, sides)| Vdev::new(vdev.id, vdev.class, vdev.units, sides));
+    let vdevs = Vdevs::new(vdevs.map(Arc::new));
+    Ok(Found { config, vdevs: Arc::new(vdevs), uberblock })
+}
+
+fn open_side(vdev: &VdevConfig, known: &DeviceConfig, here: Option<(&Device, &Labels)>) -> Side {
+    let path = here.map_or(&known.path, |(device, _)| &device.path).clone();
+    let side = Side::new(known.guid, path, here.map(|(device, _)| device.device.clone()), known.state);
+    if here.is_some_and(|(device, _)| data_units(device.device.len_bytes()) < vdev.units) {
+        // It has shrunk: what is gone may hold data.
+        side.set_stale(true);
+    }
+    side
+}
+
+/// The devices that are there.
+struct Here<'a> {
+    config: &'a PoolConfig,
+    import: &'a ImportOptions,
+    by_guid: BTreeMap<Guid, (&'a Device, &'a Labels)>,
+}
+
+impl Here<'_> {
+    /// Calls sides stale that are older copies of themselves: they have no mark of the newest uberblock. Refuses a vdev that
+    /// has nothing else, and what it lacks counts.
+    fn check_copies(&self, vdev: &VdevConfig, sides: &[Arc<Side>], newest: &Uberblock) -> Result<()> {
+        let marks = |side: &Side| self.by_guid.get(&side.guid).map_or(&[][..], |(_, labels)| &labels.marks);
+        let (current, old): (Vec<_>, Vec<_>) = sides
+            .iter()
+            .filter(|side| !side.is_stale())
+            .partition(|side| marks(side).contains(&newest.mark()));
+        let last = |side: &Side| marks(side).iter().map(|mark| mark.txg).max();
+        if let (Some(side), true) = (old.first(), current.is_empty()) {
+            let is_log = vdev.class == VdevClass::Log;
+            // It may just have missed a txg; then the log's own proofs decide what counts of it.
+            if is_log && last(side).is_some_and(|txg| txg.0 + LOST_TXGS_MAX >= newest.txg.0) {
+                return Ok(());
+            }
+            if !(is_log && self.import.missing_log == MissingLog::Drop) {
+                return Err(PoolError::OldCopy {
+                    pool: self.config.name.clone(),
+                    vdev: vdev.id,
+                    guid: side.guid,
+                    path: side.path.clone(),
+                    found: last(side),
+                    expected: newest.txg,
+                });
+            }
+        }
+        old.iter().for_each(|side| side.set_stale(true));
+        Ok(())
+    }
+
+    /// Refuses a vdev of which something is missing that counts, unless told to go on without it.
+    fn check_missing(&self, vdev: &VdevConfig, sides: &[Arc<Side>]) -> Result<()> {
+        let pool = || self.config.name.clone();
+        let is_lost = sides.iter().all(|side| side.is_stale());
+        let is_log = vdev.class == VdevClass::Log;
+        let online = vdev.devices.iter().find(|device| device.state == DeviceState::Online);
+        if is_lost && !is_log {
+            let DeviceConfig { guid, path, .. } = online.unwrap_or(&vdev.devices[0]).clone();
+            return Err(PoolError::MissingDevice { pool: pool(), vdev: vdev.id, guid, path });
+        }
+        if is_lost {
+            return match (online, self.import.missing_log) {
+                (Some(DeviceConfig { guid, path, .. }), MissingLog::Refuse) => {
+                    let (guid, path) = (*guid, path.clone());
+                    Err(PoolError::MissingLog { pool: pool(), vdev: vdev.id, guid, path })
+                }
+                // Labels that call all of its sides stale say that the pool has gone on without it.
+                _ => Ok(()),
+            };
+        }
+        let is_missed = |known: &&DeviceConfig| {
+            known.state == DeviceState::Online && !self.by_guid.contains_key(&known.guid)
+        };
+        match vdev.devices.iter().find(is_missed).filter(|_| !self.import.allows_degraded) {
+            Some(DeviceConfig { guid, path, .. }) => {
+                let (guid, path) = (*guid, path.clone());
+                Err(PoolError::MissingSide { pool: pool(), vdev: vdev.id, guid, path })
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Refuses sides of a mirror that call each other stale: each was used without the other, and one must give way.

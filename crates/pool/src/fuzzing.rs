@@ -28,7 +28,7 @@ fn device(image: MemImage) -> Arc<dyn BlockDevice> {
 /// What lies in a slot of a label.
 #[derive(Debug)]
 pub struct FuzzedSlot<'a> {
-    /// Which of both labels' configurations and uberblocks.
+    /// Which of both labels' configurations, uberblocks and marks.
     pub number: u8,
     /// Whether head and checksum are right, so that the payload is looked at; otherwise it is the whole slot.
     pub is_sealed: bool,
@@ -52,7 +52,9 @@ pub fn labels(slots: &[FuzzedSlot<'_>]) {
     }
     if let Ok(labels) = read_labels("fuzzed", &device(image)) {
         config(&labels.config.encode());
-        assert!(labels.uberblock.is_none_or(|(txg, payload)| payload[..8] == txg.0.to_le_bytes()));
+        let again = |uberblock: &label::Uberblock| label::Uberblock::decode(&uberblock.encode());
+        assert_eq!(labels.uberblock.as_ref().and_then(again), labels.uberblock);
+        assert!(labels.marks.len() <= 4);
     }
 }
 

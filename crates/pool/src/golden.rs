@@ -11,8 +11,8 @@ use crate::config::{
     DeviceConfig, DeviceState, FORMAT_VERSION, PoolConfig, PoolState, VdevClass, VdevConfig,
 };
 use crate::extent::{Extent, GROUP_BLOCKS, IN_PIECES, decode_group, decode_pieces, encode_group};
-use crate::ids::{Guid, Place, Txg};
-use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
+use crate::ids::{Guid, ImportId, Mark, Place, Txg};
+use crate::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units, read_labels};
 use crate::props::{Property, Values};
 use crate::tables::{DatasetKind, DatasetRow};
 use crate::vdev::{Side, Vdev, Vdevs};
@@ -65,7 +65,7 @@ fn sample_config() -> PoolConfig {
 
 #[test]
 fn a_label() {
-    assert_eq!(FORMAT_VERSION, 1);
+    assert_eq!(FORMAT_VERSION, 2);
     let device: Arc<dyn BlockDevice> =
         Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
     label::write_config(&*device, Guid(0xa1), &sample_config()).unwrap();
@@ -110,7 +110,7 @@ fn a_label() {
     device.read_at(48 << 10, &mut head).unwrap();
     assert_eq!(
         hex(&head[..48]),
-        "464153544c41424cd1f4aae859c06deb00c00000000000000100000074000000a1000000000000000807060504030201"
+        "464153544c41424cdc772c6da2ef25b300c00000000000000200000074000000a1000000000000000807060504030201"
     );
     assert_eq!(head[48..48 + payload.len()], payload);
     assert!(head[48 + payload.len()..].iter().all(|byte| *byte == 0));
@@ -123,16 +123,45 @@ fn a_label() {
 fn an_uberblock() {
     let device: Arc<dyn BlockDevice> =
         Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
-    let payload = [&5u64.to_le_bytes()[..], &[0xee; 20]].concat();
-    label::write_uberblock(&*device, Guid(0xa1), Guid(0xb2), Txg(37), &payload).unwrap();
+    let (txg, import, root) = (Txg(37), ImportId(0xcc), vec![0xee; 20]);
+    let uberblock = Uberblock { txg, generation: 5, import, root };
+    let payload = uberblock.encode();
+    assert_eq!(hex(&payload[..24]), "25000000000000000500000000000000cc00000000000000");
+    label::write_uberblock(&*device, Guid(0xa1), Guid(0xb2), &uberblock).unwrap();
     // Txg 37 goes into slot 5 of the ring at 128 KiB.
     let mut slot = [0; 4096];
     device.read_at((128 << 10) + 5 * 4096, &mut slot).unwrap();
     assert_eq!(
         hex(&slot[..48]),
-        "46415354554245522680116d31b575f80050020000000000010000001c000000a100000000000000b200000000000000"
+        "464153545542455278f12162181dc90a0050020000000000020000002c000000a100000000000000b200000000000000"
     );
     assert_eq!(slot[48..48 + payload.len()], payload);
+}
+
+#[test]
+fn a_mark() {
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
+    let mark = Mark { txg: Txg(37), import: ImportId(0xcc) };
+    label::write_mark(&*device, Guid(0xa1), Guid(0xb2), mark).unwrap();
+    // An odd txg goes into the second slot, at 100 KiB, of both labels.
+    for start in [0, DEVICE_BYTES_MIN - (256 << 10)] {
+        let mut slot = [0; 4096];
+        device.read_at(start + (100 << 10), &mut slot).unwrap();
+        assert_eq!(hex(&slot[..8]), "464153544d41524b");
+        assert_eq!(slot[16..24], (start + (100 << 10)).to_le_bytes());
+        assert_eq!(
+            hex(&slot[24..64]),
+            concat!(
+                "0200000010000000",
+                "a100000000000000",
+                "b200000000000000",
+                "2500000000000000",
+                "cc00000000000000"
+            )
+        );
+        assert!(slot[64..].iter().all(|byte| *byte == 0));
+    }
 }
 
 #[test]

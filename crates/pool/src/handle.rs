@@ -112,6 +112,18 @@ impl Object {
     /// object was created, in an older txg; and those of reading where a block is written in part; blocks before
     /// the one that failed are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        self.put(tx, offset, data, true)
+    }
+
+    /// The same inside of the object, which does not grow, whoever shrinks it meanwhile.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`PoolError::BeyondEnd`], and nothing was changed.
+    pub fn overwrite(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
+        self.put(tx, offset, data, false)
+    }
+
+    fn put(&self, tx: &Tx, offset: u64, data: &[u8], may_grow: bool) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
@@ -130,6 +142,9 @@ impl Object {
         }
         let mut contents = write(&self.core.contents);
         self.check_there()?;
+        if !may_grow && end > contents.size_bytes {
+            return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
+        }
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {
             let count = blocks as usize;

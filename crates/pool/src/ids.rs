@@ -5,7 +5,7 @@ use std::fmt;
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u64);
 
         impl fmt::Display for $name {
@@ -68,6 +68,27 @@ impl fmt::Display for Guid {
 impl fmt::Debug for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Guid({self})")
+    }
+}
+
+/// Which import, or creation, of a pool wrote something: drawn at random by each. Two histories of a pool, one of them
+/// from an older copy, may come to the same txg; they never have the same number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ImportId(pub u64);
+
+/// A txg, and the import that wrote it: no two contents of a pool have the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The txg.
+    pub txg: Txg,
+    /// Who wrote it.
+    pub import: ImportId,
+}
+
+impl ImportId {
+    /// A new one.
+    pub(crate) fn random() -> ImportId {
+        ImportId(Guid::random().0)
     }
 }
 

@@ -7,12 +7,11 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::alloc::Allocator;
 use crate::buffers::Buffers;
-use crate::codec::Reader;
 use crate::config::{DeviceState, PoolConfig, PoolState, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::find::{Found, find};
-use crate::ids::{Guid, Txg};
-use crate::label::{self, DEVICE_BYTES_MIN, data_units};
+use crate::ids::{Guid, ImportId, Txg};
+use crate::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units};
 use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::pool::{Pool, check_name};
@@ -177,7 +176,7 @@ impl Pool {
             name: name.to_owned(),
             values: Values::default(),
         };
-        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options)?;
+        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
         add_dataset(&mut crate::sync_util::write(&shared.namespace), 1, row, (1, 0));
         crate::sync_util::write(&shared.namespace).next_id = 2;
@@ -199,7 +198,7 @@ impl Pool {
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
-    /// [`PoolError::NewerVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
+    /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
     /// [`PoolError::MissingSide`], [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
     /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
@@ -220,10 +219,10 @@ impl Pool {
             let (host_name, host_id) = (config.host_name, config.host_id);
             return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
         }
-        config.state = PoolState::Active;
+        let was_exported = std::mem::replace(&mut config.state, PoolState::Active) == PoolState::Exported;
         config.host_id = import.host.id;
         config.host_name.clone_from(&import.host.name);
-        let shared = open_shared(config, vdevs, Some(uberblock), options)?;
+        let shared = open_shared(config, vdevs, Some(uberblock), options, was_exported)?;
         if !shared.options.is_read_only {
             shared.write_labels(|_| ())?;
         }
@@ -235,8 +234,9 @@ impl Pool {
 fn open_shared(
     config: PoolConfig,
     vdevs: Arc<Vdevs>,
-    uberblock: Option<(Txg, Vec<u8>)>,
+    uberblock: Option<Uberblock>,
     options: PoolOptions,
+    was_exported: bool,
 ) -> Result<Shared> {
     let mut allocator = Allocator::default();
     for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
@@ -245,12 +245,9 @@ fn open_shared(
     let allocator = Arc::new(Mutex::new(allocator));
     let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);
     let synced = match &uberblock {
-        Some((txg, payload)) => {
-            let mut input = Reader::new(payload);
-            let _txg_and_generation = input.take(16);
-            let root = input.take(payload.len().saturating_sub(16)).unwrap_or_default();
-            meta.load(root)?;
-            *txg
+        Some(uberblock) => {
+            meta.load(&uberblock.root)?;
+            uberblock.txg
         }
         None => Txg(0),
     };
@@ -296,7 +293,9 @@ fn open_shared(
         buffers: Buffers::new(options.dirty_max_bytes / 4),
         options,
         config: Mutex::new(config),
-        uberblock: Mutex::new(uberblock.unwrap_or((Txg(0), Vec::new()))),
+        uberblock: Mutex::new(uberblock.unwrap_or_default()),
+        import: ImportId::random(),
+        was_exported,
         vdevs,
         allocator,
         meta,

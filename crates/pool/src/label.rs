@@ -1,15 +1,20 @@
 //! Labels: what tells a device's pool, and the newest txg.
 //!
 //! Design: a label of 256 KiB at each end of a device. In each, two slots for the configuration, written in turn
-//! (slot = generation mod 2), and a ring of 32 slots for uberblocks (slot = txg mod 32). A slot has its own checksum
-//! and says where it is, so that a misdirected one is not believed.
+//! (slot = generation mod 2), a ring of 32 slots for uberblocks (slot = txg mod 32), and two for *marks* (slot = txg
+//! mod 2). A slot has its own checksum and says where it is, so that a misdirected one is not believed.
+//!
+//! A mark says that the device has everything of a txg, as a certain import wrote it. It is written before the flush
+//! that comes before any uberblock of that txg, and replaced by that of the next but one. So a device that is current has
+//! a mark of the pool's newest uberblock, whatever a crash leaves; an older copy of the device, put back, has none.
 //!
 //! Crash cases. A write tears at sectors, so the slot that it hits may be lost; nothing else.
 //! 1. During a change of the configuration: the slot of the generation before is whole in each label, or, on a device
 //!    that missed generations, in one of them; each label is flushed before the next is written.
 //! 2. During an uberblock: that of the txg before is in another slot, and was flushed.
+//! 3. During a mark: that of the txg before is in the other slot, and no device has an uberblock of the newer txg.
 //!
-//! In both cases a reader finds either the new one or the one before, as it must.
+//! In each case a reader finds either the new one or the one before, as it must.
 
 use std::sync::Arc;
 
@@ -18,7 +23,7 @@ use fastness_blkdev::{AlignedBuf, BlockDevice};
 use crate::codec::{Reader, Writer, checksum};
 use crate::config::{FORMAT_VERSION, PoolConfig};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Txg, UNIT_BYTES};
+use crate::ids::{Guid, ImportId, Mark, Txg, UNIT_BYTES};
 
 /// Length of a label.
 pub const LABEL_BYTES: u64 = 256 << 10;
@@ -29,6 +34,9 @@ pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
 
 const SLOT_BYTES: usize = 32 << 10;
 const SLOT_START: u64 = 16 << 10;
+const MARK_START: u64 = 96 << 10;
+const MARK_SLOTS: u64 = 2;
+const MARK_BYTES: usize = 4096;
 const RING_START: u64 = 128 << 10;
 const RING_SLOTS: u64 = 32;
 /// Length of an uberblock's slot.
@@ -36,6 +44,7 @@ pub(crate) const UBERBLOCK_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 48;
 const MAGIC_CONFIG: u64 = u64::from_le_bytes(*b"FASTLABL");
 const MAGIC_UBERBLOCK: u64 = u64::from_le_bytes(*b"FASTUBER");
+const MAGIC_MARK: u64 = u64::from_le_bytes(*b"FASTMARK");
 
 /// Units of the data area of a device with this length.
 pub(crate) fn data_units(len_bytes: u64) -> u64 {
@@ -67,7 +76,7 @@ fn seal(magic: u64, place: u64, device: Guid, pool: Guid, payload: &[u8], slot_b
 enum Slot {
     Empty,
     Damaged,
-    Newer(u32),
+    Other(u32),
     Whole { device: Guid, pool: Guid, payload: Vec<u8> },
 }
 
@@ -85,8 +94,8 @@ fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
         if found_magic != magic || checksum(&copy) != sum || found_place != place {
             return None;
         }
-        if version > FORMAT_VERSION {
-            return Some(Slot::Newer(version));
+        if version != FORMAT_VERSION {
+            return Some(Slot::Other(version));
         }
         Some(Slot::Whole { device, pool, payload: head.take(len)?.to_vec() })
     };
@@ -98,8 +107,53 @@ fn open_slot(magic: u64, place: u64, slot: &[u8]) -> Slot {
 pub(crate) struct Labels {
     pub(crate) device: Guid,
     pub(crate) config: PoolConfig,
-    /// Payload of the newest uberblock with its txg; of the same pool.
-    pub(crate) uberblock: Option<(Txg, Vec<u8>)>,
+    /// The newest uberblock of the same pool.
+    pub(crate) uberblock: Option<Uberblock>,
+    /// Marks: the device has everything of these txgs, as these imports wrote them.
+    pub(crate) marks: Vec<Mark>,
+}
+
+fn encode_mark(mark: Mark) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.u64(mark.txg.0).u64(mark.import.0);
+    out.bytes
+}
+
+fn decode_mark(payload: &[u8]) -> Option<Mark> {
+    let mut input = Reader::new(payload);
+    let mark = Mark { txg: Txg(input.u64()?), import: ImportId(input.u64()?) };
+    input.end()?;
+    Some(mark)
+}
+
+/// What an uberblock says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Uberblock {
+    pub(crate) txg: Txg,
+    /// Of the configuration.
+    pub(crate) generation: u64,
+    pub(crate) import: ImportId,
+    /// Root of the page map.
+    pub(crate) root: Vec<u8>,
+}
+
+impl Uberblock {
+    /// What every device has that has what it refers to.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { txg: self.txg, import: self.import }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.txg.0).u64(self.generation).u64(self.import.0).bytes.extend(&self.root);
+        out.bytes
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Option<Uberblock> {
+        let mut input = Reader::new(payload);
+        let (txg, generation, import) = (Txg(input.u64()?), input.u64()?, ImportId(input.u64()?));
+        Some(Uberblock { txg, generation, import, root: input.rest().to_vec() })
+    }
 }
 
 /// Reads both labels of a device.
@@ -108,8 +162,8 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     if len_bytes < DEVICE_BYTES_MIN {
         return Err(PoolError::NoLabel { path: path.to_owned() });
     }
-    let (mut best, mut newer, mut damaged) = (None::<(Guid, PoolConfig)>, None, 0);
-    let mut uberblock = None::<(Txg, Vec<u8>)>;
+    let (mut best, mut other, mut damaged) = (None::<(Guid, PoolConfig)>, None, 0);
+    let (mut uberblock, mut marks) = (None::<Uberblock>, Vec::new());
     let mut last_error = None;
     for start in label_starts(len_bytes) {
         let mut label = AlignedBuf::zeroed(LABEL_BYTES as usize, 4096);
@@ -124,7 +178,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
             match open_slot(MAGIC_CONFIG, start + at, &label[at as usize..][..SLOT_BYTES]) {
                 Slot::Empty => {}
                 Slot::Damaged => damaged += 1,
-                Slot::Newer(version) => newer = Some(version),
+                Slot::Other(version) => other = Some(version),
                 Slot::Whole { device, payload, .. } => match PoolConfig::decode(&payload) {
                     Some(config) if best.as_ref().is_none_or(|(_, b)| b.generation < config.generation) => {
                         best = Some((device, config));
@@ -134,27 +188,36 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
                 },
             }
         }
+        for index in 0..MARK_SLOTS {
+            let at = MARK_START + index * MARK_BYTES as u64;
+            let slot = open_slot(MAGIC_MARK, start + at, &label[at as usize..][..MARK_BYTES]);
+            if let Slot::Whole { device, pool, payload } = slot
+                && best.as_ref().is_none_or(|(guid, config)| *guid == device && config.guid == pool)
+            {
+                marks.extend(decode_mark(&payload));
+            }
+        }
         for index in 0..RING_SLOTS {
             let at = RING_START + index * UBERBLOCK_BYTES as u64;
             let slot = &label[at as usize..][..UBERBLOCK_BYTES];
             match open_slot(MAGIC_UBERBLOCK, start + at, slot) {
                 Slot::Whole { payload, pool, .. } => {
-                    let Some(txg) = Reader::new(&payload).u64().map(Txg) else { continue };
+                    let Some(found) = Uberblock::decode(&payload) else { continue };
                     let is_ours = best.as_ref().is_none_or(|(_, config)| config.guid == pool);
-                    if is_ours && uberblock.as_ref().is_none_or(|(newest, _)| *newest < txg) {
-                        uberblock = Some((txg, payload));
+                    if is_ours && uberblock.as_ref().is_none_or(|newest| newest.txg < found.txg) {
+                        uberblock = Some(found);
                     }
                 }
                 Slot::Damaged => damaged += 1,
-                Slot::Empty | Slot::Newer(_) => {}
+                Slot::Empty | Slot::Other(_) => {}
             }
         }
     }
-    match (best, newer, damaged) {
+    match (best, other, damaged) {
         (_, Some(version), _) => {
-            Err(PoolError::NewerVersion { path: path.to_owned(), version, known: FORMAT_VERSION })
+            Err(PoolError::OtherVersion { path: path.to_owned(), version, known: FORMAT_VERSION })
         }
-        (Some((device, config)), None, _) => Ok(Labels { device, config, uberblock }),
+        (Some((device, config)), None, _) => Ok(Labels { device, config, uberblock, marks }),
         (None, None, 0) => Err(PoolError::NoLabel { path: path.to_owned() }),
         (None, None, _) => match last_error {
             Some(error) => Err(error.into()),
@@ -183,18 +246,32 @@ pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolCo
     Ok(())
 }
 
-/// Writes an uberblock into its slot of both labels; durable after the next flush. `payload` begins with the txg.
+/// Writes a mark into its slot of both labels; durable after the next flush.
+pub(crate) fn write_mark(
+    device: &dyn BlockDevice,
+    guid: Guid,
+    pool: Guid,
+    mark: Mark,
+) -> Result<(), fastness_blkdev::BlockError> {
+    for start in label_starts(device.len_bytes()) {
+        let place = start + MARK_START + mark.txg.0 % MARK_SLOTS * MARK_BYTES as u64;
+        device.write_at(place, &seal(MAGIC_MARK, place, guid, pool, &encode_mark(mark), MARK_BYTES))?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock into its slot of both labels; durable after the next flush.
 pub(crate) fn write_uberblock(
     device: &dyn BlockDevice,
     guid: Guid,
     pool: Guid,
-    txg: Txg,
-    payload: &[u8],
+    uberblock: &Uberblock,
 ) -> Result<(), fastness_blkdev::BlockError> {
+    let payload = uberblock.encode();
     assert!(payload.len() <= UBERBLOCK_BYTES - HEAD_BYTES, "an uberblock fits into its slot");
     for start in label_starts(device.len_bytes()) {
-        let place = start + RING_START + txg.0 % RING_SLOTS * UBERBLOCK_BYTES as u64;
-        device.write_at(place, &seal(MAGIC_UBERBLOCK, place, guid, pool, payload, UBERBLOCK_BYTES))?;
+        let place = start + RING_START + uberblock.txg.0 % RING_SLOTS * UBERBLOCK_BYTES as u64;
+        device.write_at(place, &seal(MAGIC_UBERBLOCK, place, guid, pool, &payload, UBERBLOCK_BYTES))?;
     }
     Ok(())
 }
@@ -216,6 +293,10 @@ pub(crate) fn slot_for_fuzzing(number: u8, device: u64, pool: u64, payload: &[u8
         let place = start + SLOT_START + number % 2 * SLOT_BYTES as u64;
         let payload = &payload[..payload.len().min(SLOT_BYTES - HEAD_BYTES)];
         (place, seal(MAGIC_CONFIG, place, device, pool, payload, SLOT_BYTES))
+    } else if number >= 120 {
+        let place = start + MARK_START + number % MARK_SLOTS * MARK_BYTES as u64;
+        let payload = &payload[..payload.len().min(MARK_BYTES - HEAD_BYTES)];
+        (place, seal(MAGIC_MARK, place, device, pool, payload, MARK_BYTES))
     } else {
         let place = start + RING_START + number % RING_SLOTS * UBERBLOCK_BYTES as u64;
         let payload = &payload[..payload.len().min(UBERBLOCK_BYTES - HEAD_BYTES)];

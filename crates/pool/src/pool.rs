@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::config::{DeviceState, PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
-use crate::ids::Txg;
+use crate::ids::{ImportId, Mark, Txg};
 use crate::state::{Shared, TxgHook};
 use crate::sync_util::{lock, read};
 use crate::txg::{DELAY_MAX, Hold, SHARDS};
@@ -197,10 +197,7 @@ impl Pool {
 
     /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is durable.
     pub fn end_txg_soon(&self) {
-        let pipeline = &self.shared.pipeline;
-        let mut progress = lock(&pipeline.progress);
-        progress.wanted = progress.wanted.max(pipeline.open_txg());
-        pipeline.changed.notify_all();
+        self.shared.pipeline.end_soon();
     }
 
     /// Waits until a txg is durable, and makes it end soon if it is still open.
@@ -235,6 +232,22 @@ impl Pool {
     /// The newest durable txg.
     pub fn synced_txg(&self) -> Txg {
         lock(&self.shared.pipeline.progress).synced
+    }
+
+    /// The newest durable txg, and the import that wrote it: what a log outside of the pool's devices keeps as well, so that
+    /// an older copy of either is found out.
+    pub fn synced_mark(&self) -> Mark {
+        lock(&self.shared.uberblock).mark()
+    }
+
+    /// Whether the pool had been exported before this import, or was made just now: no crash was in between.
+    pub fn was_exported(&self) -> bool {
+        self.shared.was_exported
+    }
+
+    /// The number of this import, which is in the marks of the txgs that it syncs.
+    pub fn import_id(&self) -> ImportId {
+        self.shared.import
     }
 
     /// The txg that new transactions join.
@@ -378,9 +391,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 impl Pool {
     /// Reads every row and compares what is allocated with what is referred to. See [`CheckReport`](crate::CheckReport).
-    ///
-    /// # Errors
-    /// Those of reading the tables.
+    /// Fails as reading the tables fails.
     pub fn check(&self) -> Result<crate::CheckReport> {
         let _syncing = lock(&self.shared.syncing);
         self.shared.explained(crate::check::check(&self.shared, &read(&self.shared.snapshot).clone()))

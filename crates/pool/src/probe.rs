@@ -23,9 +23,13 @@ impl Device {
     ///
     /// # Errors
     /// [`NoLabel`](crate::PoolError::NoLabel), [`DamagedLabels`](crate::PoolError::DamagedLabels),
-    /// [`NewerVersion`](crate::PoolError::NewerVersion).
+    /// [`OtherVersion`](crate::PoolError::OtherVersion).
     pub fn probe(&self) -> Result<Probe> {
         let labels = read_labels(&self.path, &self.device)?;
-        Ok(Probe { guid: labels.device, config: labels.config, txg: labels.uberblock.map(|(txg, _)| txg) })
+        Ok(Probe {
+            guid: labels.device,
+            config: labels.config,
+            txg: labels.uberblock.map(|uberblock| uberblock.txg),
+        })
     }
 }

@@ -155,11 +155,20 @@ impl Shared {
         Ok(report)
     }
 
-    /// Gives a side that has everything the last uberblock: it may be all that is left before the next txg.
+    /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg, and its
+    /// mark.
     fn write_last_uberblock(&self, side: &Side) -> Result<()> {
-        let (txg, payload) = lock(&self.uberblock).clone();
+        self.write_last_mark(side)?;
+        let uberblock = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, txg, &payload)?)
+        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)
+    }
+
+    /// Says on a side that it has everything of the last synced txg; durable after the next flush.
+    pub(crate) fn write_last_mark(&self, side: &Side) -> Result<()> {
+        let mark = lock(&self.uberblock).mark();
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        Ok(label::write_mark(&**device, side.guid, lock(&self.config).guid, mark)?)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::alloc::Allocator;
 use crate::buffers::{Block, Buffers};
 use crate::config::PoolConfig;
 use crate::error::{PoolError, Result};
-use crate::ids::{DatasetId, ObjectId, Txg};
+use crate::ids::{DatasetId, ImportId, ObjectId, Txg};
+use crate::label::Uberblock;
 use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::object::ObjectCore;
@@ -69,9 +70,15 @@ pub trait TxgHook: Send + Sync {
 #[derive(Debug, Default)]
 pub struct HookChanges {
     pub(crate) aux: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) ends_next_soon: bool,
 }
 
 impl HookChanges {
+    /// Makes the txg after this one, which is open already, end soon.
+    pub fn end_next_soon(&mut self) {
+        self.ends_next_soon = true;
+    }
+
     /// Stores `value` beside a dataset under `key`; `None` removes it.
     pub fn put(&mut self, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         self.aux.push((dataset.0, key.to_vec(), value.map(<[u8]>::to_vec)));
@@ -154,8 +161,12 @@ pub(crate) type Cache =
 pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
     pub(crate) config: Mutex<PoolConfig>,
-    /// The last uberblock that is durable: its txg, and what it says. Txg 0 if there is none yet.
-    pub(crate) uberblock: Mutex<(Txg, Vec<u8>)>,
+    /// The last uberblock that is durable. Txg 0 if there is none yet.
+    pub(crate) uberblock: Mutex<Uberblock>,
+    /// Of this import.
+    pub(crate) import: ImportId,
+    /// Whether it had been exported before.
+    pub(crate) was_exported: bool,
     pub(crate) vdevs: Arc<Vdevs>,
     pub(crate) allocator: Arc<Mutex<Allocator>>,
     pub(crate) meta: MetaFile,

@@ -1,8 +1,8 @@
 //! Syncing a txg: from layers in DRAM to a new state of the pool.
 //!
 //! Order: data to new places; the tables in one engine transaction; the pages of the tables and the page map to new
-//! places; flush all devices; the labels, if a device has become stale; the uberblock; flush. Only then is the txg
-//! synced: readers see the new tables, layers go away, freed space may be used.
+//! places; marks on all devices; flush all devices; the labels, if a device has become stale; the uberblock; flush. Only
+//! then is the txg synced: readers see the new tables, layers go away, freed space may be used.
 //!
 //! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and everything
 //! it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that it refers to.
@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering;
 use fastness_error::chain;
 use redb::{ReadableTable, WriteTransaction};
 
-use crate::codec::Writer;
 use crate::error::{PoolError, Result};
 use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces, encode_group};
 use crate::ids::{Txg, UNIT_BYTES};
+use crate::label::Uberblock;
 use crate::object::{Layer, ObjectCore};
 use crate::output::Written;
 use crate::state::{HookChanges, Shared, TxgChanges};
@@ -83,18 +83,27 @@ impl Shared {
         transaction.commit()?;
         let root = self.meta.write_out()?;
         self.vdevs.crash_point("sync_after_metadata");
-        self.vdevs.flush()?;
+        let (pool, generation) = {
+            let config = lock(&self.config);
+            (config.guid, config.generation)
+        };
+        let mut uberblock = Uberblock { txg, generation, import: self.import, root };
+        // PERSIST: with the flush below every current device has the mark of this txg before any has its uberblock. So a
+        // device without it, beside such an uberblock, is an older copy, and not what a crash leaves.
+        let mut lost = self.vdevs.write_mark(pool, uberblock.mark())?;
+        lost.extend(self.vdevs.flush()?);
+        self.note_lost_log_vdevs(&lost);
         if self.labels_lag(&lock(&self.config).clone()) {
             // Before the uberblock: nobody may find it on the others and take the stale device for current.
             self.write_labels(|_| ())?;
         }
         self.vdevs.crash_point("sync_after_flush");
-        let mut uberblock = Writer::default();
-        uberblock.u64(txg.0).u64(lock(&self.config).generation).bytes.extend(root);
-        self.vdevs.write_uberblock(lock(&self.config).guid, txg, &uberblock.bytes)?;
+        uberblock.generation = lock(&self.config).generation;
+        lost.extend(self.vdevs.write_uberblock(pool, &uberblock)?);
         self.vdevs.crash_point("sync_after_uberblock");
-        self.vdevs.flush()?;
-        *lock(&self.uberblock) = (txg, uberblock.bytes);
+        lost.extend(self.vdevs.flush()?);
+        self.settle_lost_log_vdevs(txg, &lost);
+        *lock(&self.uberblock) = uberblock;
         if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;
         }
@@ -225,6 +234,9 @@ impl Shared {
         let hooks = lock(&self.hooks).clone();
         for hook in hooks {
             hook.sync(txg, &mut hooked)?;
+        }
+        if hooked.ends_next_soon {
+            self.pipeline.end_soon();
         }
         let mut aux = transaction.open_table(AUX)?;
         for (dataset, key, value) in changes.aux.iter().chain(&hooked.aux) {

@@ -112,6 +112,13 @@ impl Pipeline {
         }
     }
 
+    /// Lets the open txg end soon, without waiting for it.
+    pub(crate) fn end_soon(&self) {
+        let mut progress = lock(&self.progress);
+        progress.wanted = progress.wanted.max(self.open_txg());
+        self.changed.notify_all();
+    }
+
     pub(crate) fn open_txg(&self) -> Txg {
         Txg(self.open.load(Ordering::SeqCst))
     }

@@ -232,7 +232,7 @@ fn run(seed: u64, met: &Met) -> Vec<u64> {
         // With the power on, a fault has more time to do harm.
         if faults == Faults::None || world.rng.below(2) == 0 {
             let now = world.rig.ops.load(Ordering::SeqCst);
-            world.rig.cut_at.store(now + 1 + world.rng.below(150), Ordering::SeqCst);
+            world.rig.cut_at.store(now + 1 + world.rng.below(320), Ordering::SeqCst);
         }
         world.work(faults);
         trace.extend(world.rig.devices.iter().map(|device| device.op_count()));

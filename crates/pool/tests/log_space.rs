@@ -638,3 +638,31 @@ fn an_allocation_waits_for_no_io() {
     }
     assert!(hung >= 6, "{hung} operations in a txg");
 }
+
+/// Log blocks are read and replayed by the next import, and what is written over and over is in memory once: only the log can
+/// tell that there is much of it.
+#[test]
+fn many_log_blocks_end_the_txg() {
+    // Among the data, and on a vdev of their own.
+    for log in [false, true] {
+        let rig = Rig::fresh(2, 80 << 20, 1);
+        let specs: Vec<_> =
+            std::iter::once(single(&rig, 0)).chain(log.then(|| single(&rig, 1).log())).collect();
+        let options = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
+        let pool = Pool::create("tank", &specs, options).unwrap();
+        let (space, open) = (pool.log_space(), pool.open_txg());
+        // An eighth, and not long before it.
+        let few = (0..40 * 7).map(|_| space.allocate(BLOCK).unwrap());
+        let mut places: Vec<_> = few.collect();
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(pool.open_txg(), open);
+        places.extend((0..40 * 2).map(|_| space.allocate(BLOCK).unwrap()));
+        let is_over = || pool.open_txg() > open;
+        let begun = std::time::Instant::now();
+        while !is_over() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_over(), "nobody waits for the txg, but the log does");
+        places.into_iter().for_each(|place| space.free(extent(place)));
+    }
+}

@@ -108,6 +108,12 @@ impl Lists {
         self.ring.iter_mut().filter(has_synced).map(std::mem::take).collect()
     }
 
+    /// Whether there are records of txgs after `synced`, or were, for a log that is not in use any more.
+    pub(crate) fn has_unsynced(&self, synced: Txg) -> bool {
+        let is_left = |itxg: &Itxg| itxg.txg > synced && !(itxg.sync.is_empty() && itxg.unordered.is_empty());
+        self.left_behind > synced || self.ring.iter().any(is_left)
+    }
+
     /// Number of records that are kept.
     pub(crate) fn len(&self) -> usize {
         let of = |itxg: &Itxg| itxg.sync.len() + itxg.unordered.values().map(Vec::len).sum::<usize>();

@@ -66,7 +66,8 @@ impl<P: Pool> ReadBack for Source<'_, P> {
 }
 
 impl<P: Pool, K: Kind> Zil<P, K> {
-    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is open.
+    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is open or
+    /// [has something unsynced](Self::has_unsynced).
     pub fn new(dataset: DatasetId, pool: Arc<P>, kind: Arc<K>) -> Self {
         Self {
             dataset,
@@ -185,6 +186,14 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         let detached = lock(&self.lists).detach(txg);
         drop(detached);
         self.kind.load().txg_synced(txg);
+    }
+
+    /// Whether a commit or a flush that comes next may have something to wait for: records that no commit has taken, or
+    /// changes that are in no log, of txgs after `synced`. As long as there is, the dataset must not get another intent
+    /// log: that would know of nothing.
+    pub fn has_unsynced(&self, synced: Txg) -> bool {
+        let newest = self.unlogged_txg.load(Ordering::SeqCst).max(self.listed_txg.load(Ordering::SeqCst));
+        newest > synced.0 || lock(&self.lists).has_unsynced(synced)
     }
 
     /// Counters.

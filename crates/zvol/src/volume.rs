@@ -102,13 +102,14 @@ impl<M: Medium + Sync + 'static> Volume<M> {
     /// Writes `data` at `offset`; with `is_fua`, durable on return.
     ///
     /// # Errors
-    /// [`VolumeError::OutOfRange`], [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be
-    /// written. With `is_fua` also those of [`flush`](Self::flush).
+    /// [`VolumeError::OutOfRange`], which a volume that shrinks meanwhile causes, too;
+    /// [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be written. With `is_fua` also those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
         let mode = self.dataset.sync_mode();
         let operation = kind_of_write(mode, is_fua);
         self.count(operation, data.len() as u64, || {
-            self.check_range(offset, data.len() as u64)?;
+            let len_bytes = data.len() as u64;
+            self.check_range(offset, len_bytes)?;
             let mut at = offset;
             let (mut newest, mut is_logged) = (Txg(0), true);
             let is_durable = operation == VolumeOperation::SyncWrite;
@@ -117,8 +118,16 @@ impl<M: Medium + Sync + 'static> Volume<M> {
             let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
                 let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
-                let change = |tx: &Tx| self.data.write(tx, at, part);
-                let (txg, is_part_logged) = self.change(mode, at, part.len() as u64, change, record)?;
+                // The volume may have shrunk since the check, and must not grow again.
+                let change = |tx: &Tx| self.data.overwrite(tx, at, part);
+                let (txg, is_part_logged) = self
+                    .change(mode, at, part.len() as u64, change, record)
+                    .map_err(|error| match error {
+                        VolumeError::Pool(PoolError::BeyondEnd { .. }) => {
+                            self.out_of_range(offset, len_bytes)
+                        }
+                        error => error,
+                    })?;
                 newest = txg;
                 // One part that is not in the log makes the whole wait.
                 is_logged &= is_part_logged;
@@ -256,11 +265,14 @@ impl<M: Medium + Sync + 'static> Volume<M> {
     }
 
     fn check_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
-        let size_bytes = self.size_bytes();
-        if offset.checked_add(len_bytes).is_some_and(|end| end <= size_bytes) {
+        if offset.checked_add(len_bytes).is_some_and(|end| end <= self.size_bytes()) {
             return Ok(());
         }
-        Err(VolumeError::OutOfRange { name: self.name(), offset, len_bytes, size_bytes })
+        Err(self.out_of_range(offset, len_bytes))
+    }
+
+    fn out_of_range(&self, offset: u64, len_bytes: u64) -> VolumeError {
+        VolumeError::OutOfRange { name: self.name(), offset, len_bytes, size_bytes: self.size_bytes() }
     }
 
     fn count(&self, operation: VolumeOperation, bytes: u64, act: impl FnOnce() -> Result<()>) -> Result<()> {

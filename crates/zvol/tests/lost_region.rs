@@ -3,113 +3,28 @@
 //! Nothing acknowledged is lost, a mirror goes on with the other side, and the side that was lost is never read again,
 //! whatever it looks like when it comes back.
 
-use std::path::PathBuf;
+#![allow(unreachable_pub, missing_debug_implementations)]
+
+#[path = "lost_region/bench.rs"]
+mod bench;
+#[path = "lost_region/marks.rs"]
+mod marks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{
-    Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, Tuning,
-};
-use fastness_pmem::PmRange;
-use fastness_pool::{
-    Device, HookChanges, ImportOptions, Pool, PoolError, PoolOptions, Property, Txg, TxgHook, VdevSpec,
-};
+use bench::*;
+use fastness_blkdev::MemDevice;
+use fastness_intent::{Consent, IntentError, PoolLog};
+use fastness_pool::{HookChanges, Pool, PoolError, Txg, TxgHook};
 use fastness_zil::{KindId, LogCause};
-use fastness_zvol::{Volume, VolumeOptions};
+use fastness_zvol::Volume;
 
-const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
 const THREADS: usize = 3;
 const BLOCKS: usize = 64;
 /// A block that no thread writes.
 const SPARE: u64 = (THREADS * BLOCKS) as u64 * BLOCK;
-
-struct Bench {
-    disk: Arc<MemDevice>,
-    devices: Vec<Device>,
-    dir: tempfile::TempDir,
-    txg_timeout: Duration,
-}
-
-fn device(memory: &Arc<MemDevice>) -> Device {
-    Device::new("disk", memory.clone())
-}
-
-impl Bench {
-    /// A pool whose log is on these regions.
-    fn new(regions: &[&str], txg_timeout: Duration) -> (Bench, Arc<Pool>, Arc<PoolLog>) {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(128 * MIB), 512));
-        let bench = Bench { devices: vec![device(&disk)], disk, dir, txg_timeout };
-        let vdevs = [VdevSpec::single(bench.devices[0].clone())];
-        let pool = Arc::new(Pool::create("tank", &vdevs, bench.options()).unwrap());
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
-        let sides = || Ok(regions.iter().map(|name| bench.region(name)).collect());
-        log.add_regions_on(sides).unwrap();
-        (bench, pool, log)
-    }
-
-    fn options(&self) -> PoolOptions {
-        PoolOptions { txg_timeout: self.txg_timeout, ..PoolOptions::default() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn region(&self, name: &str) -> NewRegion<PmRange> {
-        let path = self.path(name);
-        let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
-        NewRegion { parts: RegionParts::of(region).unwrap(), path, emulates: true }
-    }
-
-    fn cut(&self, name: &str, len_bytes: u64) {
-        let file = std::fs::File::options().write(true).open(self.path(name)).unwrap();
-        file.set_len(len_bytes).unwrap();
-    }
-
-    fn import(&self, consent: Consent) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), IntentError> {
-        let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), self.options()).unwrap();
-        let pool = Arc::new(pool);
-        let config = PoolLog::config(&pool).unwrap();
-        let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions = config.regions.iter().filter_map(open).collect();
-        let (log, report) = PoolLog::import(&pool, regions, consent, Tuning::default(), &mut |_| {})?;
-        Ok((pool, log, report))
-    }
-}
-
-fn volume(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
-    let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
-    Volume::create(pool, Some(log), "tank/v", MIB, &small).unwrap()
-}
-
-fn open(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
-    Volume::open(pool, Some(log), "tank/v").unwrap()
-}
-
-/// Regions that the pool says are out, by name.
-fn out(pool: &Pool) -> Vec<String> {
-    let config = PoolLog::config(pool).unwrap();
-    let name = |region: &RegionConfig| region.path.file_name().unwrap().to_str().unwrap().to_owned();
-    config.regions.iter().filter(|region| region.is_out).map(name).collect()
-}
-
-fn logged(log: &PoolLog) -> u64 {
-    log.stats().iter().map(|(_, stats)| stats.records + stats.bypass_records).sum()
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if is_so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("never: {what}");
-}
 
 /// What each thread was told to be durable of each of its blocks.
 type Told = Vec<Vec<AtomicU64>>;
@@ -155,12 +70,6 @@ fn under_load(volume: &Volume, harm: impl FnOnce()) -> Told {
         is_done.store(true, Ordering::SeqCst);
     });
     told
-}
-
-/// Kept from before the loss, a whole side.
-fn put_back(bench: &Bench, name: &str, bytes: &[u8]) {
-    let _ = std::fs::remove_file(bench.path(name));
-    std::fs::write(bench.path(name), bytes).unwrap();
 }
 
 #[test]
@@ -293,12 +202,9 @@ fn without_a_mirror_writers_wait_for_txgs() {
         });
     });
     assert_eq!(log.lost_regions().len(), 1);
-    assert!(out(&pool).is_empty());
+    eventually("nothing in it is needed", || out(&pool) == ["a"]);
     drop((volume, log, pool));
-    // Whether the region has anything that is needed, nobody can tell from the outside.
-    let refused = bench.import(Consent::NONE).map(drop).unwrap_err();
-    assert!(matches!(refused, IntentError::TooSmall { .. }), "{refused:?}");
-    let (pool, log, _) = bench.import(Consent { missing: true, ..Consent::NONE }).unwrap();
+    let (pool, log, _) = bench.import(Consent::NONE).unwrap();
     check(&open(&pool, &log), &told);
 }
 
@@ -333,9 +239,9 @@ fn both_sides_lost_are_as_one_that_was_alone() {
         eventually("the log has failed", || log.lost_regions().len() == 2);
         std::thread::sleep(Duration::from_millis(50));
     });
+    eventually("nothing in them is needed", || out(&pool) == ["a", "b"]);
     drop((volume, log, pool));
-    bench.import(Consent::NONE).map(drop).unwrap_err();
-    let (pool, log, _) = bench.import(Consent { missing: true, ..Consent::NONE }).unwrap();
+    let (pool, log, _) = bench.import(Consent::NONE).unwrap();
     check(&open(&pool, &log), &told);
 }
 

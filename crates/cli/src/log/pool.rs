@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use fastness_daemon::{Control, LogCauseReport, PoolReport, Request, control_socket, run_dir};
+use fastness_daemon::{
+    Control, LogCauseReport, PATIENCE, PoolReport, Request, control_socket, find_devices, run_dir,
+};
 use fastness_intent::survey::{
     ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
     record,
@@ -21,7 +23,7 @@ use crate::connect::{ask_all, print_json};
 use crate::exit::{Outcome, refuse};
 use crate::output::{fields, note};
 use crate::size::short;
-use crate::start::find_devices;
+use crate::start::tell_search;
 use crate::table::table;
 
 pub(super) const SHOW: &str = "\
@@ -139,7 +141,7 @@ impl Offline {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
             return Err(refuse(text));
         }
-        let devices = find_devices(name, places)?;
+        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?;
         // Nothing is changed, so whatever there is may be looked at.
         let import = ImportOptions {
             is_forced: true,
@@ -183,7 +185,7 @@ impl Offline {
         if regions.is_empty() {
             return Ok((Vec::new(), missing));
         }
-        let survey = RegionSurvey::new(&self.config, regions)?;
+        let survey = RegionSurvey::new(&self.pool, &self.config, regions)?;
         for (_, error) in survey.errors() {
             note(format_args!("damage: {error}"));
         }
@@ -244,7 +246,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
     let (chunks, missing) = offline.chunks()?;
     let (mut damages, mut of_sides) = (0, missing);
     for region in offline.config.regions.iter().filter(|region| region.is_out) {
-        writeln!(out, "degraded: {} was missing, and the log goes on without it", region.path.display())?;
+        writeln!(out, "degraded: {} is out: nothing in it is needed", region.path.display())?;
         of_sides += 1;
     }
     if missing > 0 {

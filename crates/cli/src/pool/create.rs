@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Control, Node, NodeOptions, control_socket, open_vdevs, run_dir, split_regions};
+use fastness_daemon::{
+    Control, Node, NodeOptions, control_socket, open_vdevs, patiently, run_dir, split_regions,
+};
+use fastness_error::ErrorKind;
 use fastness_intent::Consent;
-use fastness_pool::{Device, FailMode, ImportOptions, Pool, Property};
+use fastness_pool::{Device, FailMode, ImportOptions, Pool, PoolError, Property};
 
 use crate::exit::{Outcome, refuse};
 use crate::pool::{PmArgs, assignments, list, vdevs};
@@ -106,7 +109,12 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     }
     let devices = || requests.iter().flat_map(|request| &request.devices);
     if !regions.is_empty() {
-        let devices = devices().map(Device::open).collect::<Result<Vec<_>, _>>()?;
+        // The kernel may give them back a moment after the pool above let go of them.
+        let is_busy = |opened: &Result<Device, PoolError>| {
+            opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
+        };
+        let open = |path| patiently(args.bounds.patience(), || Device::open(path), is_busy);
+        let devices = devices().map(open).collect::<Result<Vec<_>, _>>()?;
         let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
         let node = Node::import(&devices, &ImportOptions::default(), options)?;
         node.add_pm_log(&regions, pm)?;

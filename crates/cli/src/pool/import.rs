@@ -7,10 +7,11 @@ use clap::Args;
 use fastness_daemon::{Found, scan};
 use fastness_intent::Consent;
 
+use crate::connect::print_json;
 use crate::exit::Outcome;
 use crate::output::note;
 use crate::pool::list;
-use crate::start::{BoundArgs, Import};
+use crate::start::{BoundArgs, Import, refuse_running};
 use crate::table::table;
 
 pub(super) const EXAMPLES: &str = "\
@@ -52,8 +53,11 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     drop_log_tail: bool,
     /// Have the pool in this process, until Ctrl-C
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     foreground: bool,
+    /// For programs: the pool as an object, with the time that each step of the import took
+    #[arg(long, requires = "pool")]
+    json: bool,
     /// Say one line to the process that waits for it
     #[arg(long, hide = true)]
     announce: bool,
@@ -65,6 +69,7 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     let Some(name) = args.pool else {
         return candidates(args.devices, out);
     };
+    refuse_running(&name)?;
     let places = args.devices.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
     let import = Import {
         name,
@@ -79,7 +84,12 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     if args.foreground {
         return import.foreground(args.announce, out);
     }
-    list::show(out, &import.background()?)?;
+    let report = import.background()?;
+    if args.json {
+        print_json(out, &report)?;
+    } else {
+        list::show(out, &report)?;
+    }
     Ok(Outcome::Clean)
 }
 

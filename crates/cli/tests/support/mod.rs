@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use fastness_nbd::{Client, Endpoint};
 use serde_json::Value;
@@ -14,9 +15,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// In memory where there is some: what survives a kill is the same, and no test waits for a disk.
+    /// In memory where there is some: what survives a kill is the same, and no test waits for a disk. Or in
+    /// `FASTNESS_TEST_DIR`.
     pub fn new() -> Bench {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let dir = match std::env::var_os("FASTNESS_TEST_DIR") {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()),
+        };
         Bench { dir: dir.unwrap() }
     }
 
@@ -28,9 +33,10 @@ impl Bench {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// `line` is split at blanks.
+    /// `line` is split at blanks. `FASTNESS_PROGRAM` is another program than the one that was just built.
     pub fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fastness"));
+        let program = std::env::var_os("FASTNESS_PROGRAM");
+        let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_fastness").into()));
         command
             .args(line.split_whitespace())
             .current_dir(self.dir.path())
@@ -63,6 +69,15 @@ impl Bench {
         let output = self.run(line);
         assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Waits until a pool runs.
+    pub fn wait_for(&self, pool: &str) {
+        let begun = Instant::now();
+        while self.run(&format!("status {pool}")).status.code() != Some(0) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "pool {pool} does not run");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub fn json(&self, line: &str) -> Value {

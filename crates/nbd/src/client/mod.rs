@@ -1,36 +1,27 @@
 //! A small client, for tests and comparisons.
 
+mod halves;
 mod reply;
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+pub use self::halves::{Receiver, Sender};
 pub use self::reply::{Chunk, Reply};
 use crate::listen::Endpoint;
 use crate::wire::{
-    BASE_ALLOCATION, EXTENDED_REPLY_MAGIC, HeaderMode, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC,
-    RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command, command_flag, info, option,
-    reply as option_reply, u16_at, u32_at, u64_at,
+    BASE_ALLOCATION, HeaderMode, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, command, command_flag, info,
+    option, reply as option_reply, u16_at, u32_at, u64_at,
 };
-
-/// Longest reply that is believed.
-const REPLY_BYTES_MAX: u64 = 64 << 20;
-const BUFFER_BYTES: usize = 256 << 10;
 
 /// A connection in transmission.
 pub struct Client {
-    stream: Box<dyn Stream>,
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
+    sender: Sender,
+    receiver: Receiver,
     hello: Hello,
-    next_cookie: u64,
 }
-
-trait Stream: Read + Write + Send {}
-impl<S: Read + Write + Send> Stream for S {}
 
 /// What was agreed upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -118,21 +109,14 @@ impl Client {
     /// As [`Client::connect`].
     pub fn handshake(socket: impl Into<OwnedFd>, name: &str, mode: HeaderMode) -> Result<Self> {
         // Any stream socket does for reading and writing.
-        let stream = Box::new(UnixStream::from(socket.into()));
-        let mut client = Self {
-            stream,
-            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
-            start: 0,
-            end: 0,
-            hello: Hello::default(),
-            next_cookie: 1,
-        };
-        let greeting = client.receive(18)?;
+        let (sender, receiver) = halves::halves(UnixStream::from(socket.into()));
+        let mut client = Self { sender, receiver, hello: Hello::default() };
+        let greeting = client.receiver.receive(18)?;
         if u64_at(&greeting, 0) != INIT_MAGIC || u64_at(&greeting, 8) != OPTION_MAGIC {
             return Err(ClientError::Broken("wrong magic"));
         }
         let flags = u32::from(u16_at(&greeting, 16) & 3);
-        client.stream.write_all(&flags.to_be_bytes())?;
+        (&*client.sender.stream).write_all(&flags.to_be_bytes())?;
         client.negotiate(name, mode)?;
         Ok(client)
     }
@@ -148,7 +132,7 @@ impl Client {
         };
         for (kind, mode) in wanted {
             if self.option(*kind, &[]).is_ok() {
-                self.hello.mode = *mode;
+                (self.hello.mode, self.sender.mode, self.receiver.mode) = (*mode, *mode, *mode);
                 break;
             }
         }
@@ -182,15 +166,15 @@ impl Client {
         message.extend_from_slice(&kind.to_be_bytes());
         message.extend_from_slice(&(data.len() as u32).to_be_bytes());
         message.extend_from_slice(data);
-        self.stream.write_all(&message)?;
+        (&*self.sender.stream).write_all(&message)?;
         let mut replies = Vec::new();
         loop {
-            let header = self.receive(20)?;
+            let header = self.receiver.receive(20)?;
             if u64_at(&header, 0) != OPTION_REPLY_MAGIC || u32_at(&header, 8) != kind {
                 return Err(ClientError::Broken("not a reply to the option"));
             }
             let code = u32_at(&header, 12);
-            let data = self.receive(u64::from(u32_at(&header, 16)))?;
+            let data = self.receiver.receive(u64::from(u32_at(&header, 16)))?;
             if code & option_reply::ERR != 0 {
                 let why = String::from_utf8_lossy(&data).into_owned();
                 return Err(ClientError::Refused { option: kind, code, why });
@@ -207,66 +191,25 @@ impl Client {
         &self.hello
     }
 
-    /// Sends a request without waiting for its reply; its cookie.
+    /// The two directions, for several requests in flight and two threads.
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    /// See [`Sender::send`].
     ///
     /// # Errors
     /// The connection failed.
     pub fn send(&mut self, request: &Request<'_>) -> Result<u64> {
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        let mut header = Vec::with_capacity(32);
-        let &Request { kind, flags, offset, length, payload } = request;
-        RequestHeader { flags, kind, cookie, offset, length }.encode(self.hello.mode, &mut header);
-        let mut sent = self.stream.write_vectored(&[IoSlice::new(&header), IoSlice::new(payload)])?;
-        if sent < header.len() {
-            self.stream.write_all(&header[sent..])?;
-            sent = header.len();
-        }
-        self.stream.write_all(&payload[sent - header.len()..])?;
-        Ok(cookie)
+        self.sender.send(request)
     }
 
-    /// The next message. Without structured replies the caller must say how much data a read's reply has.
+    /// See [`Receiver::receive_chunk`].
     ///
     /// # Errors
     /// The connection failed, or the server broke a rule.
     pub fn receive_chunk(&mut self, simple_bytes: impl FnOnce(u64) -> u64) -> Result<Chunk> {
-        let magic = u32_at(self.fill(4)?, 0);
-        match (magic, self.hello.mode) {
-            (SIMPLE_REPLY_MAGIC, HeaderMode::Simple | HeaderMode::Structured) => {
-                let head = self.receive(16)?;
-                let (error, cookie) = (u32_at(&head, 4), u64_at(&head, 8));
-                let bytes = if error == 0 && self.hello.mode == HeaderMode::Simple {
-                    simple_bytes(cookie)
-                } else {
-                    0
-                };
-                let payload = self.receive(bytes)?;
-                Ok(Chunk { cookie, is_done: true, kind: None, error, payload })
-            }
-            (STRUCTURED_REPLY_MAGIC, HeaderMode::Structured) => {
-                let head = self.receive(20)?;
-                self.chunk(&head, u64::from(u32_at(&head, 16)))
-            }
-            (EXTENDED_REPLY_MAGIC, HeaderMode::Extended) => {
-                let head = self.receive(32)?;
-                self.chunk(&head, u64_at(&head, 24))
-            }
-            _ => Err(ClientError::Broken("wrong magic of a reply")),
-        }
-    }
-
-    fn chunk(&mut self, head: &[u8], length: u64) -> Result<Chunk> {
-        let payload = self.receive(length)?;
-        let (flags, kind, cookie) = (u16_at(head, 4), u16_at(head, 6), u64_at(head, 8));
-        let error = if kind & chunk::ERR == 0 {
-            0
-        } else if payload.len() >= 6 && u32_at(&payload, 0) != 0 {
-            u32_at(&payload, 0)
-        } else {
-            return Err(ClientError::Broken("malformed error"));
-        };
-        Ok(Chunk { cookie, is_done: flags & chunk::DONE != 0, kind: Some(kind), error, payload })
+        self.receiver.receive_chunk(simple_bytes)
     }
 
     /// Sends a request, and waits for its whole reply; nothing else may be in flight.
@@ -274,12 +217,12 @@ impl Client {
     /// # Errors
     /// The connection failed, or the server broke a rule; an error of the request is in the reply.
     pub fn call(&mut self, request: &Request<'_>) -> Result<Reply> {
-        let cookie = self.send(request)?;
+        let cookie = self.sender.send(request)?;
         let read_bytes = if request.kind == command::READ { request.length } else { 0 };
         let mut reply = Reply::default();
         let mut covered = 0;
         loop {
-            let chunk = self.receive_chunk(|_| read_bytes)?;
+            let chunk = self.receiver.receive_chunk(|_| read_bytes)?;
             if chunk.cookie != cookie {
                 return Err(ClientError::Broken("reply to something else"));
             }
@@ -341,44 +284,10 @@ impl Client {
     /// # Errors
     /// The connection failed.
     pub fn disconnect(mut self) -> Result<()> {
-        self.send(&Request { kind: command::DISC, flags: 0, offset: 0, length: 0, payload: &[] })?;
-        match self.stream.read(&mut self.buffer)? {
+        self.sender.send(&Request { kind: command::DISC, flags: 0, offset: 0, length: 0, payload: &[] })?;
+        match (&*self.sender.stream).read(&mut [0])? {
             0 => Ok(()),
             _ => Err(ClientError::Broken("a reply to a disconnect")),
         }
-    }
-
-    fn fill(&mut self, bytes: usize) -> Result<&[u8]> {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start + bytes > self.buffer.len() {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        while self.end - self.start < bytes {
-            match self.stream.read(&mut self.buffer[self.end..])? {
-                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                received => self.end += received,
-            }
-        }
-        Ok(&self.buffer[self.start..self.end])
-    }
-
-    fn receive(&mut self, bytes: u64) -> Result<Vec<u8>> {
-        if bytes > REPLY_BYTES_MAX {
-            return Err(ClientError::Broken("reply too long"));
-        }
-        let bytes = bytes as usize;
-        if bytes <= self.buffer.len() {
-            let data = self.fill(bytes)?[..bytes].to_vec();
-            self.start += bytes;
-            return Ok(data);
-        }
-        let mut data = self.buffer[self.start..self.end].to_vec();
-        (self.start, self.end) = (0, 0);
-        let buffered = data.len();
-        data.resize(bytes, 0);
-        self.stream.read_exact(&mut data[buffered..])?;
-        Ok(data)
     }
 }

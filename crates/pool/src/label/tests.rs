@@ -97,22 +97,48 @@ fn a_device_that_missed_a_generation_keeps_a_whole_configuration() {
     assert!(four > 0 && seen[3] > 0 && seen[4] > 0 && seen[5] > 0, "{four} {seen:?}");
 }
 
+fn uberblock(txg: u64) -> Uberblock {
+    Uberblock { txg: Txg(txg), generation: 9, import: ImportId(txg / 3), root: vec![txg as u8; 3000] }
+}
+
+#[test]
+fn a_torn_mark_leaves_the_one_before() {
+    let mark = |txg: u64| Mark { txg: Txg(txg), import: ImportId(txg / 3) };
+    let device = device(MemImage::zeroed(DEVICE_BYTES_MIN));
+    write_config(&*device, Guid(7), &config(1)).unwrap();
+    let mut seen = [0; 2];
+    for txg in 1..10 {
+        write_mark(&*device, Guid(7), Guid(5), mark(txg)).unwrap();
+        let checked = device.for_each_crash_state(CrashScope::Units, 30, |image| {
+            let marks = found(image).unwrap().marks;
+            assert!(txg == 1 || marks.contains(&mark(txg - 1)), "{marks:?} for {txg}");
+            seen[usize::from(marks.contains(&mark(txg)))] += 1;
+        });
+        checked.unwrap();
+        device.flush().unwrap();
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    // Of another device, of another pool, or elsewhere it is none.
+    let before = found(&device.inner().image()).unwrap().marks;
+    write_mark(&*device, Guid(8), Guid(5), mark(20)).unwrap();
+    write_mark(&*device, Guid(7), Guid(6), mark(21)).unwrap();
+    assert!(found(&device.inner().image()).unwrap().marks.is_empty(), "{before:?} overwritten, and believed");
+}
+
 #[test]
 fn the_newest_whole_uberblock_counts() {
     let device = device(MemImage::zeroed(DEVICE_BYTES_MIN));
     write_config(&*device, Guid(7), &config(1)).unwrap();
     for txg in 1..70 {
-        let payload = [u64::to_le_bytes(txg), [9; 8]].concat();
-        write_uberblock(&*device, Guid(7), Guid(5), Txg(txg), &payload).unwrap();
-        assert_eq!(found(&device.inner().image()).unwrap().uberblock, Some((Txg(txg), payload)));
+        write_uberblock(&*device, Guid(7), Guid(5), &uberblock(txg)).unwrap();
+        assert_eq!(found(&device.inner().image()).unwrap().uberblock, Some(uberblock(txg)));
     }
     // One of another pool is not believed, nor one that lies elsewhere.
-    let payload = [u64::to_le_bytes(100), [9; 8]].concat();
     let before = found(&device.inner().image()).unwrap().uberblock;
-    write_uberblock(&*device, Guid(7), Guid(6), Txg(100), &payload).unwrap();
+    write_uberblock(&*device, Guid(7), Guid(6), &uberblock(100)).unwrap();
     let mut image = device.inner().image();
     let mut slot = vec![0; UBERBLOCK_BYTES];
-    write_uberblock(&*device, Guid(7), Guid(5), Txg(101), &payload).unwrap();
+    write_uberblock(&*device, Guid(7), Guid(5), &uberblock(101)).unwrap();
     let start = RING_START + 101 % RING_SLOTS * UBERBLOCK_BYTES as u64;
     device.read_at(start, &mut slot).unwrap();
     image.write(start + UBERBLOCK_BYTES as u64, &slot);
@@ -122,8 +148,7 @@ fn the_newest_whole_uberblock_counts() {
 #[test]
 fn a_torn_uberblock_leaves_the_one_before() {
     let write = |device: &Faulty<MemDevice>, txg: u64| {
-        let payload = [&txg.to_le_bytes()[..], &[txg as u8; 3000]].concat();
-        write_uberblock(device, Guid(7), Guid(5), Txg(txg), &payload).unwrap();
+        write_uberblock(device, Guid(7), Guid(5), &uberblock(txg)).unwrap();
     };
     let device = device(MemImage::zeroed(DEVICE_BYTES_MIN));
     write_config(&*device, Guid(7), &config(1)).unwrap();
@@ -131,7 +156,7 @@ fn a_torn_uberblock_leaves_the_one_before() {
     for txg in 1..40 {
         write(&device, txg);
         let checked = device.for_each_crash_state(CrashScope::Units, 30, |image| {
-            let newest = found(image).unwrap().uberblock.map_or(0, |(txg, _)| txg.0);
+            let newest = found(image).unwrap().uberblock.map_or(0, |uberblock| uberblock.txg.0);
             assert!(newest == txg || newest == txg - 1, "{newest} instead of {txg}");
             seen[(txg - newest) as usize] += 1;
         });

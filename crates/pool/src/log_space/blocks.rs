@@ -10,6 +10,14 @@ use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
 use crate::log_space::LogExtent;
 use crate::vdev::{Vdev, Vdevs};
 
+/// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an import reads and
+/// replays them all. Without that only the time between two txgs would bound the log, as what is written over and over is
+/// in memory once.
+const HURRY_BYTES_MAX: u64 = 64 << 20;
+const HURRY_SHARE: u64 = 8;
+/// Below it a small pool does not hurry either: txgs cost something, too.
+const HURRY_BYTES_MIN: u64 = 4 << 20;
+
 /// A log block.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -22,6 +30,12 @@ pub(super) struct Block {
 #[derive(Default)]
 pub(crate) struct LogBlocks {
     pub(super) blocks: BTreeMap<Place, Block>,
+    /// Units of all of them.
+    units: u64,
+    /// Units of the vdevs that are not for logs, when the pool was imported.
+    data_units: u64,
+    /// The txg that was last asked to end because there are many.
+    hurried: Option<Txg>,
     /// Of these, those with data that was stored ahead of its txg: units, and the txg with which they are free unless it
     /// has made them data.
     held: BTreeMap<Place, (u64, Txg)>,
@@ -31,6 +45,8 @@ pub(crate) struct LogBlocks {
     retired: BTreeSet<u16>,
     /// Vdevs for logs that lost a write or flush.
     failed: BTreeSet<u16>,
+    /// Vdevs for logs that lack a txg, see `lost`: the txg that was open when they began to.
+    pub(super) lost: BTreeMap<u16, Txg>,
     pub(super) has_ended_claims: bool,
 }
 
@@ -38,8 +54,9 @@ impl LogBlocks {
     pub(crate) fn new(vdevs: &Vdevs) -> LogBlocks {
         let mut blocks = LogBlocks::default();
         let vdevs = vdevs.all();
-        let log = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
-        log.for_each(|vdev| blocks.add_vdev(vdev));
+        let (log, data): (Vec<_>, Vec<_>) = vdevs.iter().partition(|vdev| vdev.class == VdevClass::Log);
+        log.into_iter().for_each(|vdev| blocks.add_vdev(vdev));
+        blocks.data_units = data.iter().map(|vdev| vdev.units).sum();
         blocks
     }
 
@@ -63,6 +80,7 @@ impl LogBlocks {
         self.vdevs.remove(&vdev.id);
         self.retired.remove(&vdev.id);
         self.failed.remove(&vdev.id);
+        self.lost.remove(&vdev.id);
         Ok(())
     }
 
@@ -106,10 +124,11 @@ impl LogBlocks {
 
     /// Room on a vdev for logs.
     pub(super) fn allocate_own(&mut self, units: u64) -> Option<Place> {
-        let LogBlocks { own, vdevs, retired, failed, .. } = self;
+        let LogBlocks { own, vdevs, retired, failed, lost, .. } = self;
         let may_use = |id: u16| {
             !retired.contains(&id)
                 && !failed.contains(&id)
+                && !lost.contains_key(&id)
                 && vdevs.get(&id).is_some_and(|vdev| vdev.can_be_written())
         };
         own.allocate_log(units, &may_use)
@@ -118,6 +137,22 @@ impl LogBlocks {
     pub(super) fn insert(&mut self, place: Place, units: u64, missed_by: Vec<Guid>) {
         let before = self.blocks.insert(place, Block { units, missed_by });
         assert!(before.is_none(), "the log block at {place} was handed out twice");
+        self.units += units;
+    }
+
+    /// Whether there are so many that `open` should end soon: true once for each txg.
+    pub(super) fn hurries(&mut self, open: Txg) -> bool {
+        if self.hurried >= Some(open) {
+            return false;
+        }
+        let own: u64 = self.vdevs.values().map(|vdev| vdev.units).sum();
+        let room_bytes = if own > 0 { own } else { self.data_units } * UNIT_BYTES;
+        let are_many =
+            self.units * UNIT_BYTES >= (room_bytes / HURRY_SHARE).clamp(HURRY_BYTES_MIN, HURRY_BYTES_MAX);
+        if are_many {
+            self.hurried = Some(open);
+        }
+        are_many
     }
 
     /// The block that has all of these units.
@@ -141,6 +176,7 @@ impl LogBlocks {
     pub(super) fn remove(&mut self, place: Place, units: u64) -> Option<Block> {
         self.blocks.get(&place).filter(|block| block.units == units)?;
         self.held.remove(&place);
+        self.units -= units;
         self.blocks.remove(&place)
     }
 

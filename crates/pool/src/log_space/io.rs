@@ -112,6 +112,7 @@ impl Shared {
     pub(super) fn flush_log(&self, vdevs: &[u16]) -> Result<()> {
         let vdevs = vdevs.iter().map(|id| self.log_vdev(*id)).collect::<Result<Vec<_>>>()?;
         for vdev in &vdevs {
+            self.check_not_lost(vdev)?;
             let _no_change = read(&vdev.log_io);
             // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the block as it was,
             // on a side that is called current.

@@ -29,6 +29,7 @@
 
 mod blocks;
 mod io;
+mod lost;
 mod resilver;
 mod stored;
 
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use blocks::LogBlocks;
+pub(crate) use lost::LOST_TXGS_MAX;
 
 use crate::alloc::Allocator;
 use crate::check::CheckReport;
@@ -129,6 +131,11 @@ impl LogSpace {
             None => self.shared.allocate_log_among_data(units, reserved_bytes)?,
         };
         log.insert(place, units, Vec::new());
+        let hurries = log.hurries(self.shared.pipeline.open_txg());
+        drop(log);
+        if hurries {
+            self.shared.pipeline.end_soon();
+        }
         Ok(place)
     }
 

@@ -7,8 +7,8 @@ use fastness_blkdev::{AlignedBuf, BlockError};
 
 use crate::config::{PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Place, Txg};
-use crate::label;
+use crate::ids::{Guid, Mark, Place};
+use crate::label::{self, Uberblock};
 use crate::sync_util::{read, write};
 use crate::vdev::{Health, Vdev};
 
@@ -67,8 +67,9 @@ impl Vdevs {
         vdev.read_unverified(place.unit, units)
     }
 
-    /// Flushes all devices; fails if a vdev has no side left that took everything.
-    pub(crate) fn flush(&self) -> Result<()> {
+    /// Flushes all devices; fails if a vdev has no side left that took everything. Returns the vdevs for logs that have
+    /// none: they are no reason not to go on.
+    pub(crate) fn flush(&self) -> Result<Vec<u16>> {
         self.each(|vdev| vdev.flush())
     }
 
@@ -107,23 +108,29 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Writes an uberblock onto all devices; durable after the next flush.
-    pub(crate) fn write_uberblock(&self, pool: Guid, txg: Txg, payload: &[u8]) -> Result<()> {
+    /// Writes onto all devices that they have everything of a txg; durable after the next flush. As
+    /// [`flush`](Self::flush).
+    pub(crate) fn write_mark(&self, pool: Guid, mark: Mark) -> Result<Vec<u16>> {
+        self.each(|vdev| vdev.on_all_sides(|side, device| label::write_mark(device, side.guid, pool, mark)))
+    }
+
+    /// Writes an uberblock onto all devices; durable after the next flush. As [`flush`](Self::flush).
+    pub(crate) fn write_uberblock(&self, pool: Guid, uberblock: &Uberblock) -> Result<Vec<u16>> {
         self.each(|vdev| {
-            vdev.on_all_sides(|side, device| label::write_uberblock(device, side.guid, pool, txg, payload))
+            vdev.on_all_sides(|side, device| label::write_uberblock(device, side.guid, pool, uberblock))
         })
     }
 
-    fn each(&self, act: impl Fn(&Vdev) -> Result<(), Option<BlockError>>) -> Result<()> {
-        let mut result = Ok(());
+    fn each(&self, act: impl Fn(&Vdev) -> Result<(), Option<BlockError>>) -> Result<Vec<u16>> {
+        let (mut result, mut lost) = (Ok(()), Vec::new());
         for vdev in self.all() {
-            if let Err(error) = act(&vdev)
-                && vdev.class == VdevClass::Normal
-            {
-                result = result.and(Err(failed(error)));
+            match (act(&vdev), vdev.class) {
+                (Ok(()), _) => {}
+                (Err(error), VdevClass::Normal) => result = result.and(Err(failed(error))),
+                (Err(_), VdevClass::Log) => lost.push(vdev.id),
             }
         }
-        result
+        result.map(|()| lost)
     }
 
     /// Which devices are stale, to see whether the labels must change.

@@ -1,0 +1,165 @@
+//! What a crash leaves, and has left, in words: the one place that decides them, from how the pool was imported, which
+//! volumes ask for durability, what the log is on, and what the devices keep.
+
+use crate::medium::Survival;
+
+/// How the pool was before this import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Exported: everything had synced.
+    Exported,
+    /// In use: its process, or the machine, had gone.
+    Crashed,
+}
+
+/// What of the log the import went on without, because it was told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// Nothing.
+    Nothing,
+    /// All of it.
+    Log,
+    /// Of a damaged log, the damage and what came after it.
+    Tail,
+}
+
+/// What the log is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogMedium {
+    /// The pool is read-only: its log was not looked at.
+    Unused,
+    /// Devices of the pool.
+    Vdevs,
+    /// Persistent memory, or a file whose stores are synced.
+    Persistent,
+    /// Memory, or a mapped file, that only stands in for persistent memory.
+    StandsIn,
+}
+
+/// What decides.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    pub(crate) before: Before,
+    pub(crate) given_up: GivenUp,
+    pub(crate) log: LogMedium,
+    /// What the devices of the pool keep.
+    pub(crate) vdevs: Survival,
+    /// Number of volumes.
+    pub(crate) volumes: usize,
+    /// Those with `sync=disabled`.
+    pub(crate) disabled: Vec<String>,
+}
+
+/// The words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Durability {
+    /// What the import found.
+    pub(crate) found: String,
+    /// What the death of the process would leave of what was flushed.
+    pub(crate) after_process_crash: String,
+    /// What a power cut would.
+    pub(crate) after_power_cut: String,
+    /// What either would leave of what was not flushed.
+    pub(crate) not_flushed: String,
+}
+
+const EVERYTHING: &str = "every flushed write";
+const TXGS: &str = "the last synced transaction group: flushed writes of the last seconds are lost";
+
+impl Facts {
+    pub(crate) fn words(&self) -> Durability {
+        Durability {
+            found: self.found(),
+            after_process_crash: self.flushed(EVERYTHING.to_owned()),
+            after_power_cut: self.after_power_cut(),
+            not_flushed: self.not_flushed(),
+        }
+    }
+
+    fn no_volume_is_durable(&self) -> bool {
+        self.volumes > 0 && self.disabled.len() == self.volumes
+    }
+
+    /// `promise`, which holds for volumes whose flushes are not ignored.
+    fn flushed(&self, promise: String) -> String {
+        if self.no_volume_is_durable() {
+            format!("{TXGS} (sync=disabled)")
+        } else if self.disabled.is_empty() {
+            promise
+        } else {
+            format!("{promise}; of volumes with sync=disabled ({}), {TXGS}", self.disabled.join(", "))
+        }
+    }
+
+    fn after_power_cut(&self) -> String {
+        let promise = match (self.vdevs, self.log) {
+            (Survival::Nothing, _) => return "nothing: the pool is in memory".to_owned(),
+            (_, LogMedium::StandsIn) => {
+                return format!("{TXGS}: the log only stands in for persistent memory");
+            }
+            (Survival::IfFlushIsKept, _) => {
+                format!("{EVERYTHING}, if file system and disk keep the promise of fsync")
+            }
+            (Survival::Everything, _) => EVERYTHING.to_owned(),
+        };
+        self.flushed(promise)
+    }
+
+    fn not_flushed(&self) -> String {
+        if self.no_volume_is_durable() {
+            "of the last seconds it is lost, in whole transaction groups".to_owned()
+        } else {
+            "any write of the last seconds may be missing; up to 64 KiB, each is there whole or not at all"
+                .to_owned()
+        }
+    }
+
+    fn found(&self) -> String {
+        if self.log == LogMedium::Unused {
+            return match self.before {
+                Before::Exported => "imported read-only; it was exported cleanly".to_owned(),
+                Before::Crashed => {
+                    "imported read-only after a crash: its log is not replayed, so flushed writes of the last \
+                     seconds before it are missing"
+                        .to_owned()
+                }
+            };
+        }
+        match (self.before, self.given_up) {
+            // Nothing was in the log that had not synced.
+            (Before::Exported, _) => "imported; it was exported cleanly".to_owned(),
+            (Before::Crashed, GivenUp::Log) => {
+                "imported after a crash, without its log: flushed writes of the last seconds before it are lost"
+                    .to_owned()
+            }
+            (Before::Crashed, GivenUp::Tail) => {
+                "imported after a crash, without what was damaged in its log and after that: flushed writes of the \
+                 last seconds before it are lost"
+                    .to_owned()
+            }
+            (Before::Crashed, GivenUp::Nothing) => {
+                format!("imported after a crash: {}", self.found_after_crash())
+            }
+        }
+    }
+
+    fn found_after_crash(&self) -> String {
+        if self.no_volume_is_durable() {
+            return "as of the last synced transaction group (sync=disabled)".to_owned();
+        }
+        let found = match self.log {
+            LogMedium::StandsIn => {
+                "every flushed write is there, if the machine did not go down: the log only stands in for \
+                 persistent memory"
+            }
+            _ => "every flushed write is there",
+        };
+        match self.disabled.is_empty() {
+            true => found.to_owned(),
+            false => format!("{found}; not of volumes with sync=disabled ({})", self.disabled.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

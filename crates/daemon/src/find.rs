@@ -1,0 +1,111 @@
+//! The devices of a pool, by its name.
+//!
+//! A process that was killed has its devices until the kernel has ended its requests, which can be a while
+//! after its parent has seen it end. An import that comes then must neither fail nor go on without a side of
+//! a mirror. So devices that are in use are waited for, for a bounded time: those that were named, and, as
+//! long as the pool is not whole without them, all others in the folders. Only they are looked at again.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fastness_pool::Device;
+
+use crate::devices::{Found, PAUSE, Scan, Unreadable};
+use crate::error::StartError;
+use crate::paths::known_devices;
+
+/// What a search tells while it goes on.
+#[derive(Debug, Clone, Copy)]
+pub enum Search<'a> {
+    /// These devices are in use, and waited for; told each time it was tried.
+    Waiting(&'a [&'a str]),
+    /// Something that does not end it.
+    Note(&'a str),
+}
+
+struct Wanted<'a> {
+    name: &'a str,
+    places: Vec<PathBuf>,
+    /// Somebody said where to look; else it is all of /dev, where there is always something that others use.
+    is_somewhere: bool,
+}
+
+impl Wanted<'_> {
+    fn pools(&self, scan: &Scan) -> Vec<Found> {
+        let is_it = |pool: &Found| pool.config.name == self.name || pool.config.guid.to_string() == self.name;
+        scan.found().into_iter().filter(is_it).collect()
+    }
+
+    /// What is in use and may be of the pool.
+    fn busy<'a>(&self, scan: &'a Scan) -> Vec<&'a str> {
+        let is_named = |path: &str| self.places.iter().any(|place| place.as_os_str() == path);
+        let is_whole = self.pools(scan).iter().any(|pool| pool.missing.is_empty());
+        let is_meant = |device: &&Unreadable| {
+            device.is_busy && (is_named(&device.path) || self.is_somewhere && !is_whole)
+        };
+        scan.unreadable.iter().filter(is_meant).map(|device| device.path.as_str()).collect()
+    }
+}
+
+/// The devices of a pool, by its name or GUID: among `given`, devices and folders of them, or where they were
+/// last, or in /dev. Those that another process has are waited for until `patience` is over.
+///
+/// # Errors
+/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; those of opening a device.
+pub fn find_devices(
+    name: &str,
+    given: &[PathBuf],
+    patience: Duration,
+    tell: &mut dyn FnMut(Search<'_>),
+) -> Result<Vec<Device>, StartError> {
+    let mut places = given.to_vec();
+    if places.is_empty() {
+        places = known_devices(name).into_iter().map(PathBuf::from).collect();
+    }
+    let is_somewhere = !places.is_empty();
+    if !is_somewhere {
+        places.push(PathBuf::from("/dev"));
+    }
+    let wanted = Wanted { name, places, is_somewhere };
+    let begun = Instant::now();
+    let mut scan = Scan::of(&wanted.places);
+    loop {
+        let busy = wanted.busy(&scan);
+        if busy.is_empty() || begun.elapsed() >= patience {
+            break;
+        }
+        tell(Search::Waiting(&busy));
+        std::thread::sleep(PAUSE);
+        scan.look_again();
+    }
+    let pool = choose(&wanted, &scan, tell)?;
+    for path in &pool.missing {
+        tell(Search::Note(&format!("device {path} of pool {name} was not found")));
+    }
+    pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
+}
+
+fn choose(wanted: &Wanted<'_>, scan: &Scan, tell: &mut dyn FnMut(Search<'_>)) -> Result<Found, StartError> {
+    let mut pools = wanted.pools(scan);
+    let pool = || wanted.name.to_owned();
+    if pools.len() > 1 {
+        let guids = pools.iter().map(|pool| pool.config.guid.to_string()).collect();
+        return Err(StartError::Ambiguous { pool: pool(), guids });
+    }
+    let busy = wanted.busy(scan);
+    if let Some(found) = pools.pop() {
+        for path in busy {
+            tell(Search::Note(&format!("{path} is in use by another process")));
+        }
+        return Ok(found);
+    }
+    if !busy.is_empty() {
+        let devices = busy.into_iter().map(str::to_owned).collect();
+        return Err(StartError::Busy { pool: pool(), devices });
+    }
+    for Unreadable { path, why, .. } in scan.unreadable.iter().filter(|_| wanted.is_somewhere) {
+        tell(Search::Note(&format!("{path}: {why}")));
+    }
+    let places = wanted.places.iter().map(|place| Path::display(place).to_string()).collect();
+    Err(StartError::NotFound { pool: pool(), places })
+}

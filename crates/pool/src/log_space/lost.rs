@@ -1,0 +1,52 @@
+//! Vdevs for logs that lack a txg: no side took its mark, its uberblock, or a flush of them.
+//!
+//! A pool goes on without such a vdev. But an import finds no mark of the newest txg there, and takes it for an older copy
+//! of itself that was put back: what it has of the log counts no more. So, from the moment on when the vdev lacks a txg:
+//! 1. No flush of log blocks succeeds there; the log waits for txgs, and begins anew elsewhere.
+//! 2. Once the txg that was open at that moment has synced, nothing counts that was acknowledged because of the vdev: the
+//!    labels call it stale, and an import goes on without it and asks nobody. It is used again after a resilver.
+//!
+//! In between, two txgs at most, an import may find the vdev in the state of 1: that is why a mark there may be two txgs
+//! old (`find`), and the log's own proofs decide.
+//!
+//! A vdev that takes a whole txg again before 2 is used again.
+
+use crate::error::{PoolError, Result};
+use crate::ids::Txg;
+use crate::state::Shared;
+use crate::sync_util::lock;
+use crate::vdev::Vdev;
+
+/// How many txgs a vdev for logs may lack although it counts.
+pub(crate) const LOST_TXGS_MAX: u64 = 2;
+
+impl Shared {
+    /// These vdevs for logs lack the txg that is being synced.
+    pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) {
+        let open = self.pipeline.open_txg();
+        let mut log = lock(&self.log);
+        for id in lost {
+            log.lost.entry(*id).or_insert(open);
+        }
+    }
+
+    /// A txg has synced, and these are all vdevs for logs that lack it. The caller sees to the labels.
+    pub(crate) fn settle_lost_log_vdevs(&self, synced: Txg, lost: &[u16]) {
+        self.note_lost_log_vdevs(lost);
+        let mut log = lock(&self.log);
+        log.lost.retain(|id, _| lost.contains(id));
+        let is_over = |id: &u16| log.lost.get(id).is_some_and(|since| *since <= synced);
+        for vdev in self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)) {
+            vdev.sides().iter().for_each(|side| side.set_stale(true));
+        }
+    }
+
+    /// Refuses to call anything durable that is on such a vdev.
+    pub(super) fn check_not_lost(&self, vdev: &Vdev) -> Result<()> {
+        if !lock(&self.log).lost.contains_key(&vdev.id) {
+            return Ok(());
+        }
+        let path = vdev.sides().first().map(|side| side.path.clone()).unwrap_or_default();
+        Err(PoolError::Busy { name: path, why: "it did not take the last transaction group" })
+    }
+}
