@@ -326,7 +326,8 @@ fn no_command_panics_on_a_corrupted_log() {
     }
 }
 
-/// The file of a log in use is cut short: the writer says so and ends, and what is left of the log can be looked at.
+/// The file of a log in use is cut short: the writer says so and ends, and what is left of the log can be
+/// looked at.
 #[test]
 fn a_log_that_is_cut_under_its_writer_ends_it_with_an_error() {
     let bench = Bench::new();

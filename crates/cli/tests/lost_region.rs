@@ -1,4 +1,5 @@
-//! Persistent memory that goes away under the program: the file below the mapping is cut short while clients write.
+//! Persistent memory that goes away under the program: the file below the mapping is cut short while clients
+//! write.
 
 mod support;
 

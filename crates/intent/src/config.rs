@@ -28,8 +28,9 @@ pub struct RegionConfig {
     pub id: RegionId,
     /// Whether it is an ordinary file or memory that stands in for persistent memory.
     pub emulates: bool,
-    /// It was not there when the log was taken into use without it, and does not have what was logged since; or it was lost
-    /// in use, and what it alone had is in the pool. It is never read again. It is kept here to be named.
+    /// It was not there when the log was taken into use without it, and does not have what was logged since;
+    /// or it was lost in use, and what it alone had is in the pool. It is never read again. It is kept here
+    /// to be named.
     pub is_out: bool,
     /// Where it was last; a hint.
     pub path: PathBuf,
@@ -40,8 +41,8 @@ pub struct RegionConfig {
 pub struct LogConfig {
     /// The kind of all its logs.
     pub kind: KindId,
-    /// Regions of kind pmem; two are a mirror. If none is in use, all were lost, and nothing in them is needed. None for
-    /// kind lwb.
+    /// Regions of kind pmem; two are a mirror. If none is in use, all were lost, and nothing in them is
+    /// needed. None for kind lwb.
     pub regions: Vec<RegionConfig>,
 }
 

@@ -330,8 +330,9 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         self.logs().kind()
     }
 
-    /// Kind pmem: what is wrong with each region that cannot be written any more. Of a mirror, the log goes on with the
-    /// other side; otherwise synchronous writes wait for txgs until the region is replaced or removed.
+    /// Kind pmem: what is wrong with each region that cannot be written any more. Of a mirror, the log goes
+    /// on with the other side; otherwise synchronous writes wait for txgs until the region is replaced or
+    /// removed.
     pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
         let logs = self.logs();
         let lost = |region: &OpenRegion<M>| Some((region.id, region.check().err()?));

@@ -1,14 +1,16 @@
 //! What the pool records of regions of its log that were lost in use.
 //!
-//! One side of a mirror: the log takes no records from the loss on (`fastness_prb`, `health`). The next txg stores that the
-//! region is out; once it is durable no import reads that region again, and the log goes on with the other.
+//! One side of a mirror: the log takes no records from the loss on (`fastness_prb`, `health`). The next txg
+//! stores that the region is out; once it is durable no import reads that region again, and the log goes on
+//! with the other.
 //!
-//! All that there were: the log takes no more records, and txgs make everything durable instead. Once one has that is newer
-//! than every record, nothing in the regions is needed: it stores that they are all out, and an import asks for none of them.
+//! All that there were: the log takes no more records, and txgs make everything durable instead. Once one has
+//! that is newer than every record, nothing in the regions is needed: it stores that they are all out, and an
+//! import asks for none of them.
 //!
-//! Nothing but the thread that ends txgs has to do anything. A region that is lost takes no marks of txgs (`marks`) either,
-//! and an import would refuse it as older than the pool: so the loss is recorded with the first txg that it has no mark of,
-//! as far as what the log has allows.
+//! Nothing but the thread that ends txgs has to do anything. A region that is lost takes no marks of txgs
+//! (`marks`) either, and an import would refuse it as older than the pool: so the loss is recorded with the
+//! first txg that it has no mark of, as far as what the log has allows.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -49,7 +51,8 @@ impl LossRecord {
         LossRecord { root, state: Mutex::new(State::new(config, Txg(0))) }
     }
 
-    /// A transaction of `txg` stores another description, perhaps of other logs. Call it before that transaction ends.
+    /// A transaction of `txg` stores another description, perhaps of other logs. Call it before that
+    /// transaction ends.
     pub(crate) fn replace(&self, config: &LogConfig, txg: Txg) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::new(config.clone(), txg);
     }
@@ -69,8 +72,8 @@ impl LossRecord {
         }
         state.config.regions.iter_mut().for_each(|known| known.is_out |= known.id == region);
         state.recording = Some((txg, side));
-        // PERSIST: stored with this txg, and durable before the PRB is told in `synced`; excludes that an import takes
-        // the lost side for current when it comes back, without what only the other has.
+        // PERSIST: stored with this txg, and durable before the PRB is told in `synced`; excludes that an
+        // import takes the lost side for current when it comes back, without what only the other has.
         changes.put(self.root, DEVICE, Some(&state.config.encode()));
     }
 
@@ -85,16 +88,18 @@ impl LossRecord {
         if logs.has_unreplayed() {
             return;
         }
-        // Of the txgs later than this one only the next can be open while this one is committed, so whatever was logged or
-        // replayed by now is of that at the latest. Nothing was logged since: the log has failed.
+        // Of the txgs later than this one only the next can be open while this one is committed, so whatever
+        // was logged or replayed by now is of that at the latest. Nothing was logged since: the log has
+        // failed.
         let last = *state.last_logged.get_or_insert(txg.next());
         if txg < last {
             return changes.end_next_soon();
         }
         state.config.regions.iter_mut().for_each(|known| known.is_out = true);
-        // PERSIST: stored with this txg, which makes the last record durable in the pool; excludes that an import goes on
-        // without a region whose records are nowhere else.
-        changes.put(self.root, DEVICE, Some(&state.config.encode()));
+        let all_out = state.config.encode();
+        // PERSIST: stored with this txg, which makes the last record durable in the pool; excludes that an
+        // import goes on without a region whose records are nowhere else.
+        changes.put(self.root, DEVICE, Some(&all_out));
     }
 
     /// `txg` is durable.

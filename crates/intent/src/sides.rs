@@ -130,8 +130,8 @@ impl<M: Medium + Sync> Sides<M> {
             match divide(region).and_then(Side::open) {
                 Ok(side) if wanted.contains(&side.region.id) => match side.region.check_marks(synced) {
                     Ok(()) => found.push(side),
-                    // Whatever the other side says: what it lacks, if it was lost in use, is in this one and in the pool as
-                    // it was.
+                    // Whatever the other side says: what it lacks, if it was lost in use, is in this one and
+                    // in the pool as it was.
                     Err(error @ IntentError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
                     // More telling than that another is not here.
                     Err(error) => why = Some(error),

@@ -21,9 +21,9 @@ pub enum Fault {
         /// First offset that cannot be read.
         end: usize,
     },
-    /// The region goes away when so many copies were made to the ranges that share the number: of the last of them the
-    /// first half of the lines is stored, and nothing after it. Fences of these ranges fail from then on (those of others
-    /// do not), and they cannot be read.
+    /// The region goes away when so many copies were made to the ranges that share the number: of the last of
+    /// them the first half of the lines is stored, and nothing after it. Fences of these ranges fail from
+    /// then on (those of others do not), and they cannot be read.
     GoesAway {
         /// Copies that are left.
         after: Arc<AtomicU64>,

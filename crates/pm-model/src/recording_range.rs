@@ -121,7 +121,8 @@ impl Medium for RecordingRange {
             drop(recording);
             return Err(self.failed_fence());
         }
-        // The CPU's fence is made, whatever became of the memory: it completes what the thread stored elsewhere.
+        // The CPU's fence is made, whatever became of the memory: it completes what the thread stored
+        // elsewhere.
         recording.fence();
         drop(recording);
         if is_gone { Err(self.failed_fence()) } else { Ok(()) }

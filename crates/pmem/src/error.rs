@@ -220,8 +220,8 @@ fn io_kind(error: &io::Error) -> ErrorKind {
 #[error("an earlier persist of this region failed; open it again")]
 pub struct RegionPoisoned;
 
-/// A store or a flush met `SIGBUS`: what stands in for the region since then is ordinary memory, and nothing reaches the
-/// medium any more.
+/// A store or a flush met `SIGBUS`: what stands in for the region since then is ordinary memory, and nothing
+/// reaches the medium any more.
 ///
 /// It is the inner error of [`PersistError::source`] for every fence since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

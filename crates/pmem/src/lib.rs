@@ -11,8 +11,8 @@
 //! 2. The power fails before [`Medium::fence`] returned: any 8-byte pieces of them are there, others are not.
 //! 3. The power fails after `fence` returned: all are there if [`RegionInfo::durability`] is
 //!    [`Durability::PowerFail`], otherwise nothing is promised.
-//! 4. `msync` fails inside `fence`: as 2, and the region refuses every further fence.
-//! 5. The region goes away under the mapping (the file is cut short, its file system is full below a hole, the device
+//! 4. `msync` fails inside `fence`: as 2, and the region refuses every further fence. 5. The region goes away
+//! under the mapping (the file is cut short, its file system is full below a hole, the device
 //!    is unplugged, a store needs bytes that are poisoned): the process lives, and every further fence fails, so that
 //!    nothing is acknowledged that is not on the medium. See `sigbus`.
 //!

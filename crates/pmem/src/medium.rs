@@ -68,9 +68,9 @@ pub trait Medium: Send {
     /// goes; later stores become durable after it.
     ///
     /// # Errors
-    /// `msync` failed, where durability needs it; or the region went away and stores since then have not reached it
-    /// ([`RegionLost`](crate::RegionLost)). The range is poisoned afterwards: the region refuses further fences until
-    /// it is opened again, because the kernel may have dropped the data.
+    /// `msync` failed, where durability needs it; or the region went away and stores since then have not
+    /// reached it ([`RegionLost`](crate::RegionLost)). The range is poisoned afterwards: the region refuses
+    /// further fences until it is opened again, because the kernel may have dropped the data.
     fn fence(&mut self) -> Result<(), PersistError>;
 
     /// Whether a fence of the range would fail, as far as is known without one.
@@ -107,9 +107,9 @@ pub trait Medium: Send {
         1
     }
 
-    /// The side whose fence has failed, and which has not taken part since; [`sides`](Self::sides) counts it still, and
-    /// reading it is an error. Whoever made what was fenced since then durable on the other side alone has to see to it
-    /// that this one is never taken for current.
+    /// The side whose fence has failed, and which has not taken part since; [`sides`](Self::sides) counts it
+    /// still, and reading it is an error. Whoever made what was fenced since then durable on the other side
+    /// alone has to see to it that this one is never taken for current.
     #[inline]
     fn lost_side(&self) -> Option<usize> {
         None

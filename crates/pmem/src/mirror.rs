@@ -7,9 +7,9 @@ pub const SIDES_MAX: usize = 2;
 
 /// A range, and perhaps another one with the same contents at the same offsets.
 ///
-/// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from side to side, as
-/// far as it was not fenced. A side whose fence fails takes no more part ([`Medium::lost_side`]): the other goes on, and
-/// fences succeed as long as it does.
+/// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from
+/// side to side, as far as it was not fenced. A side whose fence fails takes no more part
+/// ([`Medium::lost_side`]): the other goes on, and fences succeed as long as it does.
 /// Performance: with one side, a predictable branch; with two, the second copy has no sum, its source is in the cache, and
 /// the fence of two ranges of PM is one instruction.
 /// Shape: the lengths are the same; [`Medium::region_offset`] is that of the first side.

@@ -156,8 +156,8 @@ impl PmRange {
     /// As many bytes as can be read from `offset` on, which are inside of the range.
     fn read_some(&self, offset: usize, dst: &mut [u8]) -> usize {
         self.let_thread_read();
-        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping the
-        // region prepared the handler.
+        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping
+        // the region prepared the handler.
         let copied = unsafe { sigbus::copy_out(self.base.as_ptr().add(offset), dst) };
         // Behind the copy: the memory may have been replaced while it was read.
         if self.watched.is_lost() { self.read_left(offset, dst) } else { copied }
@@ -167,7 +167,8 @@ impl PmRange {
     #[cold]
     fn read_left(&self, offset: usize, dst: &mut [u8]) -> usize {
         let Some(left) = self.mapping.left() else { return 0 };
-        // SAFETY: it is as long as the region, and stays mapped as long as this is borrowed; nobody writes it.
+        // SAFETY: it is as long as the region, and stays mapped as long as this is borrowed; nobody writes
+        // it.
         unsafe { sigbus::copy_out(left.base().as_ptr().add(self.region_offset + offset), dst) }
     }
 }
@@ -209,8 +210,8 @@ impl Medium for PmRange {
         let page = rustix::param::page_size();
         while start < end {
             let next = end.min((self.region_offset + start + 1).next_multiple_of(page) - self.region_offset);
-            // A page that is not there has nothing to write back, and reading it says so. Flushing it would cost the
-            // region.
+            // A page that is not there has nothing to write back, and reading it says so. Flushing it would
+            // cost the region.
             if self.read_some(start, &mut [0]) == 1 {
                 // SAFETY: `start..next` is inside of the range, which is mapped, and starts with a line.
                 unsafe { kernels::write_back(self.base.as_ptr().add(start), next - start) };

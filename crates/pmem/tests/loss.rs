@@ -1,7 +1,7 @@
 //! A region that goes away while it is in use: stores survive it, and no fence vouches for them.
 //!
-//! The file below the mapping is cut short, which is what an unplugged device, a full file system below a hole and
-//! consumed poison come to: `SIGBUS` at a store.
+//! The file below the mapping is cut short, which is what an unplugged device, a full file system below a
+//! hole and consumed poison come to: `SIGBUS` at a store.
 #![allow(unsafe_code)]
 
 mod common;
@@ -238,7 +238,8 @@ fn a_mapping_that_is_gone_is_none_of_ours() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGBUS), "{status}");
 }
 
-/// Threads that write and read while the file is cut: each is told, and each read gives what was fenced or an error.
+/// Threads that write and read while the file is cut: each is told, and each read gives what was fenced or an
+/// error.
 #[test]
 fn threads_lose_the_region_together() {
     const PART: usize = 16 * PAGE;

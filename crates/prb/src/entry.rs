@@ -1,9 +1,10 @@
 //! The entry header: 256 bytes that make a body part of a log.
 //!
-//! The byte-exact layout is in `docs/format.md`. A word of eight bytes that is in use has seven bytes of content and a tag,
-//! so that no such word of a whole header is zero, nor becomes zero by a flipped bit. The place of a header is zero before
-//! the header is written, and a crash leaves each word as it was or as it was to be. So a word that is missing is the work
-//! of a crash, and a header that has all of its words and no right checksum is the work of damage: it had been whole.
+//! The byte-exact layout is in `docs/format.md`. A word of eight bytes that is in use has seven bytes of
+//! content and a tag, so that no such word of a whole header is zero, nor becomes zero by a flipped bit. The
+//! place of a header is zero before the header is written, and a crash leaves each word as it was or as it
+//! was to be. So a word that is missing is the work of a crash, and a header that has all of its words and no
+//! right checksum is the work of damage: it had been whole.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -124,8 +125,8 @@ pub(crate) enum NoHeader {
     Empty,
     /// Words are missing: a crash cut an insertion short, or emptying.
     Torn,
-    /// Every word is there, and the checksum does not fit: it was whole. Where a crash may leave anything at all, it may be
-    /// that as well.
+    /// Every word is there, and the checksum does not fit: it was whole. Where a crash may leave anything at
+    /// all, it may be that as well.
     Damaged(Remains),
     /// The checksum fits but the fields make no sense to this version.
     Unknown,

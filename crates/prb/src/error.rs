@@ -102,7 +102,8 @@ pub enum Misuse {
     ReplayNotFinished,
 }
 
-/// An entry was not written, or must not be acknowledged. Nothing of it will be replayed, unless the error says so.
+/// An entry was not written, or must not be acknowledged. Nothing of it will be replayed, unless the error
+/// says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -137,9 +138,9 @@ pub enum WriteError {
     /// Every chunk failed its read-back.
     #[error("no chunk is usable any more: all have media faults")]
     NoUsableChunk,
-    /// A side of the mirror was lost while the entry was written. The entry is durable on the other side and counts like
-    /// any other from now on; it must not be acknowledged before the owner has recorded that the lost side is out
-    /// ([`Prb::side_is_out`](crate::Prb::side_is_out)). Nothing else is written before.
+    /// A side of the mirror was lost while the entry was written. The entry is durable on the other side and
+    /// counts like any other from now on; it must not be acknowledged before the owner has recorded that the
+    /// lost side is out ([`Prb::side_is_out`](crate::Prb::side_is_out)). Nothing else is written before.
     #[error("{id} is on one side of the mirror only: side {lost} was lost, and that is not recorded yet")]
     OnOneSide {
         /// The entry.

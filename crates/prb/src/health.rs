@@ -1,10 +1,10 @@
 //! Whether entries can be written, and which sides of a mirror are lost.
 //!
-//! A side is *lost* when a fence of it fails: the chunk that noticed goes on with the other side, and has on it whatever
-//! it was writing. It is *out* when the owner of the logs has recorded durably that it must never be read again. Between
-//! the two nothing is written and nothing acknowledged, so each side alone has everything that was acknowledged: whichever
-//! the next import finds is right. Every other chunk that is written later loses the side by its own next fence, because
-//! a region that failed keeps failing.
+//! A side is *lost* when a fence of it fails: the chunk that noticed goes on with the other side, and has on
+//! it whatever it was writing. It is *out* when the owner of the logs has recorded durably that it must never
+//! be read again. Between the two nothing is written and nothing acknowledged, so each side alone has
+//! everything that was acknowledged: whichever the next import finds is right. Every other chunk that is
+//! written later loses the side by its own next fence, because a region that failed keeps failing.
 
 use fastness_pmem::{Medium, SIDES_MAX};
 use fastness_sync::atomic::{AtomicU8, Ordering};
@@ -107,20 +107,21 @@ impl<M: Medium + Sync> Prb<M> {
         is_out
     }
 
-    /// Tells that a side was lost, if its owner has found out elsewhere than in a chunk. Without another that is left, the
-    /// PRB is closed for writers.
+    /// Tells that a side was lost, if its owner has found out elsewhere than in a chunk. Without another that
+    /// is left, the PRB is closed for writers.
     pub fn lose_side(&self, side: usize) {
         self.note_lost(side);
     }
 
-    /// A side of the mirror that was lost and that the owner has not recorded as out. Until it has, nothing is written:
-    /// an entry that only the other side has must not be acknowledged as long as this one could be taken for current.
+    /// A side of the mirror that was lost and that the owner has not recorded as out. Until it has, nothing
+    /// is written: an entry that only the other side has must not be acknowledged as long as this one could
+    /// be taken for current.
     pub fn lost_side(&self) -> Option<usize> {
         self.sides.unrecorded()
     }
 
-    /// The owner's record that a side is out is durable: no import will ever read that again. Entries are written to the
-    /// other side from now on.
+    /// The owner's record that a side is out is durable: no import will ever read that again. Entries are
+    /// written to the other side from now on.
     pub fn side_is_out(&self, side: usize) {
         let lists = lock(&self.lists);
         self.sides.note_out(side);

@@ -7,9 +7,9 @@
 //!
 //! A chunk that ends in a header that was whole once ends in damage, whoever's it was.
 //!
-//! What stays undetected, in the last generation only: words of the last header of a chunk that turned to zeroes, which is
-//! what an insertion looks like that the crash cut short; and a chunk whose first header turned to zeroes altogether, if
-//! its second entry is far behind.
+//! What stays undetected, in the last generation only: words of the last header of a chunk that turned to
+//! zeroes, which is what an insertion looks like that the crash cut short; and a chunk whose first header
+//! turned to zeroes altogether, if its second entry is far behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -90,9 +90,9 @@ impl ChunkTail {
 /// How far a chunk is searched that looks as if it were not in use.
 const SEARCHED_BYTES: usize = 8 << 10;
 
-/// How many bytes behind the end are searched for entries. An empty place in front of entries is what clearing poison
-/// leaves. Chunks in use are searched: they are few. Of the others nothing but reading all would tell for certain; a small
-/// first entry, turned to zeroes, is found out by the second.
+/// How many bytes behind the end are searched for entries. An empty place in front of entries is what
+/// clearing poison leaves. Chunks in use are searched: they are few. Of the others nothing but reading all
+/// would tell for certain; a small first entry, turned to zeroes, is found out by the second.
 fn searched_bytes(end: &ChunkEnd) -> usize {
     match end.end {
         End::Full | End::Stale => 0,

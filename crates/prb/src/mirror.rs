@@ -114,8 +114,8 @@ pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
     }
 }
 
-/// Empties the place behind the last entry on a side where something stands that no writer leaves, unless it does so on all.
-/// Alone, that side would be refused for it.
+/// Empties the place behind the last entry on a side where something stands that no writer leaves, unless it
+/// does so on all. Alone, that side would be refused for it.
 fn repair_end<M: Medium>(medium: &mut M, end: usize) {
     let is_damage = |side: &usize| {
         let mut traversal = Traversal::of_side(&*medium, *side).at(end);

@@ -84,9 +84,9 @@ impl<M: Medium + Sync> Prb<M> {
     /// call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that only the other has,
     /// unless [`Config::repairs_sides`] is off.
     ///
-    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either side suffices. If
-    /// one is lost now, entries of both are found, and nothing can be written before the owner has recorded it
-    /// ([`lost_side`](Self::lost_side)).
+    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either
+    /// side suffices. If one is lost now, entries of both are found, and nothing can be written before the
+    /// owner has recorded it ([`lost_side`](Self::lost_side)).
     ///
     /// # Errors
     /// [`SetupError`]; what can be read of the chunks is what it was.

@@ -45,7 +45,8 @@ pub enum End {
     Full,
     /// An empty header: the regular end.
     Empty,
-    /// A header with words that are missing: an insertion that the crash tore, or words that turned to zeroes.
+    /// A header with words that are missing: an insertion that the crash tore, or words that turned to
+    /// zeroes.
     Torn,
     /// A header that was whole and is not any more, and whose it was, if that is certain.
     Damaged(Option<DamagedHeader>),
@@ -125,7 +126,8 @@ pub struct Traversal<'m, M> {
     sides: Range<usize>,
     offset: usize,
     epoch: Option<u64>,
-    /// Whether the place of the next header may have anything in it: an insertion with one fence need not have left it empty.
+    /// Whether the place of the next header may have anything in it: an insertion with one fence need not
+    /// have left it empty.
     may_be_stale: bool,
     end: Option<End>,
 }

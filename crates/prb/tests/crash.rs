@@ -127,7 +127,8 @@ fn variants() -> Vec<Variant> {
 fn insertion_chunk_change_and_collection_survive_every_crash() {
     for variant in variants() {
         let summary = assert_crash_safe(insert_and_collect(variant), variant);
-        // What is sampled here is enumerated by the variant with 8-byte stores, and by the small scenario below.
+        // What is sampled here is enumerated by the variant with 8-byte stores, and by the small scenario
+        // below.
         assert!(!is_enumerable(variant) || summary.sampled_points == 0, "{variant:?}: {summary:?}");
     }
 }

@@ -74,13 +74,15 @@ fn hidden(import: &Import, written: &Written) -> Option<Hidden> {
     import.prb.chunk_tails(Txg(1)).iter().find_map(|tail| tail.hides(log_of(&written.header)))
 }
 
-/// Whether damage to this byte of the only chunk is told: by the ends of chunks, or by a claim that gives nothing up.
+/// Whether damage to this byte of the only chunk is told: by the ends of chunks, or by a claim that gives
+/// nothing up.
 fn is_told(written: &Written) -> bool {
     let mut import = open(written);
     hidden(&import, written).is_some() || import.hdl.claim(Txg(1), OnLoss::Fail).is_err()
 }
 
-/// Flips each bit of a chunk in turn. What may be lost is decided by where the bit is, and nothing is lost in silence.
+/// Flips each bit of a chunk in turn. What may be lost is decided by where the bit is, and nothing is lost in
+/// silence.
 #[test]
 fn every_flipped_bit_loses_what_the_format_says_and_no_more() {
     let lens = [20, 0, 70, 33];
@@ -101,7 +103,8 @@ fn every_flipped_bit_loses_what_the_format_says_and_no_more() {
                 assert!(result.is_ok(), "what claim kept can be replayed");
                 assert_eq!(found, bodies[..survivors], "{checksum:?} {insertion:?} byte {}", bit / 8);
                 assert_eq!(claimed.entries, survivors);
-                // With one fence, a body that is not whole may be the crash's work; all other losses are told.
+                // With one fence, a body that is not whole may be the crash's work; all other losses are
+                // told.
                 let is_torn = insertion == Insertion::OneFence && is_last_body(&written, bit / 8);
                 let is_told = is_told(&written);
                 assert_eq!(
@@ -120,8 +123,8 @@ fn is_last_body(written: &Written, byte: usize) -> bool {
     (offset + HEADER_BYTES..offset + HEADER_BYTES + body.len()).contains(&byte)
 }
 
-/// The same of headers that are the last of their chunks, each chunk's only one: nothing is behind them, and of the last
-/// generation nothing counts them.
+/// The same of headers that are the last of their chunks, each chunk's only one: nothing is behind them, and
+/// of the last generation nothing counts them.
 #[test]
 fn a_flipped_bit_of_the_last_header_is_told_with_its_place() {
     for checksum in ChecksumKind::ALL {
@@ -134,7 +137,8 @@ fn a_flipped_bit_of_the_last_header_is_told_with_its_place() {
                 let Hidden::Damage { end } = hidden else { panic!("{hidden:?}") };
                 assert_eq!((end.region_offset, end.entries), (offset as u64, 0));
                 assert!(hidden.to_string().contains(&format!("{offset:#x}")), "{hidden}");
-                // Another log is told only if it cannot be ruled out; so it is with its own entries of older txgs.
+                // Another log is told only if it cannot be ruled out; so it is with its own entries of older
+                // txgs.
                 let is_certain = matches!(end.end, End::Damaged(Some(_)));
                 let tails = import.prb.chunk_tails(Txg(1));
                 let other = LogGuid::from_bytes([7; 16]).unwrap();
@@ -156,8 +160,8 @@ fn a_flipped_bit_of_the_last_header_is_told_with_its_place() {
     }
 }
 
-/// Behind an insertion with one fence anything may stand that was there before, even a header of an earlier use with a
-/// flipped bit; an entry of this use is told as any other.
+/// Behind an insertion with one fence anything may stand that was there before, even a header of an earlier
+/// use with a flipped bit; an entry of this use is told as any other.
 #[test]
 fn with_one_fence_what_was_there_before_is_no_damage() {
     let config = Config { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..config(2) };
@@ -184,7 +188,8 @@ fn with_one_fence_what_was_there_before_is_no_damage() {
     assert!(is_told(&written));
 }
 
-/// What cannot be told from a crash: words of the last header of a chunk that are zero. Of all others it is told.
+/// What cannot be told from a crash: words of the last header of a chunk that are zero. Of all others it is
+/// told.
 #[test]
 fn words_that_turn_to_zeroes_are_told_but_in_the_last_header() {
     let written = write_log(&config(2), &[20, 30, 40], 1);

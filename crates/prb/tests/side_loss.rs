@@ -1,5 +1,6 @@
-//! A side of a mirror that goes away while the log is written, at any copy: the log goes on with the other one as soon as
-//! its owner has recorded that, and whatever a crash leaves on either side is right as long as an import may read it.
+//! A side of a mirror that goes away while the log is written, at any copy: the log goes on with the other
+//! one as soon as its owner has recorded that, and whatever a crash leaves on either side is right as long as
+//! an import may read it.
 
 mod support;
 
@@ -248,7 +249,8 @@ fn without_any_side_nothing_is_written_any_more() {
     assert!(matches!(hdl.write_entry(Txg(1), b"c", Wait::Fail), Err(WriteError::Failed)));
 }
 
-/// The owner finds out about both sides, or about the only one: nothing is written any more, whatever it records.
+/// The owner finds out about both sides, or about the only one: nothing is written any more, whatever it
+/// records.
 #[test]
 fn without_a_side_that_is_left_the_log_is_closed() {
     let recorder = Recorder::new(vec![0; 3 * CHUNK], RecordStyle::NonTemporal);
@@ -289,7 +291,8 @@ fn a_loss_wakes_those_who_wait_for_a_chunk() {
     });
 }
 
-/// A side that is lost while an import repairs it: what either had is found, and nothing is written before it is recorded.
+/// A side that is lost while an import repairs it: what either had is found, and nothing is written before it
+/// is recorded.
 #[test]
 fn a_side_that_is_lost_at_import_is_told() {
     let mut world = World::new(NT, 1);

@@ -220,7 +220,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     fn not_logged(&self, not_persisted: NotPersisted) -> bool {
         let cause = not_persisted.cause;
         if matches!(cause, LogCause::Failed | LogCause::SideLost) && self.stats.is_first_unlogged(cause) {
-            // What the log has and no txg is all that there is of it now, or all on the one side that is left.
+            // What the log has and no txg is all that there is of it now, or all on the one side that is
+            // left.
             self.pool.end_txg_soon();
         }
         self.stats.unlogged(cause);

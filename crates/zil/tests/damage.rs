@@ -263,8 +263,8 @@ impl Kinds for PmRig {
 
     fn damages(case: &Case<Self>) -> Vec<Damage> {
         let of_entry = |entry: Found, number: usize, is_last: bool| {
-            // Every bit of the last header of a chunk, which nothing but itself tells of; of the others every seventh, so
-            // that all are flipped in some record.
+            // Every bit of the last header of a chunk, which nothing but itself tells of; of the others every
+            // seventh, so that all are flipped in some record.
             let (start, end) = (entry.at * 8, entry.body.start * 8);
             let step = if is_last { 1 } else { 7 };
             let bits = (start + number % step..end).step_by(step);

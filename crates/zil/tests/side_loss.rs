@@ -1,5 +1,6 @@
-//! Kind pmem on a mirror of which a side goes away at any copy: what was acknowledged is there after a crash, from every
-//! side that an import may read, once each; and the log goes on with the txg in which the pool has recorded the loss.
+//! Kind pmem on a mirror of which a side goes away at any copy: what was acknowledged is there after a crash,
+//! from every side that an import may read, once each; and the log goes on with the txg in which the pool has
+//! recorded the loss.
 
 mod support;
 
@@ -135,7 +136,8 @@ fn a_side_that_goes_away_at_any_copy_costs_no_write() {
     }
 }
 
-/// Somebody else commits the same object while the record is on one side only: that is no acknowledgement either.
+/// Somebody else commits the same object while the record is on one side only: that is no acknowledgement
+/// either.
 #[test]
 fn a_record_on_one_side_is_acknowledged_to_nobody() {
     let mut bench = bench(1, 4);

@@ -1,7 +1,7 @@
 //! The log's region goes away under volumes that are written: the file below its mapping is cut short.
 //!
-//! Nothing acknowledged is lost, a mirror goes on with the other side, and the side that was lost is never read again,
-//! whatever it looks like when it comes back.
+//! Nothing acknowledged is lost, a mirror goes on with the other side, and the side that was lost is never
+//! read again, whatever it looks like when it comes back.
 
 #![allow(unreachable_pub, missing_debug_implementations)]
 
@@ -116,7 +116,8 @@ fn a_mirror_goes_on_without_a_side() {
     }
 }
 
-/// The process dies between the loss and the txg that records it: neither side may lack what was acknowledged.
+/// The process dies between the loss and the txg that records it: neither side may lack what was
+/// acknowledged.
 #[test]
 fn before_the_loss_is_recorded_either_side_is_whole() {
     for lost in ["a", "b"] {

@@ -5,8 +5,8 @@
 //! pages), and it avoids `rep movs`, whose machine checks Skylake and Cascade Lake servers cannot always
 //! recover from (Linux `arch/x86/lib/copy_mc.c`, "fragile").
 //!
-//! A prefetch runs ahead of the loads: the CPU's own prefetchers stop at the end of a page, and a recovery reads
-//! gigabytes. A prefetch never faults.
+//! A prefetch runs ahead of the loads: the CPU's own prefetchers stop at the end of a page, and a recovery
+//! reads gigabytes. A prefetch never faults.
 //!
 //! The handler resumes at the recovery address if, and only if, the instruction pointer is inside the routine
 //! and the fault address is in what remains of the source.
@@ -16,9 +16,9 @@ use std::ffi::c_int;
 
 use super::handler::Fault;
 
-// Arguments: RDI destination, RSI source, RDX bytes. Returns in RAX the bytes not copied. Uses no stack, and only
-// registers that a call may change. At every load RSI is the source not yet copied and RDX its length: the
-// handler and the recovery address depend on it.
+// Arguments: RDI destination, RSI source, RDX bytes. Returns in RAX the bytes not copied. Uses no stack, and
+// only registers that a call may change. At every load RSI is the source not yet copied and RDX its length:
+// the handler and the recovery address depend on it.
 global_asm!(
     ".pushsection .text.fastness_pmem_checked_copy,\"ax\",@progbits",
     ".p2align 5",

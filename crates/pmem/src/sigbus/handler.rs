@@ -56,10 +56,10 @@ unsafe impl Send for Previous {}
 unsafe impl Sync for Previous {}
 
 fn install() {
-    // SAFETY: all-zero is a valid `sigaction` to be overwritten; the handler has the signature that SA_SIGINFO
-    // demands, and calls nothing that is not async-signal-safe. The previous action is stored before ours can
-    // run. Its mask and the flags that concern interrupted code are kept, so that a chained handler runs under
-    // the conditions that it asked for.
+    // SAFETY: all-zero is a valid `sigaction` to be overwritten; the handler has the signature that
+    // SA_SIGINFO demands, and calls nothing that is not async-signal-safe. The previous action is stored
+    // before ours can run. Its mask and the flags that concern interrupted code are kept, so that a chained
+    // handler runs under the conditions that it asked for.
     unsafe {
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
@@ -120,8 +120,8 @@ fn granule_bytes(info: &libc::siginfo_t) -> usize {
 /// # Safety
 /// Called from the handler, with its arguments.
 unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: a non-default, non-ignore action is a function with the signature that its flags say; `sigaction`
-    // and `raise` are async-signal-safe.
+    // SAFETY: a non-default, non-ignore action is a function with the signature that its flags say;
+    // `sigaction` and `raise` are async-signal-safe.
     unsafe {
         let by_fault = (*info).si_code > 0;
         let previous = PREVIOUS.get().map(|previous| &previous.0);

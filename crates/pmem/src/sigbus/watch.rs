@@ -1,13 +1,14 @@
 //! Mappings that may go away: which they are, and what stands in for one that did.
 //!
-//! The list is read by the signal handler and by nobody else, so it is lock-free for readers: entries are never freed,
-//! one that is not in use any more serves the next mapping, and a version tells a reader that it was changed meanwhile.
-//! A thread that touches a mapping keeps it from being unmapped, so the entry that the handler looks for on behalf of
-//! that thread never changes under it.
+//! The list is read by the signal handler and by nobody else, so it is lock-free for readers: entries are
+//! never freed, one that is not in use any more serves the next mapping, and a version tells a reader that it
+//! was changed meanwhile. A thread that touches a mapping keeps it from being unmapped, so the entry that the
+//! handler looks for on behalf of that thread never changes under it.
 //!
-//! Why the fence is the place to look: the handler notes the loss before it replaces the memory, and the interrupted
-//! store is made after that, so a thread whose store went astray finds the note. A thread whose store reached the old
-//! memory although another thread lost the region at that moment may find it as well; it only learns more than it needs.
+//! Why the fence is the place to look: the handler notes the loss before it replaces the memory, and the
+//! interrupted store is made after that, so a thread whose store went astray finds the note. A thread whose
+//! store reached the old memory although another thread lost the region at that moment may find it as well;
+//! it only learns more than it needs.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
@@ -29,7 +30,8 @@ pub(crate) struct Watched {
     base: AtomicUsize,
     /// 0 for an entry that is not in use.
     len_bytes: AtomicUsize,
-    /// 0, or how the region was lost: offset of the fault, then a bit that is set, then one for a machine check.
+    /// 0, or how the region was lost: offset of the fault, then a bit that is set, then one for a machine
+    /// check.
     loss: AtomicU64,
     next: AtomicPtr<Watched>,
 }
@@ -125,11 +127,11 @@ pub(super) fn knows(address: usize) -> bool {
     find(address).is_some()
 }
 
-/// Puts ordinary memory in the place of the mapping that has the fault, and notes that it is lost. False if the fault
-/// is none of ours, or there is no memory.
+/// Puts ordinary memory in the place of the mapping that has the fault, and notes that it is lost. False if
+/// the fault is none of ours, or there is no memory.
 ///
-/// The whole of it: one fault instead of one for each page, and a devdax device cannot be divided inside of a page of
-/// 2 MiB. What is stored from now on is lost, which is what the note is for.
+/// The whole of it: one fault instead of one for each page, and a devdax device cannot be divided inside of a
+/// page of 2 MiB. What is stored from now on is lost, which is what the note is for.
 pub(super) fn take_over(fault: &Fault) -> bool {
     if fault.code == BUS_ADRALN {
         return false;
@@ -145,7 +147,8 @@ pub(super) fn take_over(fault: &Fault) -> bool {
     if replace(base, len_bytes) {
         return true;
     }
-    // All of it is too much where memory is not promised beyond what there is; what this store needs may not be.
+    // All of it is too much where memory is not promised beyond what there is; what this store needs may not
+    // be.
     let start = base.max(fault.address & !(fault.granule_bytes - 1));
     let end = (base + len_bytes).min((fault.address | (fault.granule_bytes - 1)) + 1);
     replace(start, end - start)
@@ -155,9 +158,9 @@ pub(super) fn take_over(fault: &Fault) -> bool {
 fn replace(start: usize, len_bytes: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     let address = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the bytes are those of a mapping of ours, into which no reference is ever made, and which the interrupted
-    // thread keeps from being unmapped. The call is a system call and nothing else (rustix makes it without libc),
-    // hence async-signal-safe.
+    // SAFETY: the bytes are those of a mapping of ours, into which no reference is ever made, and which the
+    // interrupted thread keeps from being unmapped. The call is a system call and nothing else (rustix makes
+    // it without libc), hence async-signal-safe.
     unsafe {
         rustix::mm::mmap_anonymous(address, len_bytes, ProtFlags::READ | ProtFlags::WRITE, flags).is_ok()
     }

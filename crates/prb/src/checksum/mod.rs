@@ -15,7 +15,8 @@ pub type Checksum = [u8; 32];
 
 /// Which checksum protects bodies and headers.
 ///
-/// Shape: the value is the byte at offset 20 of the entry header (`docs/format.md`). Two values differ in two bits.
+/// Shape: the value is the byte at offset 20 of the entry header (`docs/format.md`). Two values differ in two
+/// bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChecksumKind {

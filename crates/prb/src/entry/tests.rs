@@ -88,8 +88,8 @@ fn examples() -> impl Iterator<Item = EntryHeader> {
     })
 }
 
-/// A flipped bit never looks like an insertion that a crash cut short; whose entry it was is known if the bit is
-/// elsewhere, and never said wrongly.
+/// A flipped bit never looks like an insertion that a crash cut short; whose entry it was is known if the bit
+/// is elsewhere, and never said wrongly.
 #[test]
 fn a_flipped_bit_is_damage_with_its_owner() {
     for header in examples() {

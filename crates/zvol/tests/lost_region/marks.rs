@@ -1,5 +1,5 @@
-//! A region that fails takes no marks of txgs any more. The next import must neither refuse the pool for it, nor take what
-//! came back for current.
+//! A region that fails takes no marks of txgs any more. The next import must neither refuse the pool for it,
+//! nor take what came back for current.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -133,8 +133,8 @@ impl TxgHook for LogAndCut {
     }
 }
 
-/// The txg during which the loss is noticed does not have what was logged meanwhile: the region is needed until the next
-/// one is durable.
+/// The txg during which the loss is noticed does not have what was logged meanwhile: the region is needed
+/// until the next one is durable.
 #[test]
 fn what_was_logged_while_a_txg_was_committed_is_not_given_up() {
     let mut hook = None;
