@@ -108,8 +108,16 @@ struct LogAndCut {
     disk: Arc<MemDevice>,
     path: std::path::PathBuf,
     volume: OnceLock<Volume>,
-    /// The txg, what the region had, and the pool's disk when it was durable.
-    done: Mutex<Option<(Txg, Vec<u8>, Option<MemImage>)>>,
+    done: Mutex<Option<Cut>>,
+}
+
+struct Cut {
+    /// The txg that was being committed.
+    txg: Txg,
+    /// What the region had.
+    region: Vec<u8>,
+    /// The pool's disk when the txg was durable.
+    disk: Option<MemImage>,
 }
 
 impl TxgHook for LogAndCut {
@@ -117,18 +125,16 @@ impl TxgHook for LogAndCut {
         let mut done = self.done.lock().unwrap();
         if let (Some(volume), None) = (self.volume.get(), &*done) {
             volume.write(0, &[2; 4096], true).unwrap();
-            let bytes = std::fs::read(&self.path).unwrap();
+            let region = std::fs::read(&self.path).unwrap();
             std::fs::File::options().write(true).open(&self.path).unwrap().set_len(0).unwrap();
-            *done = Some((txg, bytes, None));
+            *done = Some(Cut { txg, region, disk: None });
         }
         Ok(())
     }
 
     fn synced(&self, txg: Txg) {
-        let mut done = self.done.lock().unwrap();
-        if let Some((of, _, disk)) = done.as_mut().filter(|(of, ..)| *of == txg) {
-            assert_eq!(*of, txg);
-            *disk = Some(self.disk.image());
+        if let Some(cut) = self.done.lock().unwrap().as_mut().filter(|cut| cut.txg == txg) {
+            cut.disk = Some(self.disk.image());
         }
     }
 }
@@ -151,15 +157,15 @@ fn what_was_logged_while_a_txg_was_committed_is_not_given_up() {
     assert!(hook.volume.set(open(&pool, &log)).is_ok());
     pool.sync().unwrap();
     eventually("the next one follows", || out(&pool) == ["a"]);
-    let (_, bytes, disk) = hook.done.lock().unwrap().take().unwrap();
+    let Cut { region, disk, .. } = hook.done.lock().unwrap().take().unwrap();
     let durable = bench.disk.image();
     assert_eq!(block(&volume, 0), 2);
-    drop((volume, log));
-    std::mem::forget((hook, pool));
+    // The pool stays: it has the hook, and that has a volume of it.
+    drop((volume, log, pool, hook));
     // The power failed when the first was durable.
     put_back_disk(&mut bench, &disk.unwrap());
     bench.import(Consent::NONE).map(drop).unwrap_err();
-    put_back(&bench, "a", &bytes);
+    put_back(&bench, "a", &region);
     let text = refusal(bench.import(Consent::NONE));
     assert!(text.contains("/a"), "{text}");
     // And after the second.
