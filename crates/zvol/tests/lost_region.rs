@@ -292,8 +292,15 @@ fn a_lost_region_is_replaced_removed_or_detached() {
     volume.write(0, &[1; 4096], true).unwrap();
     eventually("it is out", || out(&pool) == ["a"]);
     log.detach_region(id(&pool, &bench, "a")).unwrap();
+    assert_eq!((log.regions().len(), log.lost_regions().len()), (1, 0));
     // It is nobody's any more, and may be used again.
     std::fs::remove_file(bench.path("a")).unwrap();
     log.attach_region(bench.region("a")).unwrap();
     assert_eq!((out(&pool).len(), log.regions().len()), (0, 2));
+    // Another takes the place of one that is out.
+    bench.cut("b", 0);
+    volume.write(0, &[2; 4096], true).unwrap();
+    eventually("it is out", || out(&pool) == ["b"]);
+    log.attach_region(bench.region("c")).unwrap();
+    assert_eq!((out(&pool).len(), log.regions().len(), log.lost_regions().len()), (0, 2, 0));
 }
