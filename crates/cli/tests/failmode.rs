@@ -105,6 +105,21 @@ fn writes_wait_or_fail(log: &str) {
     bench.ok("pool clear tank");
     write(&bench, 4, 5).join().unwrap().unwrap();
     bench.fails("pool clear tank", 3);
+
+    // More devices for a pool that is suspended: it goes on with them, if its own are back.
+    std::fs::File::create(bench.path("more")).unwrap().set_len(64 << 20).unwrap();
+    std::fs::File::create(bench.path("slow")).unwrap().set_len(64 << 20).unwrap();
+    fail_disk(&bench, log);
+    assert!(write(&bench, 5, 6).join().unwrap().is_err());
+    assert!(!bench.run("pool add tank log slow").status.success(), "a log has to wait");
+    assert!(!bench.run("pool add tank more").status.success(), "the disk is not back");
+    assert_eq!(status(&bench).0, "suspended");
+    break_disk(&bench, false);
+    bench.ok("pool add tank more");
+    assert_eq!(status(&bench).0, "online");
+    assert!(bench.ok("pool status tank").contains("more"));
+    write(&bench, 6, 7).join().unwrap().unwrap();
+    assert_eq!([0, 1, 2, 4, 6].map(|at| read(&bench, at)), [1, 2, 3, 5, 7]);
     bench.fails("pool set failmode=maybe tank", 3);
     bench.ok("pool export tank");
 }

@@ -9,12 +9,12 @@
 //! medium or in the log. If a step fails, nothing is lost: what was kept is kept, requests wait on, and the next
 //! `clear` begins with the import.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use fastness_error::{ErrorKind, chain};
 use fastness_intent::Consent;
-use fastness_pool::{Device, ImportOptions, Pool, PoolError};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, Unsynced, VdevSpec};
 use fastness_zvol::Volume;
 
 use crate::devices::{PATIENCE, patiently};
@@ -22,6 +22,7 @@ use crate::error::StartError;
 use crate::gate::Slot;
 use crate::importing::ImportStep;
 use crate::lock;
+use crate::log_device::{Txgs, import_log};
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;
 
@@ -50,6 +51,19 @@ impl std::fmt::Debug for Opener {
     }
 }
 
+/// What is kept of a suspended pool that was given up, until it is in the next import.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    unsynced: Unsynced,
+    /// Where its devices are.
+    paths: Vec<String>,
+}
+
+fn paths_of(pool: &Pool) -> Vec<String> {
+    let vdevs = pool.status().vdevs;
+    vdevs.iter().flat_map(|(.., sides)| sides).map(|side| side.path.clone()).collect()
+}
+
 impl Node {
     /// Lets a suspended pool go on, if its devices are back.
     ///
@@ -58,7 +72,17 @@ impl Node {
     /// # Errors
     /// The pool is not suspended; those of an import: it stays suspended, and nothing is lost.
     pub fn clear(&self, is_degraded: bool) -> Result<(), Failure> {
-        let _alone = self.changing.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.go_on(is_degraded, Vec::new())
+    }
+
+    /// As [`clear`](Self::clear), with more vdevs: for a pool that has no room to go on, or whose devices
+    /// have none. If it fails when they are added already, they are part of the pool, and
+    /// [`clear`](Self::clear) goes on with them.
+    ///
+    /// # Errors
+    /// As [`clear`](Self::clear), and those of [`Pool::add`].
+    pub(crate) fn go_on(&self, is_degraded: bool, added: Vec<VdevSpec>) -> Result<(), Failure> {
+        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let mut kept = lock(&self.kept);
         let old = self.pool();
         let slots: Vec<Arc<Slot>> = lock(&self.servings).iter().map(|serving| serving.slot.clone()).collect();
@@ -70,18 +94,20 @@ impl Node {
             self.jobs.stop();
             slots.iter().for_each(|slot| slot.let_go());
             self.let_log_go();
-            *kept = Some(old.abandon()?);
+            let paths = paths_of(&old);
+            *kept = Some(Kept { unsynced: old.abandon()?, paths });
         }
-        let import = ImportOptions { allows_degraded: is_degraded, ..ImportOptions::default() };
-        let is_busy = |result: &Result<Incarnation, StartError>| {
-            result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
-        };
-        let next = patiently(PATIENCE, || self.import_again(&old, &import), is_busy)?;
-        let unsynced = kept.as_ref().expect("kept above, or by an earlier try");
-        let tx = next.pool.begin_tx()?;
+        let kept_now = kept.as_mut().expect("kept above, or by an earlier try");
+        let next = self.import_again(kept_now, is_degraded, added)?;
+        let Kept { unsynced, .. } = kept_now;
+        // Before any txg ends: with what the log has replayed it is one step, and needs no more room than was
+        // reserved. If it fails, the import is dropped as it came.
+        let tx = next.pool.begin_replay_tx()?;
         unsynced.apply(&next.pool, &tx)?;
+        let txg = tx.commit();
+        next.pool.start_txgs()?;
         // Before anybody is served: a flush that comes next claims it.
-        next.pool.wait_synced(tx.commit())?;
+        next.pool.wait_synced(txg)?;
         let bytes = unsynced.bytes();
         *kept = None;
         if self.is_ending.load(Ordering::SeqCst) {
@@ -95,8 +121,37 @@ impl Node {
         Ok(())
     }
 
-    fn import_again(&self, old: &Pool, import: &ImportOptions) -> Result<Incarnation, StartError> {
-        let status = old.status();
+    /// Imports a pool that was given up; no txg has ended yet.
+    fn import_again(
+        &self,
+        kept: &mut Kept,
+        is_degraded: bool,
+        mut added: Vec<VdevSpec>,
+    ) -> Result<Incarnation, StartError> {
+        let import = ImportOptions { allows_degraded: is_degraded, ..ImportOptions::default() };
+        let options = NodeOptions { consent: Consent::NONE, ..self.options.clone() };
+        added.reverse();
+        let mut attempt = || {
+            options.watch.begin(ImportStep::Pool);
+            let devices = self.open_again(&kept.paths);
+            let pool = Arc::new(Pool::import_paused(&devices, &import, options.pool.clone())?);
+            drop(devices);
+            while let Some(spec) = added.pop() {
+                pool.add(&spec)?;
+                // The next try has to open it, too.
+                kept.paths = paths_of(&pool);
+                self.journal.note("a vdev was added to the suspended pool");
+            }
+            let (log, given_up) = import_log(&pool, &options, &self.journal, Txgs::Paused)?;
+            Ok(Incarnation { pool, log, given_up })
+        };
+        let is_busy = |result: &Result<Incarnation, StartError>| {
+            result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
+        };
+        patiently(PATIENCE, &mut attempt, is_busy)
+    }
+
+    fn open_again(&self, paths: &[String]) -> Vec<Device> {
         let open = |path: &String| match self.options.opener.0(path) {
             Ok(device) => Some(device),
             Err(error) => {
@@ -104,10 +159,7 @@ impl Node {
                 None
             }
         };
-        let paths = status.vdevs.iter().flat_map(|(.., sides)| sides).map(|side| &side.path);
-        let devices: Vec<_> = paths.filter_map(open).collect();
-        let options = NodeOptions { consent: Consent::NONE, ..self.options.clone() };
-        Incarnation::import(&devices, import, &options, &self.journal)
+        paths.iter().filter_map(open).collect()
     }
 
     /// Serves what was served, from the new import.

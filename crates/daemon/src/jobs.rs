@@ -1,10 +1,11 @@
 //! Long work in the background, one at a time: scrub, resilver.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastness_error::{ErrorKind, chain};
+use fastness_error::{ErrorKind, chain, panic_text};
 use fastness_pool::{PoolError, ScrubReport};
 
 use crate::journal::Journal;
@@ -107,7 +108,7 @@ impl Jobs {
 
 impl Job {
     fn run(&self, journal: &Journal, work: Work) {
-        let result = work(&mut |report| {
+        let mut progress = |report: &ScrubReport| {
             let mut state = lock(&self.state);
             state.report.clone_from(report);
             if !state.is_begun {
@@ -115,7 +116,11 @@ impl Job {
                 self.changed.notify_all();
             }
             !self.is_stopped.load(Ordering::SeqCst)
-        });
+        };
+        // A job without an end would be waited for, by the next one and by an export.
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut progress)));
+        let result =
+            result.unwrap_or_else(|panic| Err(PoolError::Panicked { what: panic_text(&*panic).to_owned() }));
         let mut state = lock(&self.state);
         state.elapsed = self.started.elapsed();
         let outcome = result.map(|report| state.report = report);
@@ -205,5 +210,24 @@ impl Job {
             elapsed_s: elapsed.as_secs(),
             error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_has_failed_and_the_next_one_can_run() {
+        let (jobs, journal) = (Jobs::default(), Arc::default());
+        let work: Work = Box::new(|_| panic!("boom"));
+        let job = jobs.start("scrub".to_owned(), &journal, work).unwrap();
+        job.wait(&mut |_| true);
+        assert!(job.failure().is_some_and(|failure| failure.message.contains("boom")));
+        assert_eq!(jobs.report().unwrap().state, "failed");
+        jobs.stop();
+        let job = jobs.start("scrub".to_owned(), &journal, Box::new(|_| Ok(ScrubReport::default()))).unwrap();
+        job.wait(&mut |_| true);
+        assert_eq!(jobs.report().unwrap().state, "done");
     }
 }

@@ -33,12 +33,22 @@ pub fn is_persistent_memory(path: &Path) -> bool {
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
 }
 
-/// Takes the pool's log into use; lets txgs run. `None` for a pool that is read-only: nothing is replayed there. Says what was
-/// given up, too.
+/// Whether txgs run when a log was taken into use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Txgs {
+    /// They do, and what was replayed is durable.
+    Run,
+    /// The caller starts them.
+    Paused,
+}
+
+/// Takes the pool's log into use. `None` for a pool that is read-only: nothing is replayed there. Says what
+/// was given up, too.
 pub(crate) fn import_log(
     pool: &Arc<Pool>,
     options: &NodeOptions,
     journal: &Journal,
+    txgs: Txgs,
 ) -> Result<(Option<Arc<PoolLog>>, GivenUp), StartError> {
     let config = PoolLog::config(pool);
     if options.pool.is_read_only {
@@ -50,7 +60,11 @@ pub(crate) fn import_log(
     options.watch.begin(ImportStep::Log);
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
-    let (log, replayed) = PoolLog::import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
+    let import = match txgs {
+        Txgs::Run => PoolLog::import,
+        Txgs::Paused => PoolLog::import_paused,
+    };
+    let (log, replayed) = import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
     if replayed.records + replayed.gaps > 0 {
         journal.note(format!(
             "{} logged writes of {} volumes were replayed; {} that nobody was told of, or that were given up, are not",

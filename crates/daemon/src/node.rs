@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use fastness_error::ErrorKind;
 use fastness_intent::{Consent, PoolLog};
-use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions, Unsynced};
+use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::clear::Opener;
+use crate::clear::{Kept, Opener};
 use crate::durability::GivenUp;
 use crate::error::StartError;
 use crate::gate::Gate;
@@ -21,7 +21,7 @@ use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
-use crate::log_device::import_log;
+use crate::log_device::{Txgs, import_log};
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::serving::Serving;
@@ -72,7 +72,7 @@ impl Incarnation {
     ) -> Result<Incarnation, StartError> {
         options.watch.begin(ImportStep::Pool);
         let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
-        let (log, given_up) = import_log(&pool, options, journal)?;
+        let (log, given_up) = import_log(&pool, options, journal, Txgs::Run)?;
         Ok(Incarnation { pool, log, given_up })
     }
 }
@@ -86,7 +86,7 @@ pub struct Node {
     /// Held shared by requests that change something, alone while the pool is imported again.
     pub(crate) changing: RwLock<()>,
     /// What a suspended pool had in memory, from when it was given up until it is in the next import.
-    pub(crate) kept: Mutex<Option<Unsynced>>,
+    pub(crate) kept: Mutex<Option<Kept>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
     pub(crate) jobs: Jobs,
@@ -239,6 +239,11 @@ impl Node {
                 ErrorKind::Closed,
                 format!("pool {} is being exported", self.name()),
             ));
+        }
+        if let Request::Add { vdevs, is_forced, .. } = &request
+            && self.pool().is_suspended()
+        {
+            return answer(self.add_to_suspended(vdevs, *is_forced)?);
         }
         let _unchanged = (!request.may_come_any_time())
             .then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));

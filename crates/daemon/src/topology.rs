@@ -87,6 +87,21 @@ impl Node {
         Ok(())
     }
 
+    /// Adds vdevs to a pool that is suspended, and lets it go on.
+    pub(crate) fn add_to_suspended(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
+        if vdevs.iter().any(|vdev| vdev.is_log) {
+            let text = format!(
+                "pool {0} is suspended: let it go on with `fastness pool clear {0}`, then add log devices",
+                self.pool().name()
+            );
+            return Err(Failure::refuse(ErrorKind::Closed, text));
+        }
+        self.go_on(false, open_vdevs(vdevs, None, is_forced)?)?;
+        self.journal.note(format!("{} vdevs added", vdevs.len()));
+        self.remember();
+        Ok(())
+    }
+
     pub(crate) fn remove(&self, device: &str) -> Result<(), Failure> {
         if self.remove_pm_log(device)? {
             return Ok(());

@@ -83,6 +83,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What a thread said when it panicked.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
 /// A text that names no kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownKind;

@@ -84,6 +84,20 @@ impl PoolLog {
     ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
     }
+
+    /// The same, but no txg ends; see [`import_paused_on`](Self::import_paused_on).
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_paused(
+        pool: &Arc<Pool>,
+        regions: Vec<Region>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+        PoolLog::import_paused_on(pool, regions, RegionParts::of, consent, tuning, tell)
+    }
 }
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
@@ -127,6 +141,45 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         tuning: Tuning,
         tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
+        pool.start_txgs()?;
+        log.replay(consent, &mut report, tell)?;
+        tell(LogImportStep::Sync);
+        pool.sync()?;
+        Ok((log, report))
+    }
+
+    /// As [`import_on`](Self::import_on), but txgs do not run yet: what is replayed is in the first one, with
+    /// what the caller changes before [`Pool::start_txgs`]. For a pool that was suspended, and has more to
+    /// take over than its log ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory
+    /// then, as it is now.
+    ///
+    /// Persistence: none before the first txg has synced; whoever drops the pool before has changed nothing.
+    ///
+    /// # Errors
+    /// As [`import_on`](Self::import_on).
+    pub fn import_paused_on<R>(
+        pool: &Arc<Pool>,
+        regions: Vec<R>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
+        log.replay(consent, &mut report, tell)?;
+        Ok((log, report))
+    }
+
+    /// Opens the log and claims all of it in the first txg, which does not end.
+    fn claim<R>(
+        pool: &Arc<Pool>,
+        regions: Vec<R>,
+        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        consent: Consent,
+        tuning: Tuning,
+        tell: &mut dyn FnMut(LogImportStep<'_>),
+    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
         tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
@@ -155,7 +208,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let mut report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
+        let report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let root = pool.dataset(&pool.name())?;
         let said = new_config.as_ref().or(config.as_ref()).filter(|_| !begins_anew);
@@ -176,12 +229,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             }
             claims.finish(&side, &tx)?
         };
-        let log = PoolLog::new(pool, logs, tuning, losses);
-        pool.start_txgs()?;
-        log.replay(consent, &mut report, tell)?;
-        tell(LogImportStep::Sync);
-        pool.sync()?;
-        Ok((log, report))
+        Ok((PoolLog::new(pool, logs, tuning, losses), report))
     }
 
     fn replay(
@@ -190,8 +238,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         report: &mut ReplayReport,
         tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), IntentError> {
-        let logs = self.logs();
-        let with_logs = volumes(self.side.pool())?.into_iter();
+        let (logs, side) = (self.logs(), PoolSide::for_replay(self.side.pool()));
+        let with_logs = volumes(side.pool())?.into_iter();
         let with_logs: Vec<_> =
             with_logs.filter_map(|volume| Some((logs.get(DatasetId(volume.id().0))?, volume))).collect();
         let total_records = with_logs.iter().map(|(log, _)| log.unreplayed_records()).sum();
@@ -211,13 +259,13 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
                     tell(LogImportStep::Replay(progress));
                 }
             };
-            let blocks = self.side.pool().log_space();
+            let blocks = side.pool().log_space();
             let indirect = &mut report.indirect;
             let mut handler = Volume { dataset: volume, blocks, applied: &mut count, indirect };
-            match log.replay(&*self.side, &mut handler) {
+            match log.replay(&side, &mut handler) {
                 Ok(replayed) => report.records += replayed.records,
                 Err(failure) if !consent.damaged => return Err(failure.into()),
-                Err(_) => report.gaps += log.drop_tail(&*self.side)?,
+                Err(_) => report.gaps += log.drop_tail(&side)?,
             }
             done_records += records;
         }

@@ -13,12 +13,19 @@ pub(crate) const HEADER: &[u8] = b"log";
 pub struct PoolSide {
     pool: Arc<Pool>,
     store_bytes_min: Option<u64>,
+    /// Whether its transactions make changes that were accepted before a crash.
+    is_replay: bool,
 }
 
 impl PoolSide {
     /// The pool; `store_bytes_min` as [`Tuning`](crate::Tuning) has it.
     pub(crate) fn new(pool: &Arc<Pool>, store_bytes_min: Option<u64>) -> PoolSide {
-        PoolSide { pool: pool.clone(), store_bytes_min }
+        PoolSide { pool: pool.clone(), store_bytes_min, is_replay: false }
+    }
+
+    /// The pool as replay sees it.
+    pub(crate) fn for_replay(pool: &Arc<Pool>) -> PoolSide {
+        PoolSide { pool: pool.clone(), store_bytes_min: None, is_replay: true }
     }
 
     /// The pool.
@@ -40,7 +47,8 @@ impl fastness_zil::Pool for PoolSide {
     type Tx = Tx;
 
     fn begin_tx(&self) -> Result<Tx, PoolFailure> {
-        self.pool.begin_tx().map_err(failure)
+        let tx = if self.is_replay { self.pool.begin_replay_tx() } else { self.pool.begin_tx() };
+        tx.map_err(failure)
     }
 
     fn txg_of(tx: &Tx) -> Txg {

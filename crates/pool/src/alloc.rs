@@ -12,11 +12,13 @@
 //! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something of it is
 //! freed; any other has 1 KiB, 0.006 % of its size.
 
+mod bits;
 mod log;
 mod row;
 
 use std::collections::BTreeMap;
 
+use crate::alloc::bits::Bits;
 use crate::alloc::row::{ROW_REGIONS, Stored};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
@@ -28,47 +30,6 @@ pub(crate) const BITMAP_BYTES: usize = REGION_UNITS as usize / 8;
 const WORDS: usize = BITMAP_BYTES / 8;
 /// Units after which the next vdev has its turn.
 const TURN_UNITS: u64 = 256;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Bits([u64; WORDS]);
-
-impl Bits {
-    fn get(&self, at: u64) -> bool {
-        self.0[(at / 64) as usize] >> (at % 64) & 1 == 1
-    }
-
-    /// Sets `len` bits from `at` on, a word at a time.
-    fn set(&mut self, at: u64, len: u64, value: bool) {
-        let (mut at, end) = (at, at + len);
-        while at < end {
-            let count = (64 - at % 64).min(end - at);
-            let mask = u64::MAX >> (64 - count) << (at % 64);
-            let word = &mut self.0[(at / 64) as usize];
-            *word = if value { *word | mask } else { *word & !mask };
-            at += count;
-        }
-    }
-
-    /// First run of `len` zeroes from `from` on, ending before `end`.
-    fn find_run(&self, from: u64, len: u64, end: u64) -> Option<u64> {
-        let (mut at, mut start) = (from, from);
-        while at < end {
-            let word = self.0[(at / 64) as usize];
-            if at.is_multiple_of(64) && word == u64::MAX {
-                at += 64;
-                start = at;
-                continue;
-            }
-            if word >> (at % 64) & 1 == 1 {
-                start = at + 1;
-            } else if at + 1 - start == len {
-                return Some(start);
-            }
-            at += 1;
-        }
-        None
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Region {
@@ -226,11 +187,20 @@ pub(crate) struct Allocator {
     log_units: u64,
     /// What would be free without log blocks, as of the last durable txg.
     synced_free_bytes: u64,
+    /// Units that the syncing txg has taken.
+    taken_units: u64,
 }
 
 impl Allocator {
     pub(crate) fn add_vdev(&mut self, id: u16, units: u64) {
         self.spaces.insert(id, Space::new(units));
+        // It is free at once: nothing durable refers to it.
+        self.synced_free_bytes += units * UNIT_BYTES;
+    }
+
+    /// Bytes that the syncing txg has taken, from now on counted anew.
+    pub(crate) fn take_count(&mut self) -> u64 {
+        std::mem::take(&mut self.taken_units) * UNIT_BYTES
     }
 
     pub(crate) fn free_bytes(&self) -> u64 {
@@ -271,7 +241,9 @@ impl Allocator {
 
     /// A run of units for data.
     pub(crate) fn allocate_data(&mut self, units: u64) -> Option<Place> {
-        self.allocate_near_data(units, true)
+        let place = self.allocate_near_data(units, true)?;
+        self.taken_units += units;
+        Some(place)
     }
 
     fn allocate_near_data(&mut self, units: u64, is_data: bool) -> Option<Place> {
@@ -314,6 +286,7 @@ impl Allocator {
             if let Some(unit) = space.find(space.meta_cursor, 1) {
                 space.mark(unit, 1, false);
                 space.meta_cursor = (unit + 1) % space.units;
+                self.taken_units += 1;
                 return Some(Place { vdev: id, unit });
             }
         }

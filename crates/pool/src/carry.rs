@@ -4,13 +4,17 @@
 //! import finds the last synced txg, and the intent log what was made durable since. All other changes, which users were
 //! told of and can still read, are in the layers of objects in DRAM.
 //!
-//! Design: [`Pool::abandon`] waits for transactions to end, lets go of the devices, and hands out the layers; the owner
-//! imports the pool again and replays its log; [`Unsynced::apply`] then makes the same changes in one transaction. After
-//! it every object that was carried over reads as it did: what is in no layer is as of the last synced txg in both,
-//! and what the log has replayed was in a layer.
+//! Design: [`Pool::abandon`] waits for transactions to end, lets go of the devices, and hands out the layers;
+//! the owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same
+//! changes in one transaction; then txgs may end. After it every object that was carried over reads as it
+//! did: what is in no layer is as of the last synced txg in both, and what the log has replayed was in a
+//! layer.
+//!
+//! Room: all of it is in one txg with the replay, so a block of which the log has a part and a layer the rest
+//! is written once, as it would have been (`room`).
 //!
 //! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last synced txg,
-//! and what the log has. Afterwards everything. One transaction, so there is nothing between the two.
+//! and what the log has. Afterwards everything. One txg, so there is nothing between the two.
 //!
 //! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever makes them
 //! waits for their txg before saying that they are done; nobody was told.
@@ -88,13 +92,20 @@ impl Unsynced {
         self.objects.iter().map(of).sum()
     }
 
-    /// Makes the same changes in a transaction of the pool that was imported since.
+    /// Makes the same changes in a transaction of the pool that was imported since: one of
+    /// [`Pool::begin_replay_tx`], so that it finds room. It surely does if no txg has ended since the import
+    /// ([`Pool::import_paused`]): then what the log has replayed and what is taken over are in one txg, which
+    /// needs no more than was reserved for both. An error leaves nothing behind then, if the pool is dropped.
     ///
     /// Persistence: all of it with the transaction's txg.
     ///
     /// # Errors
-    /// Those of writing; then a part is in the transaction, and the pool has to be given up.
+    /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came before
+    /// an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
     pub fn apply(&self, pool: &Pool, tx: &Tx) -> Result<()> {
+        if pool.runs_txgs() {
+            return Err(PoolError::Busy { name: pool.name(), why: "its txgs run already" });
+        }
         for carried in &self.objects {
             let found =
                 pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));
@@ -115,7 +126,10 @@ impl Carried {
                 let (start, end) = (cleared.start * self.block_bytes, cleared.end * self.block_bytes);
                 object.punch(tx, start, end - start)?;
             }
-            for (block, bytes) in &layer.blocks {
+            // In order, so that neighbours pay for their row once, as they did.
+            let mut blocks: Vec<_> = layer.blocks.iter().collect();
+            blocks.sort_unstable_by_key(|(block, _)| **block);
+            for (block, bytes) in blocks {
                 let offset = block * self.block_bytes;
                 let len = layer.size_bytes.saturating_sub(offset).min(self.block_bytes) as usize;
                 object.write(tx, offset, &bytes[..len])?;

@@ -40,7 +40,10 @@ impl Pool {
         }
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
-            lock(&shared.allocator).add_vdev(id, vdev.units);
+            let mut allocator = lock(&shared.allocator);
+            allocator.add_vdev(id, vdev.units);
+            // At once: a pool that is full has nothing to sync before it.
+            shared.note_free(&allocator);
         } else {
             lock(&shared.log).add_vdev(&vdev);
         }

@@ -6,9 +6,10 @@ use redb::{ReadableDatabase, ReadableTable};
 
 use crate::error::Result;
 use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
+use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync::decode_row;
-use crate::sync_util::lock;
+use crate::sync_util::{lock, read};
 use crate::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
 
 /// What a full check found.
@@ -53,8 +54,19 @@ impl CheckReport {
     }
 }
 
+impl Pool {
+    /// Reads every row and compares what is allocated with what is referred to.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn check(&self) -> Result<CheckReport> {
+        let _syncing = lock(&self.shared.syncing);
+        self.shared.explained(check(&self.shared, &read(&self.shared.snapshot).clone()))
+    }
+}
+
 /// Checks the last synced txg; no txg may sync meanwhile.
-pub(crate) fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
+fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut walk = Walk::default();
     for row in snapshot.extents.range::<(u64, u64, u64)>(..)? {

@@ -1,12 +1,13 @@
 //! Datasets: a tree of names with properties, each with its objects.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
 use crate::pool::{Pool, Tx};
 use crate::props::{Compression, LogBias, Property, SyncMode, Values};
+use crate::room::{Charge, Claim};
 use crate::state::{DatasetCore, Namespace, Shared};
 use crate::sync_util::{lock, read, write};
 use crate::tables::{DatasetKind, DatasetRow};
@@ -56,7 +57,7 @@ impl DatasetCore {
             effective: RwLock::new(Values::default()),
             next_object: AtomicU64::new(next_object),
             used_bytes: AtomicU64::new(used_bytes),
-            dirty_bytes: AtomicU64::new(0),
+            dirty_bytes: AtomicI64::new(0),
             objects: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
         }
@@ -95,9 +96,9 @@ impl Pool {
     /// last counts.
     pub fn put_aux(&self, tx: &Tx, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         let born = self.shared.dataset(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
-        let change = (dataset.0, key.to_vec(), value.map(<[u8]>::to_vec));
         // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
-        self.shared.changes(tx.txg().max(born)).aux.push(change);
+        let mut changes = self.shared.changes(tx.txg().max(born));
+        changes.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 
     /// All datasets, parents before children, by name.
@@ -112,8 +113,9 @@ impl Pool {
     /// Creates a dataset below one that exists, with values of its own for some properties.
     ///
     /// # Errors
-    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`];
-    /// [`PoolError::Overtaken`], as all changes of datasets: try again in another transaction.
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`],
+    /// [`PoolError::NoSpace`]; [`PoolError::Overtaken`], as all changes of datasets: try again in another
+    /// transaction.
     pub fn create_dataset(
         &self,
         tx: &Tx,
@@ -134,6 +136,8 @@ impl Pool {
         if namespace.children.contains_key(&key) {
             return Err(PoolError::Exists(name.to_owned()));
         }
+        let charge = Charge::dataset();
+        self.shared.reserve_rows(&mut self.shared.changes(tx.txg()), charge, tx.claim(Claim::Data))?;
         let id = namespace.next_id;
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind, name: last.to_owned(), values };
@@ -141,6 +145,7 @@ impl Pool {
         let core = Arc::new(DatasetCore::new(id, tx.txg(), row, 1, 0));
         namespace.by_id.insert(id, core.clone());
         namespace.children.insert(key, id);
+        self.shared.room.set_datasets(namespace.by_id.len());
         namespace.refresh(id);
         if read(&core.row).has_limit() {
             self.shared.limits.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +156,9 @@ impl Pool {
     /// Destroys a dataset with its objects; the space is freed in the following txgs, in bounded steps.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root; [`PoolError::Overtaken`].
+    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root;
+    /// [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while very much else is destroyed:
+    /// [`reclaim`](Self::reclaim) helps.
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
         let mut namespace = write(&self.shared.namespace);
         namespace.check_order(tx.txg())?;
@@ -169,6 +176,8 @@ impl Pool {
         if alive.iter().any(|object| object.handles.load(Ordering::SeqCst) > 0) {
             return busy("objects are open");
         }
+        let charge = Charge::dataset();
+        self.shared.reserve_rows(&mut self.shared.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
         for object in &alive {
             // Nothing of this txg or a newer one may be stored for what is gone.
             write(&object.contents).destroy_from(tx.txg());
@@ -179,6 +188,7 @@ impl Pool {
         self.shared.changes(tx.txg()).doomed.push((core.id.0, 0, u64::MAX));
         namespace.by_id.remove(&core.id.0);
         namespace.children.remove(&(parent, last.to_owned()));
+        self.shared.room.set_datasets(namespace.by_id.len());
         if read(&core.row).has_limit() {
             self.shared.limits.fetch_sub(1, Ordering::Relaxed);
         }
@@ -310,9 +320,9 @@ impl Dataset {
     /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it. A dataset that the
     /// txg does not have takes nothing.
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
-        let change = (self.core.id.0, key.to_vec(), value.map(<[u8]>::to_vec));
         // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
-        self.shared.changes(tx.txg().max(self.core.born)).aux.push(change);
+        let mut changes = self.shared.changes(tx.txg().max(self.core.born));
+        changes.aux.insert((self.core.id.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 
     /// What is stored under `key` as of the last synced txg.
@@ -322,5 +332,34 @@ impl Dataset {
     pub fn synced_aux(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let row = self.shared.current().aux.get((self.core.id.0, key)).map_err(PoolError::from);
         Ok(self.shared.explained(row)?.map(|row| row.value().to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fastness_blkdev::MemDevice;
+
+    use crate::{Device, Pool, PoolOptions, VdevSpec};
+
+    /// Replay stores a header with each record; a txg may have millions.
+    #[test]
+    fn of_many_headers_a_txg_keeps_the_last() {
+        let device = Device::new("a", Arc::new(MemDevice::new("a", 16 << 20)));
+        let options = PoolOptions { has_txg_thread: false, ..PoolOptions::default() };
+        let pool = Pool::create("tank", &[VdevSpec::single(device)], options).unwrap();
+        let root = pool.dataset("tank").unwrap();
+        let tx = pool.begin_tx().unwrap();
+        for number in 0..1000_u64 {
+            pool.put_aux(&tx, root.id(), b"log", Some(&number.to_le_bytes()));
+            root.put_aux(&tx, b"other", Some(&number.to_le_bytes()));
+        }
+        assert_eq!(pool.shared.changes(tx.txg()).aux.len(), 2);
+        drop(tx);
+        pool.sync().unwrap();
+        for key in [&b"log"[..], b"other"] {
+            assert_eq!(root.synced_aux(key).unwrap().unwrap(), 999_u64.to_le_bytes());
+        }
     }
 }

@@ -229,6 +229,12 @@ pub enum PoolError {
         /// What is left for it.
         free_bytes: u64,
     },
+    /// A thread of the pool panicked: a defect of this program. What it did may be half done.
+    #[error("a defect of this program: a thread of the pool panicked: {what}")]
+    Panicked {
+        /// The message of the panic.
+        what: String,
+    },
     /// An earlier txg could not be made durable; the pool takes no more changes. Import it again.
     #[error("the pool is suspended since {txg} failed: {reason}")]
     Suspended {
@@ -317,6 +323,7 @@ impl PoolError {
             | PoolError::BadValue { .. }
             | PoolError::Engine(_) => ErrorKind::Corrupt,
             PoolError::NoSpace { .. } => ErrorKind::NoSpace,
+            PoolError::Panicked { .. } => ErrorKind::Bug,
             PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
             PoolError::MissingDevice { .. }
             | PoolError::MissingSide { .. }

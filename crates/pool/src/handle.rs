@@ -1,16 +1,26 @@
 //! Objects in the hands of users.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::buffers::{Block, own};
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, GROUP_BLOCKS, unpack};
+use crate::extent::{Extent, unpack};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::object::{Contents, Found, ObjectCore};
 use crate::pool::Tx;
+use crate::room::{Charge, Claim, rows_of};
 use crate::state::{DatasetCore, Shared};
 use crate::sync_util::{read, write};
+
+/// Room that is reserved for a change, and what the layers had been charged before it.
+#[derive(Debug)]
+#[must_use = "what is not settled stays reserved"]
+pub(crate) struct Held {
+    reserved: Charge,
+    before: Charge,
+}
 
 /// Whole blocks that a write copies before it takes the object's lock, at most.
 const READY_BLOCKS: usize = 16;
@@ -108,9 +118,9 @@ impl Object {
     /// Writes `data` from `offset` on; the object grows if it must.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] for a transaction that began before the
-    /// object was created, in an older txg; and those of reading where a block is written in part; blocks before
-    /// the one that failed are then written.
+    /// [`PoolError::NoSpace`]: nothing was written; [`PoolError::ReadOnly`]; [`PoolError::Overtaken`] for a
+    /// transaction that began before the object was created, in an older txg; and those of reading where a
+    /// block is written in part; blocks before the one that failed are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
         self.put(tx, offset, data, true)
     }
@@ -130,98 +140,80 @@ impl Object {
         self.check_writable(tx)?;
         let end = self.check_range(offset, data.len() as u64)?;
         let block_bytes = u64::from(self.core.block_bytes);
-        let blocks = (end - 1) / block_bytes - offset / block_bytes + 1;
-        self.shared.check_space(&self.dataset, blocks * block_bytes.next_multiple_of(4096))?;
+        let blocks = offset / block_bytes..(end - 1) / block_bytes + 1;
+        let count = blocks.end - blocks.start;
         // A few whole blocks are copied before the lock, so that writers of one object copy side by side.
         let is_whole = offset.is_multiple_of(block_bytes) && end.is_multiple_of(block_bytes);
         let mut ready = [const { None }; READY_BLOCKS];
-        let is_ready = is_whole && blocks <= READY_BLOCKS as u64;
+        let is_ready = is_whole && count <= READY_BLOCKS as u64;
         if is_ready {
             let copies = data.chunks(block_bytes as usize).map(|part| self.shared.buffers.copy_of(part));
             ready.iter_mut().zip(copies).for_each(|(slot, block)| *slot = Some(block));
         }
+        let (first, last) = rows_of(&blocks);
         let mut contents = write(&self.core.contents);
         self.check_there()?;
         if !may_grow && end > contents.size_bytes {
             return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
         }
+        let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0))?;
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {
-            let count = blocks as usize;
-            for (block, slot) in (offset / block_bytes..).zip(&mut ready[..count]) {
+            for (block, slot) in blocks.zip(&mut ready) {
                 let bytes = slot.take().expect("copied above");
                 *slot = contents.replace(index, block, bytes);
             }
             self.grow(&mut contents, index, end);
+            self.settle(held, &contents);
             drop(contents);
             let replaced = ready.into_iter().flatten().map(|old| self.shared.buffers.give_back(old)).count();
-            self.note_dirty((count - replaced) as u64 * block_bytes);
+            self.shared.pipeline.add_dirty((count - replaced as u64) * block_bytes);
             return Ok(());
         }
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let (block, within) = (at / block_bytes, (at % block_bytes) as usize);
-            let part = &data[done..data.len().min(done + block_bytes as usize - within)];
-            self.write_block(&mut contents, index, block, within, part)?;
-            done += part.len();
+        let written = self.write_parts(&mut contents, index, offset, data);
+        if written.is_ok() {
+            self.grow(&mut contents, index, end);
         }
-        self.grow(&mut contents, index, end);
-        Ok(())
+        self.settle(held, &contents);
+        written
     }
 
-    /// Sets the size; what is cut off reads as zeroes if the object grows again.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn truncate(&self, tx: &Tx, size_bytes: u64) -> Result<()> {
-        self.check_writable(tx)?;
-        self.check_range(size_bytes, 0)?;
-        let mut contents = write(&self.core.contents);
-        self.check_there()?;
-        let index = self.layer(&mut contents, tx);
-        let old = contents.size_max(index);
-        if size_bytes < old {
-            self.zero(&mut contents, index, size_bytes, old)?;
-        }
-        contents.size_bytes = size_bytes;
-        for later in index..contents.layers.len() {
-            contents.layer_mut(later).size_bytes = size_bytes;
-        }
-        Ok(())
+    /// Reserves room for a change in the transaction's layer, and in newer ones: at most `blocks` blocks in
+    /// `rows` rows are written, and `cleared` ones cleared. The caller [settles](Self::settle) it when the
+    /// change was made, or has failed.
+    pub(crate) fn hold_room(
+        &self,
+        tx: &Tx,
+        contents: &Contents,
+        claim: Claim,
+        blocks_and_rows: (u64, u64),
+        cleared: &Range<u64>,
+    ) -> Result<Held> {
+        let block_bytes = self.core.block_bytes as usize;
+        let reserved = contents.charge_of(tx.txg(), block_bytes, blocks_and_rows, cleared);
+        self.shared.reserve(&self.dataset, reserved, tx.claim(claim))?;
+        Ok(Held { reserved, before: contents.charged() })
     }
 
-    /// Makes a range read as zeroes and frees its whole blocks. The size stays.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn punch(&self, tx: &Tx, offset: u64, len_bytes: u64) -> Result<()> {
-        self.check_writable(tx)?;
-        let mut contents = write(&self.core.contents);
-        self.check_there()?;
-        let end = self.check_range(offset, len_bytes)?;
-        let index = self.layer(&mut contents, tx);
-        let end = end.min(contents.size_max(index));
-        if offset >= end {
-            return Ok(());
-        }
-        self.zero(&mut contents, index, offset, end)
+    /// Releases what was reserved and no layer was charged for.
+    pub(crate) fn settle(&self, held: Held, contents: &Contents) {
+        self.shared.settle(&self.dataset, held.reserved, contents.charged() - held.before);
     }
 
     /// The end of the range, if it can exist.
-    fn check_range(&self, offset: u64, len_bytes: u64) -> Result<u64> {
+    pub(crate) fn check_range(&self, offset: u64, len_bytes: u64) -> Result<u64> {
         let end = offset.checked_add(len_bytes).filter(|end| *end <= 1 << 62);
         end.ok_or_else(|| PoolError::invalid("range", format!("{len_bytes} bytes at {offset}")))
     }
 
-    fn check_there(&self) -> Result<()> {
+    pub(crate) fn check_there(&self) -> Result<()> {
         if self.core.is_destroyed.load(Ordering::SeqCst) {
             return Err(PoolError::NoObject { dataset: self.core.dataset, object: self.core.id });
         }
         Ok(())
     }
 
-    fn check_writable(&self, tx: &Tx) -> Result<()> {
+    pub(crate) fn check_writable(&self, tx: &Tx) -> Result<()> {
         assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
         self.core.check_born(tx.txg())?;
         if read(&self.dataset.effective).is_read_only() {
@@ -247,7 +239,21 @@ impl Object {
         }
     }
 
-    fn write_block(
+    /// Writes block by block.
+    fn write_parts(&self, contents: &mut Contents, index: usize, offset: u64, data: &[u8]) -> Result<()> {
+        let block_bytes = u64::from(self.core.block_bytes);
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (block, within) = (at / block_bytes, (at % block_bytes) as usize);
+            let part = &data[done..data.len().min(done + block_bytes as usize - within)];
+            self.write_block(contents, index, block, within, part)?;
+            done += part.len();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_block(
         &self,
         contents: &mut Contents,
         index: usize,
@@ -265,46 +271,12 @@ impl Object {
             None
         };
         let new_bytes = contents.put(index, block, within, part, before, block_bytes, &self.shared.buffers);
-        self.note_dirty(new_bytes);
+        self.shared.pipeline.add_dirty(new_bytes);
         Ok(())
-    }
-
-    /// Zeroes a range: whole blocks are cleared, the parts at both ends written.
-    fn zero(&self, contents: &mut Contents, index: usize, start: u64, end: u64) -> Result<()> {
-        let block_bytes = u64::from(self.core.block_bytes);
-        // Behind the size everything is zero already, so the last block may be cleared whole.
-        let end = if end >= contents.size_max(index) { end.next_multiple_of(block_bytes) } else { end };
-        let (first, last) = (start.div_ceil(block_bytes), end / block_bytes);
-        let zeroes = vec![0; block_bytes as usize];
-        let mut fill = |from: u64, to: u64| {
-            let within = (from % block_bytes) as usize;
-            let part = &zeroes[..(to - from) as usize];
-            self.write_block(contents, index, from / block_bytes, within, part)
-        };
-        if first > last {
-            return fill(start, end);
-        }
-        if start < first * block_bytes {
-            fill(start, first * block_bytes)?;
-        }
-        if last * block_bytes < end {
-            fill(last * block_bytes, end)?;
-        }
-        let gone_bytes = contents.clear(index, first..last);
-        self.shared.pipeline.sub_dirty(gone_bytes);
-        self.dataset.dirty_bytes.fetch_sub(gone_bytes, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn note_dirty(&self, bytes: u64) {
-        if bytes > 0 {
-            self.shared.pipeline.add_dirty(bytes);
-            self.dataset.dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
     }
 
     /// Part of a block as layers older than `below` show it.
-    fn read_block(
+    pub(crate) fn read_block(
         &self,
         contents: &Contents,
         below: usize,
@@ -340,8 +312,7 @@ impl Shared {
         self.check_alive_for_reads()?;
         let (dataset, object, block) = key;
         let snapshot = self.current();
-        let Some(group) = snapshot.group((dataset, object, block / GROUP_BLOCKS))? else { return Ok(None) };
-        let Some(extent) = group[(block % GROUP_BLOCKS) as usize] else { return Ok(None) };
+        let Some(extent) = snapshot.extent(key)? else { return Ok(None) };
         let damaged = |place| PoolError::DamagedBlock {
             dataset: DatasetId(dataset),
             object: ObjectId(object),

@@ -7,6 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::alloc::Allocator;
 use crate::buffers::Buffers;
+use crate::cleared::Cleared;
 use crate::config::{DeviceState, PoolConfig, PoolState, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::find::{Found, find};
@@ -14,12 +15,16 @@ use crate::ids::{Guid, ImportId, Txg};
 use crate::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units};
 use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
+use crate::object::RANGE_BYTES;
 use crate::pool::{Pool, check_name};
 use crate::props::Values;
+use crate::room::Room;
 use crate::settings::{SETTINGS, Settings};
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
-use crate::tables::{self, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE};
+use crate::tables::{
+    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE,
+};
 use crate::txg::Pipeline;
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
@@ -262,17 +267,23 @@ fn open_shared(
     let mut namespace = Namespace::default();
     load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
     let limits = namespace.count_limits();
-    let usable_bytes = {
+    let room = Room::default();
+    room.set_datasets(namespace.by_id.len());
+    {
         let mut allocator = lock(&allocator);
         allocator.note_synced();
-        allocator.usable_bytes()
-    };
+        room.set_free(allocator.room_bytes(), allocator.slop_bytes());
+    }
     let log = LogBlocks::new(&vdevs);
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()
     };
-    let snapshot = Snapshot::take(&database)?;
+    let cleared = Cleared::load(&database.begin_read()?.open_table(CLEARED)?)?;
+    let pipeline = Pipeline::new(synced, options.dirty_max_bytes);
+    pipeline.add_dirty(cleared.len() as u64 * RANGE_BYTES);
+    let has_cleared = !cleared.is_empty();
+    let snapshot = Snapshot::take(&database, Arc::new(cleared))?;
     let settings = match namespace.root() {
         Some(root) => {
             Settings::of_stored(snapshot.aux.get((root, SETTINGS))?.as_ref().map(|row| row.value()))?
@@ -288,7 +299,7 @@ fn open_shared(
         Evicted,
     );
     let shared = Shared {
-        pipeline: Pipeline::new(synced, options.dirty_max_bytes),
+        pipeline,
         packers: if options.has_txg_thread { packers() } else { 1 },
         buffers: Buffers::new(options.dirty_max_bytes / 4),
         options,
@@ -311,8 +322,10 @@ fn open_shared(
         log: Mutex::new(log),
         reuse: RwLock::new(()),
         is_closed: AtomicBool::new(false),
-        free_bytes: AtomicU64::new(usable_bytes),
+        room,
         has_doomed: AtomicBool::new(has_doomed),
+        has_cleared: AtomicBool::new(has_cleared),
+        next_cleared: Mutex::new((0, 0, 0)),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
     };

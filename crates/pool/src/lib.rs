@@ -16,13 +16,16 @@ mod buffers;
 mod carry;
 mod change;
 mod check;
+mod cleared;
 mod codec;
 mod config;
+mod cut;
 mod dataset;
 mod engine_error;
 mod error;
 mod extent;
 mod find;
+mod freeing;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(test)]
@@ -37,11 +40,13 @@ mod object;
 mod objects;
 mod online;
 mod output;
+mod panics;
 mod pool;
 mod probe;
 mod props;
 mod publish;
 mod ranges;
+mod room;
 mod run;
 mod scrub;
 mod segments;
@@ -52,6 +57,7 @@ mod stored;
 mod sync;
 mod sync_util;
 mod tables;
+mod thread;
 mod txg;
 mod vdev;
 

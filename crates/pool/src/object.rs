@@ -17,10 +17,15 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use crate::buffers::{Block, Buffers, own};
 use crate::error::{PoolError, Result};
-use crate::extent::Extent;
+use crate::extent::{Extent, GROUP_BLOCKS};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::ranges::Ranges;
+use crate::room::{Charge, rows_of};
 use crate::stored::Storing;
+
+/// What a cleared range counts for in memory: as much as a block, so that a txg has about as many changes of
+/// the tables when it ends for what is in memory, whether they are writes or discards.
+pub(crate) const RANGE_BYTES: u64 = 4096;
 
 /// Numbers of blocks as keys: one multiplication spreads them well enough.
 #[derive(Debug, Default)]
@@ -55,6 +60,81 @@ pub(crate) struct Layer {
     /// Size when the txg ends.
     pub(crate) size_bytes: u64,
     pub(crate) is_destroyed: bool,
+    /// What is reserved for it, see `room`.
+    pub(crate) charged: Charge,
+    /// The row of extents that was charged last.
+    last_row: Option<u64>,
+}
+
+impl Layer {
+    fn new(txg: Txg, size_bytes: u64) -> Layer {
+        Layer {
+            txg,
+            blocks: Blocks::default(),
+            stored: BTreeMap::new(),
+            cleared: Ranges::default(),
+            size_bytes,
+            is_destroyed: false,
+            charged: Charge::object(),
+            last_row: None,
+        }
+    }
+
+    /// Bytes of memory that it counts for: its blocks, and its cleared ranges.
+    pub(crate) fn bytes(&self) -> u64 {
+        let blocks: u64 = self.blocks.values().map(|block| block.len() as u64).sum();
+        blocks + self.cleared.len() as u64 * RANGE_BYTES
+    }
+
+    fn charge_row(&mut self, row: u64) {
+        if self.last_row != Some(row) {
+            self.last_row = Some(row);
+            self.charged += Charge::rows(1);
+        }
+    }
+
+    /// Puts a whole block; returns the one that was there.
+    fn insert(&mut self, block: u64, bytes: Block) -> Option<Block> {
+        let block_bytes = bytes.len();
+        let before = self.blocks.insert(block, bytes);
+        if before.is_none() {
+            self.charge_row(block / GROUP_BLOCKS);
+            self.charged += Charge::block(block_bytes);
+        }
+        before
+    }
+
+    /// Clears whole blocks. Returns the change of [`bytes`](Self::bytes).
+    fn clear(&mut self, blocks: &Range<u64>, block_bytes: usize) -> i64 {
+        let (held, ranges) = (self.blocks.len(), self.cleared.len());
+        self.blocks.retain(|block, _| !blocks.contains(block));
+        let gone = held - self.blocks.len();
+        self.charged -= Charge::block(block_bytes) * gone as u64;
+        if !self.cleared.covers(blocks) {
+            self.cleared.insert(blocks.clone());
+            let (first, last) = rows_of(blocks);
+            self.charge_row(first);
+            self.charge_row(last);
+            self.charged += charge_of_clearing(blocks, block_bytes);
+        }
+        (self.cleared.len() as i64 - ranges as i64) * RANGE_BYTES as i64 - (gone * block_bytes) as i64
+    }
+}
+
+/// What clearing whole blocks takes besides the rows at both ends: rows of pieces, or the row that says that
+/// freeing goes on.
+fn charge_of_clearing(blocks: &Range<u64>, block_bytes: usize) -> Charge {
+    if is_freed_at_once(blocks) {
+        Charge::freed(block_bytes) * (blocks.end - blocks.start)
+    } else {
+        Charge::rows(1)
+    }
+}
+
+/// Whether a txg frees a cleared range whatever else it frees: it is in two rows.
+pub(crate) fn is_freed_at_once(blocks: &Range<u64>) -> bool {
+    let (first, last) = rows_of(blocks);
+    last - first <= 1
 }
 
 /// What the layers know of a block.
@@ -146,15 +226,7 @@ impl Contents {
                 Some(before) => self.layers[before].size_bytes,
                 None => self.synced_size_bytes,
             };
-            let layer = Layer {
-                txg,
-                blocks: Blocks::default(),
-                stored: BTreeMap::new(),
-                cleared: Ranges::default(),
-                size_bytes,
-                is_destroyed: false,
-            };
-            self.layers.insert(at, Arc::new(layer));
+            self.layers.insert(at, Arc::new(Layer::new(txg, size_bytes)));
         }
         (at, is_new)
     }
@@ -166,15 +238,44 @@ impl Contents {
         }
     }
 
-    /// Greatest size in layer `index` and the newer ones: from there on all of them read as zeroes.
-    pub(crate) fn size_max(&self, index: usize) -> u64 {
-        self.layers[index..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes, u64::max)
+    /// Greatest size in the layer of `txg`, which may not be there yet, and the newer ones: from there on all
+    /// of them read as zeroes.
+    pub(crate) fn size_max(&self, txg: Txg) -> u64 {
+        let at = self.layers.partition_point(|layer| layer.txg < txg);
+        let before = at.checked_sub(1).map_or(self.synced_size_bytes, |at| self.layers[at].size_bytes);
+        let is_new = self.layers.get(at).is_none_or(|layer| layer.txg != txg);
+        let own = if is_new { before } else { 0 };
+        self.layers[at..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes.max(own), u64::max)
     }
 
     /// The layer, to change it.
     pub(crate) fn layer_mut(&mut self, index: usize) -> &mut Layer {
         Arc::get_mut(&mut self.layers[index])
             .expect("the txg thread shares a layer after its txg has quiesced only")
+    }
+
+    /// What all layers were charged.
+    pub(crate) fn charged(&self) -> Charge {
+        self.layers.iter().fold(Charge::default(), |sum, layer| sum + layer.charged)
+    }
+
+    /// The most that a change in a transaction of `txg` may be charged: for each layer that it may change,
+    /// `blocks` whole blocks in `rows` rows, and `cleared` blocks.
+    pub(crate) fn charge_of(
+        &self,
+        txg: Txg,
+        block_bytes: usize,
+        (blocks, rows): (u64, u64),
+        cleared: &Range<u64>,
+    ) -> Charge {
+        let newer = self.layers.iter().filter(|layer| layer.txg >= txg).count() as u64;
+        let is_new = self.layers.iter().all(|layer| layer.txg != txg);
+        let mut charge = Charge::block(block_bytes) * blocks + Charge::rows(rows);
+        if !cleared.is_empty() {
+            charge += Charge::rows(2) + charge_of_clearing(cleared, block_bytes);
+        }
+        let own = if is_new { Charge::object() } else { Charge::default() };
+        charge * (newer + u64::from(is_new)) + own
     }
 
     /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents until
@@ -195,25 +296,27 @@ impl Contents {
         self.forget_stored(index, block..block + 1);
         for later in index..self.layers.len() {
             let layer = self.layer_mut(later);
-            if let Some(bytes) = layer.blocks.get_mut(&block) {
+            let bytes = if let Some(bytes) = layer.blocks.get_mut(&block) {
                 own(bytes)[within..within + data.len()].copy_from_slice(data);
+                continue;
             } else if later == index {
-                let bytes = match before.take() {
+                match before.take() {
                     None => buffers.copy_of(data),
                     Some(mut bytes) => {
                         own(&mut bytes)[within..within + data.len()].copy_from_slice(data);
                         bytes
                     }
-                };
-                debug_assert_eq!(bytes.len(), block_bytes, "a layer holds whole blocks");
-                new_bytes += bytes.len() as u64;
-                layer.blocks.insert(block, bytes);
+                }
             } else if layer.cleared.contains(block) {
                 let mut bytes = Block::from(vec![0; block_bytes]);
                 own(&mut bytes)[within..within + data.len()].copy_from_slice(data);
-                new_bytes += bytes.len() as u64;
-                layer.blocks.insert(block, bytes);
-            }
+                bytes
+            } else {
+                continue;
+            };
+            debug_assert_eq!(bytes.len(), block_bytes, "a layer holds whole blocks");
+            new_bytes += bytes.len() as u64;
+            layer.insert(block, bytes);
         }
         new_bytes
     }
@@ -221,25 +324,15 @@ impl Contents {
     /// Puts a whole block into layer `index`, the newest. Returns the one that was there.
     pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: Block) -> Option<Block> {
         self.forget_stored(index, block..block + 1);
-        self.layer_mut(index).blocks.insert(block, bytes)
+        self.layer_mut(index).insert(block, bytes)
     }
 
-    /// Clears whole blocks in layer `index` and the newer ones. Returns the bytes of buffers that went away.
-    pub(crate) fn clear(&mut self, index: usize, blocks: Range<u64>) -> u64 {
-        let mut gone_bytes = 0;
+    /// Clears whole blocks in layer `index` and the newer ones. Returns the change of bytes in memory.
+    pub(crate) fn clear(&mut self, index: usize, blocks: Range<u64>, block_bytes: usize) -> i64 {
         if blocks.is_empty() {
             return 0;
         }
         self.forget_stored(index, blocks.clone());
-        for later in index..self.layers.len() {
-            let layer = self.layer_mut(later);
-            layer.blocks.retain(|block, bytes| {
-                let stays = !blocks.contains(block);
-                gone_bytes += if stays { 0 } else { bytes.len() as u64 };
-                stays
-            });
-            layer.cleared.insert(blocks.clone());
-        }
-        gone_bytes
+        (index..self.layers.len()).map(|later| self.layer_mut(later).clear(&blocks, block_bytes)).sum()
     }
 }

@@ -10,6 +10,7 @@ use crate::ids::{ObjectId, Txg};
 use crate::object::ObjectCore;
 use crate::pool::Tx;
 use crate::props::Property;
+use crate::room::{Charge, Claim};
 use crate::sync_util::{lock, write};
 use crate::tables::DatasetKind;
 
@@ -18,8 +19,8 @@ impl Dataset {
     /// first one is [`ObjectId`] 1, and numbers count up.
     ///
     /// # Errors
-    /// [`PoolError::ReadOnly`], [`PoolError::NoDataset`] after it was destroyed; [`PoolError::Overtaken`] if a newer txg
-    /// creates the dataset.
+    /// [`PoolError::ReadOnly`], [`PoolError::NoSpace`], [`PoolError::NoDataset`] after it was destroyed;
+    /// [`PoolError::Overtaken`] if a newer txg creates the dataset.
     pub fn create_object(&self, tx: &Tx) -> Result<Object> {
         let property = match self.kind() {
             DatasetKind::Filesystem => Property::RecordSize,
@@ -32,14 +33,19 @@ impl Dataset {
         if tx.txg() < self.core.born {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
         }
+        // Before the lock: quotas look at the namespace, and who holds that may want the lock.
+        let charge = Charge::object();
+        self.shared.reserve(&self.core, charge, tx.claim(Claim::Data))?;
         let mut objects = lock(&self.core.objects);
         if self.core.is_destroyed.load(Ordering::SeqCst) {
+            self.shared.settle(&self.core, charge, Charge::default());
             return Err(PoolError::NoDataset(self.core.id.to_string()));
         }
         let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
         let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
         objects.insert(id, Arc::downgrade(&core));
         let object = Object::new(self.shared.clone(), self.core.clone(), core);
+        // A new layer is charged just that.
         object.layer(&mut write(&object.core.contents), tx);
         Ok(object)
     }
@@ -77,7 +83,8 @@ impl Dataset {
     /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
     ///
     /// # Errors
-    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write.
+    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write;
+    /// [`PoolError::NoSpace`] while very much else is destroyed: [`reclaim`](crate::Pool::reclaim) helps.
     pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         let object = self.object(id)?;
         if self.is_read_only() {
@@ -85,15 +92,21 @@ impl Dataset {
         }
         object.core.check_born(tx.txg())?;
         let mut contents = write(&object.core.contents);
-        if object.core.is_destroyed.swap(true, Ordering::SeqCst) {
-            return Err(PoolError::NoObject { dataset: self.core.id, object: id });
+        object.check_there()?;
+        let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0))?;
+        let mut changes = self.shared.changes(tx.txg());
+        let rows = self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free));
+        if rows.is_ok() {
+            changes.doomed.push((self.core.id.0, id.0, id.0));
+            drop(changes);
+            object.core.is_destroyed.store(true, Ordering::SeqCst);
+            let index = object.layer(&mut contents, tx);
+            for later in index..contents.layers.len() {
+                contents.layer_mut(later).is_destroyed = true;
+            }
         }
-        let index = object.layer(&mut contents, tx);
-        for later in index..contents.layers.len() {
-            contents.layer_mut(later).is_destroyed = true;
-        }
-        self.shared.changes(tx.txg()).doomed.push((self.core.id.0, id.0, id.0));
-        Ok(())
+        object.settle(held, &contents);
+        rows
     }
 
     /// Objects of the last synced txg.

@@ -10,12 +10,11 @@
 //! did not fit, down to single units: a pool whose free space is in small holes still takes every block that it has
 //! room for.
 
-use std::sync::atomic::Ordering;
-
 use crate::codec::{Writer, checksum};
 use crate::error::{PoolError, Result};
 use crate::extent::{Extent, IN_PIECES, Packed, pack, stored};
 use crate::ids::{Place, Txg, UNIT_BYTES};
+use crate::object::RANGE_BYTES;
 use crate::props::Compression;
 use crate::run::{Run, write_all};
 use crate::state::Shared;
@@ -88,7 +87,10 @@ impl Shared {
             if layer.is_destroyed {
                 self.pipeline.note_written(*bytes);
                 blocks.clear();
-            } else if !layer.stored.is_empty() {
+            } else {
+                self.pipeline.note_written(layer.cleared.len() as u64 * RANGE_BYTES);
+            }
+            if !layer.stored.is_empty() {
                 blocks.retain(|(block, data)| {
                     let adopted = layer.stored.get(block).filter(|extent| self.adopt(extent));
                     extents.extend(adopted.map(|extent| (*block, Some(Extent { birth: txg, ..*extent }))));
@@ -113,9 +115,6 @@ impl Shared {
             }
             if was_stored {
                 extents.sort_unstable_by_key(|(block, _)| *block);
-            }
-            if let Some(dataset) = dataset {
-                dataset.dirty_bytes.fetch_sub(*bytes, Ordering::Relaxed);
             }
             all.push(extents);
         }

@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use crate::config::{DeviceState, PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
+use crate::room::Claim;
 use crate::state::{Shared, TxgHook};
-use crate::sync_util::{lock, read};
+use crate::sync_util::lock;
+use crate::thread;
 use crate::txg::{DELAY_MAX, Hold, SHARDS};
 
 /// An imported pool.
@@ -37,6 +38,8 @@ impl std::fmt::Debug for Pool {
 pub struct Tx {
     pub(crate) home: Arc<Home>,
     hold: Hold,
+    /// Whether it makes changes that were accepted before.
+    is_replay: bool,
 }
 
 /// What transactions of some threads refer to the pool with: if all cloned one `Arc`, all would write to its counter.
@@ -55,6 +58,11 @@ impl Tx {
     /// The txg that its changes become durable with.
     pub fn txg(&self) -> Txg {
         self.hold.txg
+    }
+
+    /// On whose behalf it takes room.
+    pub(crate) fn claim(&self, claim: Claim) -> Claim {
+        if self.is_replay { Claim::Replay } else { claim }
     }
 
     /// Ends the transaction; says nothing about durability, see [`Pool::wait_synced`].
@@ -88,9 +96,14 @@ impl Pool {
             return Ok(());
         }
         let shared = self.shared.clone();
-        let started = std::thread::Builder::new().name("txg".to_owned()).spawn(move || run(&shared));
+        let started =
+            std::thread::Builder::new().name("txg".to_owned()).spawn(move || thread::run_caught(&shared));
         *thread = Some(started.map_err(|error| PoolError::BadConfig(format!("no thread: {error}")))?);
         Ok(())
+    }
+
+    pub(crate) fn runs_txgs(&self) -> bool {
+        lock(&self.thread).is_some()
     }
 
     /// Whether an error has ended all syncing.
@@ -132,7 +145,7 @@ impl Pool {
             }
         }
         let hold = shared.pipeline.hold();
-        let tx = Tx { home: self.homes[hold.shard].clone(), hold };
+        let tx = Tx { home: self.homes[hold.shard].clone(), hold, is_replay: false };
         // Again: a pool that is given up waits for the transactions that it can see, and there must be none behind them.
         if shared.must_check.load(Ordering::Relaxed) {
             shared.check_alive()?;
@@ -140,24 +153,61 @@ impl Pool {
         Ok(tx)
     }
 
-    /// Runs `change` in a transaction of its own, and again in a newer one as long as it is overtaken. Returns what it
-    /// returned, and the txg to wait for.
+    /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
+    /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because it
+    /// was reserved then (`room`), and is in no quota's way. One record at a time: waits for a txg, if one
+    /// can sync, while there is less room than a record may need.
+    ///
+    /// # Errors
+    /// As [`begin_tx`](Self::begin_tx); those of a sync.
+    pub fn begin_replay_tx(&self) -> Result<Tx> {
+        let shared = &self.shared;
+        let is_started = lock(&shared.log).has_ended_claims;
+        let is_short = shared.room.left(Claim::Replay) < (shared.room.slop_bytes() / 4) as i64;
+        if is_started && is_short && self.has_unsynced() {
+            self.sync()?;
+        }
+        let mut tx = self.begin_tx()?;
+        tx.is_replay = true;
+        Ok(tx)
+    }
+
+    /// Runs `change` in a transaction of its own, and again in a newer one as long as it is overtaken; once
+    /// more if it found no room and there may be some after a sync. Returns what it returned, and the txg to
+    /// wait for.
     ///
     /// # Errors
     /// Those of [`begin_tx`](Self::begin_tx) and of `change`, which may have changed something then.
     pub fn transact<T>(&self, mut change: impl FnMut(&Tx) -> Result<T>) -> Result<(T, Txg)> {
+        let mut is_reclaimed = false;
         loop {
             let tx = self.begin_tx()?;
             match change(&tx) {
                 Err(PoolError::Overtaken { .. }) => {}
+                Err(error @ PoolError::NoSpace { .. }) if !is_reclaimed => {
+                    drop(tx);
+                    is_reclaimed = true;
+                    if !self.reclaim()? {
+                        return Err(error);
+                    }
+                }
                 result => return result.map(|value| (value, tx.commit())),
             }
         }
     }
 
+    fn has_unsynced(&self) -> bool {
+        self.shared.changes.iter().any(|changes| !lock(changes).is_empty())
+    }
+
     /// Whether dirty bytes become fewer without the caller's help.
     fn is_syncing_alone(&self) -> bool {
-        self.shared.options.has_txg_thread && !lock(&self.shared.pipeline.progress).is_frozen
+        lock(&self.thread).is_some() && !lock(&self.shared.pipeline.progress).is_frozen
+    }
+
+    /// Whether txgs are freeing what was destroyed or cleared before: then there will be more room.
+    pub fn is_freeing(&self) -> bool {
+        self.shared.is_freeing()
     }
 
     /// Makes everything durable that was committed before the call; returns the txg that did it. Without a txg
@@ -186,7 +236,7 @@ impl Pool {
     pub fn reclaim(&self) -> Result<bool> {
         let open = self.open_txg();
         // One that is being synced has handed its changes over.
-        let is_changed = self.shared.changes.iter().any(|changes| !lock(changes).is_empty());
+        let is_changed = self.has_unsynced() || self.shared.is_freeing();
         let newest = if is_changed { open } else { Txg(open.0 - 1) };
         let helps = newest > self.synced_txg() && self.is_syncing_alone();
         if helps {
@@ -295,7 +345,8 @@ impl Pool {
             progress.is_stopping = true;
             self.shared.pipeline.changed.notify_all();
         }
-        if let Some(thread) = lock(&self.thread).take() {
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
             // A panic of the thread has been reported by itself.
             let _ = thread.join();
         }
@@ -335,65 +386,9 @@ impl Shared {
         let known = known.filter(|device| device.state == DeviceState::Stale).map(|device| device.guid);
         !known.eq(self.vdevs.stale())
     }
-
-    fn has_changes(&self) -> bool {
-        !lock(&self.changes[self.pipeline.open_txg().0 as usize % crate::txg::RING]).is_empty()
-            || self.has_doomed.load(Ordering::SeqCst)
-    }
-}
-
-/// The txg thread.
-fn run(shared: &Shared) {
-    let pipeline = &shared.pipeline;
-    let mut last = Instant::now();
-    loop {
-        {
-            let mut progress = lock(&pipeline.progress);
-            loop {
-                if progress.is_stopping || progress.failed.is_some() {
-                    return;
-                }
-                let elapsed = last.elapsed();
-                let is_due = progress.wanted > progress.synced
-                    || pipeline.must_end()
-                    || shared.has_doomed.load(Ordering::SeqCst)
-                    || elapsed >= shared.options.txg_timeout;
-                if is_due && !progress.is_frozen {
-                    break;
-                }
-                let rest = if progress.is_frozen {
-                    shared.options.txg_timeout
-                } else {
-                    shared.options.txg_timeout.saturating_sub(elapsed)
-                };
-                let waited = pipeline.changed.wait_timeout(progress, rest);
-                progress = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
-        let is_wanted = {
-            let progress = lock(&pipeline.progress);
-            progress.wanted > progress.synced
-        };
-        last = Instant::now();
-        if is_wanted || shared.has_changes() {
-            // The error is in `failed`, for all who wait.
-            let _ = shared.sync_txg();
-        } else {
-            shared.buffers.clear();
-        }
-    }
 }
 
 /// Checks a name for a pool.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     crate::dataset::check_component(name)
-}
-
-impl Pool {
-    /// Reads every row and compares what is allocated with what is referred to. See [`CheckReport`](crate::CheckReport).
-    /// Fails as reading the tables fails.
-    pub fn check(&self) -> Result<crate::CheckReport> {
-        let _syncing = lock(&self.shared.syncing);
-        self.shared.explained(crate::check::check(&self.shared, &read(&self.shared.snapshot).clone()))
-    }
 }

@@ -1,17 +1,20 @@
 //! After a txg has become durable: readers see it.
 //!
-//! Order: the new tables first, then the layers go, object by object under its lock. So a reader that holds an
-//! object finds the txg's changes in a layer or in the tables, and one that began with the old tables has ended
-//! before the blocks that it may look at are given out again.
+//! Order: the new tables first, then the layers go, object by object under its lock. So a reader that holds
+//! an object finds the txg's changes in a layer or in the tables, and one that began with the old tables has
+//! ended before the blocks that it may look at are given out again. The order of what is free and what is
+//! reserved: `room`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::cleared::Cleared;
 use crate::error::Result;
-use crate::ids::Txg;
-use crate::object::ObjectCore;
+use crate::ids::{DatasetId, Txg};
+use crate::object::{ObjectCore, RANGE_BYTES};
+use crate::room::Charge;
 use crate::state::Shared;
-use crate::sync::Dirty;
+use crate::sync::{Dirty, Outcome};
 use crate::sync_util::{lock, write};
 use crate::tables;
 
@@ -21,9 +24,13 @@ const CACHED_BYTES_MAX: usize = 64 << 10;
 
 impl Shared {
     /// The txg is durable: shows it to readers, drops its layers, gives its free space out.
-    pub(crate) fn publish(&self, txg: Txg, dirty: Vec<Dirty>) -> Result<()> {
+    pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
+        let Outcome { dirty, cleared, used, reserved } = outcome;
         write(&self.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
-        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database)?);
+        // What it has taken is used before it is not reserved any more: nobody may see neither.
+        self.note_taken();
+        used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
+        self.show(cleared)?;
         for Dirty { core, layer, bytes } in dirty {
             // Before the layer goes and without the object's lock: as long as the layer is there, nobody looks into the
             // cache for what is in it.
@@ -46,18 +53,36 @@ impl Shared {
                 contents.synced_size_bytes = layer.size_bytes;
             }
             let layer = Arc::into_inner(layer).expect("nobody else keeps a layer");
+            self.release_charge(txg, core.dataset, layer.charged);
             // What is in the cache now has two owners, and stays there.
             self.buffers.give(layer.blocks.into_values());
             self.buffers.give(evicted.into_iter());
             self.pipeline.dropped(bytes);
         }
+        self.room.give(reserved);
         self.free_held(txg);
+        // A scrub may hold this up; until then what the txg freed counts as used.
         let _nobody_reads = write(&self.reuse);
-        let mut allocator = lock(&self.allocator);
-        allocator.release();
-        allocator.note_synced();
-        self.free_bytes.store(allocator.usable_bytes(), Ordering::Relaxed);
+        lock(&self.allocator).release();
+        self.note_taken();
         Ok(())
+    }
+
+    /// Shows the new tables to readers.
+    fn show(&self, cleared: Arc<Cleared>) -> Result<()> {
+        let ranges = cleared.len() as i64 - self.current().cleared.len() as i64;
+        self.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
+        self.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
+        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database, cleared)?);
+        Ok(())
+    }
+
+    /// The room of a layer that goes.
+    fn release_charge(&self, txg: Txg, dataset: DatasetId, charged: Charge) {
+        if let Some(dataset) = self.dataset(dataset, txg) {
+            dataset.dirty_bytes.fetch_sub(charged.data, Ordering::SeqCst);
+        }
+        self.room.give(charged.total());
     }
 
     /// Drops cached blocks of a cleared range.

@@ -12,6 +12,16 @@ impl Ranges {
         !self.0.is_empty() && self.0.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
     }
 
+    /// Number of ranges.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all of a range is in the set.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        self.0.range(..=range.start).next_back().is_some_and(|(_, end)| range.end <= *end)
+    }
+
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -50,6 +60,9 @@ mod tests {
             prop_assert!(ours.iter().flatten().eq(model.iter().copied()));
             for number in 0..80 {
                 prop_assert_eq!(ours.contains(number), model.contains(&number));
+                let end = (number + 1..).find(|end| !model.contains(end)).expect("the model is finite");
+                prop_assert_eq!(ours.covers(&(number..end)), model.contains(&number));
+                prop_assert!(!ours.covers(&(number..end + 1)));
             }
             let all: Vec<_> = ours.iter().collect();
             prop_assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start));

@@ -11,6 +11,7 @@ use fastness_blkdev::AlignedBuf;
 
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
+use crate::panics::caught;
 use crate::sync_util::lock;
 use crate::vdev::Vdevs;
 
@@ -75,7 +76,7 @@ impl<'a> Run<'a> {
             Sink::Threads { requests, emptied } => {
                 let next = emptied.try_recv().unwrap_or_else(|_| new_buf());
                 let buf = std::mem::replace(&mut self.buf, next);
-                // They end early only if one of them panicked; the scope passes that on.
+                // They end when the sender does.
                 requests.send(Request { start, buf, len }).map_err(|_| PoolError::Closed)
             }
         }
@@ -134,7 +135,8 @@ fn write_requests(
         let Ok(Request { start, buf, len }) = next else { return };
         // After a failure the txg is lost; what is still sent is thrown away.
         let has_failed = lock(failed).is_some();
-        if !has_failed && let Err(error) = vdevs.write(start, &buf[..len]) {
+        // The thread goes on after a panic: whoever sends must find a thread that receives.
+        if !has_failed && let Err(error) = caught(|| vdevs.write(start, &buf[..len])) {
             lock(failed).get_or_insert(error);
         }
         // The run may have ended: then nobody needs the buffer.

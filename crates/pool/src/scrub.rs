@@ -68,8 +68,8 @@ impl Shared {
                 next = None;
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
-                    for extent in group.iter().flatten() {
-                        for piece in snapshot.pieces(extent)? {
+                    for (_, extent) in snapshot.alive(key, &group) {
+                        for piece in snapshot.pieces(&extent)? {
                             self.visit_extent(visit, &piece, &mut report)?;
                         }
                     }
@@ -80,16 +80,14 @@ impl Shared {
                 return Ok(report);
             }
         }
-        // Pages move with each sync; there are few of them.
-        let _syncing = lock(&self.syncing);
-        for entry in self.meta.entries() {
-            let vdev = self.vdevs.at(entry.place, 1)?;
-            note(
-                &mut report,
-                entry.place,
-                UNIT_BYTES,
-                visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum),
-            );
+        {
+            // Pages move with each sync; there are few of them.
+            let _syncing = lock(&self.syncing);
+            for entry in self.meta.entries() {
+                let vdev = self.vdevs.at(entry.place, 1)?;
+                let outcome = visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum);
+                note(&mut report, entry.place, UNIT_BYTES, outcome);
+            }
         }
         progress(&report);
         Ok(report)

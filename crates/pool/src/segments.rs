@@ -74,14 +74,13 @@ impl Object {
         let snapshot = self.shared.current();
         let (mut known_to, mut rows) = (blocks.end, 0);
         for row in snapshot.extents.range(groups)? {
-            let ((.., group), extents) = decode_row(row)?;
+            let (key, extents) = decode_row(row)?;
             if rows == ROWS_MAX {
-                known_to = known_to.min(group * GROUP_BLOCKS);
+                known_to = known_to.min(key.2 * GROUP_BLOCKS);
                 break;
             }
             rows += 1;
-            let there = extents.iter().enumerate().filter(|(_, extent)| extent.is_some());
-            stored.extend(there.map(|(index, _)| group * GROUP_BLOCKS + index as u64));
+            stored.extend(snapshot.alive(key, &extents).map(|(block, _)| block));
         }
         stored.retain(|block| matches!(contents.find(*block, layers), Found::Below));
         for layer in &contents.layers {

@@ -184,7 +184,7 @@ impl Shared {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest });
         }
         change(&mut next);
-        self.changes(tx.txg()).aux.push((root, SETTINGS.to_vec(), Some(next.encode())));
+        self.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
         *settings = (tx.txg(), next);
         Ok(())
     }

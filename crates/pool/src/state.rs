@@ -1,7 +1,7 @@
 //! What all parts of an imported pool share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use redb::Database;
@@ -16,9 +16,10 @@ use crate::log_space::LogBlocks;
 use crate::meta::MetaFile;
 use crate::object::ObjectCore;
 use crate::props::{Property, Values};
+use crate::room::{Charge, Room};
 use crate::settings::Settings;
 use crate::sync_util::{lock, read, write};
-use crate::tables::{DatasetRow, Snapshot};
+use crate::tables::{DatasetRow, ExtentKey, Snapshot};
 use crate::txg::{Pipeline, RING};
 use crate::vdev::Vdevs;
 
@@ -39,6 +40,9 @@ pub struct PoolOptions {
     pub has_txg_thread: bool,
     /// Refuse changes and write nothing, not even labels.
     pub is_read_only: bool,
+    /// Rows of extents, of 32 blocks each, that one txg frees of what was destroyed or cleared, at most. More
+    /// takes several txgs, so that none takes long, or much memory.
+    pub frees_per_txg: usize,
 }
 
 impl Default for PoolOptions {
@@ -50,6 +54,7 @@ impl Default for PoolOptions {
             meta_cache_bytes: 128 << 20,
             has_txg_thread: true,
             is_read_only: false,
+            frees_per_txg: 4096,
         }
     }
 }
@@ -66,10 +71,14 @@ pub trait TxgHook: Send + Sync {
     fn synced(&self, _txg: Txg) {}
 }
 
-/// What a hook stores: dataset, key, value.
+/// What owners store: dataset and key → value, `None` for none. Of several in one txg the last is all that is
+/// kept.
+pub(crate) type Aux = BTreeMap<(u64, Vec<u8>), Option<Vec<u8>>>;
+
+/// What a hook stores.
 #[derive(Debug, Default)]
 pub struct HookChanges {
-    pub(crate) aux: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) aux: Aux,
     pub(crate) ends_next_soon: bool,
 }
 
@@ -81,7 +90,7 @@ impl HookChanges {
 
     /// Stores `value` beside a dataset under `key`; `None` removes it.
     pub fn put(&mut self, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
-        self.aux.push((dataset.0, key.to_vec(), value.map(<[u8]>::to_vec)));
+        self.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 }
 
@@ -90,8 +99,10 @@ impl HookChanges {
 pub(crate) struct TxgChanges {
     pub(crate) objects: Vec<Arc<ObjectCore>>,
     pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
-    pub(crate) aux: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    pub(crate) aux: Aux,
     pub(crate) doomed: Vec<(u64, u64, u64)>,
+    /// What these may take, beside what layers were charged.
+    pub(crate) charged: Charge,
 }
 
 impl TxgChanges {
@@ -111,8 +122,8 @@ pub(crate) struct DatasetCore {
     pub(crate) next_object: AtomicU64,
     /// Bytes on the vdevs, of this dataset alone.
     pub(crate) used_bytes: AtomicU64,
-    /// Unsynced bytes, an upper bound of what they will use.
-    pub(crate) dirty_bytes: AtomicU64,
+    /// Bytes reserved for unsynced data: an upper bound of what it will use.
+    pub(crate) dirty_bytes: AtomicI64,
     pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>>,
     pub(crate) is_destroyed: AtomicBool,
 }
@@ -193,10 +204,13 @@ pub(crate) struct Shared {
     /// given out again.
     pub(crate) reuse: RwLock<()>,
     pub(crate) is_closed: AtomicBool,
-    /// Free bytes as of the last sync less those of log blocks now, for the check of space at a write. Changed under
-    /// the allocator's lock.
-    pub(crate) free_bytes: AtomicU64,
+    /// What is free, and reserved.
+    pub(crate) room: Room,
+    /// Whether there is something that was destroyed and not freed.
     pub(crate) has_doomed: AtomicBool,
+    /// Whether there is something that was cleared and not freed; and where freeing goes on.
+    pub(crate) has_cleared: AtomicBool,
+    pub(crate) next_cleared: Mutex<ExtentKey>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
     /// Whether the pool was closed or suspended: what a transaction looks at before it takes a lock to see more.
@@ -235,39 +249,6 @@ impl Shared {
         namespace.by_id.get(&id.0).or_else(going).cloned()
     }
 
-    /// Refuses a write for which there may be no room: in the pool, or in the quota of the dataset or one above.
-    pub(crate) fn check_space(&self, dataset: &DatasetCore, wanted_bytes: u64) -> Result<()> {
-        let refuse = |free_bytes| Err(PoolError::NoSpace { wanted_bytes, free_bytes });
-        let all = self.free_bytes.load(Ordering::Relaxed);
-        if all.saturating_sub(self.pipeline.dirty_bytes_at_most()) >= wanted_bytes && !self.has_limits() {
-            return Ok(());
-        }
-        let free = all.saturating_sub(self.pipeline.dirty_bytes());
-        if free < wanted_bytes {
-            return refuse(free);
-        }
-        if !self.has_limits() {
-            return Ok(());
-        }
-        let namespace = read(&self.namespace);
-        let mut next = Some(dataset.id.0);
-        while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
-            let (quota, parent) = {
-                let row = read(&core.row);
-                (row.values.get(Property::Quota).unwrap_or(0), row.parent)
-            };
-            if quota > 0 {
-                let free = quota.saturating_sub(namespace.referenced(core.id.0, true));
-                if free < wanted_bytes {
-                    return refuse(free);
-                }
-            }
-            next = Some(parent);
-        }
-        let free = free.saturating_sub(namespace.reserved_by_others(dataset.id.0));
-        if free < wanted_bytes { refuse(free) } else { Ok(()) }
-    }
-
     /// Whether any quota or reservation exists; the usual answer is no, and then a write looks no further.
     pub(crate) fn has_limits(&self) -> bool {
         self.limits.load(Ordering::Relaxed) > 0
@@ -304,8 +285,9 @@ impl Namespace {
     pub(crate) fn referenced(&self, id: u64, with_dirty: bool) -> u64 {
         let bytes = |id: &u64| {
             let core = &self.by_id[id];
-            let dirty = if with_dirty { core.dirty_bytes.load(Ordering::Relaxed) } else { 0 };
-            core.used_bytes.load(Ordering::Relaxed) + dirty
+            // In this order: what is unsynced becomes used first, and then it is not unsynced any more.
+            let dirty = if with_dirty { core.dirty_bytes.load(Ordering::SeqCst).max(0) as u64 } else { 0 };
+            core.used_bytes.load(Ordering::SeqCst) + dirty
         };
         self.tree(id).iter().map(bytes).sum()
     }

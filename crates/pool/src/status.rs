@@ -1,7 +1,6 @@
 //! What a pool tells of itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::error::PoolError;
 use crate::ids::{Guid, Txg};
@@ -51,6 +50,9 @@ pub struct PoolStatus {
     pub used_bytes: u64,
     /// What of it data may use.
     pub free_bytes: u64,
+    /// Most bytes that a txg of this import has taken and nobody had reserved: pages that all changes share.
+    /// An eighth of what is kept from data covers it.
+    pub unreserved_bytes_max: u64,
     /// Why the pool takes no changes any more.
     pub suspended: Option<PoolError>,
     /// Vdevs: number, class, sides.
@@ -90,7 +92,8 @@ impl Pool {
             dirty_bytes: shared.pipeline.dirty_bytes(),
             total_bytes: total,
             used_bytes: total - free,
-            free_bytes: shared.free_bytes.load(Ordering::Relaxed),
+            free_bytes: shared.room.usable_bytes(),
+            unreserved_bytes_max: shared.room.unreserved_max(),
             suspended: progress.failed.clone(),
             vdevs: vdevs.collect(),
         }

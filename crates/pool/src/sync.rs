@@ -16,20 +16,21 @@ use std::sync::atomic::Ordering;
 use fastness_error::chain;
 use redb::{ReadableTable, WriteTransaction};
 
+use crate::cleared::Cleared;
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces, encode_group};
-use crate::ids::{Txg, UNIT_BYTES};
+use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, encode_group};
+use crate::freeing::{Freeing, bytes};
+use crate::ids::Txg;
 use crate::label::Uberblock;
 use crate::object::{Layer, ObjectCore};
 use crate::output::Written;
-use crate::state::{HookChanges, Shared, TxgChanges};
+use crate::panics::caught;
+use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
 use crate::sync_util::{lock, read};
 use crate::tables::{
     self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, PIECES, SPACE, USAGE,
 };
-
-/// Rows of extents that one txg frees of what was destroyed.
-const DOOMED_ROWS: usize = 4096;
+use crate::txg::Progress;
 
 /// An object of the txg with its layer.
 pub(crate) struct Dirty {
@@ -39,46 +40,76 @@ pub(crate) struct Dirty {
     pub(crate) bytes: u64,
 }
 
+/// What a txg leaves to be shown when it is durable.
+pub(crate) struct Outcome {
+    pub(crate) dirty: Vec<Dirty>,
+    pub(crate) cleared: Arc<Cleared>,
+    /// Datasets with what they use then.
+    pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
+    /// What was reserved for it besides what layers were charged.
+    pub(crate) reserved: i64,
+}
+
 impl Shared {
     /// Ends the open txg and makes it durable.
+    ///
+    /// A panic on the way is an error like any other: the txg may be half done, and nobody may wait for it.
     pub(crate) fn sync_txg(&self) -> Result<Txg> {
         let _one = lock(&self.syncing);
         self.check_alive()?;
         lock(&self.log).end_claims();
         let txg = self.pipeline.quiesce();
         let changes = std::mem::take(&mut *self.changes(txg));
-        let result = self.explained(self.commit(txg, &changes));
-        if result.is_ok() {
-            // Before those who wait for the txg: they may rely on what the hooks do.
-            let hooks = lock(&self.hooks).clone();
-            hooks.iter().for_each(|hook| hook.synced(txg));
-        }
-        let mut progress = lock(&self.pipeline.progress);
+        let result = caught(|| self.explained(self.commit(txg, &changes)));
         match result {
-            Ok(()) => progress.synced = txg,
-            Err(ref error) => {
+            Ok(()) => {
+                // Before those who wait for the txg: they may rely on what the hooks do.
+                let hooks = lock(&self.hooks).clone();
+                let told = caught(|| {
+                    hooks.iter().for_each(|hook| hook.synced(txg));
+                    Ok(())
+                });
+                let mut progress = lock(&self.pipeline.progress);
+                progress.synced = txg;
+                if let Err(error) = told {
+                    // It is durable, and who owns the hook does not know.
+                    self.suspend(&mut progress, txg, &error);
+                }
+                self.pipeline.changed.notify_all();
+                Ok(txg)
+            }
+            Err(error) => {
                 // Its layers are all that is left of it, see `carry`.
                 *self.changes(txg) = changes;
-                progress.failed = Some(PoolError::Suspended { txg, reason: chain(error) });
-                self.must_check.store(true, Ordering::SeqCst);
+                self.suspend(&mut lock(&self.pipeline.progress), txg, &error);
+                Err(error)
             }
         }
+    }
+
+    /// No txg will sync any more; tells those who wait.
+    pub(crate) fn suspend(&self, progress: &mut Progress, txg: Txg, error: &PoolError) {
+        progress.failed.get_or_insert(PoolError::Suspended { txg, reason: chain(error) });
+        self.must_check.store(true, Ordering::SeqCst);
         self.pipeline.changed.notify_all();
-        drop(progress);
-        result.map(|()| txg)
     }
 
     fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
+        lock(&self.allocator).take_count();
         let dirty = self.dirty_objects(txg, changes);
         let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
         let mut transaction = self.database.begin_write()?;
         transaction.set_quick_repair(true);
-        let mut usage = BTreeMap::new();
-        self.store_objects(&transaction, &dirty, written, &mut usage)?;
+        let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);
+        let has_work = clears || !changes.doomed.is_empty() || self.is_freeing();
+        let mut freeing = Freeing::begin(self, &transaction, has_work);
+        let reserved = changes.charged.total() + freeing.reserved;
+        self.store_objects(txg, &transaction, &dirty, written, &mut freeing)?;
         self.store_changes(txg, &transaction, changes)?;
-        self.free_doomed(&transaction, &mut usage)?;
-        self.store_usage(txg, &transaction, &usage)?;
+        freeing.free_some()?;
+        let used = self.store_usage(txg, &transaction, &freeing.usage)?;
+        let cleared = freeing.end()?;
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
         let root = self.meta.write_out()?;
@@ -107,7 +138,15 @@ impl Shared {
         if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;
         }
-        self.publish(txg, dirty)
+        self.note_unreserved(&dirty, reserved);
+        self.publish(txg, Outcome { dirty, cleared, used, reserved })
+    }
+
+    /// Compares what the txg has taken with what was reserved for it.
+    fn note_unreserved(&self, dirty: &[Dirty], reserved: i64) {
+        let taken = lock(&self.allocator).take_count() as i64;
+        let charged: i64 = dirty.iter().map(|dirty| dirty.layer.charged.total()).sum();
+        self.room.note_unreserved(taken - charged - reserved);
     }
 
     fn dirty_objects(&self, txg: Txg, changes: &TxgChanges) -> Vec<Dirty> {
@@ -115,7 +154,7 @@ impl Shared {
             let contents = read(&core.contents);
             let layer = contents.layers.iter().find(|layer| layer.txg == txg);
             let layer = layer.expect("an object on the list has a layer").clone();
-            let bytes = layer.blocks.values().map(|block| block.len() as u64).sum();
+            let bytes = layer.bytes();
             Dirty { core: core.clone(), layer, bytes }
         };
         let mut dirty: Vec<_> = changes.objects.iter().map(of).collect();
@@ -125,10 +164,11 @@ impl Shared {
 
     fn store_objects(
         &self,
+        txg: Txg,
         transaction: &WriteTransaction,
         dirty: &[Dirty],
         written: Written,
-        usage: &mut BTreeMap<u64, i64>,
+        freeing: &mut Freeing<'_>,
     ) -> Result<()> {
         for (place, row) in &written.pieces {
             transaction.open_table(PIECES)?.insert(place, row.as_slice())?;
@@ -137,86 +177,21 @@ impl Shared {
         let mut table = transaction.open_table(EXTENTS)?;
         for (Dirty { core, layer, .. }, extents) in dirty.iter().zip(written.extents) {
             let key = (core.dataset.0, core.id.0);
-            let used = usage.entry(core.dataset.0).or_default();
+            freeing.usage.entry(core.dataset.0).or_default();
             if layer.is_destroyed {
                 objects.remove(key)?;
                 continue;
             }
             objects.insert(key, (layer.size_bytes, core.block_bytes))?;
             for cleared in layer.cleared.iter() {
-                *used -= self.clear(transaction, &mut table, key, cleared)?;
+                freeing.clear(&mut table, key, &cleared, txg)?;
             }
-            let mut at = 0;
-            while at < extents.len() {
-                let group = extents[at].0 / GROUP_BLOCKS;
-                let len = extents[at..].partition_point(|(block, _)| block / GROUP_BLOCKS == group);
-                *used +=
-                    self.store_group(transaction, &mut table, (key.0, key.1, group), &extents[at..at + len])?;
-                at += len;
+            for row in extents.chunk_by(|(a, _), (b, _)| a / GROUP_BLOCKS == b / GROUP_BLOCKS) {
+                let change = store_group(freeing, &mut table, key, row)?;
+                *freeing.usage.entry(core.dataset.0).or_default() += change;
             }
         }
         Ok(())
-    }
-
-    /// Replaces blocks of one row; returns the change of used bytes.
-    fn store_group(
-        &self,
-        transaction: &WriteTransaction,
-        table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
-        key: ExtentKey,
-        blocks: &[(u64, Option<Extent>)],
-    ) -> Result<i64> {
-        let mut group: Group = match table.get(key)? {
-            Some(row) => decode_group(row.value())?,
-            None => [None; GROUP_BLOCKS as usize],
-        };
-        let mut change = 0;
-        for (block, extent) in blocks {
-            let old = std::mem::replace(&mut group[(block % GROUP_BLOCKS) as usize], *extent);
-            change += extent.map_or(0, |extent| bytes(&extent)) - self.free(transaction, old)?;
-        }
-        store(table, key, &group)?;
-        Ok(change)
-    }
-
-    fn free(&self, transaction: &WriteTransaction, extent: Option<Extent>) -> Result<i64> {
-        let Some(extent) = extent else { return Ok(0) };
-        let pieces = if extent.is_in_pieces() {
-            let mut table = transaction.open_table(PIECES)?;
-            let row = table.remove(extent.place.pack())?.map(|row| row.value().to_vec());
-            decode_pieces(&extent, row.as_deref())?
-        } else {
-            vec![extent]
-        };
-        let mut allocator = lock(&self.allocator);
-        for piece in pieces {
-            allocator.free_data(piece.place, piece.units())?;
-        }
-        Ok(bytes(&extent))
-    }
-
-    /// Frees a range of blocks; returns their bytes.
-    fn clear(
-        &self,
-        transaction: &WriteTransaction,
-        table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
-        (dataset, object): (u64, u64),
-        blocks: std::ops::Range<u64>,
-    ) -> Result<i64> {
-        let groups = blocks.start / GROUP_BLOCKS..=(blocks.end - 1) / GROUP_BLOCKS;
-        let rows = table.range((dataset, object, *groups.start())..=(dataset, object, *groups.end()))?;
-        let rows = rows.map(decode_row);
-        let rows = rows.collect::<Result<Vec<_>>>()?;
-        let mut freed = 0;
-        for (key, mut group) in rows {
-            for (index, slot) in group.iter_mut().enumerate() {
-                if blocks.contains(&(key.2 * GROUP_BLOCKS + index as u64)) {
-                    freed += self.free(transaction, slot.take())?;
-                }
-            }
-            store(table, key, &group)?;
-        }
-        Ok(freed)
     }
 
     fn store_changes(&self, txg: Txg, transaction: &WriteTransaction, changes: &TxgChanges) -> Result<()> {
@@ -239,7 +214,7 @@ impl Shared {
             self.pipeline.end_soon();
         }
         let mut aux = transaction.open_table(AUX)?;
-        for (dataset, key, value) in changes.aux.iter().chain(&hooked.aux) {
+        for ((dataset, key), value) in changes.aux.iter().chain(&hooked.aux) {
             match value {
                 Some(_) if datasets.get(dataset)?.is_none() => {}
                 Some(value) => drop(aux.insert((*dataset, key.as_slice()), value.as_slice())?),
@@ -261,58 +236,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Frees some of what was destroyed.
-    fn free_doomed(&self, transaction: &WriteTransaction, usage: &mut BTreeMap<u64, i64>) -> Result<()> {
-        if !self.has_doomed.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let mut doomed = transaction.open_table(DOOMED)?;
-        let mut table = transaction.open_table(EXTENTS)?;
-        let mut objects = transaction.open_table(OBJECTS)?;
-        let mut budget = DOOMED_ROWS;
-        while budget > 0 {
-            let Some(range) = doomed.first()?.map(|row| row.0.value()) else {
-                self.has_doomed.store(false, Ordering::SeqCst);
-                break;
-            };
-            let (dataset, first, last) = range;
-            let rows = table.range((dataset, first, 0)..=(dataset, last, u64::MAX))?.take(budget);
-            let rows = rows.map(decode_row);
-            let rows = rows.collect::<Result<Vec<_>>>()?;
-            for (key, group) in &rows {
-                for extent in group {
-                    *usage.entry(dataset).or_default() -= self.free(transaction, *extent)?;
-                }
-                table.remove(key)?;
-            }
-            let keys = objects.range((dataset, first)..=(dataset, last))?.take(budget);
-            let keys = keys.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
-            for key in &keys {
-                objects.remove(key)?;
-            }
-            if rows.len() < budget && keys.len() < budget {
-                doomed.remove(range)?;
-            }
-            budget = budget.saturating_sub(rows.len() + keys.len() + 1);
-        }
-        Ok(())
-    }
-
+    /// Stores what datasets use then; returns it.
     fn store_usage(
         &self,
         txg: Txg,
         transaction: &WriteTransaction,
         usage: &BTreeMap<u64, i64>,
-    ) -> Result<()> {
+    ) -> Result<Vec<(Arc<DatasetCore>, u64)>> {
         let mut table = transaction.open_table(USAGE)?;
+        let mut all = Vec::with_capacity(usage.len());
         for (id, change) in usage {
             // A destroyed dataset has no usage any more.
             let Some(dataset) = self.dataset(crate::ids::DatasetId(*id), txg) else { continue };
-            let used = dataset.used_bytes.load(Ordering::Relaxed).saturating_add_signed(*change);
-            dataset.used_bytes.store(used, Ordering::Relaxed);
+            let used = dataset.used_bytes.load(Ordering::SeqCst).saturating_add_signed(*change);
             table.insert(id, (dataset.next_object.load(Ordering::SeqCst), used))?;
+            all.push((dataset, used));
         }
-        Ok(())
+        Ok(all)
     }
 
     fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
@@ -338,11 +278,33 @@ pub(crate) fn decode_row(
     Ok((key.value(), decode_group(value.value())?))
 }
 
-fn bytes(extent: &Extent) -> i64 {
-    (extent.units() * UNIT_BYTES) as i64
+/// Replaces blocks of one row, and frees what was there; returns the change of used bytes.
+fn store_group(
+    freeing: &Freeing<'_>,
+    table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
+    (dataset, object): (u64, u64),
+    blocks: &[(u64, Option<Extent>)],
+) -> Result<i64> {
+    let key = (dataset, object, blocks[0].0 / GROUP_BLOCKS);
+    let mut group: Group = match table.get(key)? {
+        Some(row) => decode_group(row.value())?,
+        None => [None; GROUP_BLOCKS as usize],
+    };
+    let mut change = 0;
+    for (block, extent) in blocks {
+        let old = std::mem::replace(&mut group[(block % GROUP_BLOCKS) as usize], *extent);
+        change += extent.map_or(0, |extent| bytes(&extent));
+        change -= old.map_or(Ok(0), |old| freeing.free(&old))?;
+    }
+    store(table, key, &group)?;
+    Ok(change)
 }
 
-fn store(table: &mut redb::Table<'_, ExtentKey, &'static [u8]>, key: ExtentKey, group: &Group) -> Result<()> {
+pub(crate) fn store(
+    table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
+    key: ExtentKey,
+    group: &Group,
+) -> Result<()> {
     if group.iter().all(Option::is_none) {
         table.remove(key)?;
     } else {

@@ -2,9 +2,12 @@
 
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition};
 
+use std::sync::Arc;
+
+use crate::cleared::Cleared;
 use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, Group, decode_group, decode_pieces};
+use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
 use crate::props::{Property, Values};
 
 pub(crate) type ExtentKey = (u64, u64, u64);
@@ -24,6 +27,9 @@ pub(crate) const PIECES: Table<u64, &[u8]> = Table::new("pieces");
 pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
 /// Dataset, key → what an owner keeps there.
 pub(crate) const AUX: Table<(u64, &[u8]), &[u8]> = Table::new("aux");
+/// Dataset, object, first block → end, txg: blocks that were cleared, whose extents from before that txg are
+/// not freed yet.
+pub(crate) const CLEARED: Table<ExtentKey, (u64, u64)> = Table::new("cleared");
 /// Dataset, first and last object: destroyed, space not yet free.
 pub(crate) const DOOMED: Table<(u64, u64, u64), ()> = Table::new("doomed");
 /// Single numbers.
@@ -39,27 +45,36 @@ pub(crate) struct Snapshot {
     pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
     pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
     pieces: ReadOnlyTable<u64, &'static [u8]>,
+    /// What of the extents is dead.
+    pub(crate) cleared: Arc<Cleared>,
     /// Keeps the tables as they are while somebody reads them.
     _transaction: ReadTransaction,
 }
 
 impl Snapshot {
-    pub(crate) fn take(database: &Database) -> Result<Snapshot> {
+    pub(crate) fn take(database: &Database, cleared: Arc<Cleared>) -> Result<Snapshot> {
         let transaction = database.begin_read()?;
         Ok(Snapshot {
             extents: transaction.open_table(EXTENTS)?,
             objects: transaction.open_table(OBJECTS)?,
             aux: transaction.open_table(AUX)?,
             pieces: transaction.open_table(PIECES)?,
+            cleared,
             _transaction: transaction,
         })
     }
 
-    pub(crate) fn group(&self, key: ExtentKey) -> Result<Option<Group>> {
-        match self.extents.get(key)? {
-            Some(row) => Ok(Some(decode_group(row.value())?)),
-            None => Ok(None),
-        }
+    /// Where a block is; `None` for a hole.
+    pub(crate) fn extent(&self, (dataset, object, block): ExtentKey) -> Result<Option<Extent>> {
+        let Some(row) = self.extents.get((dataset, object, block / GROUP_BLOCKS))? else { return Ok(None) };
+        let extent = decode_group(row.value())?[(block % GROUP_BLOCKS) as usize];
+        Ok(extent.filter(|extent| !self.cleared.hides((dataset, object, block), extent)))
+    }
+
+    /// The blocks of a row that are there: number, extent.
+    pub(crate) fn alive(&self, key: ExtentKey, group: &Group) -> impl Iterator<Item = (u64, Extent)> {
+        let blocks = (key.2 * GROUP_BLOCKS..).zip(group).filter_map(|(block, slot)| Some((block, (*slot)?)));
+        blocks.filter(move |(block, extent)| !self.cleared.hides((key.0, key.1, *block), extent))
     }
 }
 
@@ -83,6 +98,7 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     transaction.open_table(PIECES)?;
     transaction.open_table(SPACE)?;
     transaction.open_table(AUX)?;
+    transaction.open_table(CLEARED)?;
     transaction.open_table(DOOMED)?;
     transaction.open_table(NUMBERS)?;
     Ok(())

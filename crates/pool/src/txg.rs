@@ -179,12 +179,6 @@ impl Pipeline {
         self.pending_bytes() >= self.dirty_max_bytes / 4
     }
 
-    /// All dirty bytes or a little more, without a look at what other threads write to.
-    pub(crate) fn dirty_bytes_at_most(&self) -> u64 {
-        let in_shards = self.grain_bytes * SHARDS as u64;
-        u64::try_from(self.dirty.dirty_bytes.load(Ordering::Relaxed)).unwrap_or(0) + in_shards
-    }
-
     /// All dirty bytes.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let in_shards: u64 = self.shards.iter().map(|shard| shard.dirty_bytes.load(Ordering::Relaxed)).sum();
@@ -192,6 +186,9 @@ impl Pipeline {
     }
 
     pub(crate) fn add_dirty(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let shard = &self.shards[shard_of_thread()].dirty_bytes;
         if shard.fetch_add(bytes, Ordering::Relaxed) + bytes < self.grain_bytes {
             return;
@@ -205,9 +202,12 @@ impl Pipeline {
         }
     }
 
-    /// Dirty bytes went away without having been written.
-    pub(crate) fn sub_dirty(&self, bytes: u64) {
-        self.dirty.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+    /// More dirty bytes, or fewer: some went away without having been written.
+    pub(crate) fn change_dirty(&self, bytes: i64) {
+        match u64::try_from(bytes) {
+            Ok(more) => self.add_dirty(more),
+            Err(_) => drop(self.dirty.dirty_bytes.fetch_add(bytes, Ordering::Relaxed)),
+        }
     }
 
     /// The syncing txg has written so many dirty bytes.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
 use fastness_pool::{
-    Device, FailMode, Feature, ImportOptions, ObjectId, Pool, PoolError, PoolOptions, Property, VdevSpec,
+    DatasetKind, Device, FailMode, Feature, ImportOptions, ObjectId, Pool, PoolError, PoolOptions, Property,
+    VdevSpec,
 };
 use support::Rng;
 
@@ -103,7 +104,7 @@ fn everything_in_memory_is_taken_over() {
         // The last flush may have worked although it failed.
         let next = import(&disk).unwrap();
         lost_writes += usize::from(contents(&next) == synced && synced != seen);
-        let tx = next.begin_tx().unwrap();
+        let tx = next.begin_replay_tx().unwrap();
         unsynced.apply(&next, &tx).unwrap();
         drop(tx);
         assert!(contents(&next) == seen, "seed {seed}");
@@ -132,9 +133,65 @@ fn taking_over_is_one_step() {
     for _ in 0..3 {
         let next = import(&disk).unwrap();
         assert!(contents(&next) == before);
-        unsynced.apply(&next, &next.begin_tx().unwrap()).unwrap();
+        unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
         assert!(contents(&next) == seen);
     }
+}
+
+/// What fails in the middle is in no txg, whenever txgs end: they do not run before all of it is there, and with
+/// txgs that run nothing is begun.
+#[test]
+fn what_is_taken_over_in_part_is_in_no_txg() {
+    let disk = disk();
+    let pool = create(&disk);
+    let object = |pool: &Pool, id| pool.dataset("tank").unwrap().object(ObjectId(id)).unwrap();
+    let tx = pool.begin_tx().unwrap();
+    object(&pool, OBJECTS).write(&tx, 0, &[1; 2 * BLOCK as usize]).unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    let before = contents(&pool);
+    let tx = pool.begin_tx().unwrap();
+    object(&pool, 1).write(&tx, 0, &[2; BLOCK as usize]).unwrap();
+    // A part of a block stays, and is read again when it is taken over.
+    object(&pool, OBJECTS).truncate(&tx, BLOCK + 100).unwrap();
+    drop(tx);
+    disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
+    assert!(pool.sync().is_err());
+    let seen = contents(&pool);
+    let unsynced = pool.abandon().unwrap();
+    drop(pool);
+    disk.set_plan(FaultPlan::new(0));
+    disk.reopen(1).unwrap();
+    let eager = PoolOptions { txg_timeout: Duration::from_millis(1), ..PoolOptions::default() };
+    let import_paused = || {
+        let device = Device::new("disk", Arc::clone(&disk) as Arc<dyn BlockDevice>);
+        Pool::import_paused(&[device], &ImportOptions::default(), eager.clone()).unwrap()
+    };
+    let next = import_paused();
+    let synced = next.synced_txg();
+    let tx = next.begin_replay_tx().unwrap();
+    disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Read), When::From(1), Fault::Errno(5)));
+    assert!(matches!(unsynced.apply(&next, &tx), Err(PoolError::Device(_))));
+    disk.set_plan(FaultPlan::new(0));
+    drop(tx);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(next.synced_txg(), synced);
+    drop(next);
+    let next = import_paused();
+    assert!(contents(&next) == before);
+    next.start_txgs().unwrap();
+    let tx = next.begin_replay_tx().unwrap();
+    assert!(matches!(unsynced.apply(&next, &tx), Err(PoolError::Busy { .. })));
+    drop(tx);
+    assert!(contents(&next) == before);
+    drop(next);
+    let next = import_paused();
+    let tx = next.begin_replay_tx().unwrap();
+    unsynced.apply(&next, &tx).unwrap();
+    let txg = tx.commit();
+    next.start_txgs().unwrap();
+    next.wait_synced(txg).unwrap();
+    assert!(contents(&next) == seen);
 }
 
 /// A transaction that has begun when the pool is given up is in what is handed out, or was refused.
@@ -165,7 +222,7 @@ fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
         disk.set_plan(FaultPlan::new(0));
         disk.reopen(seed).unwrap();
         let next = import(&disk).unwrap();
-        unsynced.apply(&next, &next.begin_tx().unwrap()).unwrap();
+        unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
         let found: Vec<_> =
             contents(&next).iter().map(|bytes| u64::from_le_bytes(bytes[..8].try_into().unwrap())).collect();
         assert_eq!(found, told);
@@ -192,4 +249,87 @@ fn settings_are_stored_and_a_pool_that_works_is_not_given_up() {
     pool.sync().unwrap();
     drop(pool);
     assert!(!import(&disk).unwrap().is_active(Feature::LogDevice));
+}
+
+/// Changes until nothing is taken any more, in the open txg; returns how many were.
+fn change_until_full(pool: &Pool, block: u64, rng: &mut Rng) -> u64 {
+    let object = pool.dataset("tank/full").unwrap().object(ObjectId(1)).unwrap();
+    let span = 2 * object.size_bytes();
+    let (mut taken, mut refused) = (0, 0);
+    while refused < 20 {
+        let tx = pool.begin_tx().unwrap();
+        let size = object.size_bytes();
+        let (offset, len) = (rng.below(size), rng.below(3 * block) + 1);
+        let result = match rng.below(4) {
+            0 => object.punch(&tx, offset, len),
+            1 => object.truncate(&tx, size - rng.below(block)),
+            // Into holes, too.
+            _ => object.write(&tx, rng.below(span), &rng.bytes(len as usize)),
+        };
+        match result {
+            Ok(()) => taken += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), fastness_pool::ErrorKind::NoSpace);
+                refused += 1;
+            }
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_full_pool_is_taken_over() {
+    for (seed, block) in [512, 4096, 16 << 10, 128 << 10].into_iter().cycle().take(16).enumerate() {
+        let mut rng = Rng::new(seed as u64);
+        let disk = disk();
+        let pool = create(&disk);
+        let tx = pool.begin_tx().unwrap();
+        let properties = [(Property::VolBlockSize, block)];
+        let dataset = pool.create_dataset(&tx, "tank/full", DatasetKind::Volume, &properties).unwrap();
+        let object = dataset.create_object(&tx).unwrap();
+        drop(tx);
+        let mut at = 0;
+        loop {
+            let before = at;
+            let tx = pool.begin_tx().unwrap();
+            let mut data = || -> Vec<u8> { (0..block).map(|_| rng.next() as u8).collect() };
+            while object.write(&tx, at, &data()).is_ok() {
+                at += block;
+            }
+            drop(tx);
+            pool.sync().unwrap();
+            if at == before {
+                break;
+            }
+        }
+        // Room for something, and all of it promised: in the txg that fails, and in the next.
+        object.punch(&pool.begin_tx().unwrap(), 0, at / 4).unwrap();
+        for _ in 0..3 {
+            pool.sync().unwrap();
+        }
+        change_until_full(&pool, block, &mut rng);
+        let plan = FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5));
+        disk.set_plan(plan);
+        assert!(pool.sync().is_err());
+        let read = |pool: &Pool| {
+            let object = pool.dataset("tank/full").unwrap().object(ObjectId(1)).unwrap();
+            let mut bytes = vec![0; object.size_bytes() as usize];
+            object.read(0, &mut bytes).unwrap();
+            bytes
+        };
+        let seen = read(&pool);
+        let unsynced = pool.abandon().unwrap();
+        disk.set_plan(FaultPlan::new(0));
+        disk.reopen(seed as u64).unwrap();
+        drop((pool, object));
+        let device = Device::new("disk", Arc::clone(&disk) as Arc<dyn BlockDevice>);
+        let next = Pool::import_paused(&[device], &ImportOptions::default(), options()).unwrap();
+        unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
+        next.start_txgs().unwrap();
+        next.sync().unwrap_or_else(|error| panic!("blocks of {block}: {error:?}"));
+        assert!(read(&next) == seen);
+        assert!(next.check().unwrap().is_clean());
+        drop(next);
+        assert!(read(&import(&disk).unwrap()) == seen);
+    }
 }

@@ -1,9 +1,11 @@
-//! Seeded simulation: random operations and syncs, in one txg or in two that are open at one time; devices that
-//! fail, lie and vanish; the power fails at a random write or flush; import; compare with what the last synced txg
-//! should be. Again and again on the same images.
+//! Seeded simulation: random operations and syncs, in one txg or in two that are open at one time; devices
+//! that fail, lie and vanish; the power fails at a random write or flush; import; compare with what the last
+//! synced txg should be. Again and again on the same images. Some pools are filled to the last byte, and some
+//! free little in each txg; a scrub runs while txgs sync.
 //!
-//! What must hold: what was acknowledged is there. A txg that was not is there as a whole, and only if its uberblock
-//! was being written, or not at all. On a mirror no fault of one side makes a sync fail.
+//! What must hold: what was acknowledged is there. A txg that was not is there as a whole, and only if its
+//! uberblock was being written, or not at all. On a mirror no fault of one side makes a sync fail. No sync
+//! fails for lack of room, and in a full pool something can always be freed.
 //!
 //! `FASTNESS_POOL_SEEDS=FROM..TO` runs others than the default 0..200; one seed is one schedule.
 
@@ -13,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_pool::{ObjectId, Pool, PoolError, Txg};
+use fastness_pool::{ErrorKind, ObjectId, Pool, PoolError, PoolOptions, Property, Txg};
 use support::{
-    Faults, History, Met, Model, Rig, Rng, Shape, compare_synced, host, manual, new_model, step_in,
-    store_some,
+    Faults, History, Met, Model, Rig, Rng, Shape, compare_synced, free_some, host, manual, new_model,
+    punch_odd, step_in, store_some,
 };
 
 const ROUNDS: u64 = 4;
@@ -27,6 +29,12 @@ fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("FASTNESS_POOL_SEEDS") else { return 0..200 };
     let (from, to) = text.split_once("..").expect("FROM..TO");
     from.parse().unwrap()..to.parse().unwrap()
+}
+
+/// Some free little in each txg, so that it takes many.
+fn options(seed: u64) -> PoolOptions {
+    let frees_per_txg = [1, 3, 10, 4096][seed as usize % 4];
+    PoolOptions { frees_per_txg, ..manual() }
 }
 
 struct World<'a> {
@@ -45,17 +53,21 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Leaves so little room that what is freed is needed again at once.
+    /// Leaves so little room that what is freed is needed again at once, or none at all.
     fn fill(&mut self) {
+        let block = [512, 4096, 16 << 10, 128 << 10][self.rng.below(4) as usize];
         let tx = self.pool.begin_tx().unwrap();
-        let object = self.pool.dataset("tank").unwrap().create_object(&tx).unwrap();
-        let mut bytes = Vec::new();
-        let rest = 300_000 + self.rng.below(1_000_000);
+        let root = self.pool.dataset("tank").unwrap();
+        root.set(&tx, Property::RecordSize, Some(block)).unwrap();
+        let object = root.create_object(&tx).unwrap();
         drop(tx);
-        while self.pool.status().free_bytes > rest {
+        let mut bytes = Vec::new();
+        let rest = if self.rng.below(2) == 0 { 0 } else { 300_000 + self.rng.below(1_000_000) };
+        loop {
+            let before = bytes.len();
             let tx = self.pool.begin_tx().unwrap();
-            for _ in 0..4 {
-                let part: Vec<u8> = (0..65_536).map(|_| self.rng.next() as u8).collect();
+            while self.pool.status().free_bytes > rest && bytes.len() < before + 262_144 {
+                let part: Vec<u8> = (0..block).map(|_| self.rng.next() as u8).collect();
                 if object.write(&tx, bytes.len() as u64, &part).is_err() {
                     break;
                 }
@@ -63,9 +75,13 @@ impl World<'_> {
             }
             drop(tx);
             self.pool.sync().unwrap();
+            if bytes.len() == before {
+                break;
+            }
         }
         assert_eq!(object.id(), ObjectId(1));
         let root = self.model.get_mut("tank").unwrap();
+        root.properties.insert(Property::RecordSize, block);
         root.objects.insert(1, bytes);
         root.next = 2;
         self.acknowledged = self.pool.synced_txg();
@@ -76,39 +92,47 @@ impl World<'_> {
         points.flatten().filter(|(name, _)| *name == "sync_after_flush").map(|(_, count)| count).sum()
     }
 
+    /// Some operations in the open txg; whether there was no room for one.
+    fn steps(&mut self, count: u64) -> bool {
+        let mut is_full = false;
+        for _ in 0..count {
+            let tx = self.pool.begin_tx().unwrap();
+            let done = step_in(&self.pool, &tx, &mut self.model, None, &mut self.rng);
+            is_full |= self.rig.check(done) == Some(false);
+            drop(tx);
+            if self.stores.below(3) == 0 {
+                Met::note(&self.met.stored, store_some(&self.pool, &self.model, &mut self.stores));
+            }
+        }
+        Met::note(&self.met.no_space, u64::from(is_full));
+        is_full
+    }
+
     /// Works until a sync fails or the steps are done.
     fn work(&mut self, faults: Faults) {
         self.history = [(self.acknowledged, self.model.clone())].into();
         for _ in 0..self.rng.below(8) + 1 {
-            for _ in 0..self.rng.below(25) {
+            let count = self.rng.below(25);
+            let is_full = self.steps(count);
+            if !self.sync_some(faults) {
+                break;
+            }
+            // In a pool that is full, what it accepts can be synced, and something can always be freed.
+            if is_full && self.rng.below(2) == 0 {
                 let tx = self.pool.begin_tx().unwrap();
-                let done = step_in(&self.pool, &tx, &mut self.model, None, &mut self.rng);
+                let count = self.rng.below(3000);
+                let done = punch_odd(&self.pool, &tx, &mut self.model, count, &mut self.rng);
                 self.rig.check(done);
                 drop(tx);
-                if self.stores.below(3) == 0 {
-                    Met::note(&self.met.stored, store_some(&self.pool, &self.model, &mut self.stores));
-                }
-            }
-            let begun = self.uberblocks_begun();
-            let (txg, result) = if self.rng.below(3) == 0 { self.sync_with_two_txgs() } else { self.sync() };
-            match result {
-                Ok(synced) => {
-                    assert_eq!(synced, txg);
-                    self.acknowledged = txg;
-                    self.history.retain(|other, _| *other >= txg);
-                }
-                Err(error) => {
-                    let is_cut = self.rig.devices[0].is_power_cut();
-                    let may_fail = is_cut || faults == Faults::Loud && !self.shape.is_mirrored();
-                    assert!(may_fail, "{faults:?}: {error:?}");
-                    Met::note(if is_cut { &self.met.cuts } else { &self.met.failed_syncs }, 1);
-                    let pool = &self.pool;
-                    assert!(pool.begin_tx().is_err() && pool.sync().is_err(), "a failed pool is suspended");
-                    if self.uberblocks_begun() == begun {
-                        self.history.remove(&txg);
-                    }
+                if !self.sync_some(faults) {
                     break;
                 }
+            }
+            if is_full && self.rng.below(2) == 0 {
+                let tx = self.pool.begin_tx().unwrap();
+                let done = free_some(&self.pool, &tx, &mut self.model, &mut self.rng);
+                self.rig.check(done);
+                Met::note(&self.met.freed_when_full, 1);
             }
             if self.rng.below(3) == 0 {
                 self.rig.devices.iter().for_each(|device| device.come_back());
@@ -117,13 +141,57 @@ impl World<'_> {
         self.note_sides();
     }
 
+    /// Syncs a txg, or two. False: it failed, as it may.
+    fn sync_some(&mut self, faults: Faults) -> bool {
+        let begun = self.uberblocks_begun();
+        let (txg, result) = if self.rng.below(3) == 0 { self.sync_with_two_txgs() } else { self.sync() };
+        match result {
+            Ok(synced) => {
+                assert_eq!(synced, txg);
+                self.acknowledged = txg;
+                self.history.retain(|other, _| *other >= txg);
+                Met::note(&self.met.left_to_free, u64::from(self.pool.is_freeing()));
+                true
+            }
+            Err(error) => {
+                let is_cut = self.rig.devices[0].is_power_cut();
+                let may_fail = is_cut || faults == Faults::Loud && !self.shape.is_mirrored();
+                assert!(may_fail && error.kind() != ErrorKind::NoSpace, "{faults:?}: {error:?}");
+                Met::note(if is_cut { &self.met.cuts } else { &self.met.failed_syncs }, 1);
+                let pool = &self.pool;
+                assert!(pool.begin_tx().is_err() && pool.sync().is_err(), "a failed pool is suspended");
+                if self.uberblocks_begun() == begun {
+                    self.history.remove(&txg);
+                }
+                false
+            }
+        }
+    }
+
+    /// A scrub of a pool that goes on: txgs sync between its steps.
+    fn scrub_beside(&mut self) {
+        let World { met, pool, rng, model, .. } = self;
+        let report = pool.scrub(|_| {
+            if rng.below(3) == 0 {
+                for _ in 0..rng.below(8) {
+                    let tx = pool.begin_tx().unwrap();
+                    step_in(pool, &tx, model, None, rng).unwrap();
+                }
+                pool.sync().unwrap();
+                Met::note(&met.beside_scrubs, 1);
+            }
+            true
+        });
+        assert!(report.unwrap().lost.is_empty());
+        self.acknowledged = self.pool.sync().unwrap();
+    }
+
     fn note_sides(&self) {
         for (_, _, sides) in &self.pool.status().vdevs {
             Met::note(&self.met.healed, sides.iter().map(|side| side.errors.healed).sum());
             Met::note(&self.met.stale_sides, sides.iter().filter(|side| side.is_stale).count() as u64);
             assert!(sides.iter().any(|side| !side.is_stale), "a vdev keeps a current side");
         }
-        Met::note(&self.met.no_space, u64::from(self.pool.status().free_bytes < 60_000));
     }
 
     fn sync(&mut self) -> (Txg, Result<Txg, PoolError>) {
@@ -149,7 +217,7 @@ impl World<'_> {
                 if rng.below(2) == 0 {
                     match step_in(pool, &old, model, Some(&mut older), rng) {
                         Err(PoolError::Overtaken { .. }) => Met::note(&met.overtaken, 1),
-                        other => rig.check(other),
+                        other => drop(rig.check(other)),
                     }
                 } else {
                     rig.check(step_in(pool, &new, model, None, rng));
@@ -175,13 +243,14 @@ impl World<'_> {
         while rng.below(2) == 0 {
             let dying = Rig::new(images, seed);
             dying.cut_at.store(1 + rng.below(12), Ordering::SeqCst);
-            let died = Pool::import(&dying.all(), &host(), manual());
+            let died = Pool::import(&dying.all(), &host(), options(seed));
             Met::note(&met.cuts_of_imports, u64::from(died.is_err()));
             drop(died);
             images = dying.crash(rng.next());
         }
         let rig = Rig::new(images, seed);
-        let pool = Pool::import(&rig.all(), &host(), manual()).unwrap_or_else(|error| panic!("{error:?}"));
+        let imported = Pool::import(&rig.all(), &host(), options(seed));
+        let pool = imported.unwrap_or_else(|error| panic!("{error:?}"));
         let synced = pool.synced_txg();
         assert!(synced >= acknowledged, "{acknowledged} was acknowledged, {synced} found");
         Met::note(if synced == acknowledged { &met.found_last } else { &met.found_next }, 1);
@@ -217,12 +286,12 @@ fn run(seed: u64, met: &Met) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     let shape = Shape::ALL[rng.below(4) as usize];
     let rig = Rig::fresh(shape.count(), LENS_BYTES[rng.below(3) as usize], seed);
-    let pool = Pool::create("tank", &shape.specs(rig.all()), manual()).unwrap();
+    let pool = Pool::create("tank", &shape.specs(rig.all()), options(seed)).unwrap();
     let acknowledged = pool.synced_txg();
     let (model, history) = (new_model(), History::new());
     let stores = Rng::new(!seed);
     let mut world = World { met, shape, rig, pool, rng, stores, model, acknowledged, history };
-    if shape.count() < 4 && world.rig.devices[0].inner().image().len_bytes() == LENS_BYTES[0] {
+    if shape.count() < 4 && world.rig.devices[0].inner().image().len_bytes() < LENS_BYTES[2] {
         world.fill();
     }
     let mut trace = Vec::new();
@@ -239,6 +308,7 @@ fn run(seed: u64, met: &Met) -> Vec<u64> {
         world = world.crash_and_import(seed + round + 1);
         trace.push(world.acknowledged.0);
         world.scrub(faults);
+        world.scrub_beside();
     }
     trace
 }

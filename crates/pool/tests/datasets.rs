@@ -248,7 +248,11 @@ fn run(ops: &[Op], met: &mut BTreeMap<Refusal, u64>) {
             }
             Op::Write(name, blocks) => {
                 drop(tx);
-                let free = pool.status().free_bytes;
+                pool.sync().unwrap();
+                // Rows of the tables may take room, too: two pages for each row of 32 blocks, for the object,
+                // and its dataset.
+                let rows = blocks.div_ceil(32) + 2;
+                let free = pool.status().free_bytes.saturating_sub(rows * 2 * 4096);
                 let result = write(&pool, name, *blocks);
                 pool.sync().unwrap();
                 let expected = model.write(name, *blocks, free);

@@ -197,8 +197,9 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         })
     }
 
-    /// A change and its record; once more if there was no room, when what was discarded or replaced lately is free: its txg
-    /// has synced then. Returns the txg, and whether the record is durable.
+    /// A change and its record; again if there was no room, when what was discarded or replaced lately is
+    /// free: its txg has synced then. As long as txgs free what was discarded before, more than once. Returns
+    /// the txg, and whether the record is durable.
     #[inline]
     fn change(
         &self,
@@ -208,11 +209,16 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         change: impl Fn(&Tx) -> fastness_pool::Result<()>,
         record: impl Fn(&VolumeLog<M>, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
-        match self.change_once(mode, offset, len_bytes, &change, &record) {
-            Err(VolumeError::Pool(PoolError::NoSpace { .. })) if self.pool.reclaim()? => {
-                self.change_once(mode, offset, len_bytes, &change, &record)
+        let mut is_first = true;
+        loop {
+            match self.change_once(mode, offset, len_bytes, &change, &record) {
+                Err(VolumeError::Pool(PoolError::NoSpace { .. }))
+                    if (is_first || self.pool.is_freeing()) && self.pool.reclaim()? =>
+                {
+                    is_first = false;
+                }
+                changed => return changed,
             }
-            changed => changed,
         }
     }
 

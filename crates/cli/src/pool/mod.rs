@@ -124,7 +124,8 @@ Examples:
   fastness pool add tank log /dev/dax0.0            or to persistent memory: microseconds
   fastness pool add tank log mirror /dev/dax0.0 /dev/dax1.0
   fastness pool add tank log /dev/shm/tank.log --emulate-pm
-A log on persistent memory is of kind pmem, any other of kind lwb. The kind changes while volumes are written.";
+A log on persistent memory is of kind pmem, any other of kind lwb. The kind changes while volumes are written.
+A pool that is suspended takes devices for data, and goes on with them, as after `pool clear`.";
 
 /// How a log device on persistent memory is used.
 #[derive(Debug, Clone, Args)]

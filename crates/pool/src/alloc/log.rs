@@ -13,6 +13,9 @@ use crate::ids::{Place, UNIT_BYTES};
 
 /// Length of that part, 256 MiB.
 const WINDOW_UNITS: u64 = 16 * REGION_UNITS;
+/// Of the slop: enough for one block of 1 MiB beside what it is there for.
+const SLOP_BYTES_MIN: u64 = 8 << 20;
+const SLOP_BYTES_MAX: u64 = 128 << 30;
 
 /// Where that part begins: far from data and metadata.
 pub(super) fn home(units: u64) -> u64 {
@@ -124,10 +127,10 @@ impl Allocator {
         self.log_units -= units;
     }
 
-    /// Bytes kept back so that a txg can always be written: metadata, and frees, which need room first.
+    /// Bytes kept back so that a txg can always be written; see `room`.
     pub(crate) fn slop_bytes(&self) -> u64 {
         let total = self.total_bytes();
-        (total / 32).clamp(1 << 20, 128 << 30).min(total / 2)
+        (total / 32).clamp(SLOP_BYTES_MIN, SLOP_BYTES_MAX).min(total / 3)
     }
 
     /// A txg is durable: what is free now is what the next ones may use.
@@ -135,10 +138,10 @@ impl Allocator {
         self.synced_free_bytes = self.free_bytes() + self.log_units * UNIT_BYTES;
     }
 
-    /// Bytes that data, and log blocks, may still use. What unsynced txgs have taken is not taken off: who asks counts
-    /// it as dirty.
-    pub(crate) fn usable_bytes(&self) -> u64 {
-        self.synced_free_bytes.saturating_sub(self.log_units * UNIT_BYTES + self.slop_bytes())
+    /// Bytes that are free as of the last durable txg, less those of log blocks. What unsynced txgs have
+    /// taken is not taken off: it is reserved.
+    pub(crate) fn room_bytes(&self) -> i64 {
+        self.synced_free_bytes as i64 - (self.log_units * UNIT_BYTES) as i64
     }
 
     /// Free and all units of a vdev.

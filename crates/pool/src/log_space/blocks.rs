@@ -47,7 +47,7 @@ pub(crate) struct LogBlocks {
     failed: BTreeSet<u16>,
     /// Vdevs for logs that lack a txg, see `lost`: the txg that was open when they began to.
     pub(super) lost: BTreeMap<u16, Txg>,
-    pub(super) has_ended_claims: bool,
+    pub(crate) has_ended_claims: bool,
 }
 
 impl LogBlocks {

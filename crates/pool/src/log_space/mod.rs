@@ -46,8 +46,9 @@ use crate::config::VdevClass;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::pool::Pool;
+use crate::room::Claim;
 use crate::state::Shared;
-use crate::sync_util::{lock, read};
+use crate::sync_util::lock;
 use crate::vdev::Vdev;
 
 /// Longest log block, in bytes.
@@ -227,26 +228,24 @@ impl LogSpace {
 }
 
 impl Shared {
-    /// Bytes that reservations keep free.
-    fn reserved_bytes(&self) -> u64 {
-        if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
-    }
-
     fn allocate_log_among_data(&self, units: u64, reserved_bytes: u64) -> Result<Place> {
-        let wanted_bytes = units * UNIT_BYTES;
-        self.change_log_among_data(|allocator| {
-            let free_bytes = self.free_for_logs_bytes(allocator, reserved_bytes);
-            let place =
-                if free_bytes < wanted_bytes { None } else { allocator.allocate_log(units, &|_| true) };
-            place.ok_or(PoolError::NoSpace { wanted_bytes, free_bytes })
-        })
+        self.take_among_data(units, reserved_bytes, |allocator| allocator.allocate_log(units, &|_| true))
     }
 
-    /// Bytes that log blocks among the data may use.
-    fn free_for_logs_bytes(&self, allocator: &Allocator, reserved_bytes: u64) -> u64 {
-        // What is dirty has been promised room; without it a txg could not sync.
-        let promised = self.pipeline.dirty_bytes() + reserved_bytes;
-        allocator.usable_bytes().saturating_sub(promised)
+    /// Room among the data that nobody has been promised: without it a txg could not sync.
+    fn take_among_data(
+        &self,
+        units: u64,
+        reserved_bytes: u64,
+        take: impl FnOnce(&mut Allocator) -> Option<Place>,
+    ) -> Result<Place> {
+        let wanted_bytes = units * UNIT_BYTES;
+        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes };
+        // Reserved until what is free is lowered, so that no write sees neither.
+        self.room.take(wanted_bytes as i64, Claim::Data, reserved_bytes).map_err(refuse)?;
+        let place = self.change_log_among_data(take);
+        self.room.give(wanted_bytes as i64);
+        place.ok_or_else(|| refuse(self.room.left(Claim::Data).max(0) as u64))
     }
 
     /// Takes units of a vdev, which has them, for a log block; `false` if they are in use.
@@ -282,7 +281,7 @@ impl Shared {
     fn change_log_among_data<T>(&self, change: impl FnOnce(&mut Allocator) -> T) -> T {
         let mut allocator = lock(&self.allocator);
         let result = change(&mut allocator);
-        self.free_bytes.store(allocator.usable_bytes(), Ordering::Relaxed);
+        self.note_free(&allocator);
         result
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fastness_blkdev::AlignedBuf;
 
+use crate::alloc::Allocator;
 use crate::codec::checksum;
 use crate::config::VdevClass;
 use crate::error::{PoolError, Result};
@@ -161,16 +162,13 @@ impl Shared {
     fn allocate_stored(&self, units: &[u64]) -> Vec<Option<Place>> {
         let reserved_bytes = self.reserved_bytes();
         let mut log = lock(&self.log);
-        self.change_log_among_data(|allocator| {
-            let mut allocate = |units: &u64| {
-                let free_bytes = self.free_for_logs_bytes(allocator, reserved_bytes);
-                let place =
-                    (free_bytes >= units * UNIT_BYTES).then(|| allocator.allocate_stored(*units))??;
-                log.insert(place, *units, Vec::new());
-                Some(place)
-            };
-            units.iter().map(&mut allocate).collect()
-        })
+        let mut allocate = |units: &u64| {
+            let take = |allocator: &mut Allocator| allocator.allocate_stored(*units);
+            let place = self.take_among_data(*units, reserved_bytes, take).ok()?;
+            log.insert(place, *units, Vec::new());
+            Some(place)
+        };
+        units.iter().map(&mut allocate).collect()
     }
 
     /// Writes blocks to their places, neighbours at once; returns those that no current side has taken.

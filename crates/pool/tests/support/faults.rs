@@ -91,7 +91,14 @@ pub struct Met {
     pub wrong_copies: AtomicU64,
     pub two_txgs: AtomicU64,
     pub overtaken: AtomicU64,
+    /// Operations that found no room.
     pub no_space: AtomicU64,
+    /// What was freed in a pool that is full.
+    pub freed_when_full: AtomicU64,
+    /// Txgs that left something to be freed.
+    pub left_to_free: AtomicU64,
+    /// Txgs that synced in the middle of a scrub.
+    pub beside_scrubs: AtomicU64,
     pub stored: AtomicU64,
 }
 
@@ -103,9 +110,11 @@ impl Met {
     pub fn assert_all(&self) {
         let Met { cuts, cuts_of_imports, failed_syncs, found_last, found_next, stale_sides, .. } = self;
         let Met { resilvers, healed, wrong_copies, two_txgs, overtaken, no_space, stored, .. } = self;
+        let Met { freed_when_full, left_to_free, beside_scrubs, .. } = self;
         for counter in [cuts, cuts_of_imports, failed_syncs, found_last, found_next, stale_sides]
             .into_iter()
             .chain([resilvers, healed, wrong_copies, two_txgs, overtaken, no_space, stored])
+            .chain([freed_when_full, left_to_free, beside_scrubs])
         {
             assert!(counter.load(Ordering::Relaxed) > 0, "something never happened: {self:?}");
         }

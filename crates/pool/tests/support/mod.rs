@@ -88,9 +88,10 @@ impl Rig {
     }
 
     /// Only a power cut, which may hit the healing of a block, lets an operation of a pool fail.
-    pub fn check(&self, result: Result<(), PoolError>) {
+    pub fn check<T: std::fmt::Debug>(&self, result: Result<T, PoolError>) -> Option<T> {
         let is_cut = self.devices[0].is_power_cut();
         assert!(result.is_ok() || is_cut, "{result:?}");
+        result.ok()
     }
 
     /// Counts an operation; `true`: the power fails during it.

@@ -217,23 +217,54 @@ pub fn step(pool: &Pool, tx: &Tx, model: &mut Model, rng: &mut Rng) {
 }
 
 /// Does one random operation in a transaction that may be of an older txg than the newest: to what can be seen, and
-/// to the model of that txg.
+/// to the model of that txg. False: there was no room, and nothing was changed.
 pub fn step_in(
     pool: &Pool,
     tx: &Tx,
     seen: &mut Model,
     older: Option<&mut Model>,
     rng: &mut Rng,
-) -> Result<()> {
+) -> Result<bool> {
     let op = draw(seen, rng);
     let made = match op.run(pool, tx, seen) {
-        Err(PoolError::NoSpace { .. }) => return Ok(()),
+        Err(PoolError::NoSpace { .. }) => return Ok(false),
         other => other?,
     };
     op.apply(seen, made);
     if let Some(older) = older {
         op.apply(older, made);
     }
+    Ok(true)
+}
+
+/// Clears so many small parts of blocks, as far as there is room.
+pub fn punch_odd(pool: &Pool, tx: &Tx, model: &mut Model, count: u64, rng: &mut Rng) -> Result<()> {
+    let objects =
+        model.values().flat_map(|entry| entry.objects.iter().map(|(id, bytes)| (entry.id, *id, bytes.len())));
+    let Some((id, object, size)) = objects.max_by_key(|(_, _, len)| *len) else { return Ok(()) };
+    for _ in 0..count {
+        let offset = rng.below(size as u64 + 1) | 1;
+        let op = Op::Punch { id, object, offset, len: rng.below(300) + 1 };
+        match op.run(pool, tx, model) {
+            Err(PoolError::NoSpace { .. }) => {}
+            other => op.apply(model, other?),
+        }
+    }
+    Ok(())
+}
+
+/// Frees the whole blocks of an object, or all of it, which a full pool must be able to do.
+pub fn free_some(pool: &Pool, tx: &Tx, model: &mut Model, rng: &mut Rng) -> Result<()> {
+    let objects =
+        model.values().flat_map(|entry| entry.objects.iter().map(|(id, bytes)| (entry.id, *id, bytes.len())));
+    let Some((id, object, len)) = objects.max_by_key(|(_, _, len)| *len) else { return Ok(()) };
+    let op = match rng.below(3) {
+        0 => Op::DestroyObject { id, object },
+        1 => Op::Truncate { id, object, size: 0 },
+        _ => Op::Punch { id, object, offset: 0, len: len as u64 },
+    };
+    let made = op.run(pool, tx, model)?;
+    op.apply(model, made);
     Ok(())
 }
 

@@ -1,0 +1,15 @@
+//! Panics in threads of the pool: a defect, and no reason for others to wait for ever.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fastness_error::panic_text;
+
+use crate::error::{PoolError, Result};
+
+/// Runs `act`; a panic in it, or in a thread that it waits for, becomes an error.
+///
+/// What `act` had under way may be half done. The caller gives all of it up: it suspends the pool.
+pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let ended = catch_unwind(AssertUnwindSafe(act));
+    ended.unwrap_or_else(|panic| Err(PoolError::Panicked { what: panic_text(&*panic).to_owned() }))
+}

@@ -1,0 +1,216 @@
+//! Room for what is accepted: a pool that accepted a change can sync it, replay it, clear it, and be imported
+//! again.
+//!
+//! Problem: a txg writes everything to new places and frees the old ones only when it is durable, so a change
+//! takes room first, also one that gives room back. What is found missing at the sync is found too late: the
+//! change was acknowledged, and the pool is suspended.
+//!
+//! Rule: nothing is accepted before the most that it may take is *reserved*. What is free, as of the last
+//! durable txg, is never less than all that is reserved. So the sync of a txg finds what it needs.
+//!
+//! What a change reserves ([`Charge`]), in units of 4 KiB, as if nothing was compressed:
+//! - each block that the txg's layer of the object does not have yet: its units, also for a part of a block,
+//!   which is read and written whole; a block of less than a unit takes one;
+//! - each row of extents that is touched: the pages of the tables that may be copied for it. Neighbours in
+//!   one row pay once as long as they come one after the other;
+//! - each block of several units: the rows for its pieces, should it be written in pieces, or have been;
+//! - each range that is cleared: the rows at its ends, and the row that says that the rest is yet to be
+//!   freed;
+//! - an object in a txg: its row, and that of its dataset; a dataset that is made or destroyed: its rows.
+//!
+//! Who releases it: a layer notes what it was charged ([`Layer::charged`](crate::object::Layer)); a block
+//! that is cleared again before the txg ends gives its part back at once. The rest goes when the txg is
+//! durable (`publish`), in this order: what is free is lowered by what the txg took, then the reservation is
+//! released, then, when no reader is left (a scrub may take a while), what the txg freed is added. A check
+//! reads in the other order: what is reserved, then what is free. So it never sees less than both.
+//!
+//! What is not reserved by anybody comes out of the *slop*, a part of the pool that no user's data may take
+//! ([`Allocator::slop_bytes`](crate::alloc::Allocator)): the roots and branches of the tables, the page map,
+//! the bitmaps of free space, the state of the engine's own allocator, and [`FREES`] of it for freeing what
+//! was destroyed or cleared (`freeing`), which is bounded in each txg for that reason. One page a dataset is
+//! kept beside it: headers of logs, usage and properties may all change in one txg. All of that is in
+//! proportion to the pool, far below an eighth of the slop; each sync checks it, in builds with debug
+//! assertions.
+//!
+//! | who | may use | why that is enough |
+//! |---|---|---|
+//! | writes, new objects and datasets; log blocks among the data | what is free but for the slop | they may fail |
+//! | clearing a part of a block | half of the slop | it needs a copy of a block, and may need more room than before |
+//! | clearing whole blocks, cutting off, destroying | three quarters of it | takes pages of tables only, gives data back |
+//! | replay, and what a cleared pool takes over | all, without a check | it was reserved when it was accepted |
+//!
+//! Replay and taking over never ask, because they need no more than was reserved for the same changes before
+//! the crash. Let T be the last durable txg. All that was accepted after it had its room beside what T uses,
+//! in two txgs at most, without counting what it frees. Taking over (`carry`) makes the same changes in one
+//! txg: blocks of two layers become one, and no row is touched that was not. Replay may need several txgs, if
+//! memory is short; when one of them is durable, T's copies of the blocks are free, and the new ones have the
+//! place that was reserved for them. Then only the record that comes next needs more: a second copy of its
+//! blocks, which the slop has room for, because replay waits for the txg before it uses that
+//! ([`Pool::begin_replay_tx`](crate::Pool::begin_replay_tx)). Log blocks and data that was stored ahead of
+//! its txg (`log_space`, `stored`) are counted as used from their allocation to their release, before the
+//! crash and after it, and reserve what a write does.
+//!
+//! Quotas are checked in the same way, with data only: bytes used as of the last durable txg and bytes
+//! reserved, of a dataset and those below it. What frees, replays or takes over is not held up by a quota.
+//!
+//! Cost: a write adds to a counter of its thread's shard, and looks at one common number, as long as more
+//! than [`SLACK`] is free; less than that and it adds up the shards.
+
+mod charge;
+mod reserve;
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+pub(crate) use charge::{Charge, ROW, rows_of};
+
+use crate::ids::UNIT_BYTES;
+use crate::txg::{SHARDS, shard_of_thread};
+
+/// What a shard adds to the common counter at a time.
+const GRAIN: i64 = 256 << 10;
+/// With more than this, what other threads have added and the common counter does not show cannot matter: a
+/// grain for each shard, and changes that are under way between the two counters.
+const SLACK: i64 = SHARDS as i64 * GRAIN + (64 << 20);
+/// Kept for each dataset: in one txg all rows of all datasets may change.
+const DATASET_BYTES: u64 = UNIT_BYTES;
+/// Part of the slop for freeing what was cleared or destroyed, in each txg.
+pub(crate) const FREES: u64 = 8;
+/// Part of the slop that what nobody reserved stays below.
+pub(crate) const UNRESERVED: u64 = 8;
+
+/// On whose behalf room is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// What users store.
+    Data,
+    /// Clearing a part of a block.
+    Part,
+    /// Giving room back: pages of tables only.
+    Free,
+    /// What was accepted before a crash or a suspension.
+    Replay,
+}
+
+/// In cache lines of its own.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Shard(AtomicI64);
+
+/// What is free, and what of it is reserved.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Bytes that are reserved.
+    shards: [Shard; SHARDS],
+    /// Of them, whole grains.
+    common: AtomicI64,
+    /// Bytes that are free as of the last durable txg, less those of log blocks. Changed under the
+    /// allocator's lock.
+    free: AtomicI64,
+    slop: AtomicU64,
+    /// Kept for the rows of datasets.
+    datasets: AtomicU64,
+    /// Most bytes that a txg has taken beyond its reservation.
+    unreserved_max: AtomicU64,
+}
+
+impl Room {
+    /// What is free now, and the slop of the pool's vdevs.
+    pub(crate) fn set_free(&self, free_bytes: i64, slop_bytes: u64) {
+        self.slop.store(slop_bytes, Ordering::SeqCst);
+        self.free.store(free_bytes, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_datasets(&self, count: usize) {
+        self.datasets.store(count as u64 * DATASET_BYTES, Ordering::SeqCst);
+    }
+
+    pub(crate) fn slop_bytes(&self) -> u64 {
+        self.slop.load(Ordering::Relaxed)
+    }
+
+    fn keep(&self, claim: Claim) -> i64 {
+        let slop = self.slop.load(Ordering::Relaxed);
+        let part = match claim {
+            Claim::Data => slop,
+            Claim::Part => slop / 2,
+            Claim::Free | Claim::Replay => slop / 4,
+        };
+        (part + self.datasets.load(Ordering::Relaxed)) as i64
+    }
+
+    /// Adds to what is reserved; returns what the common counter shows.
+    fn add(&self, bytes: i64) -> i64 {
+        let before = self.shards[shard_of_thread()].0.fetch_add(bytes, Ordering::SeqCst);
+        let grains = (before + bytes).div_euclid(GRAIN) - before.div_euclid(GRAIN);
+        if grains == 0 {
+            return self.common.load(Ordering::SeqCst);
+        }
+        self.common.fetch_add(grains * GRAIN, Ordering::SeqCst) + grains * GRAIN
+    }
+
+    /// Bytes that are reserved.
+    pub(crate) fn reserved(&self) -> i64 {
+        self.shards.iter().map(|shard| shard.0.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Reserves `bytes`, so that `also_keep` are left for others beside what the claim may not use.
+    ///
+    /// # Errors
+    /// What is left, if that is less.
+    pub(crate) fn take(&self, bytes: i64, claim: Claim, also_keep: u64) -> Result<(), u64> {
+        // First added, then looked at: of two that come at a time, one sees the other.
+        let common = self.add(bytes);
+        if claim == Claim::Replay {
+            return Ok(());
+        }
+        let keep = self.keep(claim) + also_keep as i64;
+        if common + SLACK <= self.free.load(Ordering::SeqCst) - keep {
+            return Ok(());
+        }
+        // In this order, see the module.
+        let reserved = self.reserved();
+        let left = self.free.load(Ordering::SeqCst) - keep - reserved;
+        if left >= 0 {
+            return Ok(());
+        }
+        self.give(bytes);
+        Err((left + bytes).max(0) as u64)
+    }
+
+    /// Reserves as much of `bytes` as half of what users could; returns how much.
+    pub(crate) fn take_some(&self, bytes: i64) -> i64 {
+        let left = (self.left(Claim::Data) / 2).min(bytes);
+        if left > 0 && self.take(left, Claim::Data, 0).is_ok() { left } else { 0 }
+    }
+
+    /// Releases what was reserved.
+    pub(crate) fn give(&self, bytes: i64) {
+        self.add(-bytes);
+    }
+
+    /// What a claim could take now.
+    pub(crate) fn left(&self, claim: Claim) -> i64 {
+        let reserved = self.reserved();
+        self.free.load(Ordering::SeqCst) - self.keep(claim) - reserved
+    }
+
+    /// What users' data may use, if nothing were reserved.
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        (self.free.load(Ordering::SeqCst) - self.keep(Claim::Data)).max(0) as u64
+    }
+
+    /// A txg has taken so much more than its reservation.
+    pub(crate) fn note_unreserved(&self, bytes: i64) {
+        let bytes = bytes.max(0) as u64;
+        self.unreserved_max.fetch_max(bytes, Ordering::Relaxed);
+        let bound = self.slop_bytes() / UNRESERVED + self.datasets.load(Ordering::Relaxed);
+        debug_assert!(bytes <= bound, "a txg took {bytes} bytes that nobody reserved; {bound} at most");
+    }
+
+    pub(crate) fn unreserved_max(&self) -> u64 {
+        self.unreserved_max.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;
