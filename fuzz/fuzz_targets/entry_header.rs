@@ -8,7 +8,8 @@ use fastness_prb::{
 };
 use libfuzzer_sys::fuzz_target;
 
-const NUMBER_MAX: u64 = u64::MAX >> 1;
+const NUMBER_MAX: u64 = (1 << 56) - 1;
+const BODY_LEN_MAX: u64 = (1 << 40) - 1;
 
 #[derive(Debug, Arbitrary)]
 enum Input {
@@ -45,19 +46,22 @@ fuzz_target!(|input: Input| match input {
         let checksum_kind = ChecksumKind::ALL[usize::from(fields.kind) % 3];
         let header = EntryHeader {
             log,
-            txg: Txg(txg),
-            id: EntryId::new(generation, gsid),
-            counters: Counters { newest: Txg(fields.newest), counts: fields.counts },
-            body_len_bytes: fields.body_len_bytes,
-            body_checksum: fields.body_checksum,
+            txg: Txg(txg & NUMBER_MAX),
+            id: EntryId::new(generation & NUMBER_MAX, gsid & NUMBER_MAX),
+            counters: Counters {
+                newest: Txg(fields.newest & NUMBER_MAX),
+                counts: fields.counts.map(|count| count & NUMBER_MAX),
+            },
+            body_len_bytes: fields.body_len_bytes & BODY_LEN_MAX,
+            // What a body of any kind may have.
+            body_checksum: checksum_kind.of(&fields.body_checksum),
             checksum_kind,
             alignment: if fields.optane { Alignment::Optane } else { Alignment::Line },
             insertion: if fields.one_fence { Insertion::OneFence } else { Insertion::TwoFences },
-            epoch: fields.epoch,
+            epoch: fields.epoch & NUMBER_MAX,
         };
-        let possible = txg <= NUMBER_MAX
-            && (1..=NUMBER_MAX).contains(&generation)
-            && (1..=NUMBER_MAX).contains(&gsid)
+        let possible = header.id.generation.0 > 0
+            && header.id.gsid.0 > 0
             && (!fields.one_fence || checksum_kind.is_strong());
         assert_eq!(EntryHeader::decode_for_fuzzing(&header.encode()), possible.then_some(header));
     }

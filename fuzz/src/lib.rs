@@ -52,11 +52,20 @@ pub fn reseal_entries(bytes: &mut [u8]) {
 
 /// Makes the checksum of one entry header fit, if it looks like one.
 pub fn reseal_entry(header: &mut [u8]) {
-    // The version and the checksum kind: docs/format.md.
-    let looks_like_one = header[48..50] == [1, 0] && header[..8] != [0; 8];
-    if let Some(kind) = ChecksumKind::from_byte(header[50]).filter(|_| looks_like_one) {
-        let sum = kind.of(&header[..224]);
-        header[224..].copy_from_slice(&sum);
+    // The version, the checksum kind and the tags of words: docs/format.md.
+    let looks_like_one = header[18..20] == [2, 0] && header[..8] != [0; 8];
+    if let Some(kind) = ChecksumKind::from_byte(header[20]).filter(|_| looks_like_one) {
+        let words = match kind {
+            ChecksumKind::Fletcher4 => 5,
+            ChecksumKind::Crc32c => 1,
+            ChecksumKind::Xxh3 => 2,
+        };
+        let sum = kind.of(&header[..216]);
+        for (word, seven) in header[216..].chunks_exact_mut(8).zip(sum.chunks(7)).take(words) {
+            word[..7].fill(0);
+            word[..seven.len()].copy_from_slice(seven);
+            word[7] = 0xa5;
+        }
     }
 }
 

@@ -325,3 +325,31 @@ fn no_command_panics_on_a_corrupted_log() {
         }
     }
 }
+
+/// The file of a log in use is cut short: the writer says so and ends, and what is left of the log can be
+/// looked at.
+#[test]
+fn a_log_that_is_cut_under_its_writer_ends_it_with_an_error() {
+    let bench = Bench::new();
+    bench.create(&["--size", "4M"]);
+    let mut writer = program()
+        .args(["write", path(&bench.log()), "--count", "0", "--rate", "2000", "--ack"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = BufReader::new(writer.stdout.take().unwrap());
+    let mut line = String::new();
+    acknowledged.read_line(&mut line).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(bench.log()).unwrap();
+    file.set_len(64 << 10).unwrap();
+    let mut rest = String::new();
+    acknowledged.read_to_string(&mut rest).unwrap();
+    let output = writer.wait_with_output().unwrap();
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("went away") && said.contains("cut short") && said.contains("0x"), "{said}");
+    let recovered = bench.run("recover", &[]);
+    assert!(errors(&recovered).contains("cut off"), "{recovered:?}");
+    bench.run("dump", &[]);
+}

@@ -81,6 +81,14 @@ pub(crate) fn import_log(
     for region in now.regions.iter().filter(|region| region.is_out && !is_out(&known, region)) {
         journal.note(format!("nothing is lost, but the log goes on without {}", region.path.display()));
     }
+    if known.in_use().next().is_none() {
+        for region in &known.regions {
+            journal.note(format!(
+                "the log's region {} was lost in use, and nothing that only it had is missing: the log is on the pool's vdevs now",
+                region.path.display()
+            ));
+        }
+    }
     if replayed.damaged > 0 {
         journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
     }

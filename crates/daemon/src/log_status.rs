@@ -1,5 +1,6 @@
 //! What a node tells about its log.
 
+use fastness_error::chain;
 use fastness_intent::{PoolLog, RegionConfig, RegionStats};
 use fastness_pool::VdevClass;
 use fastness_zil::LogCause;
@@ -36,15 +37,24 @@ impl Node {
 
     pub(crate) fn regions(&self) -> Vec<RegionReport> {
         let config = PoolLog::config(&self.pool()).unwrap_or_default();
-        let stats = self.log().as_deref().and_then(PoolLog::medium_stats).unwrap_or_default();
-        let mut faults = stats.side_faults.iter();
-        let mut report = |region: &RegionConfig| {
-            // Sides are in the order of the regions in use.
-            let faults = if region.is_out { 0 } else { faults.next().copied().unwrap_or(0) };
-            let state = match (region.is_out, faults) {
-                (true, _) => "out",
-                (false, 0) => "online",
-                (false, _) => "faulty",
+        let log = self.log();
+        let log = log.as_deref();
+        let stats = log.and_then(PoolLog::medium_stats).unwrap_or_default();
+        // Sides are in the order of the regions that are open.
+        let open = log.map(PoolLog::regions).unwrap_or_default();
+        let lost = log.map(PoolLog::lost_regions).unwrap_or_default();
+        let report = |region: &RegionConfig| {
+            let side = open.iter().position(|(id, _)| *id == region.id);
+            let faults = side.map_or(0, |side| stats.side_faults[side]);
+            let error = lost.iter().find(|(id, _)| *id == region.id).map(|(_, error)| chain(error));
+            // Of regions that were all lost the log had been on the last one until then.
+            let is_alone = config.in_use().next().is_none();
+            let state = match (region.is_out, &error, faults) {
+                (true, Some(_), _) if is_alone => "lost",
+                (true, ..) => "out",
+                (false, Some(_), _) => "lost",
+                (false, None, 0) => "online",
+                (false, None, _) => "faulty",
             };
             RegionReport {
                 path: region.path.display().to_string(),
@@ -52,9 +62,10 @@ impl Node {
                 emulates: region.emulates,
                 state: state.to_owned(),
                 faults,
+                error,
             }
         };
-        config.regions.iter().map(&mut report).collect()
+        config.regions.iter().map(report).collect()
     }
 
     fn log_medium(&self, log: &PoolLog) -> String {
@@ -78,13 +89,25 @@ impl Node {
 /// What is wrong with the log's regions, although nothing is lost.
 pub(crate) fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'static str, Option<String>)> {
     let bad = regions.iter().find(|region| region.state != "online")?;
-    let why = match bad.state.as_str() {
-        "out" => "was missing, and the log goes on without it",
-        _ => "does not hold what is written to it",
+    let others = regions.iter().any(|other| other.id != bad.id && other.state == "online");
+    let why = match (bad.state.as_str(), &bad.error) {
+        ("out", None) => "was missing, and the log goes on without it".to_owned(),
+        ("out", Some(error)) => format!("was lost in use, and the log goes on without it ({error})"),
+        ("lost", error) if others => {
+            let error = error.as_deref().unwrap_or_default();
+            format!("was lost in use; the log goes on without it when the next txg has synced ({error})")
+        }
+        ("lost", error) => {
+            let error = error.as_deref().unwrap_or_default();
+            format!(
+                "was lost in use: synchronous writes wait for txgs, and the next two make durable what only the log had ({error})"
+            )
+        }
+        _ => "does not hold what is written to it".to_owned(),
     };
+    let or = if others { format!("detach {pool} {}", bad.id) } else { format!("remove {pool} {}", bad.id) };
     let text = format!(
-        "the log's region {0} {why}: put another in its place with `fastness pool replace {pool} {1} NEW`, or `fastness pool \
-         detach {pool} {1}`",
+        "the log's region {} {why}: put another in its place with `fastness pool replace {pool} {} NEW`, or `fastness pool {or}`",
         bad.path, bad.id
     );
     Some(("degraded", Some(text)))

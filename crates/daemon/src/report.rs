@@ -148,10 +148,14 @@ pub struct RegionReport {
     pub id: String,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
-    /// `online`; `out`: it was missing, and does not have what was logged since; `faulty`: it did not hold what was written.
+    /// `online`; `out`: it was missing, or lost in use, and does not have what was logged since; `lost`: it
+    /// went away in use, and nothing is logged to it any more; `faulty`: it did not hold what was written.
     pub state: String,
     /// Times that it did not hold what was written to it, and the other side did.
     pub faults: u64,
+    /// What a store or a fence met, if it was lost in use since the import.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// What the log of one volume did since it was opened.

@@ -204,6 +204,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         self.mark(&[&new, &self.logs()]);
         let mut logs = self.logs.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *logs, new.clone());
+        self.losses.replace(config, tx.txg());
         drop(logs);
         for (dataset, volume) in open.iter() {
             if let Some(log) = new.get(*dataset) {

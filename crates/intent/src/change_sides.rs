@@ -52,7 +52,9 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         if !config.in_use().any(|region| region.id != id) {
             return Err(IntentError::Mixed("it is the only region of the log: remove it instead"));
         }
-        if config.in_use().any(|region| region.id == id) {
+        // One that was lost in use is out, and open still.
+        let is_open = self.logs().regions().iter().any(|region| region.id == id);
+        if is_open || config.in_use().any(|region| region.id == id) {
             return self.reform(&config, |other| other != id, None);
         }
         config.regions.retain(|region| region.id != id);
@@ -84,6 +86,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let root = pool.dataset(&pool.name())?;
         let tx = pool.begin_tx()?;
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
+        self.losses.replace(config, tx.txg());
         let txg = tx.commit();
         Ok(pool.wait_synced(txg)?)
     }
@@ -98,7 +101,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let before = self.switch_to_vdevs()?;
         let begun = take_back(before).and_then(|regions| {
             let kept = regions.into_iter().filter(|(id, _)| keeps(*id)).filter_map(|(id, parts)| {
-                let known = config.regions.iter().find(|region| region.id == id)?;
+                let known = config.in_use().find(|region| region.id == id)?;
                 Some(NewRegion { parts, path: known.path.clone(), emulates: known.emulates })
             });
             self.refuse_log_vdevs()?;

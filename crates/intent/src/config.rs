@@ -28,8 +28,9 @@ pub struct RegionConfig {
     pub id: RegionId,
     /// Whether it is an ordinary file or memory that stands in for persistent memory.
     pub emulates: bool,
-    /// It was not there when the log was taken into use without it, and does not have what was logged since: it is never
-    /// read again. It is kept here to be named.
+    /// It was not there when the log was taken into use without it, and does not have what was logged since;
+    /// or it was lost in use, and what it alone had is in the pool. It is never read again. It is kept here
+    /// to be named.
     pub is_out: bool,
     /// Where it was last; a hint.
     pub path: PathBuf,
@@ -40,7 +41,8 @@ pub struct RegionConfig {
 pub struct LogConfig {
     /// The kind of all its logs.
     pub kind: KindId,
-    /// Regions of kind pmem; two are a mirror, and at least one is in use. None for kind lwb.
+    /// Regions of kind pmem; two are a mirror. If none is in use, all were lost, and nothing in them is
+    /// needed. None for kind lwb.
     pub regions: Vec<RegionConfig>,
 }
 
@@ -141,9 +143,6 @@ impl LogConfig {
         if !rest.is_empty() {
             return Err(ConfigFault::Field(at(rest)));
         }
-        if kind == KindId::Pmem && regions.iter().all(|region: &RegionConfig| region.is_out) {
-            return Err(ConfigFault::Field(HEAD_BYTES));
-        }
         Ok(LogConfig { kind, regions })
     }
 }
@@ -180,7 +179,9 @@ mod tests {
 
     #[test]
     fn a_description_comes_back() {
-        for config in [mirror(), LogConfig::default()] {
+        let mut lost = mirror();
+        lost.regions.iter_mut().for_each(|region| region.is_out = true);
+        for config in [mirror(), lost, LogConfig::default()] {
             assert_eq!(LogConfig::decode(&config.encode()), Ok(config));
         }
     }
@@ -206,7 +207,6 @@ mod tests {
         assert_eq!(with(3, 1), ConfigFault::Field(30));
         assert_eq!(with(6, 1), ConfigFault::Field(6));
         assert_eq!(with(16, 4), ConfigFault::Field(8));
-        assert_eq!(with(16, 2), ConfigFault::Field(8), "one is in use");
         assert_eq!(with(17, 200), ConfigFault::Field(8));
     }
 }

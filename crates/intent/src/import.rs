@@ -14,6 +14,7 @@ use crate::logs::{Claims, Logs};
 use crate::region::RegionParts;
 use crate::replay::{ReplayReport, Volume};
 use crate::side::{HEADER, PoolBlocks, PoolSide};
+use crate::side_loss::LossRecord;
 use crate::sides::Sides;
 use crate::space::PoolSpace;
 
@@ -107,7 +108,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     pub fn create_on(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog<M>>, IntentError> {
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
-        let log = PoolLog::new(pool, logs, tuning);
+        let root = pool.dataset(&pool.name())?.id();
+        let log = PoolLog::new(pool, logs, tuning, LossRecord::new(root, LogConfig::default()));
         let members = log.members();
         pool.transact(|tx| {
             for volume in volumes(pool)? {
@@ -192,6 +194,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             opened => opened?,
         };
         let is_forgotten = matches!(opened, OpenLog::Forgotten);
+        let begins_anew = is_forgotten || matches!(opened, OpenLog::Outlived);
         let new_config = config.as_ref().and_then(|config| opened.new_config(config));
         let mut claims = opened.claim(pool, |chunks| tuning.config(chunks))?;
         let problems = claims.problems();
@@ -207,15 +210,17 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         let sides = claims.side_repairs();
         let report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
+        let root = pool.dataset(&pool.name())?;
+        let said = new_config.as_ref().or(config.as_ref()).filter(|_| !begins_anew);
+        let losses = LossRecord::new(root.id(), said.cloned().unwrap_or_default());
         let logs = {
             let tx = pool.begin_tx()?;
-            let root = pool.dataset(&pool.name())?;
             if let Some(config) = new_config {
                 // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so the region that
                 // is missing is as good as this one; after it, it is not.
                 pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
             }
-            if is_forgotten {
+            if begins_anew {
                 pool.set_feature(&tx, Feature::LogDevice, false)?;
                 pool.put_aux(&tx, root.id(), DEVICE, None);
                 for volume in volumes(pool)? {
@@ -224,7 +229,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             }
             claims.finish(&side, &tx)?
         };
-        Ok((PoolLog::new(pool, logs, tuning), report))
+        Ok((PoolLog::new(pool, logs, tuning, losses), report))
     }
 
     fn replay(
@@ -279,6 +284,8 @@ fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> IntentError 
 pub(crate) enum OpenLog<M> {
     Pmem(Sides<M>),
     Lwb,
+    /// All regions were lost in use, and nothing in them is needed: the pool has it.
+    Outlived,
     /// Whatever the pool had is given up.
     Forgotten,
 }
@@ -291,6 +298,7 @@ impl<M: Medium + Sync> OpenLog<M> {
         synced: Mark,
     ) -> Result<OpenLog<M>, IntentError> {
         Ok(match config.kind {
+            KindId::Pmem if config.in_use().next().is_none() => OpenLog::Outlived,
             KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
@@ -312,9 +320,9 @@ impl<M: Medium + Sync> OpenLog<M> {
         config: impl FnOnce(usize) -> Config,
     ) -> Result<Claims<M>, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
-        let is_forgotten = matches!(self, OpenLog::Forgotten);
+        let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {
-            let header = if is_forgotten { None } else { volume.synced_aux(HEADER)? };
+            let header = if begins_anew { None } else { volume.synced_aux(HEADER)? };
             Ok((DatasetId(volume.id().0), header))
         };
         let headers = volumes(pool)?.iter().map(header).collect::<Result<Vec<_>, PoolError>>()?;
@@ -323,7 +331,7 @@ impl<M: Medium + Sync> OpenLog<M> {
                 let (regions, chunks) = sides.mirrored();
                 Claims::Pmem(PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?, regions)
             }
-            OpenLog::Lwb | OpenLog::Forgotten => {
+            OpenLog::Lwb | OpenLog::Outlived | OpenLog::Forgotten => {
                 let space = Arc::new(PoolSpace::new(pool.log_space()));
                 let blocks = Arc::new(PoolBlocks(pool.log_space()));
                 Claims::Lwb(LwbLogs::import_with(space, blocks, first_txg, headers))

@@ -25,6 +25,7 @@ mod pm_device;
 mod region;
 mod replay;
 mod side;
+mod side_loss;
 mod sides;
 mod space;
 pub mod survey;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use fastness_pmem::{Medium, MsyncMode, OpenOptions, PmRange, Region, RegionInfo, RegionKind};
+use fastness_pmem::{Medium, MsyncMode, OpenOptions, PersistError, PmRange, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, ImportId, Mark, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
@@ -14,6 +14,8 @@ use crate::logs::{AnyLog, Logs};
 use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
+use crate::side_loss::LossRecord;
+use crate::sides::OpenRegion;
 use crate::volume_log::VolumeLog;
 
 /// Key beside the root dataset: the pool's [`LogConfig`].
@@ -79,6 +81,8 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
     pub(crate) changing: Mutex<()>,
+    /// What becomes of a side of the log that is lost.
+    pub(crate) losses: Arc<LossRecord>,
 }
 
 /// While it lives, the kind of the log is not changed; see [`PoolLog::members`].
@@ -123,6 +127,7 @@ pub(crate) fn marked<M: Medium + Sync>(logs: &[&Arc<Logs<M>>]) -> Vec<Arc<Logs<M
 struct Collector<M: Medium + Sync> {
     told: Arc<Mutex<Option<Told<M>>>>,
     marked: Marked<M>,
+    losses: Arc<LossRecord>,
     import: ImportId,
 }
 
@@ -131,6 +136,12 @@ impl<M: Medium + Sync> Collector<M> {
     fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
         let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
         marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
+    }
+
+    /// The logs in use, or those that were when the [`PoolLog`] went, unless nothing of them can be lost.
+    fn logs(&self, told: Option<&Told<M>>) -> Option<Arc<Logs<M>>> {
+        let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
+        told.map(|told| current(&told.logs)).or_else(last)
     }
 }
 
@@ -150,6 +161,9 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
             };
             current(&told.logs).sync(Txg(txg.0), &mut put);
         }
+        if let Some(logs) = self.logs(told.as_ref()) {
+            self.losses.sync(txg, &logs, changes);
+        }
         Ok(())
     }
 
@@ -157,6 +171,10 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
         // Before anything in the regions goes because of it.
         self.mark(Phase::Synced, txg);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(logs) = self.logs(told.as_ref()) {
+            // Before writers hear of the txg: from here on the side that is left suffices.
+            self.losses.synced(txg, &logs);
+        }
         if let Some(told) = &*told {
             current(&told.logs).txg_synced(Txg(txg.0));
             let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,14 +243,24 @@ impl<M: Medium + Sync> PoolLog<M> {
 }
 
 impl<M: Medium + Sync + 'static> PoolLog<M> {
-    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs<M>, tuning: Tuning) -> Arc<PoolLog<M>> {
+    /// `losses` has what the pool says of `logs`.
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        logs: Logs<M>,
+        tuning: Tuning,
+        losses: LossRecord,
+    ) -> Arc<PoolLog<M>> {
         logs.watch_idle(pool);
-        let logs = Arc::new(logs);
+        let (logs, losses) = (Arc::new(logs), Arc::new(losses));
         let marked: Marked<M> = Arc::new(Mutex::new(marked(&[&logs])));
         let (logs, open) = (Arc::new(RwLock::new(logs)), OpenLogs::default());
         let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
-        let (import, own) = (pool.import_id(), marked.clone());
-        pool.add_hook(Arc::new(Collector { told: told.clone(), marked: own, import }));
+        pool.add_hook(Arc::new(Collector {
+            told: told.clone(),
+            marked: marked.clone(),
+            losses: losses.clone(),
+            import: pool.import_id(),
+        }));
         Arc::new(PoolLog {
             side: Arc::new(PoolSide::new(pool, tuning.indirect_bytes_min)),
             tuning,
@@ -242,6 +270,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             marked,
             members: RwLock::default(),
             changing: Mutex::default(),
+            losses,
         })
     }
 
@@ -300,6 +329,15 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// The kind of all logs now.
     pub fn kind(&self) -> KindId {
         self.logs().kind()
+    }
+
+    /// Kind pmem: what is wrong with each region that cannot be written any more. Of a mirror, the log goes
+    /// on with the other side; otherwise synchronous writes wait for txgs until the region is replaced or
+    /// removed.
+    pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
+        let logs = self.logs();
+        let lost = |region: &OpenRegion<M>| Some((region.id, region.check().err()?));
+        logs.regions().iter().filter_map(lost).collect()
     }
 
     /// Kind pmem: of each region in use its number, what it is made of, and what survives on it.

@@ -12,6 +12,7 @@ use fastness_zil::{
 };
 
 use crate::marks::Phase;
+use crate::region::RegionId;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
@@ -54,6 +55,35 @@ impl<M: Medium + Sync> Logs<M> {
         match self {
             Logs::Pmem(_, regions) => regions,
             Logs::Lwb(_) => &[],
+        }
+    }
+
+    /// A side of a mirror that was lost and that the pool has not recorded as out, and its region.
+    pub(crate) fn lost_side(&self) -> Option<(usize, RegionId)> {
+        match self {
+            Logs::Pmem(logs, regions) => {
+                let side = logs.prb().lost_side()?;
+                Some((side, regions.get(side)?.id))
+            }
+            Logs::Lwb(_) => None,
+        }
+    }
+
+    /// Whether no region is left, so that nothing is logged any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self, Logs::Pmem(logs, _) if logs.prb().has_failed())
+    }
+
+    /// Whether a volume has records that are in the log only since before the import.
+    pub(crate) fn has_unreplayed(&self) -> bool {
+        let has = |dataset| self.get(dataset).is_some_and(|log| log.unreplayed_records() > 0);
+        self.datasets().into_iter().any(has)
+    }
+
+    /// That a side is out is durable.
+    pub(crate) fn side_is_out(&self, side: usize) {
+        if let Logs::Pmem(logs, _) = self {
+            logs.prb().side_is_out(side);
         }
     }
 
@@ -101,9 +131,12 @@ impl<M: Medium + Sync> Logs<M> {
 
     /// Notes in the regions of kind pmem what has become of a txg.
     pub(crate) fn mark(&self, phase: Phase, mark: Mark) {
-        for region in self.regions() {
-            // The log finds a region that failed a fence by itself, at its next one: no fence of the region succeeds again.
-            let _ = region.mark(phase, mark);
+        let Logs::Pmem(logs, regions) = self else { return };
+        for (side, region) in regions.iter().enumerate() {
+            if region.mark(phase, mark).is_err() {
+                // Before this txg commits, so that the pool can record the loss with it.
+                logs.prb().lose_side(side);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! | offset | size | field |
 //! |---:|---:|---|
 //! | 0 | 8 | magic `FSTNINTL` |
-//! | 8 | 4 | version, 2 |
+//! | 8 | 4 | version, 3 |
 //! | 12 | 4 | zero |
 //! | 16 | 8 | the log's own number, random |
 //! | 24 | 8 | GUID of the pool |
@@ -31,7 +31,7 @@ const COPIES: [usize; 2] = [0, BLOCK_BYTES];
 /// Length of what is in front of the chunks: superblocks and marks.
 pub const FRONT_BYTES: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Number of a log, random.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

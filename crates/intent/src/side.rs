@@ -63,6 +63,10 @@ impl fastness_zil::Pool for PoolSide {
         self.pool.wait_synced(fastness_pool::Txg(txg.0)).map_err(failure)
     }
 
+    fn end_txg_soon(&self) {
+        self.pool.end_txg_soon();
+    }
+
     fn is_suspended(&self) -> bool {
         self.pool.is_suspended()
     }

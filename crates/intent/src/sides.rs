@@ -12,7 +12,7 @@ use fastness_zil::PmemLogs;
 use crate::config::{LogConfig, REGIONS_MAX, RegionConfig};
 use crate::error::IntentError;
 use crate::log::Tuning;
-use crate::marks::{self, Phase};
+use crate::marks::{self, Mismatch, Phase};
 use crate::region::{self, RegionId, RegionParts, Superblock};
 
 /// A region in use.
@@ -33,6 +33,14 @@ impl<M: Medium> OpenRegion<M> {
     pub(crate) fn mark(&self, phase: Phase, mark: Mark) -> Result<(), PersistError> {
         let mut front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
         marks::write(&mut *front, self.id, phase, mark)
+    }
+
+    /// Whether a fence of it would fail.
+    ///
+    /// # Errors
+    /// That of the fence.
+    pub(crate) fn check(&self) -> Result<(), PersistError> {
+        self.front.lock().unwrap_or_else(PoisonError::into_inner).check()
     }
 
     /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: its last synced txg.
@@ -122,6 +130,9 @@ impl<M: Medium + Sync> Sides<M> {
             match divide(region).and_then(Side::open) {
                 Ok(side) if wanted.contains(&side.region.id) => match side.region.check_marks(synced) {
                     Ok(()) => found.push(side),
+                    // Whatever the other side says: what it lacks, if it was lost in use, is in this one and
+                    // in the pool as it was.
+                    Err(error @ IntentError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
                     // More telling than that another is not here.
                     Err(error) => why = Some(error),
                 },

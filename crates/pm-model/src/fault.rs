@@ -1,9 +1,11 @@
 //! Failures that a recording range can be told to have.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A failure to inject into a [`RecordingRange`](crate::RecordingRange). Offsets are bytes from the start of the range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Fault {
     /// The fence after `after` more successful ones fails: its `msync` returned `EIO`. No fence is
     /// recorded, and all ranges of the recorder refuse fences until [`Recorder::reopen`](crate::Recorder::reopen).
@@ -19,6 +21,13 @@ pub enum Fault {
         /// First offset that cannot be read.
         end: usize,
     },
+    /// The region goes away when so many copies were made to the ranges that share the number: of the last of
+    /// them the first half of the lines is stored, and nothing after it. Fences of these ranges fail from
+    /// then on (those of others do not), and they cannot be read.
+    GoesAway {
+        /// Copies that are left.
+        after: Arc<AtomicU64>,
+    },
 }
 
 /// The faults of one range.
@@ -28,6 +37,7 @@ pub(crate) struct Faults {
     /// Poisoned parts, none of them empty.
     poisoned: Vec<Range<usize>>,
     readable_end: Option<usize>,
+    gone: Option<Arc<AtomicU64>>,
 }
 
 impl Faults {
@@ -39,6 +49,23 @@ impl Faults {
             Fault::Truncate { end } => {
                 self.readable_end = Some(self.readable_end.map_or(end, |have| have.min(end)));
             }
+            Fault::GoesAway { after } => self.gone = Some(after),
+        }
+    }
+
+    /// Whether the region went away.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Counts a copy of so many lines; how many of them are stored.
+    pub(crate) fn lines_stored(&self, lines: usize) -> usize {
+        let Some(left) = &self.gone else { return lines };
+        let count = |left: u64| left.checked_sub(1);
+        match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+            Err(_) => 0,
+            Ok(1) => lines / 2,
+            Ok(_) => lines,
         }
     }
 
@@ -81,6 +108,6 @@ impl Faults {
         let lower = self.poisoned.iter().map(|part| part.start..part.end.min(at));
         self.poisoned = lower.filter(|part| !part.is_empty()).collect();
         let readable_end = self.readable_end.map(|end| end.saturating_sub(at));
-        Self { fences_until_failure: None, poisoned: upper, readable_end }
+        Self { fences_until_failure: None, poisoned: upper, readable_end, gone: self.gone.clone() }
     }
 }

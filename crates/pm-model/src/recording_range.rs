@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
+use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 
 use crate::fault::{Fault, Faults};
 use crate::op::Op;
@@ -35,6 +35,12 @@ impl RecordingRange {
     /// Adds a fault; faults of different kinds add up.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.inject(fault);
+    }
+
+    /// The error of a fence that fails: EIO, which has no stable `ErrorKind`.
+    fn failed_fence(&self) -> PersistError {
+        let (start, end) = (self.range.start as u64, self.range.end as u64);
+        PersistError { start, end, source: io::Error::from_raw_os_error(5) }
     }
 
     /// Forgets all faults of this range.
@@ -86,7 +92,10 @@ impl Medium for RecordingRange {
         let Some(end) = end else { panic!("{extent_bytes} bytes at {offset} leave the range") };
         src.chunks(S::BLOCK_BYTES).for_each(|block| summer.update(block));
         self.faults.overwrite(&(offset..end));
+        let lines = extent_bytes / LINE_BYTES;
+        let end = end - (lines - self.faults.lines_stored(lines)) * LINE_BYTES;
         let start = self.range.start;
+        let src = &src[..src.len().min(end - offset)];
         self.recorder.lock().copy(start + offset, src, start + end);
     }
 
@@ -95,6 +104,9 @@ impl Medium for RecordingRange {
             offset.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes()),
             "outside of the range"
         );
+        if self.faults.is_gone() {
+            return;
+        }
         let start = (self.range.start + offset) / LINE_BYTES * LINE_BYTES;
         for line in (start..self.range.start + offset + len_bytes).step_by(LINE_BYTES) {
             self.recorder.record(Op::clwb(line as u64));
@@ -102,28 +114,34 @@ impl Medium for RecordingRange {
     }
 
     fn fence(&mut self) -> Result<(), PersistError> {
+        let is_gone = self.faults.is_gone();
         let mut recording = self.recorder.lock();
-        if recording.refuses_fences || self.faults.fence_fails() {
+        if !is_gone && (recording.refuses_fences || self.faults.fence_fails()) {
             recording.refuses_fences = true;
-            let (start, end) = (self.range.start as u64, self.range.end as u64);
-            // EIO, which has no stable `ErrorKind`.
-            return Err(PersistError { start, end, source: io::Error::from_raw_os_error(5) });
+            drop(recording);
+            return Err(self.failed_fence());
         }
+        // The CPU's fence is made, whatever became of the memory: it completes what the thread stored
+        // elsewhere.
         recording.fence();
-        Ok(())
+        drop(recording);
+        if is_gone { Err(self.failed_fence()) } else { Ok(()) }
     }
 
     /// Of two ranges of one recorder: one `sfence`, as it is the thread's.
-    fn fence_both(&mut self, other: &mut Self) -> Result<(), PersistError> {
+    fn fence_both(&mut self, other: &mut Self) -> Result<(), Box<SidesFailed>> {
         // PERSIST: as asked by the code under test; ranges of two recorders have no thread in common.
         if !Arc::ptr_eq(&self.recorder.0, &other.recorder.0) {
-            self.fence()?;
-            return other.fence();
+            return SidesFailed::of(self.fence(), other.fence());
         }
         if other.faults.fence_fails() {
             self.recorder.lock().refuses_fences = true;
         }
-        self.fence()
+        if self.recorder.lock().refuses_fences {
+            return SidesFailed::of(Err(self.failed_fence()), Err(other.failed_fence()));
+        }
+        let first = self.fence();
+        SidesFailed::of(first, if other.faults.is_gone() { Err(other.failed_fence()) } else { Ok(()) })
     }
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
@@ -133,6 +151,9 @@ impl Medium for RecordingRange {
             let first = offset.max(self.len_bytes());
             return Err(ReadError { region_offset: region_offset(first), kind: ReadErrorKind::OutOfRange });
         };
+        if self.faults.is_gone() {
+            return Err(ReadError { region_offset: region_offset(offset), kind: ReadErrorKind::Poison });
+        }
         if let Some(first) = self.faults.first_unreadable(&(offset..end)).filter(|_| !dst.is_empty()) {
             return Err(ReadError { region_offset: region_offset(first), kind: ReadErrorKind::Poison });
         }

@@ -220,6 +220,40 @@ fn io_kind(error: &io::Error) -> ErrorKind {
 #[error("an earlier persist of this region failed; open it again")]
 pub struct RegionPoisoned;
 
+/// A store or a flush met `SIGBUS`: what stands in for the region since then is ordinary memory, and nothing
+/// reaches the medium any more.
+///
+/// It is the inner error of [`PersistError::source`] for every fence since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the region went away while it was in use: {cause} at region offset {region_offset:#x}")]
+pub struct RegionLost {
+    /// The first line that could not be stored to.
+    pub region_offset: u64,
+    /// Why.
+    pub cause: LossCause,
+}
+
+/// Why a line could not be stored to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Nothing is behind the page.
+    NoPage,
+    /// A machine check: the store needed bytes that are poisoned.
+    MemoryError,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LossCause::NoPage => {
+                "the file was cut short, its file system is full, or the device is gone (SIGBUS)"
+            }
+            LossCause::MemoryError => "the memory reports an uncorrectable error (SIGBUS)",
+        })
+    }
+}
+
 impl PersistError {
     /// What the caller must do: [`ErrorKind::Closed`] if an earlier fence had failed, otherwise
     /// [`ErrorKind::NoSpace`] or [`ErrorKind::MediaFailed`].
@@ -239,7 +273,7 @@ impl ReadError {
     /// outside of the range (which may well have come from a damaged medium).
     pub fn error_kind(&self) -> ErrorKind {
         match self.kind {
-            ReadErrorKind::Poison => ErrorKind::MediaFailed,
+            ReadErrorKind::Poison | ReadErrorKind::Lost => ErrorKind::MediaFailed,
             ReadErrorKind::OutOfRange => ErrorKind::Invalid,
         }
     }

@@ -12,6 +12,9 @@
 //! 3. The power fails after `fence` returned: all are there if [`RegionInfo::durability`] is
 //!    [`Durability::PowerFail`], otherwise nothing is promised.
 //! 4. `msync` fails inside `fence`: as 2, and the region refuses every further fence.
+//! 5. The region goes away under the mapping (the file is cut short, its file system is full below a hole, the
+//!    device is unplugged, a store needs bytes that are poisoned): the process lives, and every further fence
+//!    fails, so that nothing is acknowledged that is not on the medium. See `sigbus`.
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then
@@ -26,7 +29,6 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("fastness-pmem needs 64-bit Linux");
 
-mod checked;
 mod cpu;
 mod error;
 mod info;
@@ -40,12 +42,13 @@ mod options;
 mod pkeys;
 mod range;
 mod region;
+mod sigbus;
 mod sum;
 mod sysfs;
 
-pub use error::{ErrorKind, KeysRefusal, RegionError, RegionPoisoned, SplitError};
+pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned, SplitError};
 pub use info::{BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, RegionInfo, RegionKind};
-pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer};
+pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 pub use method::{Kernel, WriteMethod};
 pub use mirror::{Mirror, SIDES_MAX};
 pub use options::{MsyncHook, MsyncMode, OpenOptions, Protection};

@@ -4,23 +4,26 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use crate::checked;
 use crate::error::RegionPoisoned;
 use crate::info::RegionInfo;
 use crate::medium::PersistError;
 use crate::options::MsyncHook;
 use crate::pkeys::Key;
+use crate::sigbus::{self, Watched};
 
 /// Mapped memory; unmapped when dropped.
+///
+/// Stores to it survive what is behind it going away: see [`Watched`].
 #[derive(Debug)]
 pub(crate) struct RawMap {
     base: NonNull<u8>,
     len_bytes: usize,
+    watched: &'static Watched,
 }
 
 impl RawMap {
@@ -41,6 +44,15 @@ impl RawMap {
         Ok(RawMap::own(base.cast(), len_bytes))
     }
 
+    /// Maps a file that is mapped already once more, only to read it.
+    fn to_read(file: &File, len_bytes: usize) -> io::Result<RawMap> {
+        // SAFETY: as in `of_file`.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len_bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)?
+        };
+        Ok(RawMap::own(base.cast(), len_bytes))
+    }
+
     /// Maps `len_bytes` of zeroes that belong to this process.
     pub(crate) fn anonymous(len_bytes: usize) -> io::Result<RawMap> {
         // SAFETY: as in `of_file`.
@@ -56,8 +68,10 @@ impl RawMap {
     }
 
     fn own(base: *mut u8, len_bytes: usize) -> RawMap {
-        checked::prepare();
-        RawMap { base: NonNull::new(base).expect("mmap returned no address zero"), len_bytes }
+        sigbus::prepare();
+        let base = NonNull::new(base).expect("mmap returned no address zero");
+        let watched = sigbus::watch(base.as_ptr().expose_provenance(), len_bytes);
+        RawMap { base, len_bytes, watched }
     }
 
     /// Makes every page present and writable.
@@ -76,10 +90,17 @@ impl RawMap {
     pub(crate) fn len_bytes(&self) -> usize {
         self.len_bytes
     }
+
+    /// What became of it.
+    pub(crate) fn watched(&self) -> &'static Watched {
+        self.watched
+    }
 }
 
 impl Drop for RawMap {
     fn drop(&mut self) {
+        // Before the addresses are anybody else's.
+        self.watched.forget();
         // SAFETY: the mapping is ours, and every range into it holds an Arc on its owner.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };
     }
@@ -97,7 +118,9 @@ pub(crate) struct Mapping {
     /// Taken around `msync`: the kernel reports a lost write to one caller only, whoever comes first. In turn,
     /// that caller poisons the region before the next one can mistake silence for success.
     msync_turn: Mutex<()>,
-    _file: Option<File>,
+    /// The region again, to read what is left of it once it is lost; `None` if it cannot be had.
+    left: OnceLock<Option<RawMap>>,
+    file: Option<File>,
 }
 
 // SAFETY: the memory is reached through PmRange only, whose byte ranges never overlap; the rest is Send.
@@ -120,13 +143,39 @@ impl Mapping {
             msync_hook,
             poisoned: AtomicBool::new(false),
             msync_turn: Mutex::new(()),
-            _file: file,
+            left: OnceLock::new(),
+            file,
         }
     }
 
-    /// Whether a fence has failed since the region was opened.
+    /// Whether a fence has failed since the region was opened, or the next one will.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+        self.poisoned.load(Ordering::Acquire) || self.map.watched().is_lost()
+    }
+
+    /// The error of a fence of a region that is lost.
+    #[cold]
+    pub(crate) fn check_lost(&self, blame: &Range<u64>) -> Result<(), PersistError> {
+        let error =
+            |lost| PersistError { start: blame.start, end: blame.end, source: io::Error::other(lost) };
+        self.map.watched().loss().map_or(Ok(()), |lost| Err(error(lost)))
+    }
+
+    /// The error that a fence of bytes in `blame` would have.
+    pub(crate) fn check(&self, blame: Range<u64>) -> Result<(), PersistError> {
+        self.check_lost(&blame)?;
+        if !self.is_poisoned() {
+            return Ok(());
+        }
+        let source = io::Error::other(RegionPoisoned);
+        Err(PersistError { start: blame.start, end: blame.end, source })
+    }
+
+    /// The memory to read a lost region in: what was put in its place has other bytes than the medium.
+    #[cold]
+    pub(crate) fn left(&self) -> Option<&RawMap> {
+        let map = |file| RawMap::to_read(file, self.map.len_bytes()).ok();
+        self.left.get_or_init(|| self.file.as_ref().and_then(map)).as_ref()
     }
 
     /// Makes a span of the mapping durable with `msync`, page-rounded.
@@ -137,16 +186,17 @@ impl Mapping {
     pub(crate) fn persist(&self, span: Range<usize>, blame: Range<u64>) -> Result<(), PersistError> {
         let error = |source| PersistError { start: blame.start, end: blame.end, source };
         let _turn = self.msync_turn.lock().unwrap_or_else(|broken| broken.into_inner());
-        if self.is_poisoned() {
+        if self.poisoned.load(Ordering::Acquire) {
             return Err(error(io::Error::other(RegionPoisoned)));
         }
-        if span.is_empty() {
-            return Ok(());
+        if !span.is_empty() {
+            self.msync(span).map_err(|source| {
+                self.poisoned.store(true, Ordering::Release);
+                error(source)
+            })?;
         }
-        self.msync(span).map_err(|source| {
-            self.poisoned.store(true, Ordering::Release);
-            error(source)
-        })
+        // Behind the call: what stands in for a lost region syncs without an error.
+        self.check_lost(&blame)
     }
 
     fn msync(&self, span: Range<usize>) -> io::Result<()> {

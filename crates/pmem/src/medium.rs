@@ -68,9 +68,18 @@ pub trait Medium: Send {
     /// goes; later stores become durable after it.
     ///
     /// # Errors
-    /// Only where durability needs a system call (`msync`). The range is poisoned afterwards: the region
-    /// refuses further fences until it is opened again, because the kernel may have dropped the data.
+    /// `msync` failed, where durability needs it; or the region went away and stores since then have not
+    /// reached it ([`RegionLost`](crate::RegionLost)). The range is poisoned afterwards: the region refuses
+    /// further fences until it is opened again, because the kernel may have dropped the data.
     fn fence(&mut self) -> Result<(), PersistError>;
+
+    /// Whether a fence of the range would fail, as far as is known without one.
+    ///
+    /// # Errors
+    /// That of the fence.
+    fn check(&self) -> Result<(), PersistError> {
+        Ok(())
+    }
 
     /// Copies bytes out of the range.
     ///
@@ -83,20 +92,27 @@ pub trait Medium: Send {
     /// ranges that need nothing else override this with a single one.
     ///
     /// # Errors
-    /// As [`fence`](Self::fence), of either.
-    fn fence_both(&mut self, other: &mut Self) -> Result<(), PersistError>
+    /// As [`fence`](Self::fence), of either or of both.
+    fn fence_both(&mut self, other: &mut Self) -> Result<(), Box<SidesFailed>>
     where
         Self: Sized,
     {
         // PERSIST: each range completes its own stores; for media whose fence is not the thread's.
-        self.fence()?;
-        other.fence()
+        SidesFailed::of(self.fence(), other.fence())
     }
 
     /// Number of copies of every byte: 1, or as many as a [`Mirror`](crate::Mirror) has sides.
     #[inline]
     fn sides(&self) -> usize {
         1
+    }
+
+    /// The side whose fence has failed, and which has not taken part since; [`sides`](Self::sides) counts it
+    /// still, and reading it is an error. Whoever made what was fenced since then durable on the other side
+    /// alone has to see to it that this one is never taken for current.
+    #[inline]
+    fn lost_side(&self) -> Option<usize> {
+        None
     }
 
     /// As [`read`](Self::read), from the copy of one side.
@@ -130,6 +146,8 @@ pub enum ReadErrorKind {
     Poison,
     /// The requested bytes are not inside the range.
     OutOfRange,
+    /// The side of a mirror that they are on was lost.
+    Lost,
 }
 
 /// A read from PM failed.
@@ -137,12 +155,39 @@ pub enum ReadErrorKind {
 #[error("cannot read persistent memory at region offset {region_offset:#x}: {}", match kind {
     ReadErrorKind::Poison => "the medium reports poison, or the file was truncated",
     ReadErrorKind::OutOfRange => "outside of the range",
+    ReadErrorKind::Lost => "that side of the mirror was lost",
 })]
 pub struct ReadError {
     /// Region offset of the first byte that could not be read.
     pub region_offset: u64,
     /// Why.
     pub kind: ReadErrorKind,
+}
+
+/// What a fence of two ranges met.
+#[derive(Debug)]
+pub struct SidesFailed(pub [Option<PersistError>; 2]);
+
+impl SidesFailed {
+    /// The error of two fences, if one of them has failed.
+    ///
+    /// # Errors
+    /// What either has met.
+    #[inline(always)]
+    pub fn of(
+        first: Result<(), PersistError>,
+        second: Result<(), PersistError>,
+    ) -> Result<(), Box<SidesFailed>> {
+        match (first, second) {
+            (Ok(()), Ok(())) => Ok(()),
+            (first, second) => Err(SidesFailed::boxed(first.err(), second.err())),
+        }
+    }
+
+    #[cold]
+    fn boxed(first: Option<PersistError>, second: Option<PersistError>) -> Box<SidesFailed> {
+        Box::new(SidesFailed([first, second]))
+    }
 }
 
 /// A fence could not make bytes durable.

@@ -1,14 +1,15 @@
 //! One range or two that hold the same.
 
-use crate::medium::{Medium, NoSum, PersistError, ReadError, Summer};
+use crate::medium::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 
 /// Most sides of a mirror.
 pub const SIDES_MAX: usize = 2;
 
 /// A range, and perhaps another one with the same contents at the same offsets.
 ///
-/// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from side to side, as
-/// far as it was not fenced.
+/// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from
+/// side to side, as far as it was not fenced. A side whose fence fails takes no more part
+/// ([`Medium::lost_side`]): the other goes on, and fences succeed as long as it does.
 /// Performance: with one side, a predictable branch; with two, the second copy has no sum, its source is in the cache, and
 /// the fence of two ranges of PM is one instruction.
 /// Shape: the lengths are the same; [`Medium::region_offset`] is that of the first side.
@@ -16,12 +17,19 @@ pub const SIDES_MAX: usize = 2;
 pub struct Mirror<M> {
     first: M,
     second: Option<M>,
+    lost: Option<Side>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    First,
+    Second,
 }
 
 impl<M: Medium> Mirror<M> {
     /// A range that stands alone.
     pub fn single(only: M) -> Mirror<M> {
-        Mirror { first: only, second: None }
+        Mirror { first: only, second: None, lost: None }
     }
 
     /// Two sides.
@@ -30,10 +38,10 @@ impl<M: Medium> Mirror<M> {
     /// Caller bug only: their lengths differ.
     pub fn pair(first: M, second: M) -> Mirror<M> {
         assert_eq!(first.len_bytes(), second.len_bytes(), "sides of a mirror are of one length");
-        Mirror { first, second: Some(second) }
+        Mirror { first, second: Some(second), lost: None }
     }
 
-    /// The sides again.
+    /// The sides again, lost or not.
     pub fn into_sides(self) -> (M, Option<M>) {
         (self.first, self.second)
     }
@@ -43,6 +51,32 @@ impl<M: Medium> Mirror<M> {
             (0, _) => &self.first,
             (1, Some(second)) => second,
             _ => panic!("there is no side {side}"),
+        }
+    }
+
+    /// The side that is left.
+    #[cold]
+    fn left(&mut self) -> &mut M {
+        match (self.lost, &mut self.second) {
+            (Some(Side::First), Some(second)) => second,
+            _ => &mut self.first,
+        }
+    }
+
+    /// Goes on with the side whose fence succeeded, if there is one.
+    #[cold]
+    fn note_failure(&mut self, failed: SidesFailed) -> Result<(), PersistError> {
+        match failed.0 {
+            [None, None] => Ok(()),
+            [Some(_), None] => {
+                self.lost = Some(Side::First);
+                Ok(())
+            }
+            [None, Some(_)] => {
+                self.lost = Some(Side::Second);
+                Ok(())
+            }
+            [Some(error), Some(_)] => Err(error),
         }
     }
 }
@@ -58,6 +92,9 @@ impl<M: Medium> Medium for Mirror<M> {
 
     #[inline]
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        if self.lost.is_some() {
+            return self.left().copy(offset, src, extent_bytes, summer);
+        }
         self.first.copy(offset, src, extent_bytes, summer);
         if let Some(second) = &mut self.second {
             second.copy(offset, src, extent_bytes, &mut NoSum);
@@ -75,20 +112,28 @@ impl<M: Medium> Medium for Mirror<M> {
 
     #[inline]
     fn fence(&mut self) -> Result<(), PersistError> {
+        if self.lost.is_some() {
+            // PERSIST: as below, of the side that takes part.
+            return self.left().fence();
+        }
         // PERSIST: what was copied to either side is durable before any later store; excludes that a crash keeps a later
         // store on one side and loses an earlier one on the other.
         match &mut self.second {
             None => self.first.fence(),
-            Some(second) => self.first.fence_both(second),
+            Some(second) => self.first.fence_both(second).or_else(|failed| self.note_failure(*failed)),
         }
+    }
+
+    fn lost_side(&self) -> Option<usize> {
+        self.lost.map(|side| side as usize)
     }
 
     /// From the first side that gives the bytes. The error is that of the first.
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
-        let read = self.first.read(offset, dst);
-        match (&self.second, read) {
-            (Some(second), Err(error)) => second.read(offset, dst).map_err(|_| error),
-            (_, read) => read,
+        let read = self.read_side(0, offset, dst);
+        match read {
+            Err(error) if self.second.is_some() => self.read_side(1, offset, dst).map_err(|_| error),
+            read => read,
         }
     }
 
@@ -97,7 +142,13 @@ impl<M: Medium> Medium for Mirror<M> {
     }
 
     fn read_side(&self, side: usize, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
-        self.side(side).read(offset, dst)
+        let of_side = self.side(side);
+        if self.lost_side() == Some(side) {
+            // What it has is not what was written since.
+            let region_offset = of_side.region_offset() + offset as u64;
+            return Err(ReadError { region_offset, kind: ReadErrorKind::Lost });
+        }
+        of_side.read(offset, dst)
     }
 
     fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::checked;
 use crate::error::SplitError;
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
-use crate::medium::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, Summer};
+use crate::medium::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 use crate::method::Kernel;
 use crate::pkeys::{self, WriteGuard};
+use crate::sigbus::{self, Watched};
 
 /// An exclusively owned, contiguous part of a region.
 ///
@@ -30,6 +30,8 @@ pub struct PmRange {
     kernel: Kernel,
     msync: bool,
     key_index: Option<u32>,
+    /// Of the mapping, one step nearer: every fence looks at it.
+    watched: &'static Watched,
     /// Bytes of the range copied since the last fence; kept only if fences call `msync`.
     dirty: Range<usize>,
 }
@@ -51,6 +53,7 @@ impl PmRange {
             kernel: mapping.info.kernel,
             msync: mapping.info.msync,
             key_index: mapping.key.as_ref().map(pkeys::Key::index),
+            watched: mapping.map.watched(),
             dirty: CLEAN,
             mapping: Arc::new(mapping),
         }
@@ -64,7 +67,8 @@ impl PmRange {
         if !mid.is_multiple_of(LINE_BYTES) || mid > self.len_bytes {
             return Err(SplitError { range: self, mid });
         }
-        let PmRange { mapping, base, len_bytes, region_offset, kernel, msync, key_index, dirty } = self;
+        let PmRange { mapping, base, len_bytes, region_offset, kernel, msync, key_index, watched, dirty } =
+            self;
         // What is not fenced yet stays with the half that owns the bytes.
         let dirty_low = clip(&dirty, 0..mid);
         let dirty_high = clip(&dirty, mid..len_bytes);
@@ -76,6 +80,7 @@ impl PmRange {
             kernel,
             msync,
             key_index,
+            watched,
             dirty: dirty_low,
         };
         let high = PmRange {
@@ -87,6 +92,7 @@ impl PmRange {
             kernel,
             msync,
             key_index,
+            watched,
             dirty: dirty_high,
         };
         Ok((low, high))
@@ -97,7 +103,7 @@ impl PmRange {
         &self.mapping.info
     }
 
-    /// Whether a fence of the region has failed; every further one does.
+    /// Whether a fence of the region has failed, or the region is lost; every further fence fails.
     pub fn is_poisoned(&self) -> bool {
         self.mapping.is_poisoned()
     }
@@ -136,6 +142,35 @@ impl PmRange {
         self.dirty = CLEAN;
         Ok(())
     }
+
+    /// What a fence does after the CPU's own.
+    #[inline(always)]
+    fn finish_fence(&mut self) -> Result<(), PersistError> {
+        if self.watched.is_lost() {
+            let start = self.region_offset as u64;
+            return self.mapping.check_lost(&(start..start + self.len_bytes as u64));
+        }
+        if self.msync { self.persist_dirty() } else { Ok(()) }
+    }
+
+    /// As many bytes as can be read from `offset` on, which are inside of the range.
+    fn read_some(&self, offset: usize, dst: &mut [u8]) -> usize {
+        self.let_thread_read();
+        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping
+        // the region prepared the handler.
+        let copied = unsafe { sigbus::copy_out(self.base.as_ptr().add(offset), dst) };
+        // Behind the copy: the memory may have been replaced while it was read.
+        if self.watched.is_lost() { self.read_left(offset, dst) } else { copied }
+    }
+
+    /// The same of what is left of a region that is lost.
+    #[cold]
+    fn read_left(&self, offset: usize, dst: &mut [u8]) -> usize {
+        let Some(left) = self.mapping.left() else { return 0 };
+        // SAFETY: it is as long as the region, and stays mapped as long as this is borrowed; nobody writes
+        // it.
+        unsafe { sigbus::copy_out(left.base().as_ptr().add(self.region_offset + offset), dst) }
+    }
 }
 
 impl Medium for PmRange {
@@ -171,10 +206,18 @@ impl Medium for PmRange {
         if len_bytes == 0 || self.msync {
             return;
         }
-        let start = offset - offset % LINE_BYTES;
-        self.let_thread_read();
-        // SAFETY: `start..end` is inside of the range, which is mapped; `start` is line-aligned as is the base.
-        unsafe { kernels::write_back(self.base.as_ptr().add(start), end - start) };
+        let mut start = offset - offset % LINE_BYTES;
+        let page = rustix::param::page_size();
+        while start < end {
+            let next = end.min((self.region_offset + start + 1).next_multiple_of(page) - self.region_offset);
+            // A page that is not there has nothing to write back, and reading it says so. Flushing it would
+            // cost the region.
+            if self.read_some(start, &mut [0]) == 1 {
+                // SAFETY: `start..next` is inside of the range, which is mapped, and starts with a line.
+                unsafe { kernels::write_back(self.base.as_ptr().add(start), next - start) };
+            }
+            start = next;
+        }
     }
 
     #[inline]
@@ -183,24 +226,20 @@ impl Medium for PmRange {
         // excludes that a crash keeps a later commit mark and loses what it vouches for. Before an `msync` it
         // also makes non-temporal stores visible to the kernel's write-back.
         kernels::fence();
-        if self.msync {
-            return self.persist_dirty();
-        }
-        Ok(())
+        self.finish_fence()
     }
 
     #[inline]
-    fn fence_both(&mut self, other: &mut PmRange) -> Result<(), PersistError> {
+    fn fence_both(&mut self, other: &mut PmRange) -> Result<(), Box<SidesFailed>> {
         // PERSIST: as in `fence`; the fence is the thread's, so one covers the stores to both ranges. Excludes that a crash
         // keeps a later commit mark on one of them and loses what it vouches for on the other.
         kernels::fence();
-        if self.msync {
-            self.persist_dirty()?;
-        }
-        if other.msync {
-            other.persist_dirty()?;
-        }
-        Ok(())
+        SidesFailed::of(self.finish_fence(), other.finish_fence())
+    }
+
+    fn check(&self) -> Result<(), PersistError> {
+        let start = self.region_offset as u64;
+        self.mapping.check(start..start + self.len_bytes as u64)
     }
 
     #[inline]
@@ -209,10 +248,7 @@ impl Medium for PmRange {
             let first = self.region_offset.saturating_add(offset.max(self.len_bytes));
             return Err(ReadError { region_offset: first as u64, kind: ReadErrorKind::OutOfRange });
         }
-        self.let_thread_read();
-        // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping the
-        // region prepared the handler.
-        let copied = unsafe { checked::copy_out(self.base.as_ptr().add(offset), dst) };
+        let copied = self.read_some(offset, dst);
         if copied < dst.len() {
             let first = self.region_offset + offset + copied;
             return Err(ReadError { region_offset: first as u64, kind: ReadErrorKind::Poison });

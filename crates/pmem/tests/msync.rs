@@ -188,7 +188,15 @@ fn a_fence_of_a_mirror_syncs_both_sides() {
     assert_eq!([first_disk.take_calls().len(), second_disk.take_calls().len()], [0, 1]);
     second_disk.fails.store(true, Ordering::Relaxed);
     mirror.copy(0, &[9; 64], 64, &mut NoSum);
+    mirror.fence().unwrap();
+    assert_eq!(mirror.lost_side(), Some(1), "the first goes on");
+    assert_eq!([first_disk.take_calls().len(), second_disk.take_calls().len()], [1, 1]);
+    mirror.copy(0, &[10; 64], 64, &mut NoSum);
+    mirror.fence().unwrap();
+    assert_eq!([first_disk.take_calls().len(), second_disk.take_calls().len()], [1, 0]);
+    first_disk.fails.store(true, Ordering::Relaxed);
+    mirror.copy(0, &[11; 64], 64, &mut NoSum);
     mirror.fence().unwrap_err();
-    let (_, second) = mirror.into_sides();
-    assert!(second.unwrap().is_poisoned(), "only the side that failed");
+    let (first, second) = mirror.into_sides();
+    assert!(first.is_poisoned() && second.unwrap().is_poisoned());
 }

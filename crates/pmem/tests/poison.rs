@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 
 use common::{child_path, pattern, run_child, skipped};
-use fastness_pmem::{Medium, NoSum, OpenOptions, ReadErrorKind, Region};
+use fastness_pmem::{LossCause, Medium, NoSum, OpenOptions, ReadErrorKind, Region, RegionLost};
 
 const PAGE: usize = 4096;
 const POISONED_PAGE: usize = 3;
@@ -56,4 +56,14 @@ fn a_poisoned_page_is_an_error_with_its_place() {
     let mut back = vec![0; PAGE];
     range.read(poisoned + PAGE, &mut back).unwrap();
     assert_eq!(back, bytes[poisoned + PAGE..poisoned + 2 * PAGE]);
+    // There is nothing to write back, and nothing is lost by that.
+    range.write_back(0, 8 * PAGE);
+    range.fence().unwrap();
+    // A store needs the page.
+    range.copy(poisoned, &[1; 64], 64, &mut NoSum);
+    let error = range.fence().unwrap_err();
+    let lost = error.source.get_ref().and_then(|inner| inner.downcast_ref::<RegionLost>()).unwrap();
+    assert_eq!((lost.region_offset, lost.cause), (poisoned as u64, LossCause::MemoryError));
+    range.read(0, &mut back).unwrap();
+    assert_eq!(back, bytes[..PAGE], "what is left can be read");
 }

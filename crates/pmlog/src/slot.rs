@@ -34,7 +34,7 @@ const VERSION: u16 = 1;
 const NAME: &str = "header slot";
 const UNKNOWN: u64 = u64::MAX;
 /// Largest sequence number, txg and log number: room to count on without overflow.
-const NUMBER_MAX: u64 = u64::MAX >> 2;
+const NUMBER_MAX: u64 = (1 << 55) - 1;
 const PAYLOAD_OFFSET: usize = 64;
 const PAYLOAD_BYTES: usize = 4028;
 

@@ -7,8 +7,8 @@
 //! ```text
 //! offset size field
 //!      0    8 magic "FSTNPLOG"
-//!      8    2 version, 1
-//!     10    1 checksum kind of records: 1 fletcher4, 2 crc32c, 3 xxh3-128
+//!      8    2 version, 2
+//!     10    1 checksum kind of records: 1 fletcher4, 2 crc32c, 4 xxh3-128
 //!     11    1 alignment of records, log2 of bytes: 6 or 8
 //!     12    4 zero
 //!     16   16 UUID of the log, random
@@ -39,7 +39,7 @@ pub const SUPERBLOCK_OFFSETS: [usize; 2] = [0, 3 * BLOCK_BYTES];
 pub(crate) const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 
 const MAGIC: [u8; 8] = *b"FSTNPLOG";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const NAME: &str = "superblock";
 
 /// Identifies a log: 16 random bytes, new for each creation.

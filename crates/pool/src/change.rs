@@ -38,6 +38,12 @@ impl Pool {
             shared.vdevs.remove(id);
             return Err(error);
         }
+        if let Err(error) = shared.tell_of_last_txg(&vdev) {
+            shared.vdevs.remove(id);
+            // If that fails, too, it is an empty vdev of the pool.
+            let _ = shared.write_labels(|_| ());
+            return Err(error);
+        }
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
             let mut allocator = lock(&shared.allocator);
@@ -220,5 +226,16 @@ impl Shared {
         config.txg = self.pipeline.open_txg();
         config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
         label::write_config(&**device, side.guid, &config)
+    }
+
+    /// Gives a new vdev the last uberblock, as soon as other devices name it: it may have what is acknowledged
+    /// next, and has to know then that the others are older copies, if they are.
+    fn tell_of_last_txg(&self, vdev: &Vdev) -> Result<()> {
+        for side in vdev.sides() {
+            self.write_last_uberblock(&side)?;
+            // PERSIST: before anything is acknowledged because of it.
+            side.writable().ok_or_else(|| side.unusable())?.flush()?;
+        }
+        Ok(())
     }
 }

@@ -155,7 +155,7 @@ impl Shared {
 
     /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg, and its
     /// mark.
-    fn write_last_uberblock(&self, side: &Side) -> Result<()> {
+    pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
         self.write_last_mark(side)?;
         let uberblock = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;

@@ -79,9 +79,15 @@ pub(crate) type Aux = BTreeMap<(u64, Vec<u8>), Option<Vec<u8>>>;
 #[derive(Debug, Default)]
 pub struct HookChanges {
     pub(crate) aux: Aux,
+    pub(crate) ends_next_soon: bool,
 }
 
 impl HookChanges {
+    /// Makes the txg after this one, which is open already, end soon.
+    pub fn end_next_soon(&mut self) {
+        self.ends_next_soon = true;
+    }
+
     /// Stores `value` beside a dataset under `key`; `None` removes it.
     pub fn put(&mut self, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         self.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));

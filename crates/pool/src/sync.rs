@@ -210,6 +210,9 @@ impl Shared {
         for hook in hooks {
             hook.sync(txg, &mut hooked)?;
         }
+        if hooked.ends_next_soon {
+            self.pipeline.end_soon();
+        }
         let mut aux = transaction.open_table(AUX)?;
         for ((dataset, key), value) in changes.aux.iter().chain(&hooked.aux) {
             match value {

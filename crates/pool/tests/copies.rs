@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, MemImage, On, When};
 use fastness_pool::{
-    Device, ErrorKind, ImportOptions, MissingLog, Pool, PoolError, Txg, VdevClass, VdevSpec,
+    Device, ErrorKind, ImportOptions, LogExtent, MissingLog, Pool, PoolError, Txg, VdevClass, VdevSpec,
 };
 use support::{Model, Rig, Rng, Shape, compare_synced, host, manual, new_model, step};
 
@@ -264,6 +264,8 @@ fn a_device_for_logs_that_fails_is_stale_once_nothing_on_it_counts() {
     pool.sync().unwrap();
     let space = pool.log_space();
     space.flush(&[1]).unwrap();
+    let block_there = LogExtent { place: space.allocate(4096).unwrap(), len_bytes: 4096 };
+    space.write(block_there.place, &[1; 4096]).unwrap();
     rig.devices[1].set_plan(FaultPlan::new(1).rule(On::Changes, When::Every(1), Fault::Errno(5)));
     let open = pool.open_txg();
     pool.sync().unwrap();
@@ -278,6 +280,14 @@ fn a_device_for_logs_that_fails_is_stale_once_nothing_on_it_counts() {
         pool.sync().unwrap();
         let (_, after) = with_log(rig.crash(1), Some(&host())).unwrap();
         assert!(log_side(&after).is_stale);
+        let (space, mut block, mut seen) = (after.log_space(), [0xaa; 4096], 0);
+        assert!(!space.read_checked(block_there.place, &mut block, &mut |_| false).unwrap());
+        let mut look = |block: &[u8]| {
+            seen += 1;
+            assert!(block.iter().all(|byte| *byte == 0), "nothing there counts");
+        };
+        space.read_current(block_there.place, &mut block, &mut look).unwrap();
+        assert_eq!(seen, 1);
     }
 }
 
@@ -291,4 +301,25 @@ fn a_device_for_logs_that_fails_once_is_used_again() {
     pool.sync().unwrap();
     space.flush(&[1]).unwrap();
     assert!(!log_side(&pool).is_stale && space.allocate(4096).unwrap().vdev == 1);
+}
+
+/// What is acknowledged on a new vdev is not lost with a copy of the others from before it was added, although no
+/// txg has ended since.
+#[test]
+fn a_new_vdev_knows_that_the_others_are_older_copies() {
+    for is_log in [false, true] {
+        let rig = Rig::fresh(2, LEN_BYTES, 1);
+        let pool = Pool::create("tank", &[VdevSpec::single(rig.device(0))], manual()).unwrap();
+        let old = rig.crash(1);
+        pool.sync().unwrap();
+        let spec = VdevSpec::single(rig.device(1));
+        pool.add(&if is_log { spec.log() } else { spec }).unwrap();
+        let mut images = rig.crash(1);
+        with_log(images.clone(), Some(&host())).unwrap();
+        images[0] = old[0].clone();
+        match with_log(images, Some(&host())) {
+            Err(PoolError::OldCopy { path, vdev: 0, .. }) => assert_eq!(path, "disk0"),
+            other => panic!("{:?}", other.map(|(_, pool)| pool)),
+        }
+    }
 }

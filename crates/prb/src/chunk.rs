@@ -254,7 +254,8 @@ impl<M: Medium> Chunk<M> {
     pub(crate) fn verify(&self, buffer: &mut Vec<u8>) -> Result<(), SideMediaFault> {
         let mut faulty = None;
         let mut good = 0;
-        for side in 0..self.medium.sides() {
+        let lost = self.medium.lost_side();
+        for side in (0..self.medium.sides()).filter(|side| lost != Some(*side)) {
             match self.verify_side(side, buffer) {
                 Ok(()) => good += 1,
                 Err(fault) => faulty = faulty.or(Some(SideMediaFault { side, fault, is_only_copy: false })),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::checksum::ChecksumKind;
 use crate::chunk::Layout;
-use crate::entry::{Alignment, HEADER_BYTES, Insertion};
+use crate::entry::{Alignment, HEADER_BYTES, Insertion, NUMBER_MAX};
 use crate::error::SetupError;
 use crate::ids::LogGuid;
 use crate::slots::SLOTS_MAX;
@@ -94,6 +94,11 @@ impl std::fmt::Debug for Config {
 impl Config {
     pub(crate) fn layout(&self) -> Layout {
         Layout { alignment: self.alignment, checksum: self.checksum, insertion: self.insertion }
+    }
+
+    /// The number of a new use of a chunk.
+    pub(crate) fn random_epoch(&self) -> u64 {
+        self.entropy.next_u64() & NUMBER_MAX
     }
 
     pub(crate) fn random_guid(&self) -> LogGuid {

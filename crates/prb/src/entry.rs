@@ -1,8 +1,12 @@
 //! The entry header: 256 bytes that make a body part of a log.
 //!
-//! The byte-exact layout is in `docs/format.md`; [`RawHeader`] is that table in Rust.
+//! The byte-exact layout is in `docs/format.md`. A word of eight bytes that is in use has seven bytes of
+//! content and a tag, so that no such word of a whole header is zero, nor becomes zero by a flipped bit. The
+//! place of a header is zero before the header is written, and a crash leaves each word as it was or as it
+//! was to be. So a word that is missing is the work of a crash, and a header that has all of its words and no
+//! right checksum is the work of damage: it had been whole.
 
-use zerocopy::little_endian::{U16, U64};
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::{Checksum, ChecksumKind};
@@ -12,12 +16,39 @@ use crate::ids::{EntryId, LogGuid, Txg};
 /// Bytes of an entry header.
 pub const HEADER_BYTES: usize = 256;
 /// Version of the layout.
-pub const FORMAT_VERSION: u16 = 1;
-/// The header checksum covers the bytes before it.
-const SUMMED_BYTES: usize = 224;
-/// Largest txg, generation and gsid: room to count on without overflow.
-pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 1;
+pub const FORMAT_VERSION: u16 = 2;
+/// Largest number in a header, such as a txg: what a word has room for beside its tag.
+pub(crate) const NUMBER_MAX: u64 = CONTENT;
+/// Longest body: five bytes, behind which are two of the identity's check.
+const BODY_LEN_MAX: u64 = (1 << ID_CHECK_SHIFT) - 1;
+const ID_CHECK_SHIFT: u32 = 40;
 const FLAG_ONE_FENCE: u8 = 1;
+
+const WORDS: usize = HEADER_BYTES / 8;
+/// Bytes of content in a word.
+const CONTENT_BYTES: usize = 7;
+const CONTENT: u64 = (1 << (8 * CONTENT_BYTES)) - 1;
+/// The last byte of a word: four bits that would all have to flip, with all others of the word.
+const TAG: u64 = 0xa5 << (8 * CONTENT_BYTES);
+/// Most words of a checksum.
+const SUM_WORDS_MAX: usize = size_of::<Checksum>().div_ceil(CONTENT_BYTES);
+
+// First words of the fields.
+const LOG: usize = 0;
+/// The last word of the log GUID, and how the entry is laid out.
+const FORM: usize = 2;
+const TXG: usize = 3;
+const EPOCH: usize = 4;
+/// Words 0 to 4: whose entry it is, and of which use of the chunk.
+const IDENTITY_WORDS: usize = EPOCH + 1;
+const GENERATION: usize = 5;
+const GSID: usize = 6;
+const BODY_LEN: usize = 7;
+const COUNTERS: usize = 8;
+const BODY_SUM: usize = 12;
+/// The checksum of all words before it.
+const HEADER_SUM: usize = WORDS - SUM_WORDS_MAX;
+const _: () = assert!(BODY_SUM + SUM_WORDS_MAX <= HEADER_SUM);
 
 /// The alignment of entries in a chunk; bodies are zero-padded to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,67 +109,173 @@ pub struct EntryHeader {
     pub epoch: u64,
 }
 
+/// Whose a damaged header was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DamagedHeader {
+    /// The log that the entry belongs to.
+    pub log: LogGuid,
+    /// The transaction group of the change in the body.
+    pub txg: Txg,
+}
+
 /// Why 256 bytes are not an entry header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoHeader {
-    /// The log GUID has a half of zero: the place is empty (or was emptied).
+    /// All words are zero: the place is empty (or was emptied).
     Empty,
-    /// The checksum does not fit: torn, corrupt, or never a header.
-    Checksum,
+    /// Words are missing: a crash cut an insertion short, or emptying.
+    Torn,
+    /// Every word is there, and the checksum does not fit: it was whole. Where a crash may leave anything at
+    /// all, it may be that as well.
+    Damaged(Remains),
     /// The checksum fits but the fields make no sense to this version.
     Unknown,
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
-#[repr(C)]
-struct RawHeader {
-    log: [u8; 16],
-    txg: U64,
-    generation: U64,
-    gsid: U64,
-    body_len_bytes: U64,
-    version: U16,
-    checksum_kind: u8,
-    flags: u8,
-    alignment_log2: u8,
-    reserved: [u8; 3],
-    epoch: U64,
-    counters_newest: U64,
-    counters: [U64; 3],
-    body_checksum: Checksum,
-    padding: [u8; 96],
-    header_checksum: Checksum,
+/// What is left of a header that is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Remains {
+    identity: [u64; IDENTITY_WORDS],
+    id_check: u16,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
+impl Remains {
+    /// Whose it was, if the damage is elsewhere.
+    pub(crate) fn owner(&self) -> Option<DamagedHeader> {
+        if id_check(&self.identity) != self.id_check {
+            return None;
+        }
+        let log = log_of([0, 1, 2].map(|index| self.identity[LOG + index] & CONTENT))?;
+        Some(DamagedHeader { log, txg: Txg(self.identity[TXG] & CONTENT) })
+    }
+
+    /// Whether it is of this use of the chunk: it says so, or its check does.
+    pub(crate) fn is_of(&self, epoch: u64) -> bool {
+        let mut identity = self.identity;
+        identity[EPOCH] = TAG | epoch;
+        self.identity[EPOCH] == identity[EPOCH] || id_check(&identity) == self.id_check
+    }
+}
+
+/// 16 bits that tell whether the identity is undamaged without the checksum of all.
+fn id_check(identity: &[u64; IDENTITY_WORDS]) -> u16 {
+    let mut bytes = [0; IDENTITY_WORDS * 8];
+    bytes.chunks_exact_mut(8).zip(identity).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    let crc = crc32c::crc32c(&bytes);
+    (crc >> 16) as u16 ^ crc as u16
+}
+
+/// The GUID in the contents of three words; of the third two bytes are its own.
+fn log_of(parts: [u64; 3]) -> Option<LogGuid> {
+    let [low, middle, high] = parts.map(u128::from);
+    LogGuid::from_bytes((low | middle << 56 | high << 112).to_le_bytes())
+}
+
+/// A header as it stands on the medium.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
+#[repr(C)]
+struct Words([U64; WORDS]);
+
+const _: () = assert!(size_of::<Words>() == HEADER_BYTES);
+
+impl Words {
+    fn put(&mut self, word: usize, content: u64) {
+        self.0[word] = U64::new(TAG | content);
+    }
+
+    fn content(&self, word: usize) -> u64 {
+        self.0[word].get() & CONTENT
+    }
+
+    fn identity(&self) -> [u64; IDENTITY_WORDS] {
+        std::array::from_fn(|index| self.0[index].get())
+    }
+
+    /// Divides a checksum over as many words as its kind has.
+    fn put_sum(&mut self, first: usize, kind: ChecksumKind, sum: &Checksum) {
+        let mut bytes = [0; SUM_WORDS_MAX * CONTENT_BYTES + 1];
+        bytes[..sum.len()].copy_from_slice(sum);
+        for index in 0..sum_words(kind) {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[index * CONTENT_BYTES..][..8]);
+            self.put(first + index, u64::from_le_bytes(word) & CONTENT);
+        }
+    }
+
+    fn sum(&self, first: usize, kind: ChecksumKind) -> Checksum {
+        let mut bytes = [0; SUM_WORDS_MAX * CONTENT_BYTES + 1];
+        for index in 0..sum_words(kind) {
+            let content = self.content(first + index).to_le_bytes();
+            bytes[index * CONTENT_BYTES..][..8].copy_from_slice(&content);
+        }
+        let mut sum = [0; size_of::<Checksum>()];
+        sum.copy_from_slice(&bytes[..size_of::<Checksum>()]);
+        sum
+    }
+
+    fn checksum(&self, kind: ChecksumKind) -> Checksum {
+        kind.of(&self.as_bytes()[..HEADER_SUM * 8])
+    }
+
+    fn has_checksum(&self, kind: ChecksumKind) -> bool {
+        let mut sealed = Words([U64::ZERO; WORDS]);
+        sealed.put_sum(HEADER_SUM, kind, &self.checksum(kind));
+        sealed.0[HEADER_SUM..] == self.0[HEADER_SUM..]
+    }
+
+    fn remains(&self) -> Remains {
+        Remains { identity: self.identity(), id_check: (self.content(BODY_LEN) >> ID_CHECK_SHIFT) as u16 }
+    }
+
+    /// Whether words that are in use, whatever the kind of checksum, are missing.
+    fn is_torn(&self) -> bool {
+        self.0[..=BODY_SUM].iter().chain([&self.0[HEADER_SUM]]).any(|word| word.get() == 0)
+    }
+
+    /// Whether a checksum lacks one of its words.
+    fn is_sum_torn(&self, kind: ChecksumKind) -> bool {
+        let sum = |first: usize| &self.0[first..first + sum_words(kind)];
+        sum(BODY_SUM).iter().chain(sum(HEADER_SUM)).any(|word| word.get() == 0)
+    }
+}
+
+/// Words that a checksum takes.
+fn sum_words(kind: ChecksumKind) -> usize {
+    kind.len_bytes().div_ceil(CONTENT_BYTES)
+}
 
 impl EntryHeader {
     /// The header as it stands on the medium.
     ///
     /// Shape: 256 bytes, little endian, `docs/format.md`.
+    ///
+    /// # Panics
+    /// Caller bug only: a number above 2^56 - 1, or a length above 2^40 - 1.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let raw = RawHeader {
-            log: self.log.to_bytes(),
-            txg: U64::new(self.txg.0),
-            generation: U64::new(self.id.generation.0),
-            gsid: U64::new(self.id.gsid.0),
-            body_len_bytes: U64::new(self.body_len_bytes),
-            version: U16::new(FORMAT_VERSION),
-            checksum_kind: self.checksum_kind as u8,
-            flags: if self.insertion == Insertion::OneFence { FLAG_ONE_FENCE } else { 0 },
-            alignment_log2: self.alignment as u8,
-            reserved: [0; 3],
-            epoch: U64::new(self.epoch),
-            counters_newest: U64::new(self.counters.newest.0),
-            counters: self.counters.counts.map(U64::new),
-            body_checksum: self.body_checksum,
-            padding: [0; 96],
-            header_checksum: [0; 32],
-        };
-        let mut bytes: [u8; HEADER_BYTES] = zerocopy::transmute!(raw);
-        let checksum = self.checksum_kind.of(&bytes[..SUMMED_BYTES]);
-        bytes[SUMMED_BYTES..].copy_from_slice(&checksum);
-        bytes
+        let Counters { newest, counts: [first, second, third] } = self.counters;
+        let (id, kind) = (self.id, self.checksum_kind);
+        let all = self.txg.0 | self.epoch | id.generation.0 | id.gsid.0 | newest.0 | first | second | third;
+        assert!(all <= NUMBER_MAX && self.body_len_bytes <= BODY_LEN_MAX, "a number does not fit");
+        let mut words = Words([U64::ZERO; WORDS]);
+        let guid = u128::from_le_bytes(self.log.to_bytes());
+        let flags = if self.insertion == Insertion::OneFence { FLAG_ONE_FENCE } else { 0 };
+        let [low, high] = FORMAT_VERSION.to_le_bytes();
+        let form = u64::from_le_bytes([0, 0, low, high, kind as u8, flags, self.alignment as u8, 0]);
+        words.put(LOG, guid as u64 & CONTENT);
+        words.put(LOG + 1, (guid >> 56) as u64 & CONTENT);
+        words.put(FORM, (guid >> 112) as u64 | form);
+        words.put(TXG, self.txg.0);
+        words.put(EPOCH, self.epoch);
+        words.put(GENERATION, id.generation.0);
+        words.put(GSID, id.gsid.0);
+        words.put(BODY_LEN, self.body_len_bytes | u64::from(id_check(&words.identity())) << ID_CHECK_SHIFT);
+        for (index, count) in [newest.0, first, second, third].into_iter().enumerate() {
+            words.put(COUNTERS + index, count);
+        }
+        words.put_sum(BODY_SUM, kind, &self.body_checksum);
+        let checksum = words.checksum(kind);
+        words.put_sum(HEADER_SUM, kind, &checksum);
+        zerocopy::transmute!(words)
     }
 
     /// Reads a header for fuzzing; programs find headers by a [`Traversal`](crate::Traversal).
@@ -149,111 +286,57 @@ impl EntryHeader {
 
     /// Reads a header; the bytes are not trusted.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, NoHeader> {
-        let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
-        let Some(log) = LogGuid::from_bytes(raw.log) else { return Err(NoHeader::Empty) };
-        // A flipped kind selects another checksum, which then does not fit.
-        let Some(checksum_kind) = ChecksumKind::from_byte(raw.checksum_kind) else {
-            return Err(NoHeader::Checksum);
-        };
-        if checksum_kind.of(&bytes[..SUMMED_BYTES]) != raw.header_checksum {
-            return Err(NoHeader::Checksum);
+        let words: &Words = zerocopy::transmute_ref!(bytes);
+        if words.is_torn() {
+            let is_empty = words.0.iter().all(|word| word.get() == 0);
+            return Err(if is_empty { NoHeader::Empty } else { NoHeader::Torn });
         }
-        let Some(alignment) = Alignment::from_log2(raw.alignment_log2) else { return Err(NoHeader::Unknown) };
-        let insertion = match raw.flags {
-            0 => Insertion::TwoFences,
-            FLAG_ONE_FENCE if checksum_kind.is_strong() => Insertion::OneFence,
-            _ => return Err(NoHeader::Unknown),
-        };
-        let id = EntryId::new(raw.generation.get(), raw.gsid.get());
-        let in_range = |number: u64| (1..=NUMBER_MAX).contains(&number);
-        let numbers = [id.generation.0, id.gsid.0].into_iter().all(in_range) && raw.txg.get() <= NUMBER_MAX;
-        let unused_zero = raw.reserved == [0; 3] && raw.padding == [0; 96];
-        if raw.version.get() != FORMAT_VERSION || !unused_zero || !numbers {
+        let [_, _, low, high, kind, flags, alignment_log2, _] = words.0[FORM].get().to_le_bytes();
+        // A flipped bit makes no kind of another.
+        let damaged = NoHeader::Damaged(words.remains());
+        let Some(kind) = ChecksumKind::from_byte(kind) else { return Err(damaged) };
+        if words.is_sum_torn(kind) {
+            return Err(NoHeader::Torn);
+        }
+        if !words.has_checksum(kind) {
+            return Err(damaged);
+        }
+        let header = words.fields(kind, flags, alignment_log2).ok_or(NoHeader::Unknown)?;
+        // Whatever else is stored there, this version does not know it.
+        if u16::from_le_bytes([low, high]) != FORMAT_VERSION || header.encode() != *bytes {
             return Err(NoHeader::Unknown);
         }
-        Ok(Self {
-            log,
-            txg: Txg(raw.txg.get()),
+        Ok(header)
+    }
+}
+
+impl Words {
+    /// The fields, if each can be.
+    fn fields(&self, checksum_kind: ChecksumKind, flags: u8, alignment_log2: u8) -> Option<EntryHeader> {
+        let insertion = match flags {
+            0 => Insertion::TwoFences,
+            FLAG_ONE_FENCE if checksum_kind.is_strong() => Insertion::OneFence,
+            _ => return None,
+        };
+        let id = EntryId::new(self.content(GENERATION), self.content(GSID));
+        if id.generation.0 == 0 || id.gsid.0 == 0 {
+            return None;
+        }
+        let counts = [1, 2, 3].map(|index| self.content(COUNTERS + index));
+        Some(EntryHeader {
+            log: log_of([0, 1, 2].map(|index| self.content(LOG + index)))?,
+            txg: Txg(self.content(TXG)),
             id,
-            counters: Counters { newest: Txg(raw.counters_newest.get()), counts: raw.counters.map(U64::get) },
-            body_len_bytes: raw.body_len_bytes.get(),
-            body_checksum: raw.body_checksum,
+            counters: Counters { newest: Txg(self.content(COUNTERS)), counts },
+            body_len_bytes: self.content(BODY_LEN) & BODY_LEN_MAX,
+            body_checksum: self.sum(BODY_SUM, checksum_kind),
             checksum_kind,
-            alignment,
+            alignment: Alignment::from_log2(alignment_log2)?,
             insertion,
-            epoch: raw.epoch.get(),
+            epoch: self.content(EPOCH),
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example() -> EntryHeader {
-        EntryHeader {
-            log: LogGuid::from_bytes(*b"0123456789abcdef").unwrap(),
-            txg: Txg(0x1112),
-            id: EntryId::new(0x2122, 0x3132),
-            counters: Counters { newest: Txg(0x4142), counts: [0x51, 0x52, 0x53] },
-            body_len_bytes: 0x6162,
-            body_checksum: ChecksumKind::Crc32c.of(b"body"),
-            checksum_kind: ChecksumKind::Crc32c,
-            alignment: Alignment::Optane,
-            insertion: Insertion::TwoFences,
-            epoch: 0x7172,
-        }
-    }
-
-    /// The bytes of `docs/format.md`, written out by hand.
-    #[test]
-    fn golden_bytes() {
-        let bytes = example().encode();
-        let mut expected = [0u8; 256];
-        expected[..16].copy_from_slice(b"0123456789abcdef");
-        expected[16..18].copy_from_slice(&[0x12, 0x11]);
-        expected[24..26].copy_from_slice(&[0x22, 0x21]);
-        expected[32..34].copy_from_slice(&[0x32, 0x31]);
-        expected[40..42].copy_from_slice(&[0x62, 0x61]);
-        expected[48..53].copy_from_slice(&[1, 0, 2, 0, 8]);
-        expected[56..58].copy_from_slice(&[0x72, 0x71]);
-        expected[64..66].copy_from_slice(&[0x42, 0x41]);
-        expected[72] = 0x51;
-        expected[80] = 0x52;
-        expected[88] = 0x53;
-        expected[96..100].copy_from_slice(&crc32c::crc32c(b"body").to_le_bytes());
-        let header_checksum = crc32c::crc32c(&expected[..224]).to_le_bytes();
-        expected[224..228].copy_from_slice(&header_checksum);
-        assert_eq!(bytes, expected);
-    }
-
-    #[test]
-    fn decode_returns_what_was_encoded() {
-        for checksum_kind in ChecksumKind::ALL {
-            for alignment in [Alignment::Line, Alignment::Optane] {
-                let header = EntryHeader { checksum_kind, alignment, ..example() };
-                assert_eq!(EntryHeader::decode(&header.encode()), Ok(header));
-            }
-        }
-        let one_fence =
-            EntryHeader { checksum_kind: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..example() };
-        assert_eq!(EntryHeader::decode(&one_fence.encode()), Ok(one_fence));
-    }
-
-    #[test]
-    fn no_flipped_bit_passes() {
-        for checksum_kind in ChecksumKind::ALL {
-            let good = EntryHeader { checksum_kind, ..example() }.encode();
-            for bit in 0..HEADER_BYTES * 8 {
-                let mut bad = good;
-                bad[bit / 8] ^= 1 << (bit % 8);
-                assert!(EntryHeader::decode(&bad).is_err(), "{} bit {bit}", checksum_kind.name());
-            }
-        }
-    }
-
-    #[test]
-    fn zeroes_are_an_empty_place() {
-        assert_eq!(EntryHeader::decode(&[0; 256]), Err(NoHeader::Empty));
-    }
-}
+mod tests;

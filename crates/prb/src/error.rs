@@ -48,6 +48,12 @@ pub enum SetupError {
         /// The alignment that it must have.
         alignment_bytes: usize,
     },
+    /// A side of the mirror went away when it was formatted.
+    #[error("side {side} of the mirror was lost while it was made empty")]
+    SideLost {
+        /// The side.
+        side: usize,
+    },
     /// A chunk could not be made durably empty.
     #[error(transparent)]
     Persist(#[from] PersistError),
@@ -96,7 +102,8 @@ pub enum Misuse {
     ReplayNotFinished,
 }
 
-/// An entry was not written. Nothing of it will be replayed, unless the error says so.
+/// An entry was not written, or must not be acknowledged. Nothing of it will be replayed, unless the error
+/// says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -110,6 +117,12 @@ pub enum WriteError {
         body_bytes: usize,
         /// Longest possible body.
         max_bytes: usize,
+    },
+    /// No header has room for it.
+    #[error("{txg} does not fit into an entry")]
+    TxgTooLarge {
+        /// The entry's txg.
+        txg: Txg,
     },
     /// More than three txgs would be unsynced at one time.
     #[error("{txg} is not synced but older than the two before the newest, {newest}")]
@@ -125,6 +138,19 @@ pub enum WriteError {
     /// Every chunk failed its read-back.
     #[error("no chunk is usable any more: all have media faults")]
     NoUsableChunk,
+    /// A side of the mirror was lost while the entry was written. The entry is durable on the other side and
+    /// counts like any other from now on; it must not be acknowledged before the owner has recorded that the
+    /// lost side is out ([`Prb::side_is_out`](crate::Prb::side_is_out)). Nothing else is written before.
+    #[error("{id} is on one side of the mirror only: side {lost} was lost, and that is not recorded yet")]
+    OnOneSide {
+        /// The entry.
+        id: EntryId,
+        /// The side that does not have it.
+        lost: usize,
+    },
+    /// A side of the mirror was lost earlier, and the owner has not recorded that it is out.
+    #[error("a side of the mirror was lost, and that is not recorded yet")]
+    SideLost,
     /// A fence failed: the entry may or may not be durable. The PRB refuses further writes.
     #[error(transparent)]
     Persist(#[from] PersistError),
@@ -293,13 +319,13 @@ macro_rules! kinds {
 kinds! {
     SetupError {
         Self::Committers { .. } | Self::WeakChecksum { .. } | Self::ChunkCount { .. } | Self::Chunk { .. } => Invalid,
-        Self::Persist(_) => MediaFailed,
+        Self::Persist(_) | Self::SideLost { .. } => MediaFailed,
     }
     WriteError {
         Self::Misuse(_) => Invalid,
-        Self::TooLarge { .. } => Invalid,
+        Self::TooLarge { .. } | Self::TxgTooLarge { .. } => Invalid,
         Self::TxgOutsideCorridor { .. } => Bug,
-        Self::NoFreeChunk => Retry,
+        Self::NoFreeChunk | Self::OnOneSide { .. } | Self::SideLost => Retry,
         Self::NoUsableChunk | Self::Persist(_) => MediaFailed,
         Self::Failed => Closed,
     }

@@ -5,8 +5,11 @@
 //! when none of them is needed; so behind the place where the entries of a chunk end there is no entry that is
 //! needed, unless the end itself is damage.
 //!
-//! What stays undetected, in the last generation only: damage to the last entry of a chunk that looks like an insertion
-//! cut short by the crash, or like an empty place; and a chunk whose first header was turned into zeroes.
+//! A chunk that ends in a header that was whole once ends in damage, whoever's it was.
+//!
+//! What stays undetected, in the last generation only: words of the last header of a chunk that turned to
+//! zeroes, which is what an insertion looks like that the crash cut short; and a chunk whose first header
+//! turned to zeroes altogether, if its second entry is far behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,9 +50,9 @@ impl fmt::Display for Hidden {
         write!(f, "{} ends at region offset {:#x}", end.chunk, end.region_offset)?;
         match self {
             Self::Behind { id, region_offset, .. } => {
-                write!(f, " ({:?}), but {id} stands behind it at {region_offset:#x}", end.end)
+                write!(f, " ({}), but {id} stands behind it at {region_offset:#x}", end.end)
             }
-            Self::Damage { .. } => write!(f, " in damage ({:?})", end.end),
+            Self::Damage { .. } => write!(f, " in damage ({})", end.end),
         }
     }
 }
@@ -62,6 +65,8 @@ pub struct ChunkTail {
     end: ChunkEnd,
     /// Whole entries behind the end, with their region offsets.
     behind: Vec<(u64, EntryHeader)>,
+    /// Older entries are not needed.
+    first_txg: Txg,
 }
 
 impl ChunkTail {
@@ -69,20 +74,40 @@ impl ChunkTail {
     pub fn hides(&self, log: LogGuid) -> Option<Hidden> {
         match self.behind.iter().find(|(_, header)| header.log == log) {
             Some((at, header)) => Some(Hidden::Behind { end: self.end, id: header.id, region_offset: *at }),
-            None => self.end.end.is_damage().then_some(Hidden::Damage { end: self.end }),
+            None => self.is_damage_of(log).then_some(Hidden::Damage { end: self.end }),
+        }
+    }
+
+    /// Whether the end is damage that may have been an entry that the log needs.
+    fn is_damage_of(&self, log: LogGuid) -> bool {
+        match self.end.end {
+            End::Damaged(Some(header)) => header.log == log && header.txg >= self.first_txg,
+            end => end.is_damage(),
         }
     }
 }
 
-/// Whether nothing is to be looked for behind the end. An empty place in front of entries is what clearing poison
-/// leaves. Only chunks in use are searched: they are few, and of the others nothing but reading all would tell.
-fn is_regular(end: &ChunkEnd) -> bool {
-    matches!(end.end, End::Full | End::Stale) || (end.end == End::Empty && end.entries == 0)
+/// How far a chunk is searched that looks as if it were not in use.
+const SEARCHED_BYTES: usize = 8 << 10;
+
+/// How many bytes behind the end are searched for entries. An empty place in front of entries is what
+/// clearing poison leaves. Chunks in use are searched: they are few. Of the others nothing but reading all
+/// would tell for certain; a small first entry, turned to zeroes, is found out by the second.
+fn searched_bytes(end: &ChunkEnd) -> usize {
+    match end.end {
+        End::Full | End::Stale => 0,
+        End::Empty if end.entries == 0 => SEARCHED_BYTES,
+        _ => usize::MAX,
+    }
 }
 
 /// Whole entries at or behind `from`, in steps of the smallest alignment, whatever stands between them.
 pub fn entries_behind<M: Medium>(chunk: &M, from: usize) -> impl Iterator<Item = Located> {
-    let end = (chunk.len_bytes() + 1).saturating_sub(HEADER_BYTES);
+    entries_between(chunk, from, usize::MAX)
+}
+
+fn entries_between<M: Medium>(chunk: &M, from: usize, to: usize) -> impl Iterator<Item = Located> {
+    let end = (chunk.len_bytes() + 1).saturating_sub(HEADER_BYTES).min(to);
     let places = (from.next_multiple_of(LINE_BYTES)..end).step_by(LINE_BYTES);
     places.filter_map(|offset| Traversal::starting_at(chunk, offset).next())
 }
@@ -100,17 +125,18 @@ impl<M: Medium + Sync> Prb<M> {
         // One end for each chunk; of sides that are apart one for each of them, and then nothing can be said.
         let ends = scan.ends.chunk_by(|one, other| one.chunk == other.chunk);
         let irregular = lists.wait_replay.iter().zip(ends).filter_map(|(chunk, ends)| match ends {
-            [end] if !is_regular(end) => Some((chunk, end)),
+            [end] if searched_bytes(end) > 0 => Some((chunk, end)),
             _ => None,
         });
         let tail = |(chunk, end): (&Arc<Chunk<M>>, &ChunkEnd)| {
             let start = chunk.medium().region_offset();
             let from = (end.region_offset - start) as usize + LINE_BYTES;
-            let behind = entries_behind(chunk.medium(), from)
+            let to = from.saturating_add(searched_bytes(end));
+            let behind = entries_between(chunk.medium(), from, to)
                 .filter(|entry| entry.header.txg >= first_txg)
                 .map(|entry| (start + entry.offset as u64, entry.header))
                 .collect();
-            ChunkTail { end: *end, behind }
+            ChunkTail { end: *end, behind, first_txg }
         };
         irregular.map(tail).collect()
     }

@@ -12,11 +12,13 @@
 
 mod checksum;
 mod chunk;
+mod collect;
 mod config;
 mod counters;
 mod entry;
 mod error;
 mod hdl;
+mod health;
 mod hidden;
 mod ids;
 mod lists;
@@ -33,7 +35,7 @@ pub use checksum::{BodySum, Checksum, ChecksumKind, Crc32cSum, Fletcher4Sum, Xxh
 pub use chunk::{Collected, MediaFault, SideMediaFault};
 pub use config::{Clock, Config, Entropy, OsEntropy};
 pub use counters::{CounterMismatch, Counters};
-pub use entry::{Alignment, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
+pub use entry::{Alignment, DamagedHeader, EntryHeader, FORMAT_VERSION, HEADER_BYTES, Insertion};
 pub use error::{
     ClaimError, CollectError, ErrorKind, HeaderError, LogError, Misuse, ReplayError, SetupError, Witness,
     WriteError,

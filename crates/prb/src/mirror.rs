@@ -7,7 +7,7 @@
 
 use fastness_pmem::{Medium, SIDES_MAX};
 
-use crate::entry::HEADER_BYTES;
+use crate::entry::{EntryHeader, HEADER_BYTES, Insertion, NoHeader};
 use crate::traverse::{BodyError, Located, Traversal, read_body, read_body_of, sides_are_apart};
 
 /// An entry that one side of a mirror does not hold, or not whole.
@@ -53,12 +53,24 @@ pub fn side_report<M: Medium>(medium: &M) -> SideReport {
         buffer.resize(entry.header.body_len_bytes as usize, 0);
         for side in 0..medium.sides() {
             if let Err(error) = read_body_of(medium, side..side + 1, &entry, &mut buffer) {
-                let is_damage = !is_no_header(&error);
+                let is_damage = !is_no_header(&error) || is_damaged_header(medium, side, &entry);
                 report.faults.push(SideFault { side, entry, error, is_damage });
             }
         }
     }
     report
+}
+
+/// Whether a header stood where a side has none any more.
+fn is_damaged_header<M: Medium>(medium: &M, side: usize, entry: &Located) -> bool {
+    let mut bytes = [0; HEADER_BYTES];
+    match medium.read_side(side, entry.offset, &mut bytes).map(|()| EntryHeader::decode(&bytes)) {
+        Ok(Err(NoHeader::Damaged(remains))) => {
+            // With one fence, what stood there before the entry was no header perhaps.
+            entry.header.insertion == Insertion::TwoFences || remains.is_of(entry.header.epoch)
+        }
+        _ => false,
+    }
 }
 
 fn is_no_header(error: &BodyError) -> bool {
@@ -78,7 +90,7 @@ pub struct SideRepairs {
 
 /// Makes every side of a chunk hold all entries that stand on any of them.
 ///
-/// An empty end goes behind the last, as an insertion leaves it.
+/// An empty end goes behind the last, as an insertion leaves it; so it does on a side with damage there.
 /// Persistence: the caller fences, before anybody acts on an entry.
 pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
     let SideReport { faults, is_apart } = side_report(medium);
@@ -96,5 +108,21 @@ pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
         medium.copy_side(side, entry.offset, &entry.header.encode(), HEADER_BYTES);
         done.entries[side] += 1;
         done.damaged[side] += u64::from(is_damage);
+    }
+    if !is_apart && medium.len_bytes() - end >= HEADER_BYTES {
+        repair_end(medium, end);
+    }
+}
+
+/// Empties the place behind the last entry on a side where something stands that no writer leaves, unless it
+/// does so on all. Alone, that side would be refused for it.
+fn repair_end<M: Medium>(medium: &mut M, end: usize) {
+    let is_damage = |side: &usize| {
+        let mut traversal = Traversal::of_side(&*medium, *side).at(end);
+        traversal.next().is_none() && traversal.end().is_some_and(|end| end.is_damage())
+    };
+    let damaged: Vec<_> = (0..medium.sides()).filter(is_damage).collect();
+    if damaged.len() < medium.sides() {
+        damaged.into_iter().for_each(|side| medium.copy_side(side, end, &[], HEADER_BYTES));
     }
 }

@@ -3,19 +3,20 @@
 //! A writer takes a commit slot and inserts into the slot's open chunk; the lists are touched only when a
 //! chunk is full. After a txg has synced, [`Prb::collect`] empties the chunks whose entries are all obsolete.
 //!
-//! Source: zil-pmem thesis, 5.8 and 5.11 to 5.13.
+//! Source: zil-pmem thesis, 5.8, 5.12 and 5.13.
 
 use std::sync::Arc;
 
 use fastness_pmem::{Medium, PersistError, SIDES_MAX};
-use fastness_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fastness_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
-use crate::chunk::{Chunk, Collected, EntryMeta, Layout};
+use crate::chunk::{Chunk, EntryMeta, Layout};
 use crate::config::Config;
-use crate::error::{CollectError, Misuse, SetupError, WriteError};
+use crate::error::{Misuse, SetupError, WriteError};
+use crate::health::{Health, SideHealth};
 use crate::ids::{ChunkId, EntryId, Txg};
-use crate::lists::{Fill, Lists, Obsolete};
+use crate::lists::{Fill, Lists};
 use crate::mirror::{self, SideRepairs};
 use crate::scan::{ChunkEnd, Scan};
 use crate::slots::{CommitSlots, SlotGuard};
@@ -41,21 +42,23 @@ type OpenChunk<M> = Option<Chunk<M>>;
 /// Concurrency: shared by all logs ([`crate::Hdl`]) on it and the thread that syncs txgs.
 #[derive(Debug)]
 pub struct Prb<M> {
-    config: Config,
+    pub(crate) config: Config,
     layout: Layout,
     body_bytes_max: usize,
-    slots: CommitSlots<OpenChunk<M>>,
+    pub(crate) slots: CommitSlots<OpenChunk<M>>,
     slot_stats: Box<[SlotStats]>,
     pub(crate) lists: Mutex<Lists<M>>,
-    chunk_freed: Condvar,
-    fill: Fill,
+    pub(crate) chunk_freed: Condvar,
+    pub(crate) fill: Fill,
     /// Newest txg that `collect` was told of.
-    synced: AtomicU64,
-    failed: AtomicBool,
+    pub(crate) synced: AtomicU64,
+    /// A [`Health`]; changed under the lock of the lists.
+    pub(crate) health: AtomicU8,
+    pub(crate) sides: SideHealth,
     chunk_waits: AtomicU64,
-    chunks_collected: AtomicU64,
-    media_faults: AtomicU64,
-    side_faults: [AtomicU64; SIDES_MAX],
+    pub(crate) chunks_collected: AtomicU64,
+    pub(crate) media_faults: AtomicU64,
+    pub(crate) side_faults: [AtomicU64; SIDES_MAX],
     repairs: SideRepairs,
 }
 
@@ -68,7 +71,10 @@ impl<M: Medium + Sync> Prb<M> {
         let prb = Self::new(config, &ranges, false)?;
         for (index, range) in ranges.into_iter().enumerate() {
             let mut chunk = Chunk::new(ChunkId(index as u32), range);
-            chunk.make_empty(prb.config.entropy.next_u64())?;
+            chunk.make_empty(prb.config.random_epoch())?;
+            if let Some(side) = chunk.medium().lost_side() {
+                return Err(SetupError::SideLost { side });
+            }
             lock(&prb.lists).free.push_back(chunk);
         }
         Ok(Arc::new(prb))
@@ -78,7 +84,9 @@ impl<M: Medium + Sync> Prb<M> {
     /// call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that only the other has,
     /// unless [`Config::repairs_sides`] is off.
     ///
-    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either side suffices.
+    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either
+    /// side suffices. If one is lost now, entries of both are found, and nothing can be written before the
+    /// owner has recorded it ([`lost_side`](Self::lost_side)).
     ///
     /// # Errors
     /// [`SetupError`]; what can be read of the chunks is what it was.
@@ -94,6 +102,9 @@ impl<M: Medium + Sync> Prb<M> {
             // that is only in a CPU cache, and a power cut would leave a header that says so without the entry; without
             // the repair, one that stands on one side only, and the loss of that side would.
             range.fence()?;
+            if let Some(side) = range.lost_side() {
+                prb.lose_side(side);
+            }
         }
         let chunks = ranges.into_iter().enumerate();
         lock(&prb.lists).wait_replay =
@@ -113,7 +124,8 @@ impl<M: Medium + Sync> Prb<M> {
             chunk_freed: Condvar::new(),
             fill: Fill::new(committers),
             synced: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
+            health: AtomicU8::new(Health::Good as u8),
+            sides: SideHealth::new(ranges.first().map_or(1, Medium::sides)),
             chunk_waits: AtomicU64::new(0),
             chunks_collected: AtomicU64::new(0),
             media_faults: AtomicU64::new(0),
@@ -141,86 +153,6 @@ impl<M: Medium + Sync> Prb<M> {
         }
     }
 
-    /// Removes all entries of chunks whose entries are all obsolete because `synced` and everything before it
-    /// is durable elsewhere, and wakes writers that wait for a chunk.
-    ///
-    /// Call it after each txg sync, with the txg whose header updates are durable too.
-    /// Persistence: the chunks are durably empty on return.
-    /// Concurrency: beside writers; it borrows the commit slots that are free for a moment.
-    ///
-    /// # Errors
-    /// [`Misuse::ClaimingNotOver`], nothing is touched; a failed fence closes the PRB for writers.
-    /// Source: zil-pmem thesis, 5.11.
-    pub fn collect(&self, synced: Txg) -> Result<Collected, CollectError> {
-        {
-            let lists = lock(&self.lists);
-            if lists.roster.claiming {
-                return Err(Misuse::ClaimingNotOver { unclaimed: lists.roster.unclaimed }.into());
-            }
-        }
-        self.synced.fetch_max(synced.0, Ordering::Relaxed);
-        self.retire_obsolete_open_chunks(synced);
-        let Obsolete { full, replayed } = lock(&self.lists).take_obsolete(synced);
-        let mut collected = Collected::default();
-        let mut buffer = Vec::new();
-        for chunk in full {
-            let fault = if self.config.verify_collected { chunk.verify(&mut buffer).err() } else { None };
-            match fault {
-                Some(found) if found.is_only_copy => {
-                    self.retire_faulty(chunk);
-                    collected.faults.push(found.fault);
-                }
-                fault => {
-                    if let Some(found) = &fault {
-                        self.side_faults[found.side].fetch_add(1, Ordering::Relaxed);
-                    }
-                    collected.side_faults.extend(fault);
-                    collected.chunks += self.free(chunk)?;
-                }
-            }
-        }
-        for chunk in replayed {
-            collected.chunks += self.free(chunk)?;
-        }
-        Ok(collected)
-    }
-
-    /// Takes chunks with nothing but obsolete entries out of the commit slots that nobody holds.
-    ///
-    /// Without it an open chunk would stay where it is until a writer finds it full, and an owner that never
-    /// waits could be refused room in a log without a single entry that is needed.
-    fn retire_obsolete_open_chunks(&self, synced: Txg) {
-        let mut slots: Vec<_> = std::iter::from_fn(|| self.slots.try_acquire()).collect();
-        for slot in &mut slots {
-            if let Some(chunk) = slot.take_if(|chunk| !chunk.is_empty() && chunk.max_txg <= synced) {
-                lock(&self.lists).retire(chunk);
-            }
-        }
-    }
-
-    fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
-        let emptied = chunk.make_empty(self.config.entropy.next_u64());
-        if emptied.is_err() {
-            self.failed.store(true, Ordering::Relaxed);
-        }
-        let mut lists = lock(&self.lists);
-        lists.free.push_back(chunk);
-        self.fill.note(&lists);
-        drop(lists);
-        self.chunks_collected.fetch_add(1, Ordering::Relaxed);
-        self.chunk_freed.notify_all();
-        emptied.map(|()| 1)
-    }
-
-    fn retire_faulty(&self, chunk: Chunk<M>) {
-        let mut lists = lock(&self.lists);
-        lists.usable -= 1;
-        lists.faulty.push(chunk);
-        drop(lists);
-        self.media_faults.fetch_add(1, Ordering::Relaxed);
-        self.chunk_freed.notify_all();
-    }
-
     /// Inserts an entry into the open chunk of a free commit slot.
     ///
     /// `reserve` is called once there is room, before the copy; what it returns is called during the copy.
@@ -239,19 +171,20 @@ impl<M: Medium + Sync> Prb<M> {
         let place = reserve()?;
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
+        let lost = chunk.medium().lost_side();
         stats.entry(body_bytes, self.layout.alignment.round_up(body_bytes) - body_bytes, written);
         if let Some(started) = started {
             stats.timed((self.config.clock)() - started);
         }
-        Ok(id)
+        match lost {
+            Some(side) if !self.note_lost(side) => Err(WriteError::OnOneSide { id, lost: side }),
+            _ => Ok(id),
+        }
     }
 
     #[cold]
     fn insert_failed(&self, error: PersistError) -> WriteError {
-        self.failed.store(true, Ordering::Relaxed);
-        // Under the lock, so that no waiter is between its check and its sleep.
-        drop(lock(&self.lists));
-        self.chunk_freed.notify_all();
+        self.fail();
         error.into()
     }
 
@@ -266,9 +199,7 @@ impl<M: Medium + Sync> Prb<M> {
         }
         loop {
             let mut slot = self.slots.acquire();
-            if self.failed.load(Ordering::Relaxed) {
-                return Err(WriteError::Failed);
-            }
+            self.check_health()?;
             let has_room = slot.as_ref().is_some_and(|chunk| chunk.has_room(self.layout, body_bytes));
             if has_room || self.replace_chunk(&mut slot) {
                 return Ok(slot);
@@ -300,9 +231,7 @@ impl<M: Medium + Sync> Prb<M> {
             if lists.usable == 0 {
                 return Err(WriteError::NoUsableChunk);
             }
-            if self.failed.load(Ordering::Relaxed) {
-                return Err(WriteError::Failed);
-            }
+            self.check_health()?;
             if on_none == Wait::Fail {
                 return Err(WriteError::NoFreeChunk);
             }

@@ -7,11 +7,12 @@
 //! if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`.
 //! Source: zil-pmem thesis, 5.10.
 
+use std::fmt;
 use std::ops::Range;
 
 use fastness_pmem::{Medium, ReadError};
 
-use crate::entry::{EntryHeader, HEADER_BYTES, Insertion, NoHeader};
+use crate::entry::{DamagedHeader, EntryHeader, HEADER_BYTES, Insertion, NoHeader, Remains};
 
 /// An entry's header and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,11 @@ pub enum End {
     Full,
     /// An empty header: the regular end.
     Empty,
-    /// A header whose checksum does not fit: an insertion that the crash tore, or corruption.
+    /// A header with words that are missing: an insertion that the crash tore, or words that turned to
+    /// zeroes.
     Torn,
+    /// A header that was whole and is not any more, and whose it was, if that is certain.
+    Damaged(Option<DamagedHeader>),
     /// A whole header of an earlier use of the chunk: the regular end behind an insertion with one fence.
     Stale,
     /// An entry inserted with one fence whose body is not whole: an insertion that the crash tore, or
@@ -62,7 +66,20 @@ pub enum End {
 impl End {
     /// True if no crash of a correct writer ends a chunk this way.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Unknown | Self::OutOfBounds | Self::Poison(_))
+        matches!(self, Self::Damaged(_) | Self::Unknown | Self::OutOfBounds | Self::Poison(_))
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(Some(DamagedHeader { log, txg })) => {
+                write!(f, "a damaged header of log {log}, {txg}")
+            }
+            Self::Damaged(None) => f.write_str("a damaged header"),
+            Self::Poison(error) => write!(f, "{error}"),
+            other => write!(f, "{other:?}"),
+        }
     }
 }
 
@@ -109,6 +126,9 @@ pub struct Traversal<'m, M> {
     sides: Range<usize>,
     offset: usize,
     epoch: Option<u64>,
+    /// Whether the place of the next header may have anything in it: an insertion with one fence need not
+    /// have left it empty.
+    may_be_stale: bool,
     end: Option<End>,
 }
 
@@ -124,12 +144,17 @@ impl<'m, M: Medium> Traversal<'m, M> {
     /// Caller bug only: `offset` is outside of the chunk.
     pub fn starting_at(medium: &'m M, offset: usize) -> Self {
         assert!(offset <= medium.len_bytes(), "offset {offset} is inside of the chunk");
-        Self { medium, sides: 0..medium.sides(), offset, epoch: None, end: None }
+        Self { medium, sides: 0..medium.sides(), offset, epoch: None, may_be_stale: false, end: None }
     }
 
     /// As [`new`](Self::new), of one side only, as if it were alone.
     pub fn of_side(medium: &'m M, side: usize) -> Self {
         Self { sides: side..side + 1, ..Self::new(medium) }
+    }
+
+    /// The same from `offset` on.
+    pub(crate) fn at(self, offset: usize) -> Self {
+        Self { offset, ..self }
     }
 
     /// The traversals that find everything in a chunk: one, or one of each side of a mirror if the sides hold different
@@ -173,7 +198,8 @@ impl<'m, M: Medium> Traversal<'m, M> {
         self.medium.read_side(side, self.offset, &mut bytes).map_err(End::Poison)?;
         let header = EntryHeader::decode(&bytes).map_err(|no| match no {
             NoHeader::Empty => End::Empty,
-            NoHeader::Checksum => End::Torn,
+            NoHeader::Torn => End::Torn,
+            NoHeader::Damaged(remains) => self.damaged(&remains),
             NoHeader::Unknown => End::Unknown,
         })?;
         if self.epoch.is_some_and(|epoch| epoch != header.epoch) {
@@ -190,6 +216,13 @@ impl<'m, M: Medium> Traversal<'m, M> {
         }
         self.epoch = Some(header.epoch);
         Ok(entry)
+    }
+
+    /// What a header is that has all its words and the wrong checksum.
+    fn damaged(&self, remains: &Remains) -> End {
+        // Part of an old body, unless it says that it is of this use of the chunk.
+        let is_old = self.may_be_stale && self.epoch.is_none_or(|epoch| !remains.is_of(epoch));
+        if is_old { End::Stale } else { End::Damaged(remains.owner()) }
     }
 
     fn body_is_whole(&self, entry: &Located) -> Result<bool, End> {
@@ -219,6 +252,7 @@ impl<M: Medium> Iterator for Traversal<'_, M> {
         match self.step() {
             Ok(entry) => {
                 self.offset = entry.end();
+                self.may_be_stale = entry.header.insertion == Insertion::OneFence;
                 Some(entry)
             }
             Err(end) => {

@@ -218,7 +218,13 @@ impl<P: Pool, K: Kind> Zil<P, K> {
 
     #[cold]
     fn not_logged(&self, not_persisted: NotPersisted) -> bool {
-        self.stats.unlogged(not_persisted.cause);
+        let cause = not_persisted.cause;
+        if matches!(cause, LogCause::Failed | LogCause::SideLost) && self.stats.is_first_unlogged(cause) {
+            // What the log has and no txg is all that there is of it now, or all on the one side that is
+            // left.
+            self.pool.end_txg_soon();
+        }
+        self.stats.unlogged(cause);
         // Before the write returns, so that every flush that begins afterwards sees it.
         self.unlogged_txg.fetch_max(not_persisted.txg.0, Ordering::SeqCst);
         false

@@ -30,13 +30,15 @@ pub enum LogCause {
     ReadBack,
     /// The medium failed; nothing more can be written to it. Kind lwb: nothing until a txg has started a new chain.
     Failed,
+    /// A side of the log's mirror was lost, and the pool has not recorded that yet: the next txg does.
+    SideLost,
     /// A defect of the program.
     Bug,
 }
 
 impl LogCause {
     /// All of them.
-    pub const ALL: [LogCause; 10] = [
+    pub const ALL: [LogCause; 11] = [
         Self::Starting,
         Self::Suspended,
         Self::NotReplayed,
@@ -46,6 +48,7 @@ impl LogCause {
         Self::Behind,
         Self::ReadBack,
         Self::Failed,
+        Self::SideLost,
         Self::Bug,
     ];
 
@@ -67,6 +70,7 @@ impl fmt::Display for LogCause {
             Self::Behind => "an earlier record is not in the log",
             Self::ReadBack => "the data of a record cannot be read back",
             Self::Failed => "the medium of the log has failed",
+            Self::SideLost => "a side of the log was lost, and the pool has not recorded it yet",
             Self::Bug => "the log is in a state that it cannot be in",
         })
     }

@@ -158,6 +158,7 @@ impl Graph {
             bytes += match &job.payload {
                 Payload::Record(record) => record.len() as u64,
                 Payload::NeedCopy { len_bytes, .. } => *len_bytes,
+                Payload::Written => 0,
             };
             run.push(job);
             if bytes >= run_bytes {

@@ -92,6 +92,7 @@ impl Itx {
         match &self.payload {
             Payload::Record(record) => record.len() as u64,
             Payload::NeedCopy { len_bytes, .. } => HEAD_BYTES as u64 + len_bytes,
+            Payload::Written => 0,
         }
     }
 

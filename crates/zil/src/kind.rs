@@ -23,6 +23,9 @@ pub enum Payload {
         /// Number of bytes.
         len_bytes: u64,
     },
+    /// Nothing: its record is in the log, and must not be acknowledged yet. Kind pmem, when a side of a
+    /// mirror was lost.
+    Written,
 }
 
 /// One entry of a commit list.

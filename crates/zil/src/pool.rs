@@ -87,6 +87,9 @@ pub trait Pool: Send + Sync {
     /// It will never be known to be durable: the pool is suspended or closed.
     fn wait_synced(&self, txg: Txg) -> Result<(), PoolFailure>;
 
+    /// Makes the open txg end soon, without waiting for it.
+    fn end_txg_soon(&self);
+
     /// Whether no txg will sync until somebody repairs the pool.
     fn is_suspended(&self) -> bool;
 

@@ -141,6 +141,12 @@ impl Stats {
         add(&self.fallbacks[index(cause)], 1);
     }
 
+    /// Whether no record was kept out of the log by the cause so far.
+    #[cold]
+    pub(crate) fn is_first_unlogged(&self, cause: LogCause) -> bool {
+        self.unlogged[index(cause)].load(Ordering::Relaxed) == 0
+    }
+
     #[cold]
     pub(crate) fn unlogged(&self, cause: LogCause) {
         add(&self.unlogged[index(cause)], 1);

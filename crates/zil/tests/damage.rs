@@ -215,18 +215,21 @@ fn every_record_is_damaged_in_turn<R: Kinds>() {
     let records: usize = whole.values().map(|outcome| outcome.replayed.len()).sum();
     assert_eq!((records, whole.values().any(|outcome| outcome.is_refused)), (26, false));
     let damages = R::damages(&case);
-    let (mut refused, mut silent) = (0, 0);
+    let (mut refused, mut silent, mut silent_flips) = (0, 0, 0);
     for damage in &damages {
         let expected = R::expected(&case, damage);
         assert_eq!(found(&case, damage), expected, "{damage:?}");
         for (dataset, outcome) in &expected {
             refused += usize::from(outcome.is_refused);
-            silent += usize::from(!outcome.is_refused && outcome.replayed != whole[dataset].replayed);
+            let is_silent = !outcome.is_refused && outcome.replayed != whole[dataset].replayed;
+            silent += usize::from(is_silent);
+            silent_flips += usize::from(is_silent && matches!(damage, Damage::Flip { .. }));
         }
     }
     assert!(damages.len() > 400 && refused > 200, "{} {refused}", damages.len());
     // What nothing can tell from a crash: see "Damage that no record shows" in docs/format.md.
     assert!(silent > 0 && silent < R::SILENT_MAX, "{silent} of {}", damages.len());
+    assert_eq!(silent_flips, 0, "no flipped bit loses anything in silence");
 }
 
 /// An entry of kind pmem.
@@ -265,8 +268,19 @@ impl Kinds for PmRig {
     }
 
     fn damages(case: &Case<Self>) -> Vec<Damage> {
-        let of_entry = |entry: Found| {
-            let header = (entry.at..entry.body.start).step_by(13).map(Damage::flip);
+        let of_entry = |entry: Found, number: usize, is_last: bool| {
+            // Every bit of the last header of a chunk, which nothing but itself tells of; of the others every
+            // seventh, so that all are flipped in some record.
+            let (start, end) = (entry.at * 8, entry.body.start * 8);
+            let step = if is_last { 1 } else { 7 };
+            let bits = (start + number % step..end).step_by(step);
+            let header = bits.map(|bit| Damage::Flip { byte: bit / 8, bit: 1 << (bit % 8) });
+            // Words of a header that are lost, lines, all of it.
+            let zeroes = |bytes: usize| {
+                let places = (entry.at..entry.body.start).step_by(bytes);
+                places.map(move |at| Damage::Zero(at..at + bytes)).collect::<Vec<_>>()
+            };
+            let header = header.chain([8, 64, HEADER_BYTES].into_iter().flat_map(zeroes));
             let head = entry.body.clone().take(HEAD_BYTES).step_by(5).map(Damage::flip);
             let data =
                 [entry.body.start + HEAD_BYTES, entry.body.start + entry.body.len() / 2, entry.body.end - 1];
@@ -275,15 +289,28 @@ impl Kinds for PmRig {
             header.chain(head).chain(data.map(Damage::flip)).chain(poisons).collect::<Vec<_>>()
         };
         let found = entries(case);
+        let chunks: Vec<_> = found.iter().map(|entry| entry.chunk).collect();
         // Obsolete entries are still there, between those that are needed.
         assert!(found.iter().any(|entry| entry.header.txg < first_txg(case)), "{}", found.len());
-        found.into_iter().flat_map(of_entry).collect()
+        let numbered = found.into_iter().enumerate();
+        let all = numbered.flat_map(|(number, entry)| {
+            let is_last = chunks.get(number + 1) != Some(&entry.chunk);
+            of_entry(entry, number, is_last)
+        });
+        // A word that is not in use and was zero still is.
+        all.filter(|damage| match damage {
+            Damage::Zero(range) => case.bytes[range.clone()].iter().any(|byte| *byte != 0),
+            _ => true,
+        })
+        .collect()
     }
 
     fn expected(case: &Case<Self>, damage: &Damage) -> Outcomes {
         let (found, first, at) = (entries(case), first_txg(case), damage.first_byte());
         let hit = found.iter().find(|entry| (entry.at..entry.body.end).contains(&at));
-        let hit = hit.filter(|_| !matches!(damage, Damage::Zero(_)));
+        let hit = hit.filter(|_| !matches!(damage, Damage::Zero(range) if range.is_empty()));
+        // Log, txg and epoch, and what tells whether these are as they were written.
+        let in_identity = hit.is_some_and(|hit| (0..40).chain(61..63).any(|byte| at == hit.at + byte));
         let in_header = hit.is_some_and(|hit| at < hit.body.start);
         // A header that is damaged hides all that is behind it in the chunk.
         let is_lost = |entry: &Found| match hit {
@@ -305,7 +332,10 @@ impl Kinds for PmRig {
             let is_certain = match damage {
                 // Nobody can say whose header it was.
                 Damage::Poison(_) if in_header => true,
-                _ if in_header => is_behind || misses,
+                Damage::Flip { .. } if in_identity => true,
+                // A crash leaves the same.
+                Damage::Zero(_) if in_header => is_behind || misses,
+                _ if in_header => is_behind || misses || !lost.is_empty(),
                 _ => !lost.is_empty(),
             };
             let kept = needed.iter().filter(|entry| !is_lost(entry) && !is_missed(entry));

@@ -176,6 +176,24 @@ fn an_older_copy_of_the_pool_is_refused_beside_its_region() {
     }
 }
 
+/// The side that fits the copy was lost before it could note what the other has seen.
+#[test]
+fn an_older_copy_of_the_pool_is_refused_although_one_side_fits_it() {
+    for side in [0, 1] {
+        let mut world = World::new(2);
+        world.pool().sync().unwrap();
+        let copy = world.copy();
+        world.write(0, 1);
+        world.pool().sync().unwrap();
+        world.write(1, 9);
+        world.crash();
+        world.put_back_disk(&copy);
+        world.put_back_region(side, &copy);
+        let text = refusal(world.import(Consent::NONE));
+        assert!(text.contains("its devices are a copy from earlier"), "{text}");
+    }
+}
+
 #[test]
 fn a_region_of_another_history_is_refused_although_the_txgs_agree() {
     let mut world = World::new(1);

@@ -246,7 +246,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
     let (chunks, missing) = offline.chunks()?;
     let (mut damages, mut of_sides) = (0, missing);
     for region in offline.config.regions.iter().filter(|region| region.is_out) {
-        writeln!(out, "degraded: {} was missing, and the log goes on without it", region.path.display())?;
+        writeln!(out, "degraded: {} is out: nothing in it is needed", region.path.display())?;
         of_sides += 1;
     }
     if missing > 0 {

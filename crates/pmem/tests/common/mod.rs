@@ -50,9 +50,19 @@ pub fn child_path() -> Option<PathBuf> {
 
 /// Runs one test of this binary again, as a child process.
 pub fn run_child(test: &str, path: &std::path::Path) -> ExitStatus {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, path)
-        .status()
-        .unwrap()
+    run_child_under(&[], test, path).unwrap()
+}
+
+/// As [`run_child`], started by another program, which is given the child's command line.
+pub fn run_child_under(starter: &[&str], test: &str, path: &std::path::Path) -> std::io::Result<ExitStatus> {
+    let program = std::env::current_exe().unwrap();
+    let mut command = match starter {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, path).status()
 }

@@ -39,7 +39,7 @@ fn sealed(mut bytes: [u8; BLOCK_BYTES]) -> [u8; BLOCK_BYTES] {
 fn golden_superblock() {
     let mut expected = [0; BLOCK_BYTES];
     expected[..8].copy_from_slice(b"FSTNPLOG");
-    expected[8..12].copy_from_slice(&[1, 0, 3, 8]);
+    expected[8..12].copy_from_slice(&[2, 0, 4, 8]);
     expected[16..32].copy_from_slice(b"0123456789abcdef");
     expected[35] = 4;
     expected[42] = 0x10;
@@ -47,7 +47,7 @@ fn golden_superblock() {
     expected[57] = 0x40;
     let bytes = superblock().encode();
     assert_eq!(bytes, sealed(expected));
-    assert_eq!(bytes[4092..], 0x980a_538e_u32.to_le_bytes());
+    assert_eq!(bytes[4092..], 0x9029_d7d6_u32.to_le_bytes());
     assert_eq!(Superblock::decode(&bytes, 0), Ok(superblock()));
 }
 
@@ -129,9 +129,9 @@ fn every_bad_field_is_named_with_its_offset() {
         assert_eq!(offset_of(error), expected, "byte {at}: {error}");
     }
     let mut bytes = superblock().encode();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let error = Superblock::decode(&sealed(bytes), 0).unwrap_err();
-    assert!(matches!(error, FormatError::Version { found: 2, known: 1, .. }));
+    assert!(matches!(error, FormatError::Version { found: 3, known: 2, .. }));
 }
 
 #[test]

@@ -180,6 +180,38 @@ fn a_damaged_header_in_the_middle_of_a_chunk_is_no_silent_end() {
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(0..1));
 }
 
+/// Nothing is behind it, and of the last generation nothing counts it.
+#[test]
+fn a_damaged_header_at_the_end_of_a_chunk_is_no_silent_end() {
+    let (recorder, log) = new_log(SMALL);
+    append_all(&log, 0..3);
+    let image = recorder.image();
+    for bit in 0..256 * 8 {
+        let mut image = image.clone();
+        image[16384 + 640 + bit / 8] ^= 1 << (bit % 8);
+        let error = open_image(&image).unwrap_err();
+        assert!(
+            matches!(error, OpenError::Hidden(Hidden::End(fastness_prb::Hidden::Damage { .. }))),
+            "bit {bit}: {error}"
+        );
+        assert!(error.is_loss() && error.to_string().contains("0x4280"), "{error}");
+    }
+    let mut image = image;
+    image[16384 + 640] ^= 1;
+    assert_eq!(records_of(open_partly(&image).unwrap()), records(0..2));
+}
+
+/// Clearing poison turns lines to zeroes; a chunk that begins with them looks as if it were not in use.
+#[test]
+fn a_chunk_without_its_first_header_is_no_silent_loss() {
+    let (recorder, log) = new_log(SMALL);
+    append_all(&log, 0..3);
+    let mut image = recorder.image();
+    image[16384..16384 + 256].fill(0);
+    let error = open_image(&image).unwrap_err();
+    assert!(matches!(error, OpenError::Hidden(Hidden::End(fastness_prb::Hidden::Behind { .. }))), "{error}");
+}
+
 #[test]
 fn an_empty_place_in_front_of_records_is_no_silent_end() {
     let (recorder, log) = new_log(SMALL);

@@ -82,7 +82,8 @@ impl LogSpace {
 
     /// Fills `buf`, whole units, from one side after the other until `check` accepts what it has; current sides first,
     /// then stale ones. If the units are in a block that is claimed or allocated, sides that had something else are
-    /// rewritten. `Ok(false)`: no side has what is looked for, and at least one current side could be read.
+    /// rewritten. `Ok(false)`: no side has what is looked for, and at least one current side could be read, or the
+    /// labels say that nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if no current side could be read; [`PoolError::BadValue`] outside of the pool.
@@ -99,17 +100,28 @@ impl LogSpace {
         // Elsewhere it may be data.
         let heals =
             is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
-        vdev.read_log(place.unit, buf, check, heals).map_err(failed)
+        match vdev.read_log(place.unit, buf, check, heals) {
+            Err(_) if self.shared.is_given_up(&vdev) => Ok(false),
+            found => found.map_err(failed),
+        }
     }
 
-    /// Shows what each current side has there, by filling `buf` with whole units.
+    /// Shows what each current side has there, by filling `buf` with whole units: zeroes, if the labels say that
+    /// nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if none could be read; [`PoolError::BadValue`] outside of the pool.
     pub fn read_current(&self, place: Place, buf: &mut [u8], look: &mut dyn FnMut(&[u8])) -> Result<()> {
         let vdev = self.shared.vdevs.at(place, whole_units(buf.len()))?;
         let _no_change = read(&vdev.log_io);
-        vdev.read_log_current(place.unit, buf, look).map_err(failed)
+        match vdev.read_log_current(place.unit, buf, look) {
+            Err(_) if self.shared.is_given_up(&vdev) => {
+                buf.fill(0);
+                look(buf);
+                Ok(())
+            }
+            read => read.map_err(failed),
+        }
     }
 }
 

@@ -4,13 +4,17 @@
 //! of itself that was put back: what it has of the log counts no more. So, from the moment on when the vdev lacks a txg:
 //! 1. No flush of log blocks succeeds there; the log waits for txgs, and begins anew elsewhere.
 //! 2. Once the txg that was open at that moment has synced, nothing counts that was acknowledged because of the vdev: the
-//!    labels call it stale, and an import goes on without it and asks nobody. It is used again after a resilver.
+//!    labels call it stale, and an import goes on without it and asks nobody: a log whose next block would have been
+//!    there ends before it. The vdev is used again after a resilver.
 //!
 //! In between, two txgs at most, an import may find the vdev in the state of 1: that is why a mark there may be two txgs
 //! old (`find`), and the log's own proofs decide.
 //!
 //! A vdev that takes a whole txg again before 2 is used again.
 
+use std::collections::BTreeSet;
+
+use crate::config::{DeviceState, PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::ids::Txg;
 use crate::state::Shared;
@@ -19,6 +23,13 @@ use crate::vdev::Vdev;
 
 /// How many txgs a vdev for logs may lack although it counts.
 pub(crate) const LOST_TXGS_MAX: u64 = 2;
+
+/// The vdevs for logs that the labels have given up.
+pub(super) fn given_up(config: &PoolConfig) -> BTreeSet<u16> {
+    let logs = config.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
+    let without = |state| logs.filter(move |vdev| vdev.devices.iter().all(|device| device.state != state));
+    without(DeviceState::Online).map(|vdev| vdev.id).collect()
+}
 
 impl Shared {
     /// These vdevs for logs lack the txg that is being synced.
@@ -36,9 +47,16 @@ impl Shared {
         let mut log = lock(&self.log);
         log.lost.retain(|id, _| lost.contains(id));
         let is_over = |id: &u16| log.lost.get(id).is_some_and(|since| *since <= synced);
-        for vdev in self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)) {
+        let over: Vec<_> = self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)).cloned().collect();
+        for vdev in over {
             vdev.sides().iter().for_each(|side| side.set_stale(true));
+            log.given_up.insert(vdev.id);
         }
+    }
+
+    /// Whether nothing on this vdev counts.
+    pub(super) fn is_given_up(&self, vdev: &Vdev) -> bool {
+        lock(&self.log).given_up.contains(&vdev.id) && vdev.sides().iter().all(|side| side.is_stale())
     }
 
     /// Refuses to call anything durable that is on such a vdev.

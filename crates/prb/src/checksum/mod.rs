@@ -15,7 +15,8 @@ pub type Checksum = [u8; 32];
 
 /// Which checksum protects bodies and headers.
 ///
-/// Shape: the value is the byte at offset 50 of the entry header (`docs/format.md`).
+/// Shape: the value is the byte at offset 20 of the entry header (`docs/format.md`). Two values differ in two
+/// bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChecksumKind {
@@ -23,8 +24,8 @@ pub enum ChecksumKind {
     Fletcher4 = 1,
     /// CRC-32C (Castagnoli); 4 bytes, little endian.
     Crc32c = 2,
-    /// XXH3 with 128 bits, seed 0; 16 bytes, little endian.
-    Xxh3 = 3,
+    /// XXH3 with 128 bits, seed 0; the low 14 bytes of it, little endian: they fill two words of a header.
+    Xxh3 = 4,
 }
 
 impl ChecksumKind {
@@ -36,7 +37,16 @@ impl ChecksumKind {
         Self::ALL.into_iter().find(|&kind| kind as u8 == byte)
     }
 
-    /// True if an undetected torn body is as unlikely as an accident can be (128 bits), which the insertion
+    /// Bytes of the checksum; what is behind them is zero.
+    pub(crate) fn len_bytes(self) -> usize {
+        match self {
+            Self::Fletcher4 => 32,
+            Self::Crc32c => 4,
+            Self::Xxh3 => 14,
+        }
+    }
+
+    /// True if an undetected torn body is as unlikely as an accident can be (112 bits), which the insertion
     /// with one fence relies on. Source: zil-pmem thesis, 5.12.3.
     pub fn is_strong(self) -> bool {
         self == Self::Xxh3
@@ -60,7 +70,7 @@ impl ChecksumKind {
                 sum.finish()
             }
             Self::Crc32c => widen(&crc32c::crc32c(bytes).to_le_bytes()),
-            Self::Xxh3 => widen(&twox_hash::XxHash3_128::oneshot(bytes).to_le_bytes()),
+            Self::Xxh3 => truncate(twox_hash::XxHash3_128::oneshot(bytes)),
         }
     }
 }
@@ -165,8 +175,13 @@ impl BodySum for Xxh3Sum {
             Xxh3::Whole(hash) => *hash,
             Xxh3::Stream(hasher) => hasher.finish_128(),
         };
-        widen(&hash.to_le_bytes())
+        truncate(hash)
     }
+}
+
+/// As much of a hash as a header has.
+fn truncate(hash: u128) -> Checksum {
+    widen(&hash.to_le_bytes()[..ChecksumKind::Xxh3.len_bytes()])
 }
 
 fn widen(bytes: &[u8]) -> Checksum {

@@ -5,6 +5,7 @@ use fastness_sync::{Mutex, lock};
 
 use crate::chunk::EntryMeta;
 use crate::counters::{Counters, OutsideCorridor, Tracker};
+use crate::entry::NUMBER_MAX;
 use crate::error::{Misuse, WriteError};
 use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
@@ -38,6 +39,9 @@ struct Position {
 
 impl Position {
     fn check(&self, txg: Txg) -> Result<(), WriteError> {
+        if txg.0 > NUMBER_MAX {
+            return Err(WriteError::TxgTooLarge { txg });
+        }
         let outside =
             |outside: OutsideCorridor| WriteError::TxgOutsideCorridor { txg, newest: outside.newest };
         self.tracker.check_corridor(txg).map_err(outside)

@@ -6,7 +6,7 @@ pub mod scenario;
 
 use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
 use fastness_prb::*;
-use fastness_testkit::SeededEntropy;
+use fastness_testkit::{Heap, SeededEntropy};
 
 pub fn config(seed: u64) -> Config {
     Config {
@@ -40,6 +40,7 @@ pub fn body_of<M: fastness_pmem::Medium + Sync>(entry: &Entry<'_, M>) -> Result<
 #[derive(Debug)]
 #[allow(dead_code)] // Printed by assertions.
 pub enum ImportError {
+    Hidden(Hidden),
     Claim(ClaimError),
     Replay(ReplayError<BodyError>),
 }
@@ -51,8 +52,7 @@ pub fn import(
     header: &HdlHeader,
     first_txg: u64,
 ) -> Result<Vec<Record>, ImportError> {
-    let recorder = Recorder::new(image.to_vec(), RecordStyle::NonTemporal);
-    import_chunks(chunks(&recorder, chunk_bytes), header, first_txg)
+    import_chunks(Heap::new(image.to_vec()).chunks(chunk_bytes), header, first_txg)
 }
 
 /// As [`import`], of chunks on whatever medium.
@@ -63,6 +63,12 @@ pub fn import_chunks<M: fastness_pmem::Medium + Sync>(
 ) -> Result<Vec<Record>, ImportError> {
     let prb = Prb::open(config(99), chunks).expect("the geometry is right");
     let mut hdl = prb.setup_hdl(header).expect("one log");
+    // As owners do: after a claim, what was given up may be anywhere.
+    if let HdlHeader::Logging { log } = header
+        && let Some(hidden) = prb.chunk_tails(Txg(first_txg)).iter().find_map(|tail| tail.hides(*log))
+    {
+        return Err(ImportError::Hidden(hidden));
+    }
     hdl.claim(Txg(first_txg), OnLoss::Fail).map_err(ImportError::Claim)?;
     prb.finish_claiming().expect("the only log is claimed");
     let mut records = Vec::new();

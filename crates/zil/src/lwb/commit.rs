@@ -193,6 +193,8 @@ impl<S: Space> LwbLog<S> {
                 done.indirect_bytes += stored.iter().map(|stored| stored.written_bytes).sum::<u64>();
                 Ok(last)
             }
+            // Of the other kind.
+            Payload::Written => Err(LogCause::Bug),
         }
     }
 

@@ -142,8 +142,17 @@ impl<M: Medium + Sync> PmemLog<M> {
             Payload::Record(record) => {
                 Head::set_number(record, number);
                 let written = self.enter(&job.keys, true)?.write_entry(job.txg, record, Wait::Fail);
-                self.count(written.map(drop), record.len(), done)
+                let (bytes, is_there) = (record.len(), matches!(written, Err(WriteError::OnOneSide { .. })));
+                if is_there {
+                    // Written again, it would be replayed twice.
+                    job.payload = Payload::Written;
+                }
+                self.count(written.map(drop), bytes, done)
             }
+            Payload::Written => match self.prb.lost_side() {
+                None => Ok(()),
+                Some(_) => Err(LogCause::SideLost),
+            },
             &mut Payload::NeedCopy { offset, len_bytes } => {
                 let mut pieces = Pieces::new(buffer, self.record_bytes_max(), offset, len_bytes)?;
                 let head = Head { txg: job.txg, number, object: job.object };

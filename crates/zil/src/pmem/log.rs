@@ -124,6 +124,8 @@ impl<M: Medium + Sync> PmemLog<M> {
     pub(super) fn note_error(&self, error: WriteError) -> LogCause {
         let cause = match &error {
             WriteError::NoFreeChunk => return LogCause::NoRoom,
+            // The log goes on with the next txg.
+            WriteError::OnOneSide { .. } | WriteError::SideLost => LogCause::SideLost,
             // The log went out of use between the check of its status and the write.
             WriteError::Misuse(_) => return self.refusal().unwrap_or(LogCause::Bug),
             WriteError::TooLarge { .. } => LogCause::TooLarge,

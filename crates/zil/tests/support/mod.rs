@@ -203,6 +203,7 @@ pub struct ModelPool {
     is_dead: Mutex<Option<Box<dyn Fn() -> bool + Send + Sync>>>,
     pub is_suspended: AtomicBool,
     pub waits: AtomicU64,
+    pub hurries: AtomicU64,
     pub syncs: AtomicU64,
     pub read_back_fails: AtomicBool,
     read_back_fails_from: AtomicU64,
@@ -270,6 +271,7 @@ impl PoolRef {
             is_dead: Mutex::new(None),
             is_suspended: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            hurries: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             read_back_fails: AtomicBool::new(false),
             read_back_fails_from: AtomicU64::new(u64::MAX),
@@ -405,6 +407,10 @@ impl Pool for PoolRef {
             self.sync();
         }
         Ok(())
+    }
+
+    fn end_txg_soon(&self) {
+        self.0.hurries.fetch_add(1, Ordering::SeqCst);
     }
 
     fn is_suspended(&self) -> bool {

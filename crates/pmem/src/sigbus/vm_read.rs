@@ -1,9 +1,5 @@
 //! The kernel copies: `process_vm_readv` on ourselves.
 
-/// Nothing to prepare.
-#[cfg_attr(test, allow(dead_code))]
-pub(crate) fn prepare() {}
-
 /// Copies as many bytes from `src` as can be read; returns their number.
 ///
 /// # Safety

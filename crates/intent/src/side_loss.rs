@@ -1,0 +1,112 @@
+//! What the pool records of regions of its log that were lost in use.
+//!
+//! One side of a mirror: the log takes no records from the loss on (`fastness_prb`, `health`). The next txg
+//! stores that the region is out; once it is durable no import reads that region again, and the log goes on
+//! with the other.
+//!
+//! All that there were: the log takes no more records, and txgs make everything durable instead. Once one has
+//! that is newer than every record, nothing in the regions is needed: it stores that they are all out, and an
+//! import asks for none of them.
+//!
+//! Nothing but the thread that ends txgs has to do anything. A region that is lost takes no marks of txgs
+//! (`marks`) either, and an import would refuse it as older than the pool: so the loss is recorded with the
+//! first txg that it has no mark of, as far as what the log has allows.
+
+use std::sync::{Mutex, PoisonError};
+
+use fastness_pmem::Medium;
+use fastness_pool::{DatasetId, HookChanges, Txg};
+
+use crate::config::LogConfig;
+use crate::log::DEVICE;
+use crate::logs::Logs;
+
+/// What the pool says of its log, and what it is about to say.
+#[derive(Debug)]
+pub(crate) struct LossRecord {
+    /// Whose value the description is.
+    root: DatasetId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: LogConfig,
+    /// The txg that stores it; older ones say something else.
+    since: Txg,
+    /// A side that a txg, not durable yet, says is out.
+    recording: Option<(Txg, usize)>,
+    /// No region is left, and no record is of a later txg.
+    last_logged: Option<Txg>,
+}
+
+impl State {
+    fn new(config: LogConfig, since: Txg) -> State {
+        State { config, since, recording: None, last_logged: None }
+    }
+}
+
+impl LossRecord {
+    pub(crate) fn new(root: DatasetId, config: LogConfig) -> LossRecord {
+        LossRecord { root, state: Mutex::new(State::new(config, Txg(0))) }
+    }
+
+    /// A transaction of `txg` stores another description, perhaps of other logs. Call it before that
+    /// transaction ends.
+    pub(crate) fn replace(&self, config: &LogConfig, txg: Txg) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::new(config.clone(), txg);
+    }
+
+    /// `txg` is about to commit; `logs` are those in use.
+    pub(crate) fn sync<M: Medium + Sync>(&self, txg: Txg, logs: &Logs<M>, changes: &mut HookChanges) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if txg < state.since || state.config.in_use().next().is_none() {
+            return;
+        }
+        if logs.has_failed() {
+            return self.outlive(&mut state, txg, logs, changes);
+        }
+        let Some((side, region)) = logs.lost_side() else { return };
+        if state.recording.is_some() || state.config.in_use().all(|other| other.id == region) {
+            return;
+        }
+        state.config.regions.iter_mut().for_each(|known| known.is_out |= known.id == region);
+        state.recording = Some((txg, side));
+        // PERSIST: stored with this txg, and durable before the PRB is told in `synced`; excludes that an
+        // import takes the lost side for current when it comes back, without what only the other has.
+        changes.put(self.root, DEVICE, Some(&state.config.encode()));
+    }
+
+    /// Records that no region is needed, as soon as that is so.
+    fn outlive<M: Medium + Sync>(
+        &self,
+        state: &mut State,
+        txg: Txg,
+        logs: &Logs<M>,
+        changes: &mut HookChanges,
+    ) {
+        if logs.has_unreplayed() {
+            return;
+        }
+        // Of the txgs later than this one only the next can be open while this one is committed, so whatever
+        // was logged or replayed by now is of that at the latest. Nothing was logged since: the log has
+        // failed.
+        let last = *state.last_logged.get_or_insert(txg.next());
+        if txg < last {
+            return changes.end_next_soon();
+        }
+        state.config.regions.iter_mut().for_each(|known| known.is_out = true);
+        let all_out = state.config.encode();
+        // PERSIST: stored with this txg, which makes the last record durable in the pool; excludes that an
+        // import goes on without a region whose records are nowhere else.
+        changes.put(self.root, DEVICE, Some(&all_out));
+    }
+
+    /// `txg` is durable.
+    pub(crate) fn synced<M: Medium + Sync>(&self, txg: Txg, logs: &Logs<M>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, side)) = state.recording.take_if(|(of, _)| *of <= txg) {
+            logs.side_is_out(side);
+        }
+    }
+}

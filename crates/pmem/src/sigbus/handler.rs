@@ -1,0 +1,152 @@
+//! The `SIGBUS` handler, and the one that was installed before it.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Once, OnceLock};
+
+#[cfg(target_arch = "x86_64")]
+use super::checked_x86;
+use super::watch;
+
+/// `si_code`: a machine check that the interrupted instruction met.
+const BUS_MCEERR_AR: c_int = 4;
+/// `si_code`: a machine check that nobody has met yet.
+pub(super) const BUS_MCEERR_AO: c_int = 5;
+
+/// A fault, as the kernel tells it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fault {
+    pub(super) address: usize,
+    pub(super) code: c_int,
+    /// Precision of the address: a page, or what a machine check says (2 MiB on devdax); a power of two.
+    pub(super) granule_bytes: usize,
+}
+
+impl Fault {
+    pub(super) fn is_machine_check(code: c_int) -> bool {
+        matches!(code, BUS_MCEERR_AR | BUS_MCEERR_AO)
+    }
+
+    /// `None` for a signal that was sent by kill(2) or the like.
+    fn of(info: &libc::siginfo_t) -> Option<Fault> {
+        if info.si_code <= 0 {
+            return None;
+        }
+        // SAFETY: SIGBUS with a positive code carries the address.
+        let address = unsafe { info.si_addr() } as usize;
+        Some(Fault { address, code: info.si_code, granule_bytes: granule_bytes(info) })
+    }
+}
+
+/// Installs the handler, once in a process.
+///
+/// A library that installs its own handler later without calling ours takes the protection away.
+pub(crate) fn prepare() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(install);
+}
+
+/// What was installed before us.
+static PREVIOUS: OnceLock<Previous> = OnceLock::new();
+
+struct Previous(libc::sigaction);
+
+// SAFETY: a `sigaction` is plain data: an address, flags and a mask.
+unsafe impl Send for Previous {}
+// SAFETY: as above; it is never changed after it was set.
+unsafe impl Sync for Previous {}
+
+fn install() {
+    // SAFETY: all-zero is a valid `sigaction` to be overwritten; the handler has the signature that
+    // SA_SIGINFO demands, and calls nothing that is not async-signal-safe. The previous action is stored
+    // before ours can run. Its mask and the flags that concern interrupted code are kept, so that a chained
+    // handler runs under the conditions that it asked for.
+    unsafe {
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
+            return;
+        }
+        let mut ours = previous;
+        ours.sa_sigaction = on_sigbus as *const () as usize;
+        ours.sa_flags =
+            libc::SA_SIGINFO | libc::SA_ONSTACK | (previous.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
+        let _ = PREVIOUS.set(Previous(previous));
+        libc::sigaction(libc::SIGBUS, &ours, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes valid pointers to a handler installed with SA_SIGINFO; nobody else uses them.
+    unsafe {
+        let is_ours = Fault::of(&*info).is_some_and(|fault| survives(&fault, context));
+        if !is_ours {
+            chain(signal, info, context);
+        }
+    }
+}
+
+/// Whether the interrupted code can go on.
+///
+/// # Safety
+/// `context` is that of the handler.
+unsafe fn survives(fault: &Fault, context: *mut c_void) -> bool {
+    if fault.code == BUS_MCEERR_AO {
+        // No instruction of ours has met it; the one that does is told.
+        return watch::knows(fault.address);
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the context of a handler with SA_SIGINFO is a `ucontext_t`, which nobody else uses.
+    if unsafe { checked_x86::recover(fault, &mut *context.cast::<libc::ucontext_t>()) } {
+        return true;
+    }
+    let _ = context;
+    watch::take_over(fault)
+}
+
+fn granule_bytes(info: &libc::siginfo_t) -> usize {
+    const PAGE_SHIFT: u32 = 12;
+    const SHIFT_MAX: u32 = 30;
+    /// `si_addr_lsb` follows `si_addr`, which is at byte 16 (asm-generic/siginfo.h).
+    const ADDR_LSB_OFFSET: usize = 24;
+    if !Fault::is_machine_check(info.si_code) {
+        return 1 << PAGE_SHIFT;
+    }
+    // SAFETY: `siginfo_t` has 128 bytes, is 8-aligned, and the kernel fills the field for these codes.
+    let lsb = unsafe { std::ptr::from_ref(info).cast::<u8>().add(ADDR_LSB_OFFSET).cast::<i16>().read() };
+    1 << u32::try_from(lsb).unwrap_or(PAGE_SHIFT).clamp(PAGE_SHIFT, SHIFT_MAX)
+}
+
+/// Does what would have happened without us.
+///
+/// # Safety
+/// Called from the handler, with its arguments.
+unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: a non-default, non-ignore action is a function with the signature that its flags say;
+    // `sigaction` and `raise` are async-signal-safe.
+    unsafe {
+        let by_fault = (*info).si_code > 0;
+        let previous = PREVIOUS.get().map(|previous| &previous.0);
+        let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+        match action {
+            libc::SIG_IGN if !by_fault => {}
+            // The kernel does not let a process ignore a fault either.
+            libc::SIG_DFL | libc::SIG_IGN => {
+                let mut default: libc::sigaction = std::mem::zeroed();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+                if !by_fault {
+                    libc::raise(signal);
+                }
+                // A fault happens again when the handler returns.
+            }
+            handler if previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0) => {
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            handler => {
+                let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        }
+    }
+}

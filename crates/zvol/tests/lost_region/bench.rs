@@ -1,0 +1,139 @@
+//! A pool in memory whose log is on regions in files, which can be cut short.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_blkdev::{MemDevice, MemImage};
+use fastness_intent::{
+    Consent, IntentError, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, Tuning,
+};
+use fastness_pmem::PmRange;
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, TxgHook, VdevSpec};
+use fastness_zvol::{Volume, VolumeOptions};
+
+pub const MIB: u64 = 1 << 20;
+pub const BLOCK: u64 = 4096;
+pub struct Bench {
+    pub disk: Arc<MemDevice>,
+    pub devices: Vec<Device>,
+    dir: tempfile::TempDir,
+    txg_timeout: Duration,
+}
+
+pub fn device(memory: &Arc<MemDevice>) -> Device {
+    Device::new("disk", memory.clone())
+}
+
+impl Bench {
+    /// A pool whose log is on these regions.
+    pub fn new(regions: &[&str], txg_timeout: Duration) -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+        Bench::with_hook(regions, txg_timeout, |_| None)
+    }
+
+    /// With a hook that is called before the log's.
+    pub fn with_hook(
+        regions: &[&str],
+        txg_timeout: Duration,
+        hook: impl FnOnce(&Bench) -> Option<Arc<dyn TxgHook>>,
+    ) -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(128 * MIB), 512));
+        let bench = Bench { devices: vec![device(&disk)], disk, dir, txg_timeout };
+        let vdevs = [VdevSpec::single(bench.devices[0].clone())];
+        let pool = Arc::new(Pool::create("tank", &vdevs, bench.options()).unwrap());
+        if let Some(hook) = hook(&bench) {
+            pool.add_hook(hook);
+        }
+        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        let sides = || Ok(regions.iter().map(|name| bench.region(name)).collect());
+        log.add_regions_on(sides).unwrap();
+        (bench, pool, log)
+    }
+
+    pub fn options(&self) -> PoolOptions {
+        PoolOptions { txg_timeout: self.txg_timeout, ..PoolOptions::default() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn region(&self, name: &str) -> NewRegion<PmRange> {
+        let path = self.path(name);
+        let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
+        NewRegion { parts: RegionParts::of(region).unwrap(), path, emulates: true }
+    }
+
+    pub fn cut(&self, name: &str, len_bytes: u64) {
+        let file = std::fs::File::options().write(true).open(self.path(name)).unwrap();
+        file.set_len(len_bytes).unwrap();
+    }
+
+    pub fn import(&self, consent: Consent) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), IntentError> {
+        self.import_telling(consent, &mut |_, _| {})
+    }
+
+    pub fn import_telling(
+        &self,
+        consent: Consent,
+        tell: &mut dyn FnMut(&Arc<Pool>, LogImportStep<'_>),
+    ) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), IntentError> {
+        let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), self.options()).unwrap();
+        let pool = Arc::new(pool);
+        let config = PoolLog::config(&pool).unwrap();
+        let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
+        let regions = config.regions.iter().filter_map(open).collect();
+        let mut tell = |step: LogImportStep<'_>| tell(&pool, step);
+        let (log, report) = PoolLog::import(&pool, regions, consent, Tuning::default(), &mut tell)?;
+        Ok((pool, log, report))
+    }
+}
+
+pub fn volume(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
+    let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
+    Volume::create(pool, Some(log), "tank/v", MIB, &small).unwrap()
+}
+
+pub fn open(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
+    Volume::open(pool, Some(log), "tank/v").unwrap()
+}
+
+/// Regions that the pool says are out, by name.
+pub fn out(pool: &Pool) -> Vec<String> {
+    let config = PoolLog::config(pool).unwrap();
+    let name = |region: &RegionConfig| region.path.file_name().unwrap().to_str().unwrap().to_owned();
+    config.regions.iter().filter(|region| region.is_out).map(name).collect()
+}
+
+pub fn logged(log: &PoolLog) -> u64 {
+    log.stats().iter().map(|(_, stats)| stats.records + stats.bypass_records).sum()
+}
+
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
+}
+
+/// The pool as it was on its disk at some time.
+pub fn put_back_disk(bench: &mut Bench, image: &MemImage) {
+    bench.devices = vec![device(&Arc::new(MemDevice::from_image("disk", image.clone(), 512)))];
+}
+
+pub fn block(volume: &Volume, offset: u64) -> u8 {
+    let mut bytes = [0; BLOCK as usize];
+    volume.read(offset, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+    bytes[0]
+}
+
+/// Kept from before the loss, a whole side.
+pub fn put_back(bench: &Bench, name: &str, bytes: &[u8]) {
+    let _ = std::fs::remove_file(bench.path(name));
+    std::fs::write(bench.path(name), bytes).unwrap();
+}
