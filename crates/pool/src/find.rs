@@ -15,7 +15,6 @@ use crate::error::{PoolError, Result};
 use crate::ids::Guid;
 use crate::import::{ImportOptions, MissingLog};
 use crate::label::{Labels, Uberblock, data_units, read_labels};
-use crate::log_space::LOST_TXGS_MAX;
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
 /// What an import needs.
@@ -123,8 +122,8 @@ impl Here<'_> {
         let last = |side: &Side| marks(side).iter().map(|mark| mark.txg).max();
         if let (Some(side), true) = (old.first(), current.is_empty()) {
             let is_log = vdev.class == VdevClass::Log;
-            // It may just have missed a txg; then the log's own proofs decide what counts of it.
-            if is_log && last(side).is_some_and(|txg| txg.0 + LOST_TXGS_MAX >= newest.txg.0) {
+            // It may have failed to take this txg, and still count.
+            if is_log && newest.lacks(vdev.id, marks(side)) {
                 return Ok(());
             }
             if !(is_log && self.import.missing_log == MissingLog::Drop) {

@@ -124,16 +124,21 @@ fn an_uberblock() {
     let device: Arc<dyn BlockDevice> =
         Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
     let (txg, import, root) = (Txg(37), ImportId(0xcc), vec![0xee; 20]);
-    let uberblock = Uberblock { txg, generation: 5, import, root };
+    let lacking = vec![(3, Mark { txg: Txg(36), import: ImportId(0xbb) })];
+    let uberblock = Uberblock { txg, generation: 5, import, lacking, root };
     let payload = uberblock.encode();
-    assert_eq!(hex(&payload[..24]), "25000000000000000500000000000000cc00000000000000");
+    assert_eq!(
+        hex(&payload[..43]),
+        "25000000000000000500000000000000cc0000000000000001\
+         03002400000000000000bb00000000000000"
+    );
     label::write_uberblock(&*device, Guid(0xa1), Guid(0xb2), &uberblock).unwrap();
     // Txg 37 goes into slot 5 of the ring at 128 KiB.
     let mut slot = [0; 4096];
     device.read_at((128 << 10) + 5 * 4096, &mut slot).unwrap();
     assert_eq!(
         hex(&slot[..48]),
-        "464153545542455278f12162181dc90a0050020000000000020000002c000000a100000000000000b200000000000000"
+        "464153545542455242b41a0cafde66d30050020000000000020000003f000000a100000000000000b200000000000000"
     );
     assert_eq!(slot[48..48 + payload.len()], payload);
 }

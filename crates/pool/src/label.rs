@@ -133,9 +133,15 @@ pub(crate) struct Uberblock {
     /// Of the configuration.
     pub(crate) generation: u64,
     pub(crate) import: ImportId,
+    /// Vdevs for logs that did not take its mark, and the last one that each took.
+    pub(crate) lacking: Vec<(u16, Mark)>,
     /// Root of the page map.
     pub(crate) root: Vec<u8>,
 }
+
+/// More are not recorded: an import takes them for older copies.
+const LACKING_MAX: usize = 8;
+const MARK_PAYLOAD_BYTES: usize = 16;
 
 impl Uberblock {
     /// What every device has that has what it refers to.
@@ -143,16 +149,34 @@ impl Uberblock {
         Mark { txg: self.txg, import: self.import }
     }
 
+    /// Whether it knows of a vdev with these marks, as it is, that it lacks the txg.
+    pub(crate) fn lacks(&self, vdev: u16, marks: &[Mark]) -> bool {
+        let is_last =
+            |last: &Mark, mark: &Mark| mark == last || mark.txg > last.txg && mark.import == self.import;
+        self.lacking.iter().any(|(id, last)| *id == vdev && marks.iter().any(|mark| is_last(last, mark)))
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.u64(self.txg.0).u64(self.generation).u64(self.import.0).bytes.extend(&self.root);
+        out.u64(self.txg.0).u64(self.generation).u64(self.import.0);
+        let lacking = &self.lacking[..self.lacking.len().min(LACKING_MAX)];
+        out.u8(lacking.len() as u8);
+        for (vdev, mark) in lacking {
+            out.u16(*vdev).bytes.extend(encode_mark(*mark));
+        }
+        out.bytes.extend(&self.root);
         out.bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Option<Uberblock> {
         let mut input = Reader::new(payload);
         let (txg, generation, import) = (Txg(input.u64()?), input.u64()?, ImportId(input.u64()?));
-        Some(Uberblock { txg, generation, import, root: input.rest().to_vec() })
+        let count = input.u8().filter(|count| usize::from(*count) <= LACKING_MAX)?;
+        let mut lacking = Vec::new();
+        for _ in 0..count {
+            lacking.push((input.u16()?, decode_mark(input.take(MARK_PAYLOAD_BYTES)?)?));
+        }
+        Some(Uberblock { txg, generation, import, lacking, root: input.rest().to_vec() })
     }
 }
 

@@ -118,12 +118,12 @@ impl Shared {
             let config = lock(&self.config);
             (config.guid, config.generation)
         };
-        let mut uberblock = Uberblock { txg, generation, import: self.import, root };
+        let mut uberblock = Uberblock { txg, generation, import: self.import, lacking: Vec::new(), root };
         // PERSIST: with the flush below every current device has the mark of this txg before any has its uberblock. So a
         // device without it, beside such an uberblock, is an older copy, and not what a crash leaves.
         let mut lost = self.vdevs.write_mark(pool, uberblock.mark())?;
         lost.extend(self.vdevs.flush()?);
-        self.note_lost_log_vdevs(&lost);
+        uberblock.lacking = self.note_lost_log_vdevs(&lost);
         if self.labels_lag(&lock(&self.config).clone()) {
             // Before the uberblock: nobody may find it on the others and take the stale device for current.
             self.write_labels(|_| ())?;
@@ -133,7 +133,7 @@ impl Shared {
         lost.extend(self.vdevs.write_uberblock(pool, &uberblock)?);
         self.vdevs.crash_point("sync_after_uberblock");
         lost.extend(self.vdevs.flush()?);
-        self.settle_lost_log_vdevs(txg, &lost);
+        self.settle_lost_log_vdevs(uberblock.mark(), &lost);
         *lock(&self.uberblock) = uberblock;
         if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;

@@ -98,7 +98,9 @@ fn a_device_that_missed_a_generation_keeps_a_whole_configuration() {
 }
 
 fn uberblock(txg: u64) -> Uberblock {
-    Uberblock { txg: Txg(txg), generation: 9, import: ImportId(txg / 3), root: vec![txg as u8; 3000] }
+    let lacking = (0..txg % 9).map(|vdev| (vdev as u16, Mark { txg: Txg(txg - 1), import: ImportId(vdev) }));
+    let (import, lacking) = (ImportId(txg / 3), lacking.collect());
+    Uberblock { txg: Txg(txg), generation: 9, import, lacking, root: vec![txg as u8; 3000] }
 }
 
 #[test]

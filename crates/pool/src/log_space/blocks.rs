@@ -7,7 +7,8 @@ use crate::alloc::Allocator;
 use crate::config::{PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
-use crate::log_space::{LogExtent, lost};
+use crate::log_space::LogExtent;
+use crate::log_space::lost::{self, Lost};
 use crate::vdev::{Vdev, Vdevs};
 
 /// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an import reads and
@@ -45,8 +46,8 @@ pub(crate) struct LogBlocks {
     retired: BTreeSet<u16>,
     /// Vdevs for logs that lost a write or flush.
     failed: BTreeSet<u16>,
-    /// Vdevs for logs that lack a txg, see `lost`: the txg that was open when they began to.
-    pub(super) lost: BTreeMap<u16, Txg>,
+    /// Vdevs for logs that lack a txg, see `lost`.
+    pub(super) lost: BTreeMap<u16, Lost>,
     /// Vdevs for logs on which nothing counts any more, as the labels say.
     pub(super) given_up: BTreeSet<u16>,
     pub(crate) has_ended_claims: bool,

@@ -7,8 +7,9 @@
 //!    labels call it stale, and an import goes on without it and asks nobody: a log whose next block would have been
 //!    there ends before it. The vdev is used again after a resilver.
 //!
-//! In between, two txgs at most, an import may find the vdev in the state of 1: that is why a mark there may be two txgs
-//! old (`find`), and the log's own proofs decide.
+//! In between an import may find the vdev in the state of 1: the uberblock of a txg says which vdevs for logs did not
+//! take its mark, and the last one that they took. With that one the vdev is what it was, and the log's own proofs
+//! decide; without, it is an older copy.
 //!
 //! A vdev that takes a whole txg again before 2 is used again.
 
@@ -16,13 +17,19 @@ use std::collections::BTreeSet;
 
 use crate::config::{DeviceState, PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
-use crate::ids::Txg;
+use crate::ids::{Mark, Txg};
 use crate::state::Shared;
 use crate::sync_util::lock;
 use crate::vdev::Vdev;
 
-/// How many txgs a vdev for logs may lack although it counts.
-pub(crate) const LOST_TXGS_MAX: u64 = 2;
+/// Since when a vdev for logs lacks txgs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    /// The txg that was open then.
+    open: Txg,
+    /// The last mark that it took.
+    last: Mark,
+}
 
 /// The vdevs for logs that the labels have given up.
 pub(super) fn given_up(config: &PoolConfig) -> BTreeSet<u16> {
@@ -32,21 +39,25 @@ pub(super) fn given_up(config: &PoolConfig) -> BTreeSet<u16> {
 }
 
 impl Shared {
-    /// These vdevs for logs lack the txg that is being synced.
-    pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) {
-        let open = self.pipeline.open_txg();
+    /// These vdevs for logs did not take the mark of the txg that is being synced. Returns each with the last one that
+    /// it took.
+    pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) -> Vec<(u16, Mark)> {
+        let (open, last) = (self.pipeline.open_txg(), lock(&self.uberblock).mark());
         let mut log = lock(&self.log);
-        for id in lost {
-            log.lost.entry(*id).or_insert(open);
-        }
+        lost.iter().map(|id| (*id, log.lost.entry(*id).or_insert(Lost { open, last }).last)).collect()
     }
 
-    /// A txg has synced, and these are all vdevs for logs that lack it. The caller sees to the labels.
-    pub(crate) fn settle_lost_log_vdevs(&self, synced: Txg, lost: &[u16]) {
-        self.note_lost_log_vdevs(lost);
+    /// A txg with this mark has synced, and these are all vdevs for logs that lack some of it. The caller sees to the
+    /// labels.
+    pub(crate) fn settle_lost_log_vdevs(&self, mark: Mark, lost: &[u16]) {
+        let open = self.pipeline.open_txg();
         let mut log = lock(&self.log);
         log.lost.retain(|id, _| lost.contains(id));
-        let is_over = |id: &u16| log.lost.get(id).is_some_and(|since| *since <= synced);
+        for id in lost {
+            // Those that are new took the mark.
+            log.lost.entry(*id).or_insert(Lost { open, last: mark });
+        }
+        let is_over = |id: &u16| log.lost.get(id).is_some_and(|lost| lost.open <= mark.txg);
         let over: Vec<_> = self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)).cloned().collect();
         for vdev in over {
             vdev.sides().iter().for_each(|side| side.set_stale(true));

@@ -38,7 +38,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use blocks::LogBlocks;
-pub(crate) use lost::LOST_TXGS_MAX;
 
 use crate::alloc::Allocator;
 use crate::check::CheckReport;

@@ -17,7 +17,7 @@ const FAN: usize = 256;
 /// Neighbours that are read at once.
 const NEIGHBOURS_MAX: usize = 256;
 /// Entries of the root; 62.5 GiB of metadata.
-const ROOT_MAX: usize = 250;
+const ROOT_MAX: usize = 240;
 
 /// Place and checksum of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
