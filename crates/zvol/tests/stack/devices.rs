@@ -65,6 +65,7 @@ impl World<'_> {
         match step {
             Step::Fail { disk, how, seed } => {
                 note(self.met.faults_of(*how), 1);
+                self.faults += 1;
                 self.disks[*disk].fail(*how, &mut Rng::new(*seed));
                 Ok(())
             }

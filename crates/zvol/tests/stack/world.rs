@@ -35,6 +35,8 @@ pub struct Failure {
 pub struct Was {
     is_suspended: bool,
     is_exposed: bool,
+    /// Faults that were given to devices.
+    faults: u64,
 }
 
 pub type Done = Result<(), Failure>;
@@ -94,6 +96,8 @@ pub struct World<'a> {
     pub needs_both_banks: bool,
     /// A side has something else than its vdev until the next scrub.
     pub has_wrong_copies: bool,
+    /// Faults that were given to devices.
+    pub faults: u64,
     /// What was done, for people: with the life and number of each step.
     pub story: Vec<String>,
 }
@@ -147,6 +151,7 @@ impl<'a> World<'a> {
             synced: 0,
             needs_both_banks: false,
             has_wrong_copies: false,
+            faults: 0,
             story,
         };
         world.import().expect("a new pool");
@@ -192,7 +197,11 @@ impl<'a> World<'a> {
     pub fn run(&mut self, step: &Step, name: &str) {
         let before = self.power.events.load(Ordering::SeqCst);
         let was =
-            Was { is_suspended: self.is_suspended(), is_exposed: self.stack.is_some() && self.is_exposed() };
+            Was {
+                is_suspended: self.is_suspended(),
+                is_exposed: self.stack.is_some() && self.is_exposed(),
+                faults: self.faults,
+            };
         let kind = if self.stack.is_none() {
             "none"
         } else if self.is_lwb() {
@@ -247,8 +256,8 @@ impl<'a> World<'a> {
             step if step.is_plain() || step.is_request() => {
                 was.is_suspended || was.is_exposed || self.is_exposed()
             }
-            // These need all devices.
-            _ => was.is_suspended || self.is_any_loud(),
+            // These need all devices, all the time.
+            _ => was.is_suspended || self.is_any_loud() || was.faults < self.faults,
         };
         assert!(is_excused && failure.kind != ErrorKind::NoSpace, "{step}: {failure}");
         note(&self.met.failed_steps, 1);
