@@ -33,6 +33,8 @@ pub enum DeviceState {
     Online,
     /// Missed a write: not read until it is resilvered, but written.
     Stale,
+    /// Of a vdev for logs: stale, and nothing counts that it has, or may have had.
+    GivenUp,
 }
 
 /// A device in the configuration.
@@ -106,6 +108,7 @@ impl PoolConfig {
                 out.u64(device.guid.0).text(&device.path).u8(match device.state {
                     DeviceState::Online => 0,
                     DeviceState::Stale => 1,
+                    DeviceState::GivenUp => 2,
                 });
             }
         }
@@ -159,6 +162,7 @@ fn decode_vdev(input: &mut Reader<'_>) -> Option<VdevConfig> {
         let state = match input.u8()? {
             0 => DeviceState::Online,
             1 => DeviceState::Stale,
+            2 => DeviceState::GivenUp,
             _ => return None,
         };
         Some(DeviceConfig { guid, path, state })

@@ -180,11 +180,11 @@ fn check_split(config: &PoolConfig, labelled: &[(&Device, Labels)]) -> Result<()
     let find = |guid| labelled.iter().find(|(_, labels)| labels.device == guid);
     for vdev in &config.vdevs {
         let sides = |state| vdev.devices.iter().filter(move |side| side.state == state);
-        for stale in sides(DeviceState::Stale) {
+        for stale in vdev.devices.iter().filter(|side| side.state != DeviceState::Online) {
             let Some((other, labels)) = find(stale.guid) else { continue };
             let says_stale = |guid| {
                 let devices = labels.config.vdevs.iter().flat_map(|vdev| &vdev.devices);
-                devices.into_iter().any(|side| side.guid == guid && side.state == DeviceState::Stale)
+                devices.into_iter().any(|side| side.guid == guid && side.state != DeviceState::Online)
             };
             let mut current = sides(DeviceState::Online).filter(|side| says_stale(side.guid));
             if let Some((device, _)) = current.find_map(|side| find(side.guid)) {

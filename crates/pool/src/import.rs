@@ -274,7 +274,7 @@ fn open_shared(
         allocator.note_synced();
         room.set_free(allocator.room_bytes(), allocator.slop_bytes());
     }
-    let log = LogBlocks::new(&vdevs, &config);
+    let log = LogBlocks::new(&vdevs);
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()

@@ -93,7 +93,11 @@ impl Side {
         path: String,
         device: Option<Arc<dyn fastness_blkdev::BlockDevice>>,
     ) -> Side {
-        let side = Side::new(self.guid, path, device, DeviceState::Stale);
+        let state = match self.state() {
+            DeviceState::GivenUp => DeviceState::GivenUp,
+            _ => DeviceState::Stale,
+        };
+        let side = Side::new(self.guid, path, device, state);
         side.take_counters(self);
         side
     }

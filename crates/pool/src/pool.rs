@@ -383,7 +383,7 @@ impl Shared {
     /// Whether a device has become stale, or current, that labels say otherwise of.
     pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
         let known = config.vdevs.iter().flat_map(|vdev| &vdev.devices);
-        let known = known.filter(|device| device.state == DeviceState::Stale).map(|device| device.guid);
+        let known = known.filter(|device| device.state != DeviceState::Online).map(|device| device.guid);
         !known.eq(self.vdevs.stale())
     }
 }

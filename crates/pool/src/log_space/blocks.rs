@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::alloc::Allocator;
-use crate::config::{PoolConfig, VdevClass};
+use crate::config::VdevClass;
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
 use crate::log_space::LogExtent;
-use crate::log_space::lost::{self, Lost};
+use crate::log_space::lost::Lost;
 use crate::vdev::{Vdev, Vdevs};
 
 /// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an import reads and
@@ -48,15 +48,12 @@ pub(crate) struct LogBlocks {
     failed: BTreeSet<u16>,
     /// Vdevs for logs that lack a txg, see `lost`.
     pub(super) lost: BTreeMap<u16, Lost>,
-    /// Vdevs for logs on which nothing counts any more, as the labels say.
-    pub(super) given_up: BTreeSet<u16>,
     pub(crate) has_ended_claims: bool,
 }
 
 impl LogBlocks {
-    pub(crate) fn new(vdevs: &Vdevs, config: &PoolConfig) -> LogBlocks {
-        let given_up = lost::given_up(config);
-        let mut blocks = LogBlocks { given_up, ..LogBlocks::default() };
+    pub(crate) fn new(vdevs: &Vdevs) -> LogBlocks {
+        let mut blocks = LogBlocks::default();
         let vdevs = vdevs.all();
         let (log, data): (Vec<_>, Vec<_>) = vdevs.iter().partition(|vdev| vdev.class == VdevClass::Log);
         log.into_iter().for_each(|vdev| blocks.add_vdev(vdev));
@@ -85,7 +82,6 @@ impl LogBlocks {
         self.retired.remove(&vdev.id);
         self.failed.remove(&vdev.id);
         self.lost.remove(&vdev.id);
-        self.given_up.remove(&vdev.id);
         Ok(())
     }
 

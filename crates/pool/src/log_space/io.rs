@@ -101,7 +101,7 @@ impl LogSpace {
         let heals =
             is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
         match vdev.read_log(place.unit, buf, check, heals) {
-            Err(_) if self.shared.is_given_up(&vdev) => Ok(false),
+            Err(_) if vdev.is_given_up() => Ok(false),
             found => found.map_err(failed),
         }
     }
@@ -115,7 +115,7 @@ impl LogSpace {
         let vdev = self.shared.vdevs.at(place, whole_units(buf.len()))?;
         let _no_change = read(&vdev.log_io);
         match vdev.read_log_current(place.unit, buf, look) {
-            Err(_) if self.shared.is_given_up(&vdev) => {
+            Err(_) if vdev.is_given_up() => {
                 buf.fill(0);
                 look(buf);
                 Ok(())

@@ -4,7 +4,7 @@
 //! of itself that was put back: what it has of the log counts no more. So, from the moment on when the vdev lacks a txg:
 //! 1. No flush of log blocks succeeds there; the log waits for txgs, and begins anew elsewhere.
 //! 2. Once the txg that was open at that moment has synced, nothing counts that was acknowledged because of the vdev: the
-//!    labels call it stale, and an import goes on without it and asks nobody: a log whose next block would have been
+//!    labels call it given up, and an import goes on without it and asks nobody: a log whose next block would have been
 //!    there ends before it. The vdev is used again after a resilver.
 //!
 //! In between an import may find the vdev in the state of 1: the uberblock of a txg says which vdevs for logs did not
@@ -13,9 +13,6 @@
 //!
 //! A vdev that takes a whole txg again before 2 is used again.
 
-use std::collections::BTreeSet;
-
-use crate::config::{DeviceState, PoolConfig, VdevClass};
 use crate::error::{PoolError, Result};
 use crate::ids::{Mark, Txg};
 use crate::state::Shared;
@@ -29,13 +26,6 @@ pub(super) struct Lost {
     open: Txg,
     /// The last mark that it took.
     last: Mark,
-}
-
-/// The vdevs for logs that the labels have given up.
-pub(super) fn given_up(config: &PoolConfig) -> BTreeSet<u16> {
-    let logs = config.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log);
-    let without = |state| logs.filter(move |vdev| vdev.devices.iter().all(|device| device.state != state));
-    without(DeviceState::Online).map(|vdev| vdev.id).collect()
 }
 
 impl Shared {
@@ -58,16 +48,9 @@ impl Shared {
             log.lost.entry(*id).or_insert(Lost { open, last: mark });
         }
         let is_over = |id: &u16| log.lost.get(id).is_some_and(|lost| lost.open <= mark.txg);
-        let over: Vec<_> = self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)).cloned().collect();
-        for vdev in over {
-            vdev.sides().iter().for_each(|side| side.set_stale(true));
-            log.given_up.insert(vdev.id);
+        for vdev in self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)) {
+            vdev.sides().iter().for_each(|side| side.give_up());
         }
-    }
-
-    /// Whether nothing on this vdev counts.
-    pub(super) fn is_given_up(&self, vdev: &Vdev) -> bool {
-        lock(&self.log).given_up.contains(&vdev.id) && vdev.sides().iter().all(|side| side.is_stale())
     }
 
     /// Refuses to call anything durable that is on such a vdev.

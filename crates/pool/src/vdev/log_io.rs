@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use fastness_blkdev::{BlockError, Request};
 
+use crate::config::DeviceState;
 use crate::sync_util::{lock, read};
 use crate::vdev::sides::Outcome;
 use crate::vdev::{Side, Vdev};
@@ -15,6 +16,11 @@ impl Vdev {
     /// Whether a current side can be written. Waits for no I/O.
     pub(crate) fn can_be_written(&self) -> bool {
         lock(&self.listed).iter().any(|side| !side.is_stale() && side.writable().is_some())
+    }
+
+    /// Whether nothing on it counts.
+    pub(crate) fn is_given_up(&self) -> bool {
+        read(&self.sides).iter().all(|side| side.state() == DeviceState::GivenUp)
     }
 
     pub(crate) fn has_stale_side(&self) -> bool {

@@ -102,6 +102,7 @@ pub(crate) struct Side {
     /// `None`: missing.
     pub(crate) device: Option<Arc<dyn BlockDevice>>,
     is_stale: AtomicBool,
+    is_given_up: AtomicBool,
     counters: Counters,
 }
 
@@ -112,8 +113,9 @@ impl Side {
         device: Option<Arc<dyn BlockDevice>>,
         state: DeviceState,
     ) -> Side {
-        let is_stale = AtomicBool::new(state == DeviceState::Stale || device.is_none());
-        Side { guid, path, device, is_stale, counters: Counters::default() }
+        let is_stale = AtomicBool::new(state != DeviceState::Online || device.is_none());
+        let is_given_up = AtomicBool::new(state == DeviceState::GivenUp);
+        Side { guid, path, device, is_stale, is_given_up, counters: Counters::default() }
     }
 
     pub(crate) fn is_stale(&self) -> bool {
@@ -122,6 +124,23 @@ impl Side {
 
     pub(crate) fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Ordering::SeqCst);
+        if !is_stale {
+            self.is_given_up.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// It is stale, and nothing that it has counts.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+        self.set_stale(true);
+    }
+
+    pub(crate) fn state(&self) -> DeviceState {
+        match (self.is_stale(), self.is_given_up.load(Ordering::SeqCst)) {
+            (false, _) => DeviceState::Online,
+            (true, false) => DeviceState::Stale,
+            (true, true) => DeviceState::GivenUp,
+        }
     }
 
     pub(crate) fn note_write_error(&self) {
@@ -222,11 +241,8 @@ impl Vdev {
     }
 
     pub(crate) fn config(&self) -> VdevConfig {
-        let device = |side: &Arc<Side>| DeviceConfig {
-            guid: side.guid,
-            path: side.path.clone(),
-            state: if side.is_stale() { DeviceState::Stale } else { DeviceState::Online },
-        };
+        let device =
+            |side: &Arc<Side>| DeviceConfig { guid: side.guid, path: side.path.clone(), state: side.state() };
         VdevConfig {
             id: self.id,
             class: self.class,
