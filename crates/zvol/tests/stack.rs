@@ -41,8 +41,6 @@ mod flips;
 mod full;
 #[path = "stack/judge.rs"]
 mod judge;
-#[path = "stack/known.rs"]
-mod known;
 #[path = "stack/log.rs"]
 mod log;
 #[path = "stack/met.rs"]

@@ -24,8 +24,6 @@ pub struct Damage {
     /// What an error has to name.
     pub name: String,
     pub undo: Vec<Undo>,
-    /// The volume whose log may end there, because nothing else proves that there was more.
-    pub loser: Option<String>,
     /// There is another copy of all that is damaged: nothing may be lost, and nothing refused.
     pub is_covered: bool,
     pub is_stale: bool,
@@ -46,11 +44,6 @@ impl Damage {
     /// An import went on with it.
     pub fn is_accepted(&self) -> bool {
         !self.is_none() && !self.is_undone
-    }
-
-    /// Whether what this volume's log had may be gone.
-    pub fn may_lose(&self, volume: &str) -> bool {
-        self.is_accepted() && self.loser.as_deref() == Some(volume)
     }
 }
 

@@ -9,7 +9,6 @@ use fastness_zil::KindId;
 
 use crate::damage::{Damage, Undo};
 use crate::disk::Disk;
-use crate::known;
 use crate::log::bank_of;
 use crate::met::note;
 use crate::world::World;
@@ -26,8 +25,6 @@ struct Target {
     place: Place,
     len_bytes: u64,
     head_bytes: u64,
-    /// Something else in the log says that it was durable; of its head, and of the rest.
-    is_proven: [bool; 2],
 }
 
 #[derive(Debug, Clone)]
@@ -57,10 +54,6 @@ impl World<'_> {
             Place::Banks(banks, _) => banks.len(),
         };
         let is_covered = copies > 1 && self.is_on_all(&target) && self.rng.one_in(2);
-        let is_proven = target.is_proven[usize::from(!is_head)];
-        if is_proven && !is_covered && !known::is_on("A2") {
-            return Damage::default();
-        }
         let met = self.met;
         note(
             if matches!(target.place, Place::Disks(..)) {
@@ -70,15 +63,11 @@ impl World<'_> {
             },
             1,
         );
-        note(
-            if is_covered { &met.flips_on_one_side } else { &met.flips_unproven },
-            u64::from(is_covered || !is_proven),
-        );
+        note(&met.flips_on_one_side, u64::from(is_covered));
         let Target { volume, name, place, .. } = target;
-        let what = format!("bit {bit:#x} of byte {at} flips in {name} of {volume}, proven: {is_proven}");
+        let what = format!("bit {bit:#x} of byte {at} flips in {name} of {volume}");
         let undo = self.flip_at(&place, at, bit, if is_covered { 1 } else { copies });
-        let loser = (!is_proven && !is_covered).then_some(volume);
-        Damage { what, name: "the log of".into(), undo, loser, is_covered, ..Damage::default() }
+        Damage { what, name: "the log of".into(), undo, is_covered, ..Damage::default() }
     }
 
     /// Whether all sides have the same: one that was not acknowledged may be on one of them only.
@@ -158,10 +147,6 @@ impl World<'_> {
         }
         let target = |(index, entry, volume): &(usize, Located, &VolumeSurvey)| {
             let (offset, header) = (entry.offset, entry.header);
-            let follows = |(of, other, _): &(usize, Located, &VolumeSurvey)| {
-                of == index && other.offset > offset
-                    || other.header.log == header.log && other.header.id.generation > header.id.generation
-            };
             let region_offset = fastness_pmem::Medium::region_offset(&parts.chunks[*index]) + offset as u64;
             let len_bytes = HEADER_BYTES as u64 + header.body_len_bytes;
             Target {
@@ -170,8 +155,6 @@ impl World<'_> {
                 place: Place::Banks(banks.to_vec(), region_offset),
                 len_bytes,
                 head_bytes: HEADER_BYTES as u64,
-                // A header without its body is nothing that a crash leaves.
-                is_proven: [found.iter().any(follows), true],
             }
         };
         found.iter().map(target).collect()
@@ -190,8 +173,6 @@ fn blocks(pool: &std::sync::Arc<Pool>, volume: &VolumeSurvey) -> Vec<Target> {
     let vdevs = pool.status().vdevs;
     let target = |at: usize| {
         let block = blocks[at];
-        let newest = blocks[at + 1..].iter().map(|later| later.durable_seq).max();
-        let is_proven = chain.durable_seq >= block.seq || newest.is_some_and(|newest| newest >= block.seq);
         let (_, _, sides) = vdevs.iter().find(|(id, ..)| u32::from(*id) == block.extent.place.device)?;
         let disks = sides.iter().filter(|side| side.is_present && !side.is_stale);
         let disks = disks.map(|side| side.path.clone()).collect();
@@ -202,7 +183,6 @@ fn blocks(pool: &std::sync::Arc<Pool>, volume: &VolumeSurvey) -> Vec<Target> {
             place: Place::Disks(disks, offset),
             len_bytes: u64::from(block.used_bytes),
             head_bytes: BLOCK_HEADER_BYTES,
-            is_proven: [is_proven; 2],
         })
     };
     (0..blocks.len()).filter_map(target).collect()

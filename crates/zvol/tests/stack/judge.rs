@@ -20,8 +20,7 @@ impl World<'_> {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));
                 let has_changes = !open.model.window.changes.is_empty();
-                let keeps_log = !damage.may_lose(&open.name);
-                let judged = open.model.judge(&found, keeps_log);
+                let judged = open.model.judge(&found);
                 let left = judged.unwrap_or_else(|why| panic!("{}: {why}", open.name));
                 let Met { left_nothing, left_part, left_all, .. } = self.met;
                 note([left_nothing, left_part, left_all][left as usize], u64::from(has_changes));

@@ -149,8 +149,6 @@ impl Window {
 pub struct Model {
     /// Since it was last durable as a whole.
     pub window: Window,
-    /// Since the last synced txg: what is left if the log is gone.
-    unsynced: Window,
     /// What a reader sees.
     pub now: Vec<u8>,
     /// All changes of the window were made while the log was of kind lwb, through one opening of the volume.
@@ -176,7 +174,6 @@ impl Model {
     pub fn new(bytes: Vec<u8>, block_bytes: usize) -> Model {
         Model {
             window: Window::new(bytes.clone()),
-            unsynced: Window::new(bytes.clone()),
             now: bytes,
             is_listed: true,
             resizing: None,
@@ -189,7 +186,6 @@ impl Model {
     pub fn change(&mut self, change: Change, is_lwb: bool) {
         change.put(&mut self.now);
         self.is_listed = is_lwb && (self.is_listed || self.window.changes.is_empty());
-        self.unsynced.changes.push(Change { is_durable: false, ..change.clone() });
         self.window.changes.push(change);
     }
 
@@ -236,12 +232,6 @@ impl Model {
         }
     }
 
-    /// Everything so far is in a txg that is durable.
-    pub fn settle_all(&mut self) {
-        self.window.settle(&self.now);
-        self.unsynced.settle(&self.now);
-    }
-
     /// The last change is durable by itself.
     pub fn settle_last(&mut self) {
         if let Some(last) = self.window.changes.last_mut() {
@@ -256,14 +246,12 @@ impl Model {
     /// A txg is durable.
     pub fn settle_txg(&mut self, txg: u64) {
         self.window.settle_txg(txg);
-        self.unsynced.settle_txg(txg);
     }
 
     /// It has another size, as readers see it.
     pub fn resize(&mut self, size: usize) {
         self.now.resize(size, 0);
         self.window.resize(size);
-        self.unsynced.resize(size);
         self.resizing = None;
     }
 
@@ -272,17 +260,15 @@ impl Model {
         self.is_listed &= self.window.changes.is_empty();
     }
 
-    /// `keeps_log`: what was in the log counts, too.
-    ///
     /// # Errors
     /// What is wrong with the contents that were found.
-    pub fn judge(&self, found: &[u8], keeps_log: bool) -> Result<Left, String> {
+    pub fn judge(&self, found: &[u8]) -> Result<Left, String> {
         if found.len() != self.now.len() {
-            return self.judge_resized(found, keeps_log);
+            return self.judge_resized(found);
         }
-        let window = if keeps_log { &self.window } else { &self.unsynced };
+        let window = &self.window;
         window.judge(found, self.unit)?;
-        if keeps_log && self.is_listed && !window.changes.is_empty() {
+        if self.is_listed && !window.changes.is_empty() {
             self.judge_prefix(found)?;
         }
         Ok(match found {
@@ -293,13 +279,13 @@ impl Model {
     }
 
     /// A resize that nobody was told of has become durable.
-    fn judge_resized(&self, found: &[u8], keeps_log: bool) -> Result<Left, String> {
+    fn judge_resized(&self, found: &[u8]) -> Result<Left, String> {
         if self.before == Some(found.len()) {
             // What was behind the smaller size is not known any more.
             let both = found.len().min(self.now.len());
             let mut common = self.clone();
             common.resize(both);
-            return common.judge(&found[..both], keeps_log);
+            return common.judge(&found[..both]);
         }
         if self.resizing != Some(found.len()) {
             return Err(format!("it has {} bytes instead of {}", found.len(), self.now.len()));
@@ -308,7 +294,7 @@ impl Model {
         resized.resize(found.len());
         // Its parts before and behind the border have records of their own.
         resized.is_listed = false;
-        resized.judge(found, keeps_log)
+        resized.judge(found)
     }
 
     /// Kind lwb: a prefix of the changes, the last of them up to the border of a record or a block, each with what was read

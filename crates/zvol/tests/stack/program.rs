@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::disk::Failing;
-use crate::known;
 use crate::rng::Rng;
 use crate::shape::Kind;
 use crate::world::World;
@@ -258,7 +257,7 @@ fn of_devices(world: &World<'_>, kind: Kind, rng: &mut Rng) -> Option<Step> {
     match kind {
         Kind::Fail => Some(world.draw_fault(rng)),
         Kind::Copy => Some(world.draw_copy(rng)),
-        Kind::CutRegion if known::is_on("A5") => {
+        Kind::CutRegion => {
             let bank = rng.index(2);
             Some(Step::CutRegion { bank, end: rng.index(world.banks[bank].len_bytes) })
         }
@@ -283,7 +282,10 @@ fn change_log(world: &World<'_>, rng: &mut Rng) -> Step {
         (_, [(only, _)]) if rng.one_in(4) => Step::ReplaceRegion { old: *only, new: 1 - only },
         (_, [(only, _)]) => Step::AttachRegion { bank: 1 - only },
         (_, regions) => match regions.iter().find(|(_, is_out)| *is_out) {
-            Some((out, _)) if rng.one_in(2) => Step::ReplaceRegion { old: *out, new: *out },
+            // One that was cut short in this life is still open.
+            Some((out, _)) if rng.one_in(2) && !world.banks[*out].is_cut() => {
+                Step::ReplaceRegion { old: *out, new: *out }
+            }
             Some((out, _)) => Step::DetachRegion { bank: *out },
             None => Step::DetachRegion { bank },
         },

@@ -106,7 +106,7 @@ impl World<'_> {
         self.story.push(format!("export: {how}"));
         match exported {
             Ok(()) => {
-                self.volumes.iter_mut().for_each(|open| open.model.settle_all());
+                self.volumes.iter_mut().for_each(|open| open.model.settle());
                 note(&self.met.exports, 1);
             }
             Err(error) => assert!(self.power.is_off() || self.is_any_loud(), "an export fails: {error:?}"),

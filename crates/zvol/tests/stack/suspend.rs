@@ -3,7 +3,6 @@
 use fastness_pool::{ErrorKind, PoolError};
 use fastness_zvol::{Volume, VolumeError};
 
-use crate::disk::Disk;
 use crate::met::note;
 use crate::oracle::Model;
 use crate::program::Step;
@@ -88,7 +87,7 @@ impl World<'_> {
                         open.name
                     );
                 } else {
-                    let judged = open.model.judge(&found, true);
+                    let judged = open.model.judge(&found);
                     judged.unwrap_or_else(|why| panic!("{} after a clear: {why}", open.name));
                 }
                 open.model = Model::new(found, open.block_bytes);
@@ -106,6 +105,6 @@ impl World<'_> {
 
     /// Whether a clear may fail: a device does.
     pub fn excuses_clear(&self, failure: &Failure) -> bool {
-        self.disks.iter().any(Disk::is_loud) && failure.kind != ErrorKind::NoSpace
+        self.is_any_loud() && failure.kind != ErrorKind::NoSpace
     }
 }

@@ -261,7 +261,7 @@ impl World<'_> {
         }
         model.resizing = None;
         match &done {
-            Ok(()) => model.settle_all(),
+            Ok(()) => model.settle(),
             Err(_) => model.before = (model.now.len() != before).then_some(before),
         }
         note(if size > before { &self.met.grown } else { &self.met.shrunk }, u64::from(done.is_ok()));

@@ -196,12 +196,11 @@ impl<'a> World<'a> {
     /// Does a step; it may fail for a power cut, for a device that fails, and a request for want of room.
     pub fn run(&mut self, step: &Step, name: &str) {
         let before = self.power.events.load(Ordering::SeqCst);
-        let was =
-            Was {
-                is_suspended: self.is_suspended(),
-                is_exposed: self.stack.is_some() && self.is_exposed(),
-                faults: self.faults,
-            };
+        let was = Was {
+            is_suspended: self.is_suspended(),
+            is_exposed: self.stack.is_some() && self.is_exposed(),
+            faults: self.faults,
+        };
         let kind = if self.stack.is_none() {
             "none"
         } else if self.is_lwb() {
