@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_error::ErrorKind;
 use fastness_pmem::{PersistError, ReadError, RegionError};
-use fastness_pool::{Mark, PoolError};
+use fastness_pool::{Mark, Pool, PoolError};
 use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
@@ -42,7 +42,7 @@ pub enum IntentError {
         expected: RegionId,
     },
     /// The region is a copy of itself from earlier, or the pool is one: what was acknowledged since may be in neither.
-    #[error("{} {}", place(*.region, path.as_deref()), of_when(*mismatch, *synced))]
+    #[error("{} {}", place(*.region, path.as_deref()), of_when(*mismatch, *synced, devices))]
     Copy {
         /// The region.
         region: RegionId,
@@ -52,6 +52,8 @@ pub enum IntentError {
         mismatch: Mismatch,
         /// The pool's last txg.
         synced: Mark,
+        /// The pool's devices, if they are the copy.
+        devices: Vec<String>,
     },
     /// The pool has a log device, and it is not among those given; of a mirror, neither side is.
     #[error(
@@ -116,6 +118,15 @@ impl IntentError {
         )
     }
 
+    /// With the paths of the pool's devices, if these are what is wrong.
+    pub(crate) fn naming_devices(mut self, pool: &Pool) -> IntentError {
+        if let IntentError::Copy { mismatch: Mismatch::Newer(_), devices, .. } = &mut self {
+            let sides = pool.status().vdevs.into_iter().flat_map(|(.., sides)| sides);
+            *devices = sides.filter(|side| !side.is_stale).map(|side| side.path).collect();
+        }
+        self
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -146,7 +157,7 @@ fn place(region: RegionId, path: Option<&Path>) -> String {
     }
 }
 
-fn of_when(mismatch: Mismatch, synced: Mark) -> String {
+fn of_when(mismatch: Mismatch, synced: Mark, devices: &[String]) -> String {
     let pool = synced.txg;
     match mismatch {
         Mismatch::Older(Some(Mark { txg, .. })) if txg < pool => {
@@ -160,8 +171,10 @@ fn of_when(mismatch: Mismatch, synced: Mark) -> String {
             format!("does not say which of the pool's txgs it has seen; the pool is at {pool}")
         }
         Mismatch::Newer(Mark { txg, .. }) => {
+            let devices = devices.join(", ");
             format!(
-                "has seen {txg} become durable, and the pool is at {pool}: its devices are a copy from earlier"
+                "has seen {txg} become durable, and the pool is at {pool}: its devices are a copy from earlier \
+                 ({devices})"
             )
         }
     }

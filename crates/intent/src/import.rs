@@ -186,7 +186,8 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark()),
+            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark())
+                .map_err(|error| error.naming_devices(pool)),
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {

@@ -63,6 +63,7 @@ pub(crate) fn check_marks(
         path: path(),
         mismatch,
         synced,
+        devices: Vec::new(),
     })
 }
 

@@ -170,7 +170,7 @@ fn an_older_copy_of_the_pool_is_refused_beside_its_region() {
         world.crash();
         world.put_back_disk(&copy);
         let text = refusal(world.import(Consent::NONE));
-        assert!(text.contains("its devices are a copy from earlier"), "{text}");
+        assert!(text.contains("its devices are a copy from earlier (disk"), "{text}");
         world.import(Consent { missing: true, ..Consent::NONE }).unwrap();
         assert_eq!(world.block(0), 0);
     }
@@ -190,7 +190,7 @@ fn an_older_copy_of_the_pool_is_refused_although_one_side_fits_it() {
         world.put_back_disk(&copy);
         world.put_back_region(side, &copy);
         let text = refusal(world.import(Consent::NONE));
-        assert!(text.contains("its devices are a copy from earlier"), "{text}");
+        assert!(text.contains("its devices are a copy from earlier (disk"), "{text}");
     }
 }
 
