@@ -149,10 +149,11 @@ fn goes_on(world: &World, pool: Pool, byte: u8) {
     assert_eq!(contents(&pool), vec![byte; LEN as usize], "it can be read");
     let unsynced = pool.abandon().unwrap();
     drop(pool);
-    let next = Pool::import(&[world.device()], &host(), world.options()).unwrap();
+    let next = Pool::import_paused(&[world.device()], &host(), world.options()).unwrap();
     let tx = next.begin_replay_tx().unwrap();
     unsynced.apply(&next, &tx).unwrap();
     drop(tx);
+    next.start_txgs().unwrap();
     assert_eq!(contents(&next), vec![byte; LEN as usize]);
     next.sync().unwrap();
     assert!(next.check().unwrap().is_clean());
