@@ -153,10 +153,20 @@ fn nothing_acknowledged_is_lost_whenever_the_power_fails() {
     assert_eq!(met.missing(count), [""; 0], "never happened in {count} seeds");
 }
 
+/// Without what is random in each run: GUIDs.
+fn without_guids(line: &str) -> String {
+    let is_guid = |word: &&str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter(|word| !is_guid(word)).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn one_seed_is_one_schedule() {
-    let run =
-        |seed| live(seed, &Met::default(), &Skipped::new()).unwrap_or_else(|failed| panic!("{failed:?}"));
+    let run = |seed| -> Vec<String> {
+        let story = live(seed, &Met::default(), &Skipped::new());
+        let story = story.unwrap_or_else(|failed| panic!("{failed:?}"));
+        story.iter().map(|line| without_guids(line)).collect()
+    };
     for seed in seeds(1000..1012) {
         let (first, second) = (run(seed), run(seed));
         let differs = first.iter().zip(&second).position(|(first, second)| first != second);

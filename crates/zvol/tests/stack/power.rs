@@ -24,7 +24,7 @@ pub enum Event {
 impl Power {
     /// Lets it fail at the `nth` event from now on.
     pub fn cut_in(&self, nth: u64) {
-        self.cut_at.store(self.events.load(Ordering::SeqCst) + nth, Ordering::SeqCst);
+        self.cut_at.store(self.events.load(Ordering::SeqCst).saturating_add(nth), Ordering::SeqCst);
     }
 
     pub fn turn_off(&self) {
