@@ -34,13 +34,10 @@ impl Pool {
         // Of the txgs so far it has everything: nothing. The flush of its label makes the mark durable.
         let label = |side: &Arc<Side>| shared.write_last_mark(side).and_then(|()| shared.label_first(side));
         let labelled = vdev.sides().iter().try_for_each(label);
-        if let Err(error) = labelled.and_then(|()| shared.write_labels(|_| ())) {
+        let named = labelled.and_then(|()| shared.write_labels(|_| ()));
+        if let Err(error) = named.and_then(|()| shared.tell_of_last_txg(&vdev)) {
             shared.vdevs.remove(id);
-            return Err(error);
-        }
-        if let Err(error) = shared.tell_of_last_txg(&vdev) {
-            shared.vdevs.remove(id);
-            // If that fails, too, it is an empty vdev of the pool.
+            // Some may name it already, and it will not hear of the next txg.
             let _ = shared.write_labels(|_| ());
             return Err(error);
         }

@@ -326,12 +326,14 @@ fn a_new_vdev_knows_that_the_others_are_older_copies() {
         pool.sync().unwrap();
         let spec = VdevSpec::single(rig.device(1));
         pool.add(&if is_log { spec.log() } else { spec }).unwrap();
-        let mut images = rig.crash(1);
-        with_log(images.clone(), Some(&host())).unwrap();
-        images[0] = old[0].clone();
-        match with_log(images, Some(&host())) {
-            Err(PoolError::OldCopy { path, vdev: 0, .. }) => assert_eq!(path, "disk0"),
-            other => panic!("{:?}", other.map(|(_, pool)| pool)),
+        for seed in 0..20 {
+            let mut images = rig.crash(seed);
+            with_log(images.clone(), Some(&host())).unwrap();
+            images[0] = old[0].clone();
+            match with_log(images, Some(&host())) {
+                Err(PoolError::OldCopy { path, vdev: 0, .. }) => assert_eq!(path, "disk0"),
+                other => panic!("{:?}", other.map(|(_, pool)| pool)),
+            }
         }
     }
 }

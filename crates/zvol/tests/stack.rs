@@ -105,6 +105,9 @@ fn live(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Failed> 
         for life in 0..LIVES {
             world.live(life);
             world.end_and_import();
+            if world.is_over {
+                break;
+            }
         }
     });
     let story = std::mem::take(&mut world.story);

@@ -76,6 +76,7 @@ impl World<'_> {
             Step::CutRegion { bank, end } => {
                 note(&self.met.regions_cut, 1);
                 self.banks[*bank].cut_at(*end);
+                self.was_cut = true;
                 Ok(())
             }
             Step::AddData => {

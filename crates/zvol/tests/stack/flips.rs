@@ -139,7 +139,8 @@ impl World<'_> {
                 log.is_some_and(|(log, first)| entry.header.log == log && entry.header.txg >= first)
             })
         };
-        let parts = self.banks[banks[0]].parts();
+        let Some(first) = banks.first() else { return Vec::new() };
+        let parts = self.banks[*first].parts();
         let mut found: Vec<(usize, Located, &VolumeSurvey)> = Vec::new();
         for (index, chunk) in parts.chunks.iter().enumerate() {
             let entries = Traversal::new(chunk).filter_map(|entry| Some((index, entry, needed_by(&entry)?)));

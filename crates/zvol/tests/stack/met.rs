@@ -94,6 +94,8 @@ counters! {
     /// Sides that call each other stale: one is left out.
     splits: 2000,
     regions_cut: 60,
+    /// Rare: see `World::was_cut`.
+    regions_refused: 20_000,
     copies: 60,
     /// Devices that were put back as they had been, by kind; what came of it.
     stale_disks: 200,

@@ -53,6 +53,9 @@ impl World<'_> {
                 Ok(()) if !self.power.is_off() => break,
                 Err(error) if !self.power.is_off() => {
                     self.excuse_import(&mut damage, &error);
+                    if self.is_over {
+                        return;
+                    }
                     loses_power = false;
                     continue;
                 }
@@ -93,6 +96,12 @@ impl World<'_> {
         if self.is_any_loud() {
             self.heal_all();
             return note(&self.met.refused_for_faults, 1);
+        }
+        if self.was_cut && matches!(error, IntentError::Copy { .. }) {
+            // It missed a txg, and is whole again before the next could say that it is out: as a copy is.
+            note(&self.met.regions_refused, 1);
+            self.is_over = true;
+            return;
         }
         assert!(self.undo(damage, error), "an import fails: {}", chain(error));
     }

@@ -98,6 +98,10 @@ pub struct World<'a> {
     pub has_wrong_copies: bool,
     /// Faults that were given to devices.
     pub faults: u64,
+    /// A region was cut short in this life.
+    pub was_cut: bool,
+    /// No import goes on without losing something, and has said so.
+    pub is_over: bool,
     /// What was done, for people: with the life and number of each step.
     pub story: Vec<String>,
 }
@@ -152,6 +156,8 @@ impl<'a> World<'a> {
             needs_both_banks: false,
             has_wrong_copies: false,
             faults: 0,
+            was_cut: false,
+            is_over: false,
             story,
         };
         world.import().expect("a new pool");
@@ -177,6 +183,7 @@ impl<'a> World<'a> {
     /// A life up to a power cut, or to its end.
     pub fn live(&mut self, life: u64) {
         self.life = life;
+        self.was_cut = false;
         self.rng = Rng::of_step(self.seed, life, u64::MAX);
         let steps = 10 + self.rng.below(60);
         let (from, within) = (self.rng.below(steps), self.rng.pick(&[4, 12, 40, 200, 1000]));
