@@ -510,3 +510,14 @@ fn a_vdev_is_added_to_a_suspended_pool_which_goes_on_with_it() {
     assert!(client.read(2 << 20, 1 << 20).unwrap() == noise(3));
     client.write(3 << 20, &noise(4), true).unwrap();
 }
+
+/// The other device may be put back as it was just before: that it lacks the txg tells it from what it should be.
+#[test]
+fn a_vdev_that_was_added_is_known_to_a_txg() {
+    let bench = Bench::new(1, 64 << 20);
+    let path = bench.dir.path().join("more");
+    Device::create(&path, 64 << 20).unwrap();
+    let before = bench.status().synced_txg;
+    bench.ask(&add(&path));
+    assert!(bench.status().synced_txg > before);
+}
