@@ -16,6 +16,8 @@ use crate::world::{Done, Was, World};
 /// Clients at one time, at most.
 const CLIENTS_MAX: u64 = 4;
 
+/// Range, contents (or zeroes), FUA.
+type Changing = (Range<usize>, Option<Arc<[u8]>>, bool);
 type Act = Box<dyn FnOnce() -> Done + Send>;
 
 /// How a volume was before a race.
@@ -148,7 +150,10 @@ impl World<'_> {
                 let mut seen = vec![0xaa; change.len];
                 let changed = match power.without_faults(|| volume.read(offset as u64, &mut seen)) {
                     Ok(()) => open.model.change_failed(&change, &seen),
-                    Err(_) => Ok(open.model.change_perhaps(change)),
+                    Err(_) => {
+                        open.model.change_perhaps(change);
+                        Ok(())
+                    }
                 };
                 changed.unwrap_or_else(|why| panic!("{}: {why}", open.name));
             }
@@ -161,26 +166,18 @@ impl World<'_> {
             open.model.settle_first(before.changes);
         }
         for (op, done) in of_volume() {
-            match (op, done) {
-                (Step::Resize { size, .. }, done) => {
-                    let size = *size as usize;
-                    if is_off && done.is_err() {
-                        open.model.resizing = Some(size);
-                        continue;
-                    }
-                    assert!(
-                        done.is_err() || found_size == size,
-                        "{} has {found_size} bytes after {op}",
-                        open.name
-                    );
-                    if found_size != before.size {
-                        open.model.resize(found_size);
-                    }
-                    let is_new = done.is_err() && found_size != before.size;
-                    open.model.before = is_new.then_some(before.size);
-                }
-                _ => {}
+            let Step::Resize { size, .. } = op else { continue };
+            let size = *size as usize;
+            if is_off && done.is_err() {
+                open.model.resizing = Some(size);
+                continue;
             }
+            assert!(done.is_err() || found_size == size, "{} has {found_size} bytes after {op}", open.name);
+            if found_size != before.size {
+                open.model.resize(found_size);
+            }
+            let is_new = done.is_err() && found_size != before.size;
+            open.model.before = is_new.then_some(before.size);
         }
     }
 }
@@ -200,7 +197,7 @@ impl Step {
     }
 
     /// The range that it changes, to what, and whether that is durable then.
-    fn change(&self) -> Option<(Range<usize>, Option<Arc<[u8]>>, bool)> {
+    fn change(&self) -> Option<Changing> {
         match self {
             Step::Write { offset, data, is_fua, .. } => {
                 Some((*offset..offset + data.len(), Some(data.clone()), *is_fua))

@@ -187,7 +187,8 @@ impl<'a> World<'a> {
         self.rng = Rng::of_step(self.seed, life, u64::MAX);
         let steps = 10 + self.rng.below(60);
         let (from, within) = (self.rng.below(steps), self.rng.pick(&[4, 12, 40, 200, 1000]));
-        let cut_in = self.rng.one_in(8).then_some(u64::MAX).unwrap_or(1 + self.rng.below(within));
+        let (is_never, near) = (self.rng.one_in(8), 1 + self.rng.below(within));
+        let cut_in = if is_never { u64::MAX } else { near };
         for step in 0..steps {
             if step == from {
                 self.power.cut_in(cut_in);
