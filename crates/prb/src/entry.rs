@@ -50,6 +50,11 @@ const BODY_SUM: usize = 12;
 const HEADER_SUM: usize = WORDS - SUM_WORDS_MAX;
 const _: () = assert!(BODY_SUM + SUM_WORDS_MAX <= HEADER_SUM);
 
+/// Whether a header may begin with these bytes: a quick look.
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    bytes.get(CONTENT_BYTES) == Some(&((TAG >> (8 * CONTENT_BYTES)) as u8))
+}
+
 /// The alignment of entries in a chunk; bodies are zero-padded to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -9,16 +9,17 @@
 //!
 //! What stays undetected, in the last generation only: words of the last header of a chunk that turned to
 //! zeroes, which is what an insertion looks like that the crash cut short; and a chunk whose first header
-//! turned to zeroes altogether, if its second entry is far behind.
+//! turned to zeroes altogether, if it has no other, or the second one is more than 256 KiB behind.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fastness_pmem::{LINE_BYTES, Medium};
 use fastness_sync::lock;
 
 use crate::chunk::Chunk;
-use crate::entry::{EntryHeader, HEADER_BYTES};
+use crate::entry::{EntryHeader, HEADER_BYTES, may_begin as may_begin_header};
 use crate::ids::{EntryId, LogGuid, Txg};
 use crate::prb::Prb;
 use crate::scan::ChunkEnd;
@@ -87,35 +88,81 @@ impl ChunkTail {
     }
 }
 
-/// How far a chunk is searched that looks as if it were not in use.
-const SEARCHED_BYTES: usize = 8 << 10;
+/// How far the first entry is looked for in a chunk that seems not to be in use: further than most first
+/// entries are long. Whole chunks would tell for certain, and an import would read all of the medium.
+const SEARCHED_BYTES: usize = 256 << 10;
+/// Bytes that are looked through at a time.
+const PAGE_BYTES: usize = 4096;
 
-/// How many bytes behind the end are searched for entries. An empty place in front of entries is what
-/// clearing poison leaves. Chunks in use are searched: they are few. Of the others nothing but reading all
-/// would tell for certain; a small first entry, turned to zeroes, is found out by the second.
-fn searched_bytes(end: &ChunkEnd) -> usize {
+/// How a chunk is searched for entries behind its end. An empty place in front of entries is what clearing
+/// poison leaves, or a page that turned to zeroes.
+enum Search {
+    /// Nothing can be there.
+    None,
+    /// The chunk seems not to be in use. If it was, its entries stand one behind the other.
+    Front,
+    /// It is in use, as few are: everywhere, whatever stands between entries.
+    Everywhere,
+}
+
+fn search_behind(end: &ChunkEnd) -> Search {
     match end.end {
-        End::Full | End::Stale => 0,
-        End::Empty if end.entries == 0 => SEARCHED_BYTES,
-        _ => usize::MAX,
+        End::Full | End::Stale => Search::None,
+        End::Empty if end.entries == 0 => Search::Front,
+        _ => Search::Everywhere,
     }
 }
 
 /// Whole entries at or behind `from`, in steps of the smallest alignment, whatever stands between them.
 pub fn entries_behind<M: Medium>(chunk: &M, from: usize) -> impl Iterator<Item = Located> {
-    entries_between(chunk, from, usize::MAX)
+    let places = (from.next_multiple_of(LINE_BYTES)..places_end(chunk)).step_by(LINE_BYTES);
+    places.filter_map(|offset| Traversal::starting_at(chunk, offset).next())
 }
 
-fn entries_between<M: Medium>(chunk: &M, from: usize, to: usize) -> impl Iterator<Item = Located> {
-    let end = (chunk.len_bytes() + 1).saturating_sub(HEADER_BYTES).min(to);
-    let places = (from.next_multiple_of(LINE_BYTES)..end).step_by(LINE_BYTES);
-    places.filter_map(|offset| Traversal::starting_at(chunk, offset).next())
+/// Where no header fits any more.
+fn places_end(chunk: &impl Medium) -> usize {
+    (chunk.len_bytes() + 1).saturating_sub(HEADER_BYTES)
+}
+
+/// The entries of a chunk whose front is empty: those that stand one behind the other from the first one on.
+fn entries_behind_front<M: Medium>(chunk: &M, from: usize) -> Vec<Located> {
+    let end = places_end(chunk).min(from.saturating_add(SEARCHED_BYTES));
+    let (mut found, mut at) = (Vec::new(), from.next_multiple_of(LINE_BYTES));
+    while at < end {
+        let page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+        let may_begin = places_that_may_begin(chunk, at..page_end.min(end));
+        at = page_end;
+        for offset in may_begin {
+            let mut walk = Traversal::starting_at(chunk, offset);
+            let before = found.len();
+            found.extend(walk.by_ref());
+            if found.len() > before {
+                at = walk.offset().next_multiple_of(LINE_BYTES);
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The places in a range of a page where a header may begin on any side; all, if the page cannot be read.
+fn places_that_may_begin(chunk: &impl Medium, range: Range<usize>) -> Vec<usize> {
+    let mut may_begin = vec![false; range.len().div_ceil(LINE_BYTES)];
+    let mut bytes = [0; PAGE_BYTES];
+    let bytes = &mut bytes[..range.len()];
+    for side in 0..chunk.sides() {
+        let is_read = chunk.read_side(side, range.start, bytes).is_ok();
+        let lines = bytes.chunks(LINE_BYTES).map(|line| !is_read || may_begin_header(line));
+        may_begin.iter_mut().zip(lines).for_each(|(any, may)| *any |= may);
+    }
+    let places = range.step_by(LINE_BYTES).zip(may_begin);
+    places.filter_map(|(offset, may)| may.then_some(offset)).collect()
 }
 
 impl<M: Medium + Sync> Prb<M> {
     /// In the claiming phase, the chunks' ends that something may be hidden behind. Entries of txgs before
-    /// `first_txg` are left out. Reads what is behind such ends, at most the chunks that were being written and those
-    /// that are damaged.
+    /// `first_txg` are left out. Reads what is behind such ends: the chunks that were being written and those that are
+    /// damaged, and the front of all that seem not to be in use.
     pub fn chunk_tails(&self, first_txg: Txg) -> Vec<ChunkTail> {
         let mut lists = lock(&self.lists);
         if !lists.roster.claiming {
@@ -125,19 +172,21 @@ impl<M: Medium + Sync> Prb<M> {
         // One end for each chunk; of sides that are apart one for each of them, and then nothing can be said.
         let ends = scan.ends.chunk_by(|one, other| one.chunk == other.chunk);
         let irregular = lists.wait_replay.iter().zip(ends).filter_map(|(chunk, ends)| match ends {
-            [end] if searched_bytes(end) > 0 => Some((chunk, end)),
+            [end] => Some((chunk, end)),
             _ => None,
         });
         let tail = |(chunk, end): (&Arc<Chunk<M>>, &ChunkEnd)| {
             let start = chunk.medium().region_offset();
             let from = (end.region_offset - start) as usize + LINE_BYTES;
-            let to = from.saturating_add(searched_bytes(end));
-            let behind = entries_between(chunk.medium(), from, to)
-                .filter(|entry| entry.header.txg >= first_txg)
-                .map(|entry| (start + entry.offset as u64, entry.header))
-                .collect();
-            ChunkTail { end: *end, behind, first_txg }
+            let behind = match search_behind(end) {
+                Search::None => return None,
+                Search::Front => entries_behind_front(chunk.medium(), from),
+                Search::Everywhere => entries_behind(chunk.medium(), from).collect(),
+            };
+            let needed = behind.into_iter().filter(|entry| entry.header.txg >= first_txg);
+            let behind = needed.map(|entry| (start + entry.offset as u64, entry.header)).collect();
+            Some(ChunkTail { end: *end, behind, first_txg })
         };
-        irregular.map(tail).collect()
+        irregular.filter_map(tail).collect()
     }
 }

@@ -435,3 +435,31 @@ fn a_chunk_that_lost_what_was_written_is_found_when_it_is_collected() {
         assert_eq!(error.kind(), ErrorKind::MediaFailed);
     }
 }
+
+/// A page that turned to zeroes, in front of entries of any size: it looks as if the chunk were not in use.
+#[test]
+fn a_chunk_without_its_first_page_is_no_silent_loss() {
+    const CHUNK: usize = 1 << 20;
+    for (first, txg) in [(100, 2), (9_000, 2), (70_000, 2), (200_000, 2), (70_000, 1)] {
+        let heap = Heap::new(vec![0; 2 * CHUNK]);
+        let prb = Prb::format(config(9), heap.chunks(CHUNK)).unwrap();
+        let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+        let header = durable_log(&mut hdl);
+        hdl.write_entry(Txg(txg), &vec![7; first], Wait::Fail).unwrap();
+        // Those of older txgs are not needed; one behind them is.
+        hdl.write_entry(Txg(txg), &[8; 5_000], Wait::Fail).unwrap();
+        hdl.write_entry(Txg(2), &[9; 5_000], Wait::Fail).unwrap();
+        let HdlHeader::Logging { log } = header else { panic!("{header:?}") };
+        let hidden = |zeroed: usize| {
+            let mut image = heap.bytes();
+            image[..zeroed].fill(0);
+            let heap = Heap::new(image);
+            let prb = Prb::open(config(9), heap.chunks(CHUNK)).unwrap();
+            let _hdl = prb.setup_hdl(&header).unwrap();
+            prb.chunk_tails(Txg(2)).iter().find_map(|tail| tail.hides(log))
+        };
+        assert_eq!(hidden(0), None, "{first}");
+        let found = hidden(4096);
+        assert!(matches!(found, Some(Hidden::Behind { .. })), "{first}, {txg}: {found:?}");
+    }
+}

@@ -32,7 +32,7 @@
 //! lost. After a clear everything reads as before. Allocated is reachable, after an import, after another txg, and after
 //! the volumes were used; on a log of kind pmem no log block is left.
 //!
-//! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..60.
+//! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400.
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 
@@ -148,7 +148,7 @@ fn live_all(seeds: std::ops::Range<u64>, met: &Met) -> Vec<String> {
 
 #[test]
 fn nothing_acknowledged_is_lost_whenever_the_power_fails() {
-    let (seeds, met) = (seeds(0..60), Met::default());
+    let (seeds, met) = (seeds(0..400), Met::default());
     let count = seeds.end - seeds.start;
     let failed = live_all(seeds, &met);
     println!("{count} seeds have met\n{}", met.table());
