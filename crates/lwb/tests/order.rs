@@ -61,6 +61,21 @@ impl Bench {
         self.commit_upto(lsn)
     }
 
+    /// Twenty records, of which a thread that commits up to the first of `upto` has to write two groups of blocks,
+    /// and has written one; another waits for its commit up to the second.
+    fn write_first_group(&self, upto: [Lsn; 2]) -> [Committer; 2] {
+        (0..20).for_each(|_| _ = self.log.append(Txg(3), &[1; 3700]));
+        let writer = self.commit_upto(upto[0]);
+        self.gate.began(0, Write);
+        let waiter = self.commit_upto(upto[1]);
+        assert!(waiter.is_waiting());
+        (0..16).for_each(|number| {
+            self.gate.began(number, Write);
+            self.gate.end(number, true);
+        });
+        [writer, waiter]
+    }
+
     fn commit_upto(&self, lsn: Lsn) -> Committer {
         let (log, (tell, hear)) = (Arc::clone(&self.log), channel());
         std::thread::spawn(move || tell.send(log.commit(lsn)));
@@ -335,15 +350,7 @@ fn a_stop_ends_open_blocks_and_lets_writes_finish() {
 #[test]
 fn blocks_written_by_a_thread_that_needs_no_flush_are_flushed_by_those_that_do() {
     let bench = Bench::new();
-    (0..20).for_each(|_| _ = bench.log.append(Txg(3), &[1; 3700]));
-    let writer = bench.commit_upto(Lsn(1));
-    bench.gate.began(0, Write);
-    let waiter = bench.commit_upto(Lsn(20));
-    assert!(waiter.is_waiting());
-    (0..16).for_each(|number| {
-        bench.gate.began(number, Write);
-        bench.gate.end(number, true);
-    });
+    let [writer, waiter] = bench.write_first_group([1, 20].map(Lsn));
     bench.gate.began(16, Write);
     let flusher = bench.commit_upto(Lsn(1));
     bench.gate.began(17, Flush);
@@ -359,15 +366,7 @@ fn blocks_written_by_a_thread_that_needs_no_flush_are_flushed_by_those_that_do()
 #[test]
 fn the_first_of_two_groups_is_flushed_before_the_second_is_written() {
     let bench = Bench::new();
-    (0..20).for_each(|_| _ = bench.log.append(Txg(3), &[1; 3700]));
-    let writer = bench.commit_upto(Lsn(3));
-    bench.gate.began(0, Write);
-    let waiter = bench.commit_upto(Lsn(5));
-    assert!(waiter.is_waiting());
-    (0..16).for_each(|number| {
-        bench.gate.began(number, Write);
-        bench.gate.end(number, true);
-    });
+    let [writer, waiter] = bench.write_first_group([3, 5].map(Lsn));
     // The flush of the one and the next write of the other begin in any order.
     bench.gate.has_begun(17);
     let flush = (16..18).find(|number| bench.gate.is(*number, Flush)).expect("a flush has begun");

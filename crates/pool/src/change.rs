@@ -16,7 +16,8 @@ use crate::vdev::{Device, Side, Vdev};
 impl Pool {
     /// Adds a vdev. Returns its number.
     ///
-    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without.
+    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without. Before the next
+    /// txg nothing tells the other devices from copies of just before; whoever relies on the vdev syncs first.
     ///
     /// # Errors
     /// Those of [`Pool::create`] for the devices, [`PoolError::Suspended`].

@@ -139,6 +139,7 @@ impl Shared {
             self.copy_last_log_blocks(vdev, side)?;
             // Pages that were written since the walk went to this side too; all are there once it has flushed.
             let device = side.writable().ok_or_else(|| side.unusable())?;
+            self.write_last_mark(side)?;
             self.write_last_uberblock(side)?;
             device.flush()?;
             if side.errors().write != errors_before {
@@ -153,10 +154,9 @@ impl Shared {
         Ok(report)
     }
 
-    /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg, and its
-    /// mark.
+    /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg; durable
+    /// after the next flush.
     pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
-        self.write_last_mark(side)?;
         let uberblock = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;
         Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)

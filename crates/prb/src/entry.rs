@@ -51,7 +51,7 @@ const HEADER_SUM: usize = WORDS - SUM_WORDS_MAX;
 const _: () = assert!(BODY_SUM + SUM_WORDS_MAX <= HEADER_SUM);
 
 /// Whether a header may begin with these bytes: a quick look.
-pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+pub(crate) fn may_begin_header(bytes: &[u8]) -> bool {
     bytes.get(CONTENT_BYTES) == Some(&((TAG >> (8 * CONTENT_BYTES)) as u8))
 }
 

@@ -19,7 +19,7 @@ use fastness_pmem::{LINE_BYTES, Medium};
 use fastness_sync::lock;
 
 use crate::chunk::Chunk;
-use crate::entry::{EntryHeader, HEADER_BYTES, may_begin as may_begin_header};
+use crate::entry::{EntryHeader, HEADER_BYTES, may_begin_header};
 use crate::ids::{EntryId, LogGuid, Txg};
 use crate::prb::Prb;
 use crate::scan::ChunkEnd;
@@ -171,11 +171,8 @@ impl<M: Medium + Sync> Prb<M> {
         let scan = self.scan(&mut lists);
         // One end for each chunk; of sides that are apart one for each of them, and then nothing can be said.
         let ends = scan.ends.chunk_by(|one, other| one.chunk == other.chunk);
-        let irregular = lists.wait_replay.iter().zip(ends).filter_map(|(chunk, ends)| match ends {
-            [end] => Some((chunk, end)),
-            _ => None,
-        });
-        let tail = |(chunk, end): (&Arc<Chunk<M>>, &ChunkEnd)| {
+        let tail = |(chunk, ends): (&Arc<Chunk<M>>, &[ChunkEnd])| {
+            let [end] = ends else { return None };
             let start = chunk.medium().region_offset();
             let from = (end.region_offset - start) as usize + LINE_BYTES;
             let behind = match search_behind(end) {
@@ -187,6 +184,6 @@ impl<M: Medium + Sync> Prb<M> {
             let behind = needed.map(|entry| (start + entry.offset as u64, entry.header)).collect();
             Some(ChunkTail { end: *end, behind, first_txg })
         };
-        irregular.filter_map(tail).collect()
+        lists.wait_replay.iter().zip(ends).filter_map(tail).collect()
     }
 }
