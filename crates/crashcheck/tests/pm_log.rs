@@ -15,7 +15,7 @@ use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{Analysis, ImagesConfig};
 use fastness_crashcheck::trace::record;
 use fastness_pm_model::{Config, FlushKind, Machine, Op, RecordStyle, Recorder, RecordingRange, Trace};
-use fastness_pmem::{Medium, PersistError, ReadError, RegionInfo, Summer};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, RegionInfo, Summer};
 use fastness_pmlog::{CreateOptions, LogMedium, OpenOptions, PmLog};
 use fastness_prb::Alignment;
 use fastness_testkit::SeededEntropy;
@@ -51,6 +51,11 @@ impl Medium for Recorded {
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
         self.0.read(offset, dst)
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use fastness_error::{ErrorKind, chain};
-use fastness_intent::Consent;
+use fastness_intent::{Consent, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Unsynced, VdevSpec};
 use fastness_zvol::Volume;
 
@@ -22,7 +22,7 @@ use crate::error::StartError;
 use crate::gate::Slot;
 use crate::importing::ImportStep;
 use crate::lock;
-use crate::log_device::{Txgs, import_log};
+use crate::log_device::import_log;
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;
 

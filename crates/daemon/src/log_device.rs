@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fastness_error::{ErrorKind, chain};
-use fastness_intent::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning};
-use fastness_pmem::{PmRange, Region, RegionKind};
+use fastness_intent::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning, Txgs};
+use fastness_pmem::{Region, RegionKind};
 use fastness_pool::Pool;
 use fastness_zil::KindId;
 use serde::{Deserialize, Serialize};
@@ -33,15 +33,6 @@ pub fn is_persistent_memory(path: &Path) -> bool {
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
 }
 
-/// Whether txgs run when a log was taken into use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Txgs {
-    /// They do, and what was replayed is durable.
-    Run,
-    /// The caller starts them.
-    Paused,
-}
-
 /// Takes the pool's log into use. `None` for a pool that is read-only: nothing is replayed there. Says what
 /// was given up, too.
 pub(crate) fn import_log(
@@ -60,11 +51,9 @@ pub(crate) fn import_log(
     options.watch.begin(ImportStep::Log);
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
-    let import = match txgs {
-        Txgs::Run => PoolLog::import,
-        Txgs::Paused => PoolLog::import_paused,
-    };
-    let (log, replayed) = import(pool, regions, options.consent, Tuning::default(), &mut tell)?;
+    let regions = regions.into_iter().map(RegionParts::of).collect();
+    let (log, replayed) =
+        PoolLog::import(pool, regions, txgs, options.consent, Tuning::default(), &mut tell)?;
     if replayed.records + replayed.gaps > 0 {
         journal.note(format!(
             "{} logged writes of {} volumes were replayed; {} that nobody was told of, or that were given up, are not",
@@ -146,7 +135,7 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// Opens, or makes, a region that is to be one of a log.
-fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion<PmRange>, Failure> {
+fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion, Failure> {
     let path =
         std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
     let region = match pm.create_bytes {
@@ -167,11 +156,11 @@ impl Node {
     /// Makes persistent memory, or what stands in for it, the pool's log: one region, or two that are a mirror.
     ///
     /// # Errors
-    /// Those of [`PoolLog::add_regions_on`] and of opening the regions.
+    /// Those of [`PoolLog::add_regions`] and of opening the regions.
     pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse) -> Result<(), Failure> {
         let regions =
             paths.iter().map(|path| new_region(path.as_ref(), pm)).collect::<Result<Vec<_>, _>>()?;
-        self.running_log()?.add_regions_on(|| Ok(regions)).map_err(StartError::from)?;
+        self.running_log()?.add_regions(|| Ok(regions)).map_err(StartError::from)?;
         let paths: Vec<_> = paths.iter().map(|path| path.as_ref().display().to_string()).collect();
         self.journal.note(format!("the log is on {} now", paths.join(" and ")));
         Ok(())
@@ -186,7 +175,7 @@ impl Node {
     }
 
     /// A region like one that the log has: one that stands in for persistent memory is made, if there is no such file.
-    fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion<PmRange>, Failure> {
+    fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion, Failure> {
         let path = Path::new(path);
         if !known.emulates && !is_persistent_memory(path) {
             let text = format!("{} is no persistent memory, and {} is", path.display(), known.path.display());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use fastness_error::ErrorKind;
-use fastness_intent::{Consent, PoolLog};
+use fastness_intent::{Consent, PoolLog, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
-use crate::log_device::{Txgs, import_log};
+use crate::log_device::import_log;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::serving::Serving;

@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use fastness_pmem::{Medium, Region};
+use fastness_pmem::Region;
 use fastness_pool::{Feature, VdevClass};
 use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
 
@@ -29,16 +29,16 @@ use crate::space::PoolSpace;
 const SUSPENDED_AT_ONCE: usize = 64;
 
 impl PoolLog {
-    /// As [`add_regions_on`](Self::add_regions_on), with one region.
+    /// As [`add_regions`](Self::add_regions), with one region.
     ///
     /// # Errors
     /// As there.
     pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
-        self.add_regions_on(|| Ok(vec![NewRegion { parts: RegionParts::of(region)?, path, emulates }]))
+        self.add_regions(|| Ok(vec![NewRegion { parts: RegionParts::of(region)?, path, emulates }]))
     }
 }
 
-impl<M: Medium + Sync + 'static> PoolLog<M> {
+impl PoolLog {
     /// Makes a region of persistent memory the log of the pool, or two that are a mirror: kind pmem, from now on. What was
     /// in the regions is lost. `make` is called if they are used.
     ///
@@ -49,9 +49,9 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// # Errors
     /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the region and the
     /// pool. The log is as it was, unless the pool is suspended.
-    pub fn add_regions_on(
+    pub fn add_regions(
         &self,
-        make: impl FnOnce() -> Result<Vec<NewRegion<M>>, IntentError>,
+        make: impl FnOnce() -> Result<Vec<NewRegion>, IntentError>,
     ) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         if self.kind() == KindId::Pmem {
@@ -72,7 +72,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         Ok(())
     }
 
-    pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion<M>>) -> Result<(), IntentError> {
+    pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion>) -> Result<(), IntentError> {
         let Formatted { logs, regions, configs } = format(self.side.pool(), new, self.tuning)?;
         let config = LogConfig { kind: KindId::Pmem, regions: configs };
         self.switch(Logs::Pmem(logs, regions), &config).map(drop)
@@ -80,7 +80,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
 
     /// Takes all regions out of use: the log is of kind lwb from now on, on the pool's vdevs.
     ///
-    /// Persistence, concurrency: as [`add_regions_on`](Self::add_regions_on). On return nothing of the pool is in the regions.
+    /// Persistence, concurrency: as [`add_regions`](Self::add_regions). On return nothing of the pool is in the regions.
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if there is none; those of the pool.
@@ -93,7 +93,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// Returns the logs that were in use before.
-    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs<M>>, IntentError> {
+    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs>, IntentError> {
         let pool = self.side.pool();
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
@@ -130,16 +130,16 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// From the next txg on, these logs have the pool's marks in their regions.
-    fn mark(&self, logs: &[&Arc<Logs<M>>]) {
+    fn mark(&self, logs: &[&Arc<Logs>]) {
         *self.marked.lock().unwrap_or_else(PoisonError::into_inner) = marked(logs);
     }
 
-    fn all(&self) -> Vec<AnyLog<M>> {
+    fn all(&self) -> Vec<AnyLog> {
         let logs = self.logs();
         logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
     }
 
-    fn suspend(&self, logs: &[AnyLog<M>]) -> Result<(), LogError> {
+    fn suspend(&self, logs: &[AnyLog]) -> Result<(), LogError> {
         let at_once = self.tuning.suspended_at_once.unwrap_or(SUSPENDED_AT_ONCE).max(1);
         for group in logs.chunks(at_once) {
             if let [only] = group {
@@ -147,7 +147,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
                 continue;
             }
             std::thread::scope(|scope| {
-                let suspend = |log: &AnyLog<M>| log.suspend(&*self.side);
+                let suspend = |log: &AnyLog| log.suspend(&*self.side);
                 let threads: Vec<_> = group.iter().map(|log| scope.spawn(move || suspend(log))).collect();
                 let ended = threads.into_iter().map(|thread| match thread.join() {
                     Ok(ended) => ended,
@@ -159,12 +159,12 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         Ok(())
     }
 
-    fn resume(&self, logs: &[AnyLog<M>]) -> Result<(), LogError> {
+    fn resume(&self, logs: &[AnyLog]) -> Result<(), LogError> {
         logs.iter().map(|log| log.resume(&*self.side)).fold(Ok(()), Result::and)
     }
 
     /// Replaces all logs, and returns the old ones; see the module.
-    fn switch(&self, new: Logs<M>, config: &LogConfig) -> Result<Arc<Logs<M>>, IntentError> {
+    fn switch(&self, new: Logs, config: &LogConfig) -> Result<Arc<Logs>, IntentError> {
         let pool = self.side.pool();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
@@ -184,11 +184,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// Stores what the log is, and begins the new ones; returns the txg that makes it durable, and the logs before.
-    fn begin(
-        &self,
-        new: Logs<M>,
-        config: &LogConfig,
-    ) -> Result<(fastness_pool::Txg, Arc<Logs<M>>), IntentError> {
+    fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), IntentError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let volumes = volumes(pool)?;

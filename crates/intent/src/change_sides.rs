@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fastness_pmem::Medium;
 use fastness_zil::KindId;
 
 use crate::config::LogConfig;
@@ -20,7 +19,7 @@ use crate::sides::{NewRegion, apart};
 /// How long those who use the old logs have to let go of them; it takes the end of a write.
 const LET_GO: Duration = Duration::from_secs(30);
 
-impl<M: Medium + Sync + 'static> PoolLog<M> {
+impl PoolLog {
     /// Makes a mirror of the log's region and another one. What was in that is lost. Regions that are out are forgotten.
     ///
     /// Persistence: on return each record goes to both. A crash inside leaves the log as it was, on the pool's vdevs, or on
@@ -29,7 +28,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the pool.
-    pub fn attach_region(&self, new: NewRegion<M>) -> Result<(), IntentError> {
+    pub fn attach_region(&self, new: NewRegion) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         let config = self.pmem_config()?;
         if config.in_use().count() > 1 {
@@ -68,7 +67,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     ///
     /// # Errors
     /// As [`attach_region`](Self::attach_region).
-    pub fn replace_region(&self, old: RegionId, new: NewRegion<M>) -> Result<(), IntentError> {
+    pub fn replace_region(&self, old: RegionId, new: NewRegion) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         let config = self.pmem_config()?;
         self.reform(&config, |id| id != old, Some(new))
@@ -96,7 +95,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         &self,
         config: &LogConfig,
         keeps: impl Fn(RegionId) -> bool,
-        new: Option<NewRegion<M>>,
+        new: Option<NewRegion>,
     ) -> Result<(), IntentError> {
         let before = self.switch_to_vdevs()?;
         let begun = take_back(before).and_then(|regions| {
@@ -112,9 +111,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
 }
 
 /// The regions of logs that are not in use any more, as soon as nobody has one of them.
-fn take_back<M: Medium + Sync>(
-    mut old: Arc<Logs<M>>,
-) -> Result<Vec<(RegionId, crate::region::RegionParts<M>)>, IntentError> {
+fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionParts)>, IntentError> {
     let until = Instant::now() + LET_GO;
     loop {
         old = match Arc::try_unwrap(old) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fastness_pmem::{Medium, Region};
 use fastness_pool::{Feature, Mark, Pool, PoolError};
 use fastness_prb::Config;
 use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
@@ -59,6 +58,18 @@ pub enum LogImportStep<'a> {
 /// Records after which the progress is told, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
+/// Whether txgs run when an import has claimed the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Txgs {
+    /// They do: on return all that was replayed is durable.
+    Run,
+    /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first one, with what the caller
+    /// changes before that. For a pool that was suspended, and has more to take over than its log
+    /// ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory then, as it is now. Whoever drops the
+    /// pool before has changed nothing.
+    Paused,
+}
+
 impl PoolLog {
     /// The log of a pool that was made just now and not imported: of kind lwb.
     ///
@@ -67,45 +78,6 @@ impl PoolLog {
     /// # Errors
     /// Those of the pool.
     pub fn create(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog>, IntentError> {
-        PoolLog::create_on(pool, tuning)
-    }
-
-    /// Takes a pool's log into use again; see [`import_on`](Self::import_on). `regions` are those that the pool's
-    /// [`LogConfig`] names, as far as they could be opened.
-    ///
-    /// # Errors
-    /// As [`import_on`](Self::import_on); [`IntentError::TooSmall`].
-    pub fn import(
-        pool: &Arc<Pool>,
-        regions: Vec<Region>,
-        consent: Consent,
-        tuning: Tuning,
-        tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
-        PoolLog::import_on(pool, regions, RegionParts::of, consent, tuning, tell)
-    }
-
-    /// The same, but no txg ends; see [`import_paused_on`](Self::import_paused_on).
-    ///
-    /// # Errors
-    /// As [`import`](Self::import).
-    pub fn import_paused(
-        pool: &Arc<Pool>,
-        regions: Vec<Region>,
-        consent: Consent,
-        tuning: Tuning,
-        tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
-        PoolLog::import_paused_on(pool, regions, RegionParts::of, consent, tuning, tell)
-    }
-}
-
-impl<M: Medium + Sync + 'static> PoolLog<M> {
-    /// As [`create`](PoolLog::create), for regions on any medium.
-    ///
-    /// # Errors
-    /// Those of the pool.
-    pub fn create_on(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog<M>>, IntentError> {
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
         let root = pool.dataset(&pool.name())?.id();
@@ -121,73 +93,55 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
         Ok(log)
     }
 
-    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run, and
-    /// replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, as far as they could be opened, in
-    /// any order, and `divide` makes parts of one. Of a mirror one suffices: the other is out from then on
+    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run unless
+    /// they are to wait, and replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, in any
+    /// order, as far as they could be opened. Of a mirror one suffices: the other is out from then on
     /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
     /// it is.
     ///
-    /// Persistence: on return everything that was acknowledged is in the pool, and synced.
+    /// Persistence: on return everything that was acknowledged is in the pool, and, if txgs run, synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`]; a log that is
-    /// damaged; unless
-    /// `consent` says otherwise. Nothing was changed then but what was replayed.
-    pub fn import_on<R>(
+    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`],
+    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Nothing was changed then but what
+    /// was replayed.
+    pub fn import(
         pool: &Arc<Pool>,
-        regions: Vec<R>,
-        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        regions: Vec<Result<RegionParts, IntentError>>,
+        txgs: Txgs,
         consent: Consent,
         tuning: Tuning,
         tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
-        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
-        pool.start_txgs()?;
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, consent, tuning, tell)?;
+        if txgs == Txgs::Run {
+            pool.start_txgs()?;
+        }
         log.replay(consent, &mut report, tell)?;
-        tell(LogImportStep::Sync);
-        pool.sync()?;
-        Ok((log, report))
-    }
-
-    /// As [`import_on`](Self::import_on), but txgs do not run yet: what is replayed is in the first one, with
-    /// what the caller changes before [`Pool::start_txgs`]. For a pool that was suspended, and has more to
-    /// take over than its log ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory
-    /// then, as it is now.
-    ///
-    /// Persistence: none before the first txg has synced; whoever drops the pool before has changed nothing.
-    ///
-    /// # Errors
-    /// As [`import_on`](Self::import_on).
-    pub fn import_paused_on<R>(
-        pool: &Arc<Pool>,
-        regions: Vec<R>,
-        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
-        consent: Consent,
-        tuning: Tuning,
-        tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
-        let (log, mut report) = PoolLog::claim(pool, regions, divide, consent, tuning, tell)?;
-        log.replay(consent, &mut report, tell)?;
+        if txgs == Txgs::Run {
+            tell(LogImportStep::Sync);
+            pool.sync()?;
+        }
         Ok((log, report))
     }
 
     /// Opens the log and claims all of it in the first txg, which does not end.
-    fn claim<R>(
+    fn claim(
         pool: &Arc<Pool>,
-        regions: Vec<R>,
-        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        regions: Vec<Result<RegionParts, IntentError>>,
         consent: Consent,
         tuning: Tuning,
         tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog<M>>, ReplayReport), IntentError> {
+    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
         tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
             Err(IntentError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
-            Some(config) => OpenLog::of(config, regions, divide, pool.synced_mark())
-                .map_err(|error| error.naming_devices(pool)),
+            Some(config) => {
+                OpenLog::of(config, regions, pool.synced_mark()).map_err(|error| error.naming_devices(pool))
+            }
             None => Ok(OpenLog::Forgotten),
         };
         let opened = match opened {
@@ -282,8 +236,8 @@ fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> IntentError 
 }
 
 /// The medium of a pool's log, before it is looked at.
-pub(crate) enum OpenLog<M> {
-    Pmem(Sides<M>),
+pub(crate) enum OpenLog {
+    Pmem(Sides),
     Lwb,
     /// All regions were lost in use, and nothing in them is needed: the pool has it.
     Outlived,
@@ -291,16 +245,15 @@ pub(crate) enum OpenLog<M> {
     Forgotten,
 }
 
-impl<M: Medium + Sync> OpenLog<M> {
-    pub(crate) fn of<R>(
+impl OpenLog {
+    pub(crate) fn of(
         config: &LogConfig,
-        regions: Vec<R>,
-        divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        regions: Vec<Result<RegionParts, IntentError>>,
         synced: Mark,
-    ) -> Result<OpenLog<M>, IntentError> {
+    ) -> Result<OpenLog, IntentError> {
         Ok(match config.kind {
             KindId::Pmem if config.in_use().next().is_none() => OpenLog::Outlived,
-            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, divide, synced)?),
+            KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, synced)?),
             KindId::Lwb => OpenLog::Lwb,
         })
     }
@@ -319,7 +272,7 @@ impl<M: Medium + Sync> OpenLog<M> {
         self,
         pool: &Arc<Pool>,
         config: impl FnOnce(usize) -> Config,
-    ) -> Result<Claims<M>, IntentError> {
+    ) -> Result<Claims, IntentError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
         let header = |volume: &fastness_pool::Dataset| {

@@ -34,7 +34,7 @@ mod volume_log;
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
 pub use error::IntentError;
 pub use fastness_prb::Stats as RegionStats;
-pub use import::{Consent, LogImportStep, ReplayProgress};
+pub use import::{Consent, LogImportStep, ReplayProgress, Txgs};
 pub use log::{Members, PoolLog, Tuning, Zil};
 pub use logs::AnyLog;
 pub use marks::Mismatch;

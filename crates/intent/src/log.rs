@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use fastness_pmem::{Medium, MsyncMode, OpenOptions, PersistError, PmRange, Region, RegionInfo, RegionKind};
+use fastness_pmem::{MsyncMode, OpenOptions, PersistError, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, ImportId, Mark, Pool, PoolError, Tx, TxgHook};
 use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
@@ -26,7 +26,7 @@ pub(crate) const DEVICE: &[u8] = b"log device";
 const INDIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// The intent log of one dataset.
-pub type Zil<M = PmRange> = fastness_zil::Zil<PoolSide, AnyLog<M>>;
+pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
 /// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,17 +66,17 @@ impl Tuning {
 /// The log of an imported pool.
 ///
 /// Concurrency: any number of threads. Lock order: members, open, logs.
-pub struct PoolLog<M: Medium + Sync = PmRange> {
+pub struct PoolLog {
     pub(crate) side: Arc<PoolSide>,
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
-    pub(crate) logs: Arc<RwLock<Arc<Logs<M>>>>,
+    pub(crate) logs: Arc<RwLock<Arc<Logs>>>,
     /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at a time, and
     /// a flush has to know of what was written before the volume was closed and opened again.
-    pub(crate) open: OpenLogs<M>,
+    pub(crate) open: OpenLogs,
     /// What the pool's hook tells of txgs; empty when this is dropped.
-    told: Arc<Mutex<Option<Told<M>>>>,
-    pub(crate) marked: Marked<M>,
+    told: Arc<Mutex<Option<Told>>>,
+    pub(crate) marked: Marked,
     /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held over a change of the log's devices.
@@ -89,30 +89,30 @@ pub struct PoolLog<M: Medium + Sync = PmRange> {
 #[derive(Debug)]
 pub struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
 
-impl<M: Medium + Sync> std::fmt::Debug for PoolLog<M> {
+impl std::fmt::Debug for PoolLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PoolLog({:?})", self.logs().kind())
     }
 }
 
-type OpenLogs<M> = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog<M>>)>>>;
+type OpenLogs = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog>)>>>;
 
 /// Lets go of the logs of volumes that are closed, once nothing is left that a flush would have to wait for.
-fn drop_idle<M: Medium + Sync + 'static>(open: &mut Vec<(DatasetId, Arc<VolumeLog<M>>)>, synced: Txg) {
+fn drop_idle(open: &mut Vec<(DatasetId, Arc<VolumeLog>)>, synced: Txg) {
     open.retain(|(_, log)| Arc::strong_count(log) > 1 || log.zil.has_unsynced(synced));
 }
 
 /// What needs to know of txgs.
-struct Told<M: Medium + Sync> {
-    logs: Arc<RwLock<Arc<Logs<M>>>>,
-    open: OpenLogs<M>,
+struct Told {
+    logs: Arc<RwLock<Arc<Logs>>>,
+    open: OpenLogs,
 }
 
 /// Logs whose regions an import may look at: those in use, and those before as long as the change is not durable. Only of
 /// kind pmem: nothing in these has the pool.
-pub(crate) type Marked<M> = Arc<Mutex<Vec<Arc<Logs<M>>>>>;
+pub(crate) type Marked = Arc<Mutex<Vec<Arc<Logs>>>>;
 
-pub(crate) fn marked<M: Medium + Sync>(logs: &[&Arc<Logs<M>>]) -> Vec<Arc<Logs<M>>> {
+pub(crate) fn marked(logs: &[&Arc<Logs>]) -> Vec<Arc<Logs>> {
     logs.iter().filter(|logs| logs.kind() == KindId::Pmem).map(|logs| Arc::clone(logs)).collect()
 }
 
@@ -124,14 +124,14 @@ pub(crate) fn marked<M: Medium + Sync>(logs: &[&Arc<Logs<M>>]) -> Vec<Arc<Logs<M
 ///
 /// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not know of makes
 /// them older than the pool.
-struct Collector<M: Medium + Sync> {
-    told: Arc<Mutex<Option<Told<M>>>>,
-    marked: Marked<M>,
+struct Collector {
+    told: Arc<Mutex<Option<Told>>>,
+    marked: Marked,
     losses: Arc<LossRecord>,
     import: ImportId,
 }
 
-impl<M: Medium + Sync> Collector<M> {
+impl Collector {
     /// Notes in the regions what has become of a txg.
     fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
         let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,19 +139,19 @@ impl<M: Medium + Sync> Collector<M> {
     }
 
     /// The logs in use, or those that were when the [`PoolLog`] went, unless nothing of them can be lost.
-    fn logs(&self, told: Option<&Told<M>>) -> Option<Arc<Logs<M>>> {
+    fn logs(&self, told: Option<&Told>) -> Option<Arc<Logs>> {
         let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
         told.map(|told| current(&told.logs)).or_else(last)
     }
 }
 
-impl<M: Medium + Sync> Drop for PoolLog<M> {
+impl Drop for PoolLog {
     fn drop(&mut self) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
+impl TxgHook for Collector {
     fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
         self.mark(Phase::Begun, txg);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +186,7 @@ impl<M: Medium + Sync + 'static> TxgHook for Collector<M> {
     }
 }
 
-fn current<M: Medium + Sync>(logs: &RwLock<Arc<Logs<M>>>) -> Arc<Logs<M>> {
+fn current(logs: &RwLock<Arc<Logs>>) -> Arc<Logs> {
     logs.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -236,23 +236,18 @@ impl PoolLog {
     }
 }
 
-impl<M: Medium + Sync> PoolLog<M> {
-    pub(crate) fn logs(&self) -> Arc<Logs<M>> {
+impl PoolLog {
+    pub(crate) fn logs(&self) -> Arc<Logs> {
         current(&self.logs)
     }
 }
 
-impl<M: Medium + Sync + 'static> PoolLog<M> {
+impl PoolLog {
     /// `losses` has what the pool says of `logs`.
-    pub(crate) fn new(
-        pool: &Arc<Pool>,
-        logs: Logs<M>,
-        tuning: Tuning,
-        losses: LossRecord,
-    ) -> Arc<PoolLog<M>> {
+    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning, losses: LossRecord) -> Arc<PoolLog> {
         logs.watch_idle(pool);
         let (logs, losses) = (Arc::new(logs), Arc::new(losses));
-        let marked: Marked<M> = Arc::new(Mutex::new(marked(&[&logs])));
+        let marked: Marked = Arc::new(Mutex::new(marked(&[&logs])));
         let (logs, open) = (Arc::new(RwLock::new(logs)), OpenLogs::default());
         let told = Arc::new(Mutex::new(Some(Told { logs: logs.clone(), open: open.clone() })));
         pool.add_hook(Arc::new(Collector {
@@ -301,7 +296,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     }
 
     /// The log of a volume; the same for all who have it open. `None` if it has none.
-    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog<M>>> {
+    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         drop_idle(&mut open, Txg(self.side.pool().synced_txg().0));
@@ -336,7 +331,7 @@ impl<M: Medium + Sync + 'static> PoolLog<M> {
     /// removed.
     pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
         let logs = self.logs();
-        let lost = |region: &OpenRegion<M>| Some((region.id, region.check().err()?));
+        let lost = |region: &OpenRegion| Some((region.id, region.check().err()?));
         logs.regions().iter().filter_map(lost).collect()
     }
 

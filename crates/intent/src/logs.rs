@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fastness_pmem::{Medium, Mirror, PmRange};
+use fastness_pmem::{AnyRange, Mirror};
 use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{
@@ -21,21 +21,21 @@ use crate::space::PoolSpace;
 const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one volume.
-pub type AnyLog<M = PmRange> = fastness_zil::AnyLog<Mirror<M>, PoolSpace>;
+pub type AnyLog = fastness_zil::AnyLog<Mirror<AnyRange>, PoolSpace>;
 
 /// All logs.
-pub(crate) enum Logs<M: Medium + Sync> {
-    Pmem(PmemLogs<Mirror<M>>, Vec<OpenRegion<M>>),
+pub(crate) enum Logs {
+    Pmem(PmemLogs<Mirror<AnyRange>>, Vec<OpenRegion>),
     Lwb(LwbLogs<PoolSpace>),
 }
 
-impl<M: Medium + Sync> fmt::Debug for Logs<M> {
+impl fmt::Debug for Logs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Logs({:?})", self.kind())
     }
 }
 
-impl<M: Medium + Sync> Logs<M> {
+impl Logs {
     /// Lets logs that are idle say what was acknowledged last, if the pool has threads of its own.
     pub(crate) fn watch_idle(&self, pool: &Pool) {
         if let (Logs::Lwb(logs), true) = (self, pool.has_threads()) {
@@ -51,7 +51,7 @@ impl<M: Medium + Sync> Logs<M> {
     }
 
     /// Regions of kind pmem that are written.
-    pub(crate) fn regions(&self) -> &[OpenRegion<M>] {
+    pub(crate) fn regions(&self) -> &[OpenRegion] {
         match self {
             Logs::Pmem(_, regions) => regions,
             Logs::Lwb(_) => &[],
@@ -108,7 +108,7 @@ impl<M: Medium + Sync> Logs<M> {
         }
     }
 
-    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog<M>> {
+    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
         match self {
             Logs::Pmem(logs, _) => logs.get(dataset).map(AnyLog::Pmem),
             Logs::Lwb(logs) => logs.get(dataset).map(AnyLog::Lwb),
@@ -150,12 +150,12 @@ impl<M: Medium + Sync> Logs<M> {
 }
 
 /// Logs between claim and the first txg.
-pub(crate) enum Claims<M: Medium + Sync> {
-    Pmem(PmemImport<Mirror<M>>, Vec<OpenRegion<M>>),
+pub(crate) enum Claims {
+    Pmem(PmemImport<Mirror<AnyRange>>, Vec<OpenRegion>),
     Lwb(LwbImport<PoolSpace>),
 }
 
-impl<M: Medium + Sync> Claims<M> {
+impl Claims {
     pub(crate) fn problems(&self) -> Vec<ClaimProblem> {
         match self {
             Claims::Pmem(import, _) => import.problems().cloned().collect(),
@@ -185,7 +185,7 @@ impl<M: Medium + Sync> Claims<M> {
         }
     }
 
-    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs<M>, LogError> {
+    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs, LogError> {
         Ok(match self {
             Claims::Pmem(import, regions) => Logs::Pmem(import.finish(side, tx)?, regions),
             Claims::Lwb(import) => Logs::Lwb(import.finish(side, tx)?),

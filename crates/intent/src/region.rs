@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use fastness_pmem::{Medium, NoSum, PmRange, Region, RegionInfo};
+use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo};
 
 use crate::error::IntentError;
 
@@ -129,13 +129,13 @@ pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, In
 
 /// A region as a log needs it: in parts, on any medium.
 #[derive(Debug)]
-pub struct RegionParts<M = PmRange> {
+pub struct RegionParts {
     /// What it is made of.
     pub info: RegionInfo,
     /// The first [`FRONT_BYTES`].
-    pub front: M,
+    pub front: AnyRange,
     /// What is behind, in equal chunks; they bound a record.
-    pub chunks: Vec<M>,
+    pub chunks: Vec<AnyRange>,
 }
 
 impl RegionParts {
@@ -150,7 +150,7 @@ impl RegionParts {
     }
 }
 
-impl<M: Medium> RegionParts<M> {
+impl RegionParts {
     /// Length of all parts together.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.chunks.iter().chain([&self.front]).map(|part| part.len_bytes() as u64).sum()
@@ -158,7 +158,7 @@ impl<M: Medium> RegionParts<M> {
 }
 
 /// Divides a region into the blocks in front and the chunks.
-fn divide(range: PmRange) -> Result<(PmRange, Vec<PmRange>), IntentError> {
+fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), IntentError> {
     let found_bytes = range.len_bytes() as u64;
     if found_bytes < REGION_BYTES_MIN {
         return Err(IntentError::TooSmall { found_bytes, least_bytes: REGION_BYTES_MIN });
@@ -168,10 +168,10 @@ fn divide(range: PmRange) -> Result<(PmRange, Vec<PmRange>), IntentError> {
     let mut chunks = Vec::new();
     while rest.len_bytes() as u64 >= CHUNK_BYTES {
         let (chunk, behind) = split(rest, CHUNK_BYTES as usize);
-        chunks.push(chunk);
+        chunks.push(chunk.into());
         rest = behind;
     }
-    Ok((front, chunks))
+    Ok((front.into(), chunks))
 }
 
 #[cfg(test)]

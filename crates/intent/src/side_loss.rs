@@ -14,7 +14,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fastness_pmem::Medium;
 use fastness_pool::{DatasetId, HookChanges, Txg};
 
 use crate::config::LogConfig;
@@ -58,7 +57,7 @@ impl LossRecord {
     }
 
     /// `txg` is about to commit; `logs` are those in use.
-    pub(crate) fn sync<M: Medium + Sync>(&self, txg: Txg, logs: &Logs<M>, changes: &mut HookChanges) {
+    pub(crate) fn sync(&self, txg: Txg, logs: &Logs, changes: &mut HookChanges) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if txg < state.since || state.config.in_use().next().is_none() {
             return;
@@ -78,13 +77,7 @@ impl LossRecord {
     }
 
     /// Records that no region is needed, as soon as that is so.
-    fn outlive<M: Medium + Sync>(
-        &self,
-        state: &mut State,
-        txg: Txg,
-        logs: &Logs<M>,
-        changes: &mut HookChanges,
-    ) {
+    fn outlive(&self, state: &mut State, txg: Txg, logs: &Logs, changes: &mut HookChanges) {
         if logs.has_unreplayed() {
             return;
         }
@@ -103,7 +96,7 @@ impl LossRecord {
     }
 
     /// `txg` is durable.
-    pub(crate) fn synced<M: Medium + Sync>(&self, txg: Txg, logs: &Logs<M>) {
+    pub(crate) fn synced(&self, txg: Txg, logs: &Logs) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, side)) = state.recording.take_if(|(of, _)| *of <= txg) {
             logs.side_is_out(side);

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fastness_pmem::{Medium, Mirror, PersistError, RegionInfo};
+use fastness_pmem::{AnyRange, Medium, Mirror, PersistError, RegionInfo};
 use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
 
@@ -16,16 +16,16 @@ use crate::marks::{self, Mismatch, Phase};
 use crate::region::{self, RegionId, RegionParts, Superblock};
 
 /// A region in use.
-pub(crate) struct OpenRegion<M> {
+pub(crate) struct OpenRegion {
     pub(crate) id: RegionId,
     pub(crate) info: RegionInfo,
     /// Superblocks and marks.
-    front: Mutex<M>,
+    front: Mutex<AnyRange>,
     /// Chunks behind those that are in use.
-    rest: Vec<M>,
+    rest: Vec<AnyRange>,
 }
 
-impl<M: Medium> OpenRegion<M> {
+impl OpenRegion {
     /// Notes durably what has become of a txg. A region that fails a fence takes no more records by itself.
     ///
     /// # Errors
@@ -68,16 +68,16 @@ pub(crate) fn check_marks(
 }
 
 /// A region of a log and its chunks that are in use.
-pub(crate) struct Side<M> {
-    pub(crate) region: OpenRegion<M>,
-    chunks: Vec<M>,
+pub(crate) struct Side {
+    pub(crate) region: OpenRegion,
+    chunks: Vec<AnyRange>,
 }
 
-impl<M: Medium> Side<M> {
-    fn new(parts: RegionParts<M>, id: RegionId, used_bytes: u64) -> Side<M> {
+impl Side {
+    fn new(parts: RegionParts, id: RegionId, used_bytes: u64) -> Side {
         let RegionParts { info, front, mut chunks } = parts;
         let mut end = front.len_bytes() as u64;
-        let fits = |chunk: &M| {
+        let fits = |chunk: &AnyRange| {
             end += chunk.len_bytes() as u64;
             end <= used_bytes
         };
@@ -87,7 +87,7 @@ impl<M: Medium> Side<M> {
     }
 
     /// A region that was a log.
-    pub(crate) fn open(mut parts: RegionParts<M>) -> Result<Side<M>, IntentError> {
+    pub(crate) fn open(mut parts: RegionParts) -> Result<Side, IntentError> {
         let len_bytes = parts.len_bytes();
         // What a dead process stored may still be in the CPU's caches only.
         parts.front.write_back(0, parts.front.len_bytes());
@@ -98,7 +98,7 @@ impl<M: Medium> Side<M> {
     }
 
     /// The region as it came.
-    fn into_parts(self) -> RegionParts<M> {
+    fn into_parts(self) -> RegionParts {
         let Side { region: OpenRegion { info, front, rest, .. }, mut chunks } = self;
         let front = front.into_inner().unwrap_or_else(PoisonError::into_inner);
         chunks.extend(rest);
@@ -111,24 +111,23 @@ impl<M: Medium> Side<M> {
 }
 
 /// The regions of a log that are there.
-pub(crate) struct Sides<M>(Vec<Side<M>>);
+pub(crate) struct Sides(Vec<Side>);
 
-impl<M: Medium + Sync> Sides<M> {
+impl Sides {
     /// Takes those of `regions` that the pool's log is in; one of them suffices.
     ///
     /// # Errors
     /// What is wrong with the first that is none of them; [`IntentError::Missing`].
-    pub(crate) fn find<R>(
+    pub(crate) fn find(
         config: &LogConfig,
-        regions: Vec<R>,
-        mut divide: impl FnMut(R) -> Result<RegionParts<M>, IntentError>,
+        regions: Vec<Result<RegionParts, IntentError>>,
         synced: Mark,
-    ) -> Result<Sides<M>, IntentError> {
+    ) -> Result<Sides, IntentError> {
         let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
         let expected = *wanted.first().expect("kind pmem has a region in use");
-        let (mut found, mut why) = (Vec::<Side<M>>::new(), None);
+        let (mut found, mut why) = (Vec::<Side>::new(), None);
         for region in regions {
-            match divide(region).and_then(Side::open) {
+            match region.and_then(Side::open) {
                 Ok(side) if wanted.contains(&side.region.id) => match side.region.check_marks(synced) {
                     Ok(()) => found.push(side),
                     // Whatever the other side says: what it lacks, if it was lost in use, is in this one and
@@ -160,7 +159,7 @@ impl<M: Medium + Sync> Sides<M> {
     }
 
     /// The regions, and chunks that are in all of them.
-    pub(crate) fn mirrored(self) -> (Vec<OpenRegion<M>>, Vec<Mirror<M>>) {
+    pub(crate) fn mirrored(self) -> (Vec<OpenRegion>, Vec<Mirror<AnyRange>>) {
         let (regions, chunks): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|side| (side.region, side.chunks)).unzip();
         let mut sides = chunks.into_iter();
@@ -176,21 +175,19 @@ impl<M: Medium + Sync> Sides<M> {
 }
 
 /// The parts of each region again, after [`Sides::mirrored`].
-pub(crate) fn apart<M: Medium>(
-    regions: Vec<OpenRegion<M>>,
-    chunks: Vec<Mirror<M>>,
-) -> Vec<(RegionId, RegionParts<M>)> {
+pub(crate) fn apart(regions: Vec<OpenRegion>, chunks: Vec<Mirror<AnyRange>>) -> Vec<(RegionId, RegionParts)> {
     let (first, second): (Vec<_>, Vec<_>) = chunks.into_iter().map(Mirror::into_sides).unzip();
     let sides = [first, second.into_iter().flatten().collect()];
-    let part = |(region, chunks): (OpenRegion<M>, Vec<M>)| (region.id, Side { region, chunks }.into_parts());
+    let part =
+        |(region, chunks): (OpenRegion, Vec<AnyRange>)| (region.id, Side { region, chunks }.into_parts());
     regions.into_iter().zip(sides).map(part).collect()
 }
 
 /// A region that becomes one of a log; what was in it is lost.
 #[derive(Debug)]
-pub struct NewRegion<M> {
+pub struct NewRegion {
     /// The region.
-    pub parts: RegionParts<M>,
+    pub parts: RegionParts,
     /// Remembered for the next import.
     pub path: std::path::PathBuf,
     /// Whether it only stands in for persistent memory.
@@ -198,18 +195,14 @@ pub struct NewRegion<M> {
 }
 
 /// What a log is made of, before the pool says so.
-pub(crate) struct Formatted<M: Medium + Sync> {
-    pub(crate) logs: PmemLogs<Mirror<M>>,
-    pub(crate) regions: Vec<OpenRegion<M>>,
+pub(crate) struct Formatted {
+    pub(crate) logs: PmemLogs<Mirror<AnyRange>>,
+    pub(crate) regions: Vec<OpenRegion>,
     pub(crate) configs: Vec<RegionConfig>,
 }
 
 /// Makes regions the log of a pool; nothing of the pool says so yet. What was in them is lost.
-pub(crate) fn format<M: Medium + Sync>(
-    pool: &Pool,
-    new: Vec<NewRegion<M>>,
-    tuning: Tuning,
-) -> Result<Formatted<M>, IntentError> {
+pub(crate) fn format(pool: &Pool, new: Vec<NewRegion>, tuning: Tuning) -> Result<Formatted, IntentError> {
     if !(1..=REGIONS_MAX).contains(&new.len()) {
         return Err(IntentError::Mixed(
             "a log is on one region of persistent memory, or on two that are a mirror",

@@ -6,7 +6,7 @@ mod data;
 mod dry;
 
 use fastness_lwb::{Chain, Header as ChainHeader};
-use fastness_pmem::{Medium, Mirror, PmRange, Region};
+use fastness_pmem::{AnyRange, Medium, Mirror, Region};
 use fastness_pool::Pool;
 use fastness_prb::{
     BodyError, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
@@ -181,7 +181,7 @@ pub struct ChunkSurvey {
 #[derive(Debug)]
 pub struct RegionSurvey {
     errors: Vec<(usize, IntentError)>,
-    chunks: Vec<Mirror<PmRange>>,
+    chunks: Vec<Mirror<AnyRange>>,
 }
 
 impl RegionSurvey {
@@ -290,7 +290,7 @@ impl RegionSurvey {
 }
 
 fn read_record(
-    chunk: &Mirror<PmRange>,
+    chunk: &Mirror<AnyRange>,
     entry: &Located,
     buffer: &mut Vec<u8>,
 ) -> Result<RecordSurvey, EntryFault> {

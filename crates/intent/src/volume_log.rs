@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_pmem::{Medium, PmRange};
 use fastness_zil::RangeLocks;
 
 use crate::log::Zil;
@@ -26,9 +25,9 @@ const DELAY_MAX_NS: u64 = 20_000_000;
 
 /// What a volume needs to log its writes.
 #[derive(Debug)]
-pub struct VolumeLog<M: Medium + Sync = PmRange> {
+pub struct VolumeLog {
     /// The log.
-    pub zil: Zil<M>,
+    pub zil: Zil,
     /// Held by a write over its transaction and its record, see [`RangeLocks`].
     pub ranges: RangeLocks,
     side: Arc<PoolSide>,
@@ -37,15 +36,15 @@ pub struct VolumeLog<M: Medium + Sync = PmRange> {
     hurried: AtomicU64,
 }
 
-impl<M: Medium + Sync> VolumeLog<M> {
-    pub(crate) fn new(zil: Zil<M>, side: Arc<PoolSide>, slows_down: bool) -> VolumeLog<M> {
+impl VolumeLog {
+    pub(crate) fn new(zil: Zil, side: Arc<PoolSide>, slows_down: bool) -> VolumeLog {
         VolumeLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
     }
 
     /// Lets a writer sleep while the log is short of room. Call it before the transaction begins and without locks.
     #[inline]
     pub fn admit(&self) {
-        let used = self.zil.with_kind(AnyLog::<M>::used_per_1024);
+        let used = self.zil.with_kind(AnyLog::used_per_1024);
         if used >= HURRY && self.slows_down {
             self.slow_down(used);
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_pmem::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
+use fastness_pmem::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 
 use crate::fault::{Fault, Faults};
 use crate::op::Op;
@@ -159,5 +159,10 @@ impl Medium for RecordingRange {
         }
         dst.copy_from_slice(&self.recorder.lock().image[self.range.start + offset..self.range.start + end]);
         Ok(())
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }

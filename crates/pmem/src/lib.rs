@@ -29,6 +29,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("fastness-pmem needs 64-bit Linux");
 
+mod any;
 mod cpu;
 mod error;
 mod info;
@@ -46,6 +47,7 @@ mod sigbus;
 mod sum;
 mod sysfs;
 
+pub use any::AnyRange;
 pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned, SplitError};
 pub use info::{BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, RegionInfo, RegionKind};
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};

@@ -2,7 +2,8 @@
 //!
 //! A structure needs three things from its memory: copy bytes in, a fence that makes them durable, and a
 //! read that survives poison. The real region, the recorder of `pm-model` and fault-injecting wrappers
-//! all implement this one trait; it is used through generics, so the hot path has no dynamic dispatch.
+//! all implement this one trait; it is used through generics, so the hot path has no dynamic dispatch. Above the
+//! logs, where its type would only be passed on, it is an [`AnyRange`](crate::AnyRange).
 
 use std::io;
 
@@ -52,7 +53,9 @@ pub trait Medium: Send {
     /// # Panics
     /// Caller bug only: `offset` or `extent_bytes` is not a multiple of 64, `src` is longer than
     /// `extent_bytes`, or the range ends before `offset + extent_bytes`.
-    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S);
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S)
+    where
+        Self: Sized;
 
     /// Starts to write back bytes that are there already, without changing them; the next
     /// [`Medium::fence`] waits for it.
@@ -132,10 +135,7 @@ pub trait Medium: Send {
     ///
     /// # Panics
     /// As [`copy`](Self::copy); there is no such side.
-    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
-        assert_eq!(side, 0, "there is one side");
-        self.copy(offset, src, extent_bytes, &mut NoSum);
-    }
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize);
 }
 
 /// Why a read from PM returned no data.

@@ -9,7 +9,7 @@ use crate::error::SplitError;
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
-use crate::medium::{LINE_BYTES, Medium, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
+use crate::medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 use crate::method::Kernel;
 use crate::pkeys::{self, WriteGuard};
 use crate::sigbus::{self, Watched};
@@ -254,6 +254,11 @@ impl Medium for PmRange {
             return Err(ReadError { region_offset: first as u64, kind: ReadErrorKind::Poison });
         }
         Ok(())
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use fastness_pmem::{Medium, PersistError, ReadError, ReadErrorKind, Summer};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, Summer};
 
 #[derive(Debug, Default)]
 struct Memory {
@@ -115,6 +115,11 @@ impl Medium for HeapRange {
         }
         dst.copy_from_slice(&memory.bytes[wanted]);
         Ok(())
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }
 

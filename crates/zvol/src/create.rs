@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fastness_intent::PoolLog;
-use fastness_pmem::Medium;
 use fastness_pool::{Dataset, DatasetKind, ObjectId, Pool, PoolError, Property};
 
 use fastness_zil::record::Truncate;
@@ -50,30 +49,6 @@ impl Volume {
         size_bytes: u64,
         options: &VolumeOptions,
     ) -> Result<Volume> {
-        Volume::create_on(pool, log, name, size_bytes, options)
-    }
-
-    /// Opens a volume; any number of times, also at one time.
-    ///
-    /// # Errors
-    /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
-    pub fn open(pool: &Arc<Pool>, log: Option<&PoolLog>, name: &str) -> Result<Volume> {
-        Volume::open_on(pool, log, name)
-    }
-}
-
-impl<M: Medium + Sync + 'static> Volume<M> {
-    /// As [`create`](Volume::create), with a log on any medium.
-    ///
-    /// # Errors
-    /// As [`create`](Volume::create).
-    pub fn create_on(
-        pool: &Arc<Pool>,
-        log: Option<&PoolLog<M>>,
-        name: &str,
-        size_bytes: u64,
-        options: &VolumeOptions,
-    ) -> Result<Volume<M>> {
         let own = options.properties.iter().find(|(property, _)| *property == Property::VolBlockSize);
         let block_bytes = own.map_or(Property::VolBlockSize.default_value(), |(_, value)| *value);
         check_size(size_bytes, block_bytes.max(1))?;
@@ -109,11 +84,11 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         Ok(volume)
     }
 
-    /// As [`open`](Volume::open), with a log on any medium.
+    /// Opens a volume; any number of times, also at one time.
     ///
     /// # Errors
-    /// As [`open`](Volume::open).
-    pub fn open_on(pool: &Arc<Pool>, log: Option<&PoolLog<M>>, name: &str) -> Result<Volume<M>> {
+    /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
+    pub fn open(pool: &Arc<Pool>, log: Option<&PoolLog>, name: &str) -> Result<Volume> {
         let dataset = pool.dataset(name)?;
         if dataset.kind() != DatasetKind::Volume {
             return Err(VolumeError::NotAVolume { name: name.to_owned() });

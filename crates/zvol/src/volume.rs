@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fastness_intent::VolumeLog;
-use fastness_pmem::{Medium, PmRange};
 use fastness_pool::{Dataset, Object, ObjectId, Pool, PoolError, Segment, SyncMode, Tx};
 use fastness_zil::Txg;
 use fastness_zil::record::Zeroes;
@@ -28,28 +27,28 @@ const TX_BYTES_MAX: usize = 64 << 10;
 /// loses the last seconds; what is left is still as of one txg.
 /// Concurrency: any number of threads and of handles on one volume. A flush through one handle covers the writes
 /// through all handles of this process.
-pub struct Volume<M: Medium + Sync = PmRange> {
+pub struct Volume {
     pub(crate) pool: Arc<Pool>,
     pub(crate) dataset: Dataset,
     pub(crate) data: Object,
     /// Where writes are logged; without one, a flush waits for a txg.
-    pub(crate) log: Option<Arc<VolumeLog<M>>>,
+    pub(crate) log: Option<Arc<VolumeLog>>,
     live: Live,
 }
 
-impl<M: Medium + Sync> std::fmt::Debug for Volume<M> {
+impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Volume({})", self.dataset.name())
     }
 }
 
-impl<M: Medium + Sync + 'static> Volume<M> {
+impl Volume {
     pub(crate) fn new(
         pool: Arc<Pool>,
         dataset: Dataset,
         data: Object,
-        log: Option<Arc<VolumeLog<M>>>,
-    ) -> Volume<M> {
+        log: Option<Arc<VolumeLog>>,
+    ) -> Volume {
         Volume { pool, dataset, data, log, live: Live::default() }
     }
 
@@ -117,7 +116,7 @@ impl<M: Medium + Sync + 'static> Volume<M> {
             // to go through the log.
             let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
-                let record = |log: &VolumeLog<M>, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
+                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
                 // The volume may have shrunk since the check, and must not grow again.
                 let change = |tx: &Tx| self.data.overwrite(tx, at, part);
                 let (txg, is_part_logged) = self
@@ -190,7 +189,7 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
-            let record = |log: &VolumeLog<M>, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
+            let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
             let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
             let last = self.change(mode, offset, len_bytes, punch, record)?;
             self.after(last, kind == VolumeOperation::SyncWrite)
@@ -207,7 +206,7 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         offset: u64,
         len_bytes: u64,
         change: impl Fn(&Tx) -> fastness_pool::Result<()>,
-        record: impl Fn(&VolumeLog<M>, Txg) -> bool,
+        record: impl Fn(&VolumeLog, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
         let mut is_first = true;
         loop {
@@ -231,7 +230,7 @@ impl<M: Medium + Sync + 'static> Volume<M> {
         offset: u64,
         len_bytes: u64,
         change: &impl Fn(&Tx) -> fastness_pool::Result<()>,
-        record: &impl Fn(&VolumeLog<M>, Txg) -> bool,
+        record: &impl Fn(&VolumeLog, Txg) -> bool,
     ) -> Result<(Txg, bool)> {
         if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
             log.admit();

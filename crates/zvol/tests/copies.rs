@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, Tuning};
+use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pool::{
     Device, HookChanges, ImportOptions, Pool, PoolError, PoolOptions, Property, Txg, TxgHook, VdevSpec,
 };
@@ -41,7 +41,7 @@ impl World {
         let pool = Arc::new(Pool::create("tank", &[spec], options()).unwrap());
         let log = PoolLog::create(&pool, Tuning::default()).unwrap();
         let mut world = World { dir, disk, open: None };
-        log.add_regions_on(|| (0..regions).map(|index| world.new_region(index)).collect()).unwrap();
+        log.add_regions(|| (0..regions).map(|index| world.new_region(index)).collect()).unwrap();
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
         let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
         world.open = Some((pool, log, volume));
@@ -52,10 +52,7 @@ impl World {
         self.dir.path().join(format!("region{index}"))
     }
 
-    fn new_region(
-        &self,
-        index: usize,
-    ) -> Result<fastness_intent::NewRegion<fastness_pmem::PmRange>, IntentError> {
+    fn new_region(&self, index: usize) -> Result<fastness_intent::NewRegion, IntentError> {
         let path = self.path(index);
         let region = PoolLog::create_region(&path, 16 * MIB, true)?;
         Ok(fastness_intent::NewRegion { parts: RegionParts::of(region)?, path, emulates: true })
@@ -95,8 +92,15 @@ impl World {
         let devices = [Device::new("disk", self.disk.clone())];
         let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
         let open = |path: &Path| PoolLog::open_region(path, true).unwrap();
-        let regions = self.regions().iter().map(|path| open(path)).collect();
-        let (log, _) = PoolLog::import(&pool, regions, consent, Tuning::default(), &mut |_| {})?;
+        let regions: Vec<_> = self.regions().iter().map(|path| open(path)).collect();
+        let (log, _) = PoolLog::import(
+            &pool,
+            regions.into_iter().map(RegionParts::of).collect(),
+            Txgs::Run,
+            consent,
+            Tuning::default(),
+            &mut |_| {},
+        )?;
         let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
         self.open = Some((pool, log, volume));
         Ok(())
@@ -316,5 +320,13 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
     assert_eq!(PoolLog::config(&pool).unwrap().in_use().count(), 1);
     let regions = vec![PoolLog::open_region(&path, true).unwrap()];
-    PoolLog::import(&pool, regions, Consent::NONE, Tuning::default(), &mut |_| {}).unwrap();
+    PoolLog::import(
+        &pool,
+        regions.into_iter().map(RegionParts::of).collect(),
+        Txgs::Run,
+        Consent::NONE,
+        Tuning::default(),
+        &mut |_| {},
+    )
+    .unwrap();
 }

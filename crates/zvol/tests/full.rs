@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
-use fastness_intent::{Consent, PoolLog, Tuning};
+use fastness_intent::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pmem::Region;
 use fastness_pool::{ErrorKind, Pool, PoolOptions, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
@@ -158,7 +158,14 @@ impl World {
         drop(self.open.take());
         self.rig = Rig::new(self.rig.crash(1), 1);
         let pool = Arc::new(Pool::import_paused(&self.rig.all(), &host(), options).unwrap());
-        let imported = PoolLog::import(&pool, self.region(), Consent::NONE, tuning(), &mut |_| ());
+        let imported = PoolLog::import(
+            &pool,
+            self.region().into_iter().map(RegionParts::of).collect(),
+            Txgs::Run,
+            Consent::NONE,
+            tuning(),
+            &mut |_| (),
+        );
         let (log, _) = imported.unwrap_or_else(|error| panic!("{:?}, {}: {error:?}", self.log, self.block));
         let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
         self.open = Some((pool, log, volume));
@@ -188,7 +195,14 @@ impl World {
         for is_last in [!crashes, true] {
             let pool = Arc::new(Pool::import_paused(&self.rig.all(), &host(), options()).unwrap());
             let before = pool.synced_txg();
-            let paused = PoolLog::import_paused(&pool, self.region(), Consent::NONE, tuning(), &mut |_| ());
+            let paused = PoolLog::import(
+                &pool,
+                self.region().into_iter().map(RegionParts::of).collect(),
+                Txgs::Paused,
+                Consent::NONE,
+                tuning(),
+                &mut |_| (),
+            );
             let (log, _) = paused.unwrap();
             unsynced.apply(&pool, &pool.begin_replay_tx().unwrap()).unwrap();
             assert_eq!(pool.synced_txg(), before, "nothing synced in between");

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, Operation, When};
 use fastness_intent::survey::{DryClaim, Untouched, claim_dry, headers, record};
-use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, ReplayReport, Tuning};
+use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, ReplayReport, Tuning, Txgs};
 use fastness_lwb::{Found, survey};
 use fastness_pool::{DATA_START_BYTES, ErrorKind, Pool, Property, UNIT_BYTES, VdevSpec};
 use fastness_zil::record::{Record, Write, WriteData};
@@ -109,7 +109,7 @@ fn read_only(rig: &Arc<Rig>) -> Arc<Pool> {
 
 fn try_import(rig: &Arc<Rig>, consent: Consent) -> Result<Open, IntentError> {
     let pool = Arc::new(Pool::import_paused(&rig.all(), &host(), manual()).unwrap());
-    let (log, report) = PoolLog::import(&pool, Vec::new(), consent, tuning(LEAST), &mut |_| {})?;
+    let (log, report) = PoolLog::import(&pool, Vec::new(), Txgs::Run, consent, tuning(LEAST), &mut |_| {})?;
     let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
     Ok(Open { rig: rig.clone(), pool, log, volume, report })
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_intent::{
-    Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, Tuning,
+    Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, Tuning, Txgs,
 };
-use fastness_pmem::PmRange;
 use fastness_pool::{Device, Feature, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
@@ -41,7 +40,7 @@ impl Bench {
         (bench, pool, log)
     }
 
-    fn region(&self, name: &str, len_bytes: u64) -> NewRegion<PmRange> {
+    fn region(&self, name: &str, len_bytes: u64) -> NewRegion {
         let path = self.dir.path().join(name);
         let region = match path.exists() {
             true => PoolLog::open_region(&path, true).unwrap(),
@@ -51,13 +50,13 @@ impl Bench {
     }
 
     fn add_region(&self, log: &PoolLog, name: &str) {
-        log.add_regions_on(|| Ok(vec![self.region(name, 16 * MIB)])).unwrap();
+        log.add_regions(|| Ok(vec![self.region(name, 16 * MIB)])).unwrap();
     }
 
     /// Two regions, of which the second is longer.
     fn add_mirror(&self, log: &PoolLog) {
         let sides = || Ok(vec![self.region("a", 16 * MIB), self.region("b", 24 * MIB)]);
-        log.add_regions_on(sides).unwrap();
+        log.add_regions(sides).unwrap();
     }
 
     fn id(&self, pool: &Pool, name: &str) -> RegionId {
@@ -77,9 +76,16 @@ impl Bench {
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
         let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions = config.regions.iter().filter_map(open).collect();
+        let regions: Vec<_> = config.regions.iter().filter_map(open).collect();
         let tuning = Tuning::default();
-        let (log, _) = PoolLog::import(&pool, regions, Consent::NONE, tuning, &mut |_| {})?;
+        let (log, _) = PoolLog::import(
+            &pool,
+            regions.into_iter().map(RegionParts::of).collect(),
+            Txgs::Run,
+            Consent::NONE,
+            tuning,
+            &mut |_| {},
+        )?;
         Ok((pool, log))
     }
 }

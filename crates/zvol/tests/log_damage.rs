@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use fastness_blkdev::{BlockDevice, BlockError, DeviceInfo, MemImage, StatsSnapshot};
 use fastness_intent::survey::{Untouched, claim_dry, headers};
-use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, Tuning};
+use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, Tuning, Txgs};
 use fastness_lwb::{BlockSurvey, Found, survey};
 use fastness_pool::{DATA_START_BYTES, Device, Pool, PoolOptions, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
@@ -226,7 +226,14 @@ impl Stopped {
             Ok(pool) => Arc::new(pool),
             Err(error) => return cut(&error),
         };
-        let log = match PoolLog::import(&pool, Vec::new(), Consent::NONE, Tuning::default(), &mut |_| {}) {
+        let log = match PoolLog::import(
+            &pool,
+            Vec::new(),
+            Txgs::Run,
+            Consent::NONE,
+            Tuning::default(),
+            &mut |_| {},
+        ) {
             Ok((log, _)) => log,
             Err(IntentError::Claim { volume, problem, count }) => {
                 let error = IntentError::Claim { volume: volume.clone(), problem, count };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Consent, IntentError, PoolLog, ReplayReport, Tuning};
+use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, ReplayReport, Tuning, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
@@ -68,7 +68,14 @@ fn import(
     regions: Vec<fastness_pmem::Region>,
     consent: Consent,
 ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
-    PoolLog::import(pool, regions, consent, Tuning::default(), &mut |_| {})
+    PoolLog::import(
+        pool,
+        regions.into_iter().map(RegionParts::of).collect(),
+        Txgs::Run,
+        consent,
+        Tuning::default(),
+        &mut |_| {},
+    )
 }
 
 fn contents(volume: &Volume) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_intent::{Consent, PoolLog, Tuning};
+use fastness_intent::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions};
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack};
@@ -63,7 +63,14 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
             Arc::new(Pool::import_paused(&[device], &ImportOptions::default(), PoolOptions::default())?);
         let region = PoolLog::open_region(&site.memory.path(NAME), true)?;
         let tuning = Tuning::default();
-        let (log, report) = PoolLog::import(&pool, vec![region], Consent::NONE, tuning, &mut |_| {})?;
+        let (log, report) = PoolLog::import(
+            &pool,
+            vec![RegionParts::of(region)],
+            Txgs::Run,
+            Consent::NONE,
+            tuning,
+            &mut |_| {},
+        )?;
         records = report.records;
         imported = Some((log, pool));
         Ok(())

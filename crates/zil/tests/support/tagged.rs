@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use fastness_pm_model::{Config as Model, Machine, Op as PmOp, RecordStyle, Recorder, RecordingRange};
-use fastness_pmem::{Medium, PersistError, ReadError, Summer};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, Summer};
 use fastness_sync::Mutex;
 use fastness_sync::thread::{self, ThreadId};
 
@@ -103,6 +103,11 @@ impl Medium for TaggedRange {
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
         self.range.read(offset, dst)
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }
 

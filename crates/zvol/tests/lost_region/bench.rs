@@ -7,8 +7,8 @@ use std::time::Duration;
 use fastness_blkdev::{MemDevice, MemImage};
 use fastness_intent::{
     Consent, IntentError, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, Tuning,
+    Txgs,
 };
-use fastness_pmem::PmRange;
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, TxgHook, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -47,7 +47,7 @@ impl Bench {
         }
         let log = PoolLog::create(&pool, Tuning::default()).unwrap();
         let sides = || Ok(regions.iter().map(|name| bench.region(name)).collect());
-        log.add_regions_on(sides).unwrap();
+        log.add_regions(sides).unwrap();
         (bench, pool, log)
     }
 
@@ -59,7 +59,7 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    pub fn region(&self, name: &str) -> NewRegion<PmRange> {
+    pub fn region(&self, name: &str) -> NewRegion {
         let path = self.path(name);
         let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
         NewRegion { parts: RegionParts::of(region).unwrap(), path, emulates: true }
@@ -83,9 +83,16 @@ impl Bench {
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
         let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions = config.regions.iter().filter_map(open).collect();
+        let regions: Vec<_> = config.regions.iter().filter_map(open).collect();
         let mut tell = |step: LogImportStep<'_>| tell(&pool, step);
-        let (log, report) = PoolLog::import(&pool, regions, consent, Tuning::default(), &mut tell)?;
+        let (log, report) = PoolLog::import(
+            &pool,
+            regions.into_iter().map(RegionParts::of).collect(),
+            Txgs::Run,
+            consent,
+            Tuning::default(),
+            &mut tell,
+        )?;
         Ok((pool, log, report))
     }
 }

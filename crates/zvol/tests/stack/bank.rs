@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use fastness_intent::{FRONT_BYTES, RegionParts};
 use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder, RecordingRange};
-use fastness_pmem::{Medium, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer};
+use fastness_pmem::{
+    AnyRange, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer,
+};
 
 use crate::power::{Event, Power};
 use crate::rng::Rng;
@@ -47,12 +49,11 @@ impl Bank {
     }
 
     /// Its parts, of which there may be one set at a time. A file that is cut short has fewer chunks.
-    pub fn parts(&self) -> RegionParts<Pm> {
+    pub fn parts(&self) -> RegionParts {
         let len = self.len_bytes.min(self.cut.end.load(Ordering::SeqCst));
-        let pm = |at, len| Pm {
-            range: self.recorder.range(at, len),
-            power: self.power.clone(),
-            cut: self.cut.clone(),
+        let pm = |at, len| {
+            let range = self.recorder.range(at, len);
+            AnyRange::stand_in(Pm { range, power: self.power.clone(), cut: self.cut.clone() })
         };
         let ends = (FRONT_BYTES..).step_by(self.chunk_bytes).take_while(|at| at + self.chunk_bytes <= len);
         let chunks = ends.map(|at| pm(at, self.chunk_bytes));
@@ -188,5 +189,10 @@ impl Medium for Pm {
             return Err(ReadError { region_offset, kind: ReadErrorKind::Poison });
         }
         self.range.read(offset, dst)
+    }
+
+    fn copy_side(&mut self, side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        assert_eq!(side, 0, "there is one side");
+        self.copy(offset, src, extent_bytes, &mut NoSum);
     }
 }

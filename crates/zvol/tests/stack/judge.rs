@@ -15,7 +15,7 @@ impl World<'_> {
     pub fn judge(&mut self, damage: &Damage) {
         let (pool, log) = self.stack.clone().expect("imported");
         let mut volumes = std::mem::take(&mut self.volumes);
-        volumes.retain_mut(|open| match Volume::open_on(&pool, Some(&*log), &open.name) {
+        volumes.retain_mut(|open| match Volume::open(&pool, Some(&*log), &open.name) {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));

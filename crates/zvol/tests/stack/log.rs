@@ -5,7 +5,6 @@ use fastness_intent::{NewRegion, PoolLog, RegionConfig, RegionId};
 use fastness_pool::{VdevClass, VdevSpec};
 use fastness_zil::KindId;
 
-use crate::bank::Pm;
 use crate::disk::Disk;
 use crate::met::note;
 use crate::program::Step;
@@ -44,7 +43,7 @@ impl World<'_> {
         config.regions.iter().find(|region| bank_of(region) == bank).expect("the log is on it").id
     }
 
-    pub fn new_region(&self, bank: usize) -> NewRegion<Pm> {
+    pub fn new_region(&self, bank: usize) -> NewRegion {
         NewRegion { parts: self.banks[bank].parts(), path: format!("bank{bank}").into(), emulates: true }
     }
 
@@ -92,11 +91,11 @@ impl World<'_> {
         let met = self.met;
         let counter = match step {
             Step::AddRegion { bank } => {
-                log.add_regions_on(|| Ok(vec![self.new_region(*bank)]))?;
+                log.add_regions(|| Ok(vec![self.new_region(*bank)]))?;
                 &met.to_pmem
             }
             Step::AddMirror => {
-                log.add_regions_on(|| Ok(vec![self.new_region(0), self.new_region(1)]))?;
+                log.add_regions(|| Ok(vec![self.new_region(0), self.new_region(1)]))?;
                 &met.mirrors
             }
             Step::AttachRegion { bank } => {

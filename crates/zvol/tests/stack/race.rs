@@ -74,7 +74,7 @@ impl World<'_> {
             Step::RemoveRegion => Box::new(move || Ok(log.remove_region()?)),
             Step::AddRegion { bank } => {
                 let region = self.new_region(bank);
-                Box::new(move || Ok(log.add_regions_on(|| Ok(vec![region]))?))
+                Box::new(move || Ok(log.add_regions(|| Ok(vec![region]))?))
             }
             Step::Flush { volume: at, client } => {
                 let volume = volume(at, client);

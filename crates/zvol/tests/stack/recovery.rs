@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_error::chain;
-use fastness_intent::{Consent, IntentError, LogImportStep, PoolLog};
+use fastness_intent::{Consent, IntentError, LogImportStep, PoolLog, Txgs};
 use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, Probe};
 
 use crate::bank::Bank;
@@ -12,18 +12,10 @@ use crate::disk::Disk;
 use crate::log::bank_of;
 use crate::met::note;
 use crate::volumes::Vol;
-use crate::world::{Log, TUNING, World, manual};
+use crate::world::{TUNING, World, manual};
 
 /// Imports of one life that a power cut ends, at most.
 const CUTS_MAX: u64 = 4;
-
-/// Whether a txg may end in an import.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Txgs {
-    Run,
-    /// What was in memory comes first.
-    Paused,
-}
 
 impl World<'_> {
     /// The power fails, if it has not yet, the process dies, or the pool is exported; what is left is imported, and judged.
@@ -191,12 +183,9 @@ impl World<'_> {
             self.story.push(format!("bank{lost} is lost"));
         }
         let banks = &self.banks;
-        let divide = |bank: usize| Ok(banks[bank].parts());
+        let regions = regions.into_iter().map(|bank| Ok(banks[bank].parts())).collect();
         let tell = &mut |_: LogImportStep<'_>| {};
-        let (log, report) = match txgs {
-            Txgs::Run => Log::import_on(&pool, regions, divide, Consent::NONE, TUNING, tell),
-            Txgs::Paused => Log::import_paused_on(&pool, regions, divide, Consent::NONE, TUNING, tell),
-        }?;
+        let (log, report) = PoolLog::import(&pool, regions, txgs, Consent::NONE, TUNING, tell)?;
         note(&self.met.replayed, report.records);
         note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);

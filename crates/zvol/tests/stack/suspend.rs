@@ -6,10 +6,10 @@ use fastness_zvol::{Volume, VolumeError};
 use crate::met::note;
 use crate::oracle::Model;
 use crate::program::Step;
-use crate::recovery::Txgs;
 use crate::rng::Rng;
 use crate::volumes::{Fate, Vol};
 use crate::world::{Done, Failure, World};
+use fastness_intent::Txgs;
 
 impl World<'_> {
     /// What can be done with a pool that takes no changes.
@@ -74,7 +74,7 @@ impl World<'_> {
     fn judge_cleared(&mut self) {
         let (pool, log) = self.stack.clone().expect("imported");
         let mut volumes = std::mem::take(&mut self.volumes);
-        volumes.retain_mut(|open| match Volume::open_on(&pool, Some(&*log), &open.name) {
+        volumes.retain_mut(|open| match Volume::open(&pool, Some(&*log), &open.name) {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error:?}", open.name));

@@ -6,7 +6,6 @@ use fastness_error::chain;
 use fastness_pool::{PoolError, Property};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 
-use crate::bank::Pm;
 use crate::met::note;
 use crate::oracle::{Change, Model};
 use crate::program::Step;
@@ -26,7 +25,7 @@ pub enum Fate {
 /// A volume and what it must hold.
 pub struct Vol {
     /// One for each client; none: it is closed.
-    pub clients: Vec<Arc<Volume<Pm>>>,
+    pub clients: Vec<Arc<Volume>>,
     pub name: String,
     pub model: Model,
     pub fate: Fate,
@@ -63,7 +62,7 @@ impl Vol {
 }
 
 impl World<'_> {
-    pub fn client(&self, volume: usize, client: usize) -> Arc<Volume<Pm>> {
+    pub fn client(&self, volume: usize, client: usize) -> Arc<Volume> {
         let clients = &self.volumes[volume].clients;
         clients[client % clients.len()].clone()
     }
@@ -79,12 +78,12 @@ impl World<'_> {
         match step {
             Step::Write { volume, client, offset, data, is_fua } => {
                 let (at, range) = (*offset as u64, (*offset, data.len()));
-                let act = |volume: &Volume<Pm>| volume.write(at, data, *is_fua);
+                let act = |volume: &Volume| volume.write(at, data, *is_fua);
                 self.change((*volume, *client), range, Some(data.clone()), *is_fua, act)
             }
             Step::Zero { volume, client, offset, len, is_fua, is_discard } => {
                 let (at, len) = (*offset as u64, *len as u64);
-                let act = |volume: &Volume<Pm>| match is_discard {
+                let act = |volume: &Volume| match is_discard {
                     true => volume.discard(at, len, *is_fua),
                     false => volume.write_zeroes(at, len, *is_fua),
                 };
@@ -115,7 +114,7 @@ impl World<'_> {
         (offset, len): (usize, usize),
         data: Option<Arc<[u8]>>,
         is_fua: bool,
-        act: impl FnOnce(&Volume<Pm>) -> Result<(), VolumeError>,
+        act: impl FnOnce(&Volume) -> Result<(), VolumeError>,
     ) -> Done {
         let (is_lwb, unlogged, volume) = (self.is_lwb(), self.unlogged(at), self.client(at, client));
         let done = act(&volume);
@@ -158,7 +157,7 @@ impl World<'_> {
             let word =
                 |at: usize| (offset as u64 + at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9).to_le_bytes();
             let data: Arc<[u8]> = (0..len).map(|at| word(at)[at % 8] ^ byte).collect();
-            let act = |volume: &Volume<Pm>| volume.write(offset as u64, &data, false);
+            let act = |volume: &Volume| volume.write(offset as u64, &data, false);
             self.change((at, 0), (offset, len), Some(data.clone()), false, act)?;
         }
         Ok(())
@@ -195,7 +194,7 @@ impl World<'_> {
         note(&self.met.blocks_of_512, u64::from(block == 512));
         note(&self.met.blocks_of_128k, u64::from(block == 128 << 10));
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, block)] };
-        let made = Volume::create_on(self.pool(), Some(self.log()), &name, size, &options);
+        let made = Volume::create(self.pool(), Some(self.log()), &name, size, &options);
         let is_left = self.pool().dataset(&name).is_ok();
         if made.is_ok() || is_left {
             let model = Model::new(vec![0; size as usize], block as usize);
@@ -209,7 +208,7 @@ impl World<'_> {
     }
 
     fn open(&mut self, at: usize) -> Done {
-        let volume = Volume::open_on(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+        let volume = Volume::open(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
         note(&self.met.opened, 1);
         self.volumes[at].clients = vec![Arc::new(volume)];
         self.open_more(at)
@@ -217,7 +216,7 @@ impl World<'_> {
 
     fn open_more(&mut self, at: usize) -> Done {
         while self.volumes[at].clients.len() < self.swarm.clients {
-            let volume = Volume::open_on(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+            let volume = Volume::open(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
             self.volumes[at].clients.push(Arc::new(volume));
         }
         Ok(())

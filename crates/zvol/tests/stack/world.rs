@@ -11,7 +11,7 @@ use fastness_intent::{IntentError, PoolLog, Tuning};
 use fastness_pool::{ErrorKind, Pool, PoolError, PoolOptions, Unsynced};
 use fastness_zil::KindId;
 
-use crate::bank::{Bank, Pm};
+use crate::bank::Bank;
 use crate::copies::{Copied, Role};
 use crate::disk::Disk;
 use crate::full;
@@ -21,8 +21,6 @@ use crate::program::Step;
 use crate::rng::Rng;
 use crate::shape::{Shape, Swarm};
 use crate::volumes::Vol;
-
-pub type Log = PoolLog<Pm>;
 
 /// Why a step failed.
 #[derive(Debug)]
@@ -83,7 +81,7 @@ pub struct World<'a> {
     pub names: BTreeSet<String>,
     /// Vdevs for logs.
     pub log_vdevs: Vec<u16>,
-    pub stack: Option<(Arc<Pool>, Arc<Log>)>,
+    pub stack: Option<(Arc<Pool>, Arc<PoolLog>)>,
     /// What a suspended pool had in memory, until it is in the next import.
     pub kept: Option<Unsynced>,
     /// Devices as they were.
@@ -168,7 +166,7 @@ impl<'a> World<'a> {
         &self.stack.as_ref().expect("the power is on").0
     }
 
-    pub fn log(&self) -> &Arc<Log> {
+    pub fn log(&self) -> &Arc<PoolLog> {
         &self.stack.as_ref().expect("the power is on").1
     }
 
