@@ -14,7 +14,9 @@
 //! is written once, as it would have been (`room`).
 //!
 //! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last synced txg,
-//! and what the log has. Afterwards everything. One txg, so there is nothing between the two.
+//! and what the log has. Afterwards everything. One txg, so there is nothing between the two. If that txg fails, nobody
+//! knows which of the two it is: the next import tells by the mark of its last txg (`label`), and what is durable is not
+//! applied again. The same goes for the txg in which the pool was suspended.
 //!
 //! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever makes them
 //! waits for their txg before saying that they are done; nobody was told.
@@ -25,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
 use crate::handle::Object;
-use crate::ids::{DatasetId, ObjectId};
+use crate::ids::{DatasetId, ImportId, Mark, ObjectId};
 use crate::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::sync_util::{lock, read};
@@ -36,6 +38,10 @@ use crate::sync_util::{lock, read};
 #[derive(Debug, Clone, Default)]
 pub struct Unsynced {
     objects: Vec<Carried>,
+    /// The import that was given up.
+    of: ImportId,
+    /// Of each import that took it over the first txg that has all of it; whether it became durable is not known.
+    applied: Vec<Mark>,
 }
 
 #[derive(Debug, Clone)]
@@ -79,7 +85,7 @@ impl Pool {
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
         // They may have devices of their own.
         lock(&shared.hooks).clear();
-        Ok(Unsynced { objects })
+        Ok(Unsynced { objects, of: shared.import, applied: Vec::new() })
     }
 }
 
@@ -102,26 +108,36 @@ impl Unsynced {
     /// # Errors
     /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came before
     /// an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
-    pub fn apply(&self, pool: &Pool, tx: &Tx) -> Result<()> {
+    pub fn apply(&mut self, pool: &Pool, tx: &Tx) -> Result<()> {
         if pool.runs_txgs() {
             return Err(PoolError::Busy { name: pool.name(), why: "its txgs run already" });
         }
+        let synced = pool.synced_mark();
+        let has_all = |applied: &Mark| synced.import == applied.import && synced.txg >= applied.txg;
+        let applied = Mark { txg: tx.txg(), import: pool.import_id() };
+        if self.applied.iter().any(has_all) {
+            self.applied.push(applied);
+            return Ok(());
+        }
+        // A txg whose last flush failed may be durable all the same; again, it would need the same room again.
+        let is_synced = |layer: &Layer| synced.import == self.of && layer.txg <= synced.txg;
         for carried in &self.objects {
             let found =
                 pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));
             match found {
-                Ok(object) => carried.apply(&object, tx)?,
+                Ok(object) => carried.apply(&object, tx, &is_synced)?,
                 Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
+        self.applied.push(applied);
         Ok(())
     }
 }
 
 impl Carried {
-    fn apply(&self, object: &Object, tx: &Tx) -> Result<()> {
-        for layer in &self.layers {
+    fn apply(&self, object: &Object, tx: &Tx, is_synced: &impl Fn(&Layer) -> bool) -> Result<()> {
+        for layer in self.layers.iter().filter(|layer| !is_synced(layer)) {
             for cleared in layer.cleared.iter() {
                 let (start, end) = (cleared.start * self.block_bytes, cleared.end * self.block_bytes);
                 object.punch(tx, start, end - start)?;

@@ -176,7 +176,7 @@ impl Pool {
     }
 
     /// Puts another device in the place of one: attaches the new one, and detaches the old one when the new one is
-    /// current.
+    /// current. If something could not be read, both stay.
     ///
     /// # Errors
     /// As [`attach`](Self::attach) and [`detach`](Self::detach).

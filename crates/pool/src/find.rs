@@ -5,14 +5,14 @@
 //! and only the caller's consent helps. ZFS imports in that case without a word; mdadm and Btrfs ask, as we do.
 //!
 //! A device that is an older copy of itself, put back, is found out by its marks (`label`): as a side of a mirror it is
-//! stale, alone it is refused.
+//! stale, alone it is refused. So it is if all that knows better is a side that its label calls stale.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{DeviceConfig, DeviceState, PoolConfig, VdevClass, VdevConfig};
 use crate::error::{PoolError, Result};
-use crate::ids::Guid;
+use crate::ids::{Guid, Txg};
 use crate::import::{ImportOptions, MissingLog};
 use crate::label::{Labels, Uberblock, data_units, read_labels};
 use crate::vdev::{Device, Side, Vdev, Vdevs};
@@ -84,6 +84,7 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
         vdevs.iter().try_for_each(|(vdev, sides)| here.check_missing(vdev, sides))?;
         return Err(PoolError::NoUberblock { pool: config.name });
     };
+    here.check_ahead(&vdevs, &uberblock)?;
     for (vdev, sides) in &vdevs {
         here.check_copies(vdev, sides, &uberblock)?;
         here.check_missing(vdev, sides)?;
@@ -119,7 +120,6 @@ impl Here<'_> {
             .iter()
             .filter(|side| !side.is_stale())
             .partition(|side| marks(side).contains(&newest.mark()));
-        let last = |side: &Side| marks(side).iter().map(|mark| mark.txg).max();
         if let (Some(side), true) = (old.first(), current.is_empty()) {
             let is_log = vdev.class == VdevClass::Log;
             // It may have failed to take this txg, and still count.
@@ -127,18 +127,41 @@ impl Here<'_> {
                 return Ok(());
             }
             if !(is_log && self.import.missing_log == MissingLog::Drop) {
-                return Err(PoolError::OldCopy {
-                    pool: self.config.name.clone(),
-                    vdev: vdev.id,
-                    guid: side.guid,
-                    path: side.path.clone(),
-                    found: last(side),
-                    expected: newest.txg,
-                });
+                return Err(self.old_copy(vdev, side, newest.txg));
             }
         }
         old.iter().for_each(|side| side.set_stale(true));
         Ok(())
+    }
+
+    /// Refuses current sides that are older copies of themselves, when all that knows better is a side that they call
+    /// stale. One that can be written takes every txg, stale or not, so a crash leaves it ahead by one at most.
+    fn check_ahead(&self, vdevs: &[(&VdevConfig, Vec<Arc<Side>>)], newest: &Uberblock) -> Result<()> {
+        let its_txg = |side: &Arc<Side>| Some(self.by_guid.get(&side.guid)?.1.uberblock.as_ref()?.txg);
+        let current = |sides: &[Arc<Side>]| sides.iter().find(|side| !side.is_stale()).cloned();
+        for (vdev, sides) in vdevs {
+            let ahead = sides.iter().filter(|side| side.is_stale()).filter_map(its_txg).max();
+            let Some(txg) = ahead.filter(|txg| *txg > newest.txg.next()) else { continue };
+            // The other sides of its vdev; of one that has none, whatever there is.
+            let all = [(*vdev, sides)].into_iter().chain(vdevs.iter().map(|(vdev, sides)| (*vdev, sides)));
+            let mut old = all.filter_map(|(vdev, sides)| Some((vdev, current(sides)?)));
+            if let Some((vdev, side)) = old.next() {
+                return Err(self.old_copy(vdev, &side, txg));
+            }
+        }
+        Ok(())
+    }
+
+    fn old_copy(&self, vdev: &VdevConfig, side: &Side, expected: Txg) -> PoolError {
+        let marks = self.by_guid.get(&side.guid).map_or(&[][..], |(_, labels)| &labels.marks);
+        PoolError::OldCopy {
+            pool: self.config.name.clone(),
+            vdev: vdev.id,
+            guid: side.guid,
+            path: side.path.clone(),
+            found: marks.iter().map(|mark| mark.txg).max(),
+            expected,
+        }
     }
 
     /// Refuses a vdev of which something is missing that counts, unless told to go on without it.

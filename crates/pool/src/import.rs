@@ -328,6 +328,7 @@ fn open_shared(
         next_cleared: Mutex::new((0, 0, 0)),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
+        has_unsure_labels: AtomicBool::new(false),
     };
     Ok(shared)
 }

@@ -371,7 +371,9 @@ impl Shared {
             next.txg = self.pipeline.open_txg();
             next.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
             // If it fails, `config` still is what labels are known to say: who asks tries again.
+            self.has_unsure_labels.store(true, Ordering::SeqCst);
             self.vdevs.write_config(&next)?;
+            self.has_unsure_labels.store(false, Ordering::SeqCst);
             if !self.labels_lag(&next) {
                 *config = next;
                 return Ok(());
@@ -380,8 +382,11 @@ impl Shared {
         }
     }
 
-    /// Whether a device has become stale, or current, that labels say otherwise of.
+    /// Whether a device has become stale, or current, that labels say otherwise of, or it is not known what they say.
     pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
+        if self.has_unsure_labels.load(Ordering::SeqCst) {
+            return true;
+        }
         let known = config.vdevs.iter().flat_map(|vdev| &vdev.devices);
         let known = known.filter(|device| device.state != DeviceState::Online).map(|device| device.guid);
         !known.eq(self.vdevs.stale())

@@ -100,7 +100,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies everything that a side should have onto it, and makes it current.
+    /// Copies everything that a side should have onto it, and makes it current. It stays stale if something could not be
+    /// read: nobody may rely on it instead of the side that has that, and perhaps gives it later.
     pub(crate) fn resilver(
         &self,
         vdev: &Arc<Vdev>,
@@ -127,7 +128,7 @@ impl Shared {
         if let Some(error) = lock(&failed).take() {
             return Err(error);
         }
-        if is_stopped {
+        if is_stopped || !report.lost.is_empty() {
             return Ok(report);
         }
         let _syncing = lock(&self.syncing);

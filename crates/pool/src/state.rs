@@ -193,6 +193,8 @@ pub(crate) struct Shared {
     /// Threads that pack blocks in a sync.
     pub(crate) packers: usize,
     pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
+    /// Labels could not be written: some devices may say one thing and some another. The next txg writes them again.
+    pub(crate) has_unsure_labels: AtomicBool,
     /// Held while a txg syncs, and by whoever must not see one sync.
     pub(crate) syncing: Mutex<()>,
     /// Held while devices come and go, until the labels say so, and by whoever writes labels without `syncing`. Its

@@ -96,7 +96,7 @@ fn everything_in_memory_is_taken_over() {
         assert!(!change(&pool, &mut rng), "it takes no changes");
         // As users see it, who are told what is in memory.
         let seen = contents(&pool);
-        let unsynced = pool.abandon().unwrap();
+        let mut unsynced = pool.abandon().unwrap();
         assert!(unsynced.bytes() > 0);
         assert!(matches!(pool.begin_tx(), Err(PoolError::Closed)));
         disk.set_plan(FaultPlan::new(0));
@@ -127,7 +127,7 @@ fn taking_over_is_one_step() {
     disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
     assert!(pool.sync().is_err());
     let seen = contents(&pool);
-    let unsynced = pool.abandon().unwrap();
+    let mut unsynced = pool.abandon().unwrap();
     disk.set_plan(FaultPlan::new(0));
     disk.reopen(1).unwrap();
     for _ in 0..3 {
@@ -158,7 +158,7 @@ fn what_is_taken_over_in_part_is_in_no_txg() {
     disk.set_plan(FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
     assert!(pool.sync().is_err());
     let seen = contents(&pool);
-    let unsynced = pool.abandon().unwrap();
+    let mut unsynced = pool.abandon().unwrap();
     drop(pool);
     disk.set_plan(FaultPlan::new(0));
     disk.reopen(1).unwrap();
@@ -217,7 +217,7 @@ fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
         std::thread::sleep(Duration::from_millis(2));
         disk.set_plan(FaultPlan::new(seed).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5)));
         assert!(pool.sync().is_err());
-        let unsynced = pool.abandon().unwrap();
+        let mut unsynced = pool.abandon().unwrap();
         let told: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
         disk.set_plan(FaultPlan::new(0));
         disk.reopen(seed).unwrap();
@@ -281,7 +281,11 @@ fn change_until_full(pool: &Pool, block: u64, rng: &mut Rng) -> u64 {
 fn a_full_pool_is_taken_over() {
     for (seed, block) in [512, 4096, 16 << 10, 128 << 10].into_iter().cycle().take(16).enumerate() {
         let mut rng = Rng::new(seed as u64);
+        // The first flush, and nothing became durable; or the last, and all did.
+        let failing_flush = 1 + (seed / 4 % 2) as u64;
         let disk = disk();
+        let fails =
+            || FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(failing_flush), Fault::Errno(5));
         let pool = create(&disk);
         let tx = pool.begin_tx().unwrap();
         let properties = [(Property::VolBlockSize, block)];
@@ -303,13 +307,19 @@ fn a_full_pool_is_taken_over() {
             }
         }
         // Room for something, and all of it promised: in the txg that fails, and in the next.
-        object.punch(&pool.begin_tx().unwrap(), 0, at / 4).unwrap();
+        object.punch(&pool.begin_tx().unwrap(), 0, at * 3 / 4).unwrap();
         for _ in 0..3 {
             pool.sync().unwrap();
         }
+        if failing_flush == 2 {
+            // Whole blocks, which take what was promised for them: there is no room for them twice.
+            let (tx, mut at) = (pool.begin_tx().unwrap(), 0);
+            while object.write(&tx, at, &rng.bytes(block as usize)).is_ok() {
+                at += block;
+            }
+        }
         change_until_full(&pool, block, &mut rng);
-        let plan = FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(1), Fault::Errno(5));
-        disk.set_plan(plan);
+        disk.set_plan(fails());
         assert!(pool.sync().is_err());
         let read = |pool: &Pool| {
             let object = pool.dataset("tank/full").unwrap().object(ObjectId(1)).unwrap();
@@ -318,15 +328,29 @@ fn a_full_pool_is_taken_over() {
             bytes
         };
         let seen = read(&pool);
-        let unsynced = pool.abandon().unwrap();
-        disk.set_plan(FaultPlan::new(0));
-        disk.reopen(seed as u64).unwrap();
+        let mut unsynced = pool.abandon().unwrap();
         drop((pool, object));
-        let device = Device::new("disk", Arc::clone(&disk) as Arc<dyn BlockDevice>);
-        let next = Pool::import_paused(&[device], &ImportOptions::default(), options()).unwrap();
-        unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
-        next.start_txgs().unwrap();
-        next.sync().unwrap_or_else(|error| panic!("blocks of {block}: {error:?}"));
+        let mut take_over = |fails_again: bool| {
+            disk.set_plan(FaultPlan::new(0));
+            if failing_flush == 2 {
+                disk.inner().flush().unwrap();
+            }
+            disk.reopen(seed as u64).unwrap();
+            let device = Device::new("disk", Arc::clone(&disk) as Arc<dyn BlockDevice>);
+            let next = Pool::import_paused(&[device], &ImportOptions::default(), options()).unwrap();
+            unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
+            next.start_txgs().unwrap();
+            disk.set_plan(if fails_again { fails() } else { FaultPlan::new(0) });
+            match next.sync() {
+                Err(_) if fails_again => {}
+                synced => drop(synced.unwrap_or_else(|error| panic!("blocks of {block}: {error:?}"))),
+            }
+            next
+        };
+        for _ in 0..2 {
+            drop(take_over(true));
+        }
+        let next = take_over(false);
         assert!(read(&next) == seen);
         assert!(next.check().unwrap().is_clean());
         drop(next);

@@ -270,6 +270,20 @@ fn an_older_copy_of_a_device_for_logs_that_lacks_a_txg_is_refused() {
     assert!(matches!(&refused, Err(PoolError::OldCopy { vdev: 1, .. })), "{refused:?}");
 }
 
+/// It failed before an import, and after it.
+#[test]
+fn a_device_for_logs_that_lacks_txgs_of_two_imports_is_what_it_was() {
+    let (rig, pool) = with_log(vec![MemImage::zeroed(LEN_BYTES); 2], None).unwrap();
+    let fails = || FaultPlan::new(1).rule(On::Changes, When::Every(1), Fault::Errno(5));
+    rig.devices[1].set_plan(fails());
+    pool.sync().unwrap();
+    let (rig, pool) = with_log(rig.crash(1), Some(&host())).unwrap();
+    rig.devices[1].set_plan(fails());
+    pool.sync().unwrap();
+    assert!(!log_side(&pool).is_stale);
+    with_log(rig.crash(1), Some(&host())).unwrap();
+}
+
 #[test]
 fn a_device_for_logs_that_fails_is_stale_once_nothing_on_it_counts() {
     let (rig, pool) = with_log(vec![MemImage::zeroed(LEN_BYTES); 2], None).unwrap();
@@ -334,6 +348,70 @@ fn a_new_vdev_knows_that_the_others_are_older_copies() {
                 Err(PoolError::OldCopy { path, vdev: 0, .. }) => assert_eq!(path, "disk0"),
                 other => panic!("{:?}", other.map(|(_, pool)| pool)),
             }
+        }
+    }
+}
+
+/// Power goes at each moment of a resilver; then the side that everything came from is an older copy of itself.
+#[test]
+fn a_side_that_was_resilvered_knows_that_the_other_is_an_older_copy() {
+    let mut refused = 0;
+    for cut_after in 1.. {
+        let rig = Rig::fresh(2, LEN_BYTES, 1);
+        let pool = Pool::create("tank", &[VdevSpec::mirror(rig.all())], manual()).unwrap();
+        let guid = pool.status().vdevs[0].2[0].guid;
+        pool.offline(guid).unwrap();
+        let old = rig.crash(1);
+        pool.sync().unwrap();
+        let txg = pool.sync().unwrap();
+        let now = rig.ops.load(std::sync::atomic::Ordering::SeqCst);
+        rig.cut_at.store(now + cut_after, std::sync::atomic::Ordering::SeqCst);
+        let is_done = pool.online(guid, rig.device(0)).and_then(|()| pool.resilver(guid, |_| true)).is_ok();
+        drop(pool);
+        let mut images = rig.crash(1);
+        let rig = Rig::new(images.clone(), 1);
+        let has_all = rig.device(0).probe().unwrap().txg == Some(txg);
+        assert!(has_all || !is_done);
+        Pool::import(&rig.all(), &host(), manual()).unwrap();
+        images[1] = old[1].clone();
+        let mixed = Rig::new(images, 1);
+        match Pool::import(&mixed.all(), &host(), manual()) {
+            Err(PoolError::OldCopy { path, .. }) if has_all => {
+                assert_eq!(path, "disk1");
+                refused += 1;
+            }
+            Ok(pool) if has_all => assert_eq!(pool.synced_txg(), txg, "cut after {cut_after}"),
+            other => assert!(!has_all, "cut after {cut_after}: {other:?}"),
+        }
+        if is_done {
+            break;
+        }
+    }
+    assert!(refused > 0);
+}
+
+/// A device for logs that was given up takes txgs all the same, and so it can tell.
+#[test]
+fn a_device_for_logs_that_was_given_up_knows_that_the_others_are_older_copies() {
+    let (rig, pool) = with_log(vec![MemImage::zeroed(LEN_BYTES); 2], None).unwrap();
+    rig.devices[1].set_plan(FaultPlan::new(1).rule(On::Changes, When::Every(1), Fault::Errno(5)));
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    let (rig, pool) = with_log(rig.crash(1), Some(&host())).unwrap();
+    assert!(log_side(&pool).is_stale);
+    let old = rig.crash(1);
+    for lag in 1..5 {
+        pool.sync().unwrap();
+        let mut mixed = rig.crash(1);
+        with_log(mixed.clone(), Some(&host())).unwrap();
+        mixed[0] = old[0].clone();
+        match with_log(mixed, Some(&host())) {
+            Err(PoolError::OldCopy { path, vdev: 0, .. }) => {
+                assert_eq!((path.as_str(), lag > 1), ("disk0", true))
+            }
+            // So much a crash may leave.
+            other => assert!(lag == 1, "{lag} txgs old: {:?}", other.map(|_| "imported")),
         }
     }
 }

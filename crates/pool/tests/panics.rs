@@ -147,7 +147,7 @@ fn goes_on(world: &World, pool: Pool, byte: u8) {
     assert_eq!(pool.sync().unwrap_err().kind(), ErrorKind::Closed);
     world.bomb.arm(At::Never);
     assert_eq!(contents(&pool), vec![byte; LEN as usize], "it can be read");
-    let unsynced = pool.abandon().unwrap();
+    let mut unsynced = pool.abandon().unwrap();
     drop(pool);
     let next = Pool::import_paused(&[world.device()], &host(), world.options()).unwrap();
     let tx = next.begin_replay_tx().unwrap();

@@ -576,7 +576,7 @@ fn a_pool_that_is_given_up_hands_out_what_was_stored() {
     // The data is there already, so the first writes of the sync are the tables'.
     rig.devices[0].set_plan(FaultPlan::new(1).rule(On::Writes, When::Nth(4), Fault::Errno(5)));
     assert!(pool.sync().is_err());
-    let unsynced = pool.abandon().unwrap();
+    let mut unsynced = pool.abandon().unwrap();
     drop((pool, object));
     let pool = import(&Rig::new(vec![rig.devices[0].inner().image()], 1));
     assert_eq!(contents(&object_of(&pool)), bytes(1, COUNT * BLOCK));

@@ -187,7 +187,7 @@ impl World {
         self.compare();
         let (pool, log, volume) = self.open.take().unwrap();
         drop((volume, log));
-        let unsynced = pool.abandon().unwrap();
+        let mut unsynced = pool.abandon().unwrap();
         drop(pool);
         self.rig.devices[0].set_plan(FaultPlan::new(0));
         let seed = self.rng.next();

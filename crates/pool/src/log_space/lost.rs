@@ -32,9 +32,14 @@ impl Shared {
     /// These vdevs for logs did not take the mark of the txg that is being synced. Returns each with the last one that
     /// it took.
     pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) -> Vec<(u16, Mark)> {
-        let (open, last) = (self.pipeline.open_txg(), lock(&self.uberblock).mark());
+        let (open, newest) = (self.pipeline.open_txg(), lock(&self.uberblock).clone());
+        // One that lacked the last txg already, in the import before this one, has none of that.
+        let last =
+            |id| newest.lacking.iter().find(|(of, _)| *of == id).map_or(newest.mark(), |(_, last)| *last);
         let mut log = lock(&self.log);
-        lost.iter().map(|id| (*id, log.lost.entry(*id).or_insert(Lost { open, last }).last)).collect()
+        let lost =
+            lost.iter().map(|id| (*id, log.lost.entry(*id).or_insert(Lost { open, last: last(*id) }).last));
+        lost.collect()
     }
 
     /// A txg with this mark has synced, and these are all vdevs for logs that lack some of it. The caller sees to the

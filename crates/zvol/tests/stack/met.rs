@@ -92,7 +92,7 @@ counters! {
     /// Imports that a device made fail, and that succeeded later.
     refused_for_faults: 200,
     /// Sides that call each other stale: one is left out.
-    splits: 2000,
+    splits: 20_000,
     regions_cut: 60,
     /// Rare: see `World::was_cut`.
     regions_refused: 20_000,

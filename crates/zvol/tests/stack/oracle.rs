@@ -70,11 +70,14 @@ pub struct Window {
     pub base: Vec<u8>,
     /// In order.
     pub changes: Vec<Change>,
+    /// Edges of changes that became durable while others changed the same bytes: a log of kind lwb reads the data
+    /// back, so of what overlaps an edge one part may be durable and the other not.
+    edges: BTreeSet<usize>,
 }
 
 impl Window {
     fn new(base: Vec<u8>) -> Window {
-        Window { base, changes: Vec::new() }
+        Window { base, changes: Vec::new(), edges: BTreeSet::new() }
     }
 
     fn settle(&mut self, now: &[u8]) {
@@ -82,6 +85,7 @@ impl Window {
             self.base.clear();
             self.base.extend_from_slice(now);
             self.changes.clear();
+            self.edges.clear();
         }
     }
 
@@ -96,6 +100,7 @@ impl Window {
     fn resize(&mut self, size: usize) {
         self.base.resize(size, 0);
         self.changes.retain_mut(|change| change.clip(size));
+        self.edges.retain(|edge| *edge < size);
     }
 
     fn judge(&self, found: &[u8], unit: usize) -> Result<(), String> {
@@ -105,6 +110,7 @@ impl Window {
             borders.insert(change.end());
         }
         borders.insert(found.len());
+        borders.extend(&self.edges);
         let borders: Vec<usize> = borders.into_iter().collect();
         for pair in borders.windows(2) {
             let (range, part) = (pair[0]..pair[1], &found[pair[0]..pair[1]]);
@@ -224,11 +230,14 @@ impl Model {
         self.window.settle(&self.now);
     }
 
-    /// The first changes of the window are durable; of those that came later nobody knows.
-    pub fn settle_first(&mut self, count: usize) {
-        let count = count.min(self.window.changes.len());
-        for change in self.window.changes.drain(..count) {
-            change.put(&mut self.window.base);
+    /// The first changes of the window are durable; of those that came later nobody knows. `is_read_back`: the log
+    /// may have taken their data when later ones had changed it.
+    pub fn settle_first(&mut self, count: usize, is_read_back: bool) {
+        let Window { base, changes, edges } = &mut self.window;
+        let count = count.min(changes.len());
+        for change in changes.drain(..count) {
+            change.put(base);
+            edges.extend(is_read_back.then_some([change.offset, change.end()]).into_iter().flatten());
         }
     }
 

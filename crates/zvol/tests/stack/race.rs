@@ -163,7 +163,7 @@ impl World<'_> {
         };
         if of_volume().any(settles) {
             // What had returned before they began.
-            open.model.settle_first(before.changes);
+            open.model.settle_first(before.changes, !is_pmem);
         }
         for (op, done) in of_volume() {
             let Step::Resize { size, .. } = op else { continue };

@@ -64,9 +64,9 @@ impl World<'_> {
 
     /// What was in memory only is in the first txg, with what the log has replayed.
     fn apply(&mut self) -> Done {
-        let unsynced = self.kept.as_ref().expect("kept");
-        let pool = self.pool();
-        unsynced.apply(pool, &pool.begin_replay_tx()?)?;
+        let pool = self.pool().clone();
+        let unsynced = self.kept.as_mut().expect("kept");
+        unsynced.apply(&pool, &pool.begin_replay_tx()?)?;
         Ok(pool.start_txgs()?)
     }
 
