@@ -24,6 +24,18 @@
 //! additions. Shutdown: dropping a device unlocks it and makes nothing durable.
 //!
 //! Nothing here knows of pools, extents, labels or transaction groups.
+//!
+//! # Code map
+//! ```text
+//! device   the trait, requests of a batch            file/open   choices, locks, what was found
+//! check    validates ranges before any I/O           file/probe  statx, sysfs, ioctls
+//! health   the poison that all handles share         file/psync  one system call per request
+//! mem      memory, with images that are cheap to     file/uring  batches
+//!          copy
+//! faulty/  plan: which fault when; strike: what it does; pending: which states a crash may leave
+//! ```
+//! Invariant: nothing above a device asks whether its cache is volatile before it flushes, and no flush succeeds after
+//! one has failed (`health`).
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("fastness-blkdev needs 64-bit Linux");

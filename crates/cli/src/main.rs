@@ -2,6 +2,10 @@
 //!
 //! One file for each group of commands; each writes to the handle it is given, so that a closed pipe ends the
 //! program quietly, and returns an [`Outcome`], which becomes the exit code.
+//!
+//! # Code map
+//! `start`: foreground or background. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit codes and
+//! advice. The command line makes no decisions of its own.
 
 #![forbid(unsafe_code)]
 

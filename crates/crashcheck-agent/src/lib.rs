@@ -5,6 +5,12 @@
 //!
 //! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`] tells the tracer
 //! where it is; [`serve`] runs commands for [`protocol`]'s client, outside.
+//!
+//! # Code map
+//! ```text
+//! dump/     a tree as text: entry, content     run/       J-lang as system calls
+//! protocol  frames on the wire                 serve      the guest's side of the protocol
+//! ```
 
 #![deny(unsafe_code)]
 

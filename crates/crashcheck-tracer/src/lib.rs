@@ -36,6 +36,21 @@
 //!
 //! Not traced: instructions that QEMU does not emulate (AVX-512, `movdir64b`); x87 stores of 80 bits, `xsave` and
 //! the like to PM are refused.
+//!
+//! # Code map
+//! ```text
+//! install, args   where QEMU starts us                recorder, area  events into a trace; contents, dirty lines
+//! translate       which instructions get a callback   pending         threads for which a fence matters
+//! instr           what an instruction is              stack           frame pointers
+//! api/            every call into QEMU                fail            how it gives up
+//! user/           programs: files, mappings, effects of system calls
+//! system/         guests: RAM file, page tables, NVMe commands from doorbells; before: what is on a disk when the
+//!                 trace begins
+//! ```
+//! Every store first checks whether its address may be PM (`user/ranges`), without a lock. QEMU has no memory callback
+//! for a flush, so its operand is computed from registers. At the end PM must equal what the events make of it, or the
+//! trace is refused.
+//!
 //! Source: PM file systems dissertation, 8.1 and 9.1; design notes on crash testing, 1 and 2.
 
 mod api;

@@ -3,6 +3,29 @@
 //! [`litmus`] judges small programs with known sets of crash states. [`tracer`] records what larger ones do to PM, [`trace`] shows
 //! it, [`generate`] makes of it what a crash can leave, [`check`] what comes of that, [`explain`] why, [`report`] says so, and
 //! [`run`] does all of it. [`guest`] is for file systems of real kernels.
+//!
+//! # Code map
+//! ```text
+//! program, file system --tracer, guest--> trace --generate--> crash images --check--> states, findings --report--> people
+//!                                            \-- explain: which stores an image lacks, patterns
+//! run/       the whole test: config, analysis; user: programs; file_system: in a guest
+//! generate/  replay: the model, event by event; disk: blocks; run: failure points; reads, options: which images;
+//!            point: where from
+//! check/     extract: recoveries in parallel; state; analyze: operations between checkpoints; oracle; shrink: what
+//!            must be lost
+//! explain/   pending: stores and where they came from; lines: kept, torn, lost; patterns
+//! report/    data: what JSON has; build, evidence: from results; text, html, junit: from data
+//! image/     contents that share what they have in common
+//! trace/     show, record                          tracer/   starts the plug-in
+//! litmus/    small programs with known sets of states
+//! symbols/   lines of a program, functions of a kernel
+//! process/   programs and QEMU: nothing outlives us
+//! guest/     config: the machine, and what one restore has; snapshot: boot, keep, restore, extract (key: which);
+//!            machine: one QEMU (commands, PM, its end); ram: copies without holes, PM in and out; qmp, agent: the
+//!            two sockets; pool: guests that look at one image after another
+//! ```
+//! Invariants: `generate` yields what the model allows and nothing else, whatever is chosen; the same trace, options and
+//! recovery give the same report; nothing here knows what a state means.
 
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,17 @@
 //!
 //! Shutdown: [`Node::run`] ends on a request or a signal, stops serving, and exports the pool. Killed at any other
 //! moment, the next import finds the last synced txg.
+//!
+//! # Code map
+//! ```text
+//! node        a pool and its requests                 control   the socket, one thread per client
+//! serving     volumes over NBD                        protocol  requests and answers, lines of JSON
+//! export      from a volume to NBD, errors            report    what is reported, for tables and --json
+//! gate        requests that wait while suspended      clear     resumes a suspended pool
+//! log_device  the log at import, and its devices      topology  add, attach, replace, scrub: jobs
+//! devices     devices by path, labels found by a scan
+//! ```
+//! The daemon makes no decision that belongs to the pool.
 
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,19 @@
 //! Import: the pool is imported without txgs ending, every log is claimed in one transaction of the first txg, then txgs
 //! run, then volumes are replayed (`import`). The kind is changed while volumes are written (`change`), and so are the sides of
 //! a mirror (`change_sides`).
+//!
+//! # Code map
+//! ```text
+//! config        what the pool records of its log      log           the log of a pool, logs of volumes
+//! region        superblocks, chunks                   logs          all logs, of either kind
+//! sides         one region, or a mirror of two        change_sides  attach, detach, replace
+//! change        change of devices and kind in use     import        claim, replay, what may be given up
+//! side          the pool as zil sees it               replay        applies records to objects
+//! space         log space as lwb sees it              pm_device     persistent memory as a block device
+//! survey        everything there is, for `log dump` and `log verify`
+//! volume_log    what a volume logs with: range locks, and delays before the log is full
+//! ```
+//!
 //! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
 
 #![forbid(unsafe_code)]

@@ -26,6 +26,19 @@
 //! looks like a crash; damage by intent (checksums have no key).
 //!
 //! Nothing here knows of pools, datasets, or what is in a record.
+//!
+//! # Code map
+//! ```text
+//! space          what the log needs from below     format/       blocks and pieces, byte for byte
+//! device_space   the same on one block device      header        what the owner stores
+//! log/queue      records without a block yet       chain/walk    from block to block
+//! log/issuer     packs records into blocks         chain/read    one block, from any copy that has it
+//! log/issue      fills and writes blocks           chain/later   later blocks: did a crash leave this end?
+//! log/index      states and waiters                chain/gather  reassembles records from pieces
+//! log/flush      acknowledges in order             chain/claim   finds, checks and holds the space
+//! log/unwind     cleans up after a panic           chain/replay  in order, with a checkpoint
+//! log/sync       headers, release, new chains      log/witness   an idle log records what was acknowledged last
+//! ```
 
 #![forbid(unsafe_code)]
 

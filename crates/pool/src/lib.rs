@@ -10,6 +10,27 @@
 //! described at `sync`, `label` and `meta`.
 //!
 //! Shutdown: [`Pool::export`]. Anything else is a crash.
+//!
+//! # Code map
+//! ```text
+//! label      both ends of a device                  object     layers in DRAM
+//! config     the contents of labels                 handle     reads and writes by users
+//! vdev/      mirror, healing, stripe                dataset    the tree, properties (props)
+//! alloc      free space                             txg        holds, back-pressure
+//! meta/      the file under the tables              sync       takes a txg from DRAM to the vdevs
+//! tables     rows                                   publish    what follows a sync
+//! extent     blocks, compression                    import     create, import (find: which configuration counts)
+//! scrub      scrub, resilver                        change     add, attach, detach, replace, remove
+//! carry      a suspended pool, to its next import   settings   properties, features
+//! check      allocated = referenced                 pool       transactions, waiting, export
+//! output     writes blocks to new places            state      what all parts share
+//! run        requests being filled and in flight    buffers    memory of blocks, reused
+//! log_space/ room for log blocks: allocation, I/O on all sides, labels before a flush returns, resilver
+//! stored/    blocks that are durable in place before their txg, and their addresses
+//! room/      what changes reserve, and why every txg finds room
+//! freeing    what a txg frees, in steps             cleared    cleared ranges that are not freed yet
+//! panics     turns a panic into an error            cut        punch, truncate
+//! ```
 
 mod alloc;
 mod buffers;

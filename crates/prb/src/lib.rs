@@ -9,6 +9,17 @@
 //!
 //! What a crash leaves, and why the log survives it: `chunk` (insertion), `hdl::claim`, `hdl::replay`.
 //! Byte-exact layouts: `docs/format.md`. Source: zil-pmem thesis, ch. 5; dissertation (2025), ch. 3.
+//!
+//! # Code map
+//! ```text
+//! ids        newtypes for numbers that must not mix  slots      commit slots
+//! entry      the header, byte for byte               lists      which chunk is in which state
+//! checksum/  fletcher-4, CRC-32C, XXH3               prb        ties the parts together; collect: empties chunks
+//! chunk      insertion, emptying, read-back          scan       reads every entry of every chunk once
+//! traverse   reads one chunk                         stats      counters that cost next to nothing
+//! hidden     entries beyond the end of a chunk       mirror     two sides: comparison and repair
+//! counters   dependency tracking                     hdl/       the log: states, write, claim, replay, header
+//! ```
 
 mod checksum;
 mod chunk;

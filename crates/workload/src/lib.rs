@@ -7,6 +7,12 @@
 //!
 //! A workload is bytes from outside as soon as it is a file: the parser is bounded, and says line and column.
 //!
+//! # Code map
+//! ```text
+//! jlang/  the language: parse, print, flags, paths
+//! ace/    operations, their dependencies, sequences
+//! ```
+//!
 //! Source: Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing" (OSDI 2018); LeBlanc et
 //! al., "Chipmunk" (EuroSys 2023); PM file systems dissertation, 10.2.2.
 

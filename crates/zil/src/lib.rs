@@ -19,6 +19,32 @@
 //! each record whole or not at all, and none without the earlier ones of its objects. Where a record cannot be logged
 //! (no room, log suspended, medium failed) the caller waits for the txg instead, and it is counted.
 //!
+//! # Code map
+//! ```text
+//! record/    the records, byte for byte                kind        the interface to a medium
+//! itx, itxg  records in memory, by txg                 graph       dependencies within a commit list
+//! zil        assign, commit, fall back to the txg      bypass      volumes: records that skip the commit list
+//! pool       what the log needs of a pool              range_lock  one order for overlapping writes
+//! replay     handler, failures, choices                pmem/       commit, log (states), logs, import, replay
+//! claim      problems and summaries of an import       lwb/        the same on a chain of log-write blocks; data
+//! any        a log of either kind                                  (stored ahead, or read back), held (blocks that
+//! pieces     data read back, as records                            an import claims)
+//! ```
+//!
+//! *A commit.* [`Zil::commit`] takes the lists of the unsynced txgs and hands them to the kind in order.
+//! `PmemLog::persist` (`pmem/commit.rs`) writes the records that the object needs, in parallel with other commits, and
+//! waits for those that other threads are writing. If the log does not accept a record, the commit waits for the txg
+//! instead, and nothing that depends on that record is logged before then. Why replay is right:
+//! `docs/adr/2026-11-22-parallel-commits.md`. `LwbLog::persist` (`lwb/commit.rs`) appends what the object needs to the
+//! chain, in an order that respects the dependencies, and commits the chain. Large amounts of data to be read back are
+//! stored where their txg will have them (`lwb/data.rs`, `pool/stored`), and their records hold the address:
+//! `docs/adr/2026-11-22-indirect-records.md`.
+//!
+//! *A volume's write.* [`Zil::log_write`] writes the record at once (kind pmem), or assigns it to the list, which
+//! [`Zil::flush`] commits (kind lwb, or bypass off). Headers of kind pmem are stored by transactions; those of kind lwb by
+//! the txg that is being written (`LwbLogs::sync`). Changing the kind: [`Zil::switch_kind`],
+//! `docs/adr/2026-11-22-kinds-and-switching.md`.
+//!
 //! Source: zil-pmem thesis, 2.3.3 to 2.3.5, ch. 4 and 6; why commits run in parallel: `docs/adr`.
 
 #![forbid(unsafe_code)]

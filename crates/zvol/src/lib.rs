@@ -11,6 +11,9 @@
 //!
 //! What survives: everything that was flushed. Of what was not flushed, a write may be there or not, as on a disk.
 //!
+//! # Code map
+//! `create`: make, open, resize. `volume`: read, write, flush, discard.
+//!
 //! Source: zil-pmem thesis, 2.3 (ZVOL) and 6.3.5.
 
 #![forbid(unsafe_code)]
