@@ -408,7 +408,7 @@ fn a_device_for_logs_that_was_given_up_knows_that_the_others_are_older_copies() 
         mixed[0] = old[0].clone();
         match with_log(mixed, Some(&host())) {
             Err(PoolError::OldCopy { path, vdev: 0, .. }) => {
-                assert_eq!((path.as_str(), lag > 1), ("disk0", true))
+                assert_eq!((path.as_str(), lag > 1), ("disk0", true));
             }
             // So much a crash may leave.
             other => assert!(lag == 1, "{lag} txgs old: {:?}", other.map(|_| "imported")),
