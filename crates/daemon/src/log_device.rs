@@ -54,11 +54,12 @@ pub(crate) fn import_log(
     let regions = regions.into_iter().map(RegionParts::of).collect();
     let (log, replayed) =
         PoolLog::import(pool, regions, txgs, options.consent, Tuning::default(), &mut tell)?;
-    if replayed.records + replayed.gaps > 0 {
-        journal.note(format!(
-            "{} logged writes of {} volumes were replayed; {} that nobody was told of, or that were given up, are not",
-            replayed.records, replayed.volumes, replayed.gaps
-        ));
+    if replayed.records > 0 {
+        let (records, volumes) = (replayed.records, replayed.volumes);
+        journal.note(format!("{records} logged writes to {volumes} volumes were replayed"));
+    }
+    if replayed.dropped > 0 {
+        journal.note(format!("{} logged writes were given up", replayed.dropped));
     }
     for (side, entries) in replayed.sides.entries.iter().enumerate().filter(|(_, entries)| **entries > 0) {
         journal.note(format!(

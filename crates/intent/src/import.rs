@@ -160,10 +160,10 @@ impl PoolLog {
             let resolved = claims.resolve(problem.dataset, Choice::DropTail);
             resolved.map_err(|problem| claim_error(pool, problem, 1))?;
         }
-        let gaps = claims.summaries().iter().map(|found| found.gaps + found.dropped as u64).sum();
+        let dropped = claims.summaries().iter().map(|found| found.dropped as u64).sum();
         let damaged = problems.len() as u64;
         let sides = claims.side_repairs();
-        let report = ReplayReport { gaps, damaged, is_forgotten, sides, ..ReplayReport::default() };
+        let report = ReplayReport { dropped, damaged, is_forgotten, sides, ..ReplayReport::default() };
         let side = PoolSide::new(pool, None);
         let root = pool.dataset(&pool.name())?;
         let said = new_config.as_ref().or(config.as_ref()).filter(|_| !begins_anew);
@@ -220,7 +220,7 @@ impl PoolLog {
             match log.replay(&side, &mut handler) {
                 Ok(replayed) => report.records += replayed.records,
                 Err(failure) if !consent.damaged => return Err(failure.into()),
-                Err(_) => report.gaps += log.drop_tail(&side)?,
+                Err(_) => report.dropped += log.drop_tail(&side)?,
             }
             done_records += records;
         }

@@ -18,8 +18,8 @@ pub struct ReplayReport {
     pub records: u64,
     /// Of these, those whose data was not in the log but in the pool.
     pub indirect: u64,
-    /// Records that a crash kept from being whole, and that nobody was told of, or that were given up.
-    pub gaps: u64,
+    /// Records that were given up: what was damaged, and what came after it.
+    pub dropped: u64,
     /// Logs that were damaged, and of which a part was given up.
     pub damaged: u64,
     /// The log was not there, and was given up.
