@@ -106,15 +106,16 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let options =
+        let mut options =
             NodeOptions { pool, remembers: true, log_paths, consent, watch, ..NodeOptions::default() };
         options.watch.begin(ImportStep::Devices);
         let mut tell = |search: Search<'_>| match search {
             Search::Waiting(devices) => options.watch.waits_for(devices),
             search => tell_search(search),
         };
-        let devices = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
-        Ok(Node::import(&devices, &import, options)?)
+        let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
+        options.witnesses = found.regions;
+        Ok(Node::import(&found.devices, &import, options)?)
     }
 
     /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard output.

@@ -21,6 +21,8 @@ pub(crate) enum GivenUp {
     Log,
     /// Of a damaged log, the damage and what came after it.
     Tail,
+    /// All later txgs: the pool's devices are copies from earlier.
+    Later,
 }
 
 /// What the log is on.
@@ -126,6 +128,10 @@ impl Facts {
             };
         }
         match (self.before, self.given_up) {
+            (_, GivenUp::Later) => {
+                "imported as it was earlier: the devices are older copies, and what became durable after them is lost"
+                    .to_owned()
+            }
             // Nothing was in the log that had not synced.
             (Before::Exported, _) => "imported; it was exported cleanly".to_owned(),
             (Before::Crashed, GivenUp::Log) => {

@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
+use crate::witnesses::is_earlier_copy;
 
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ pub(crate) fn import_log(
     }
     let known = config.unwrap_or_default();
     options.watch.begin(ImportStep::Log);
+    // A pool that goes on is what this process had.
+    let is_earlier = txgs == Txgs::Run && is_earlier_copy(pool, &known, options, journal)?;
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
     let import = match txgs {
@@ -93,6 +96,7 @@ pub(crate) fn import_log(
         journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
     }
     let given_up = match (replayed.is_forgotten, replayed.damaged) {
+        _ if is_earlier => GivenUp::Later,
         (true, _) => GivenUp::Log,
         (false, 1..) => GivenUp::Tail,
         (false, 0) => GivenUp::Nothing,
@@ -224,6 +228,7 @@ impl Node {
     /// A new side begins empty: there is no job that goes on.
     fn changed(&self, what: String) -> JobReport {
         self.journal.note(what.clone());
+        self.remember();
         JobReport {
             what,
             state: "done".to_owned(),

@@ -36,6 +36,9 @@ pub struct NodeOptions {
     pub remembers: bool,
     /// Where regions of the log may be, besides where they were last.
     pub log_paths: Vec<PathBuf>,
+    /// Files that may be regions of a log of the pool, and are looked at only: one that has seen a later txg become
+    /// durable than the pool has tells that the pool's devices are older copies.
+    pub witnesses: Vec<PathBuf>,
     /// What of the log may be given up: acknowledged writes are lost then.
     pub consent: Consent,
     /// How devices are opened when a suspended pool is imported again.
@@ -179,7 +182,9 @@ impl Node {
         }
         let status = self.pool().status();
         let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
-        let paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
+        let mut paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
+        // They know whether the devices are older copies, also where these know no region.
+        paths.extend(self.regions().into_iter().map(|region| region.path));
         if let Err(error) = remember_devices(&status.name, &paths) {
             self.journal.note(format!("the devices are not remembered: {error}"));
         }

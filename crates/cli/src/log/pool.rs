@@ -141,7 +141,7 @@ impl Offline {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
             return Err(refuse(text));
         }
-        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?;
+        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
         // Nothing is changed, so whatever there is may be looked at.
         let import = ImportOptions {
             is_forced: true,
