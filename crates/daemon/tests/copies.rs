@@ -124,6 +124,24 @@ fn devices_from_before_a_side_was_attached_are_refused_as_copies() {
 }
 
 #[test]
+fn a_region_that_is_gone_or_another_is_named_by_its_last_path() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    for bench in [&bench, &other] {
+        let node = bench.import_all();
+        node.add_pm_log(&[bench.path("region")], USE).unwrap();
+    }
+    std::fs::remove_file(bench.path("region")).unwrap();
+    let text = bench.import(&[""], NodeOptions::default()).unwrap_err().to_string();
+    assert!(text.contains(&format!("last at {}", bench.text("region"))), "{text}");
+    std::fs::copy(other.path("region"), bench.path("other")).unwrap();
+    let given = NodeOptions { log_paths: vec![bench.path("other")], ..NodeOptions::default() };
+    let text = bench.import(&["disk"], given).unwrap_err().to_string();
+    for word in [bench.text("other"), format!("last at {}", bench.text("region"))] {
+        assert!(text.contains(&word), "{word}: {text}");
+    }
+}
+
+#[test]
 fn regions_that_know_nothing_newer_are_no_reason() {
     let bench = Bench::new();
     let other = Bench::new();

@@ -125,7 +125,8 @@ impl<M: Medium + Sync> Sides<M> {
         synced: Mark,
     ) -> Result<Sides<M>, IntentError> {
         let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
-        let expected = *wanted.first().expect("kind pmem has a region in use");
+        let first = config.in_use().next().expect("kind pmem has a region in use");
+        let (expected, last) = (first.id, || first.path.clone());
         let (mut found, mut why) = (Vec::<Side<M>>::new(), None);
         for region in regions {
             match divide(region).and_then(Side::open) {
@@ -138,7 +139,13 @@ impl<M: Medium + Sync> Sides<M> {
                     Err(error) => why = Some(error),
                 },
                 Ok(side) => {
-                    why.get_or_insert(IntentError::OtherLog { found: side.region.id, expected });
+                    let OpenRegion { id: found, info, .. } = side.region;
+                    why.get_or_insert(IntentError::OtherLog {
+                        found,
+                        path: info.path,
+                        last: last(),
+                        expected,
+                    });
                 }
                 Err(error) => {
                     why.get_or_insert(error);
@@ -149,7 +156,7 @@ impl<M: Medium + Sync> Sides<M> {
         // A copy of a region is none of the log; and sides that are not alike cannot have been written together.
         found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
         match found.is_empty() {
-            true => Err(why.unwrap_or(IntentError::Missing { expected })),
+            true => Err(why.unwrap_or(IntentError::Missing { last: last(), expected })),
             false => Ok(Sides(found)),
         }
     }
