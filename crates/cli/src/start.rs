@@ -114,6 +114,8 @@ impl Import {
             search => tell_search(search),
         };
         let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
+        // A pool that nobody could talk to is not imported; `name` may be a GUID.
+        control_socket(&run_dir()?, &found.name)?;
         options.witnesses = found.regions;
         Ok(Node::import(&found.devices, &import, options)?)
     }
@@ -157,7 +159,7 @@ impl Import {
 
 /// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in vain.
 pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
-    let socket = control_socket(&run_dir()?, name);
+    let socket = control_socket(&run_dir()?, name)?;
     let status = || -> Result<PoolReport, ClientError> {
         let mut client = Client::connect(&socket, name)?;
         client.set_timeout(ANSWER)?;
@@ -179,7 +181,7 @@ pub(crate) fn tell_search(search: Search<'_>) {
 
 /// The control socket of a node.
 pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
-    let path = control_socket(&run_dir()?, &node.name());
+    let path = control_socket(&run_dir()?, &node.name())?;
     let control = Control::start(node, &path);
     control.with_context(|| {
         format!("pool {} cannot be controlled; is another one with this name running?", node.name())

@@ -12,6 +12,7 @@ use fastness_intent::RegionWitness;
 use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, Probe, Txg, VdevClass, VdevSpec};
 
 use crate::error::StartError;
+use crate::paths::absolute;
 use crate::protocol::VdevRequest;
 
 /// What other owners write at the beginning of a device: offset, bytes, name.
@@ -44,8 +45,7 @@ pub fn open_vdevs(
 
 /// Opens a device that is to become part of a pool.
 pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
-    let absolute =
-        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    let absolute = absolute(Path::new(path))?;
     if let (Some(len_bytes), false) = (create_bytes, absolute.exists()) {
         return Ok(Device::create_sparse(&absolute, len_bytes)?);
     }

@@ -26,6 +26,8 @@ pub enum Search<'a> {
 /// What a search has found.
 #[derive(Debug)]
 pub struct FoundDevices {
+    /// The pool's name.
+    pub name: String,
     /// The pool's devices, opened.
     pub devices: Vec<Device>,
     /// Regions of logs that were seen on the way, of whatever pools; see
@@ -93,7 +95,7 @@ pub fn find_devices(
         tell(Search::Note(&format!("device {path} of pool {name} was not found")));
     }
     let devices = pool.devices.iter().map(|device| Device::open(&device.path)).collect::<Result<_, _>>()?;
-    Ok(FoundDevices { devices, regions: scan.regions })
+    Ok(FoundDevices { name: pool.config.name, devices, regions: scan.regions })
 }
 
 fn choose(wanted: &Wanted<'_>, scan: &Scan, tell: &mut dyn FnMut(Search<'_>)) -> Result<Found, StartError> {

@@ -49,7 +49,9 @@ pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, Step
 pub use log_device::{PmUse, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
-pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
+pub use paths::{
+    absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
+};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,

@@ -15,6 +15,7 @@ use crate::error::StartError;
 use crate::importing::ImportStep;
 use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
+use crate::paths::absolute;
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
 use crate::witnesses::is_earlier_copy;
@@ -151,8 +152,7 @@ fn real(path: &Path) -> PathBuf {
 
 /// Opens, or makes, a region that is to be one of a log.
 fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion<PmRange>, Failure> {
-    let path =
-        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    let path = absolute(path)?;
     let region = match pm.create_bytes {
         Some(len_bytes) if !path.exists() => PoolLog::create_region(&path, len_bytes, pm.emulates),
         _ => PoolLog::open_region(&path, pm.emulates),
