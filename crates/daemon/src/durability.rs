@@ -129,11 +129,13 @@ impl Facts {
         }
         match (self.before, self.given_up) {
             (_, GivenUp::Later) => {
-                "imported as it was earlier: the devices are older copies, and what became durable after them is lost"
+                "imported as it was earlier: the devices are older copies, and flushed writes of later times are lost"
                     .to_owned()
             }
-            // Nothing was in the log that had not synced.
-            (Before::Exported, _) => "imported; it was exported cleanly".to_owned(),
+            (Before::Exported, GivenUp::Nothing) => "imported; it was exported cleanly".to_owned(),
+            (Before::Exported, GivenUp::Log | GivenUp::Tail) => {
+                "imported without its log or a part of it; it was exported cleanly, so all of that had synced".to_owned()
+            }
             (Before::Crashed, GivenUp::Log) => {
                 "imported after a crash, without its log: flushed writes of the last seconds before it are lost"
                     .to_owned()
