@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fastness_error::ErrorKind;
 use fastness_intent::{Consent, PoolLog};
-use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_pool::{Device, DeviceStatus, ImportOptions, Pool, PoolError, PoolOptions, VdevClass};
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -90,6 +90,8 @@ pub struct Node {
     pub(crate) changing: RwLock<()>,
     /// What a suspended pool had in memory, from when it was given up until it is in the next import.
     pub(crate) kept: Mutex<Option<Kept>>,
+    /// The vdevs of a pool that was given up, if some were added to it since; for `status`.
+    pub(crate) vdevs_kept: Mutex<Vec<(u16, VdevClass, Vec<DeviceStatus>)>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
     pub(crate) jobs: Jobs,
@@ -127,6 +129,7 @@ impl Node {
             options,
             changing: RwLock::default(),
             kept: Mutex::default(),
+            vdevs_kept: Mutex::default(),
             gate: Arc::default(),
             servings: Mutex::default(),
             jobs: Jobs::default(),
