@@ -12,7 +12,7 @@ use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
 pub(crate) fn connect(pool: &str) -> anyhow::Result<Client> {
-    Ok(Client::connect(&control_socket(&run_dir()?, pool), pool)?)
+    Ok(Client::connect(&control_socket(&run_dir()?, pool)?, pool)?)
 }
 
 /// The pool of a dataset's full name.

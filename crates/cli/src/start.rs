@@ -106,15 +106,18 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let options =
+        let mut options =
             NodeOptions { pool, remembers: true, log_paths, consent, watch, ..NodeOptions::default() };
         options.watch.begin(ImportStep::Devices);
         let mut tell = |search: Search<'_>| match search {
             Search::Waiting(devices) => options.watch.waits_for(devices),
             search => tell_search(search),
         };
-        let devices = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
-        Ok(Node::import(&devices, &import, options)?)
+        let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
+        // A pool that nobody could talk to is not imported; `name` may be a GUID.
+        control_socket(&run_dir()?, &found.name)?;
+        options.witnesses = found.regions;
+        Ok(Node::import(&found.devices, &import, options)?)
     }
 
     /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard output.
@@ -156,7 +159,7 @@ impl Import {
 
 /// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in vain.
 pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
-    let socket = control_socket(&run_dir()?, name);
+    let socket = control_socket(&run_dir()?, name)?;
     let status = || -> Result<PoolReport, ClientError> {
         let mut client = Client::connect(&socket, name)?;
         client.set_timeout(ANSWER)?;
@@ -178,7 +181,7 @@ pub(crate) fn tell_search(search: Search<'_>) {
 
 /// The control socket of a node.
 pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
-    let path = control_socket(&run_dir()?, &node.name());
+    let path = control_socket(&run_dir()?, &node.name())?;
     let control = Control::start(node, &path);
     control.with_context(|| {
         format!("pool {} cannot be controlled; is another one with this name running?", node.name())

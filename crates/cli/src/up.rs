@@ -84,6 +84,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
         pool: args.bounds.options(),
         remembers: false,
         log_paths: vec![region.clone()],
+        witnesses: args.pm.iter().cloned().collect(),
         consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
         watch,
         ..NodeOptions::default()

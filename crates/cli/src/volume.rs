@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use fastness_daemon::{Address, PoolReport, Request, ServedReport, run_dir, volume_socket};
+use fastness_daemon::{Address, PoolReport, Request, ServedReport, absolute, run_dir, volume_socket};
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
@@ -134,8 +134,8 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result
 fn serve(args: ServeArgs) -> anyhow::Result<ServedReport> {
     let address = match (args.socket, args.tcp) {
         (_, Some(address)) => Address::Tcp(address),
-        (Some(path), None) => Address::Unix(std::path::absolute(path)?.display().to_string()),
-        (None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume).display().to_string()),
+        (Some(path), None) => Address::Unix(absolute(path.as_ref())?.display().to_string()),
+        (None, None) => Address::Unix(volume_socket(&run_dir()?, &args.volume)?.display().to_string()),
     };
     let request = Request::Serve {
         name: args.volume.clone(),

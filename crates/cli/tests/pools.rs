@@ -303,6 +303,58 @@ fn a_pool_is_made_with_a_log_and_imported_without_it_only_if_told() {
 }
 
 #[test]
+fn a_disk_from_before_its_log_is_refused_by_the_region_that_it_does_not_know() {
+    let bench = Bench::new();
+    bench.ok("pool create tank a --file-size 64M --no-import");
+    let copy = std::fs::read(bench.path("a")).unwrap();
+    bench.ok("pool import tank -d a");
+    bench.ok("pool add tank log pm --emulate-pm --pm-size 16M");
+    bench.ok("pool export tank");
+    std::fs::write(bench.path("a"), copy).unwrap();
+    // The region's place is known, given, or in the folder.
+    for line in ["pool import tank", "pool import tank -d a --log pm", "pool import tank -d ."] {
+        let said = bench.fails(line, 6);
+        for word in ["region", "/pm", "become durable", "a copy from earlier", "/a"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    bench.ok("pool import tank -d . --missing-log");
+    let found = bench.json("status")[0]["found"].as_str().unwrap().to_owned();
+    assert!(found.contains("as it was earlier"), "{found}");
+}
+
+#[test]
+fn what_no_socket_or_file_can_be_called_is_refused_before_anything_is_made() {
+    let bench = Bench::new();
+    let name = "x".repeat(108);
+    for line in ["pool create NAME a --file-size 64M", "up NAME", "pool import NAME -d .", "status NAME"] {
+        let said = bench.fails(&line.replace("NAME", &name), 3);
+        assert!(said.contains("too long a name") && said.contains("FASTNESS_RUN_DIR"), "{line}: {said}");
+        assert!(!bench.path("a").exists() && !bench.path(&name).join("pool.img").exists(), "{line}");
+    }
+    bench.ok("pool create tank a --file-size 64M log pm --emulate-pm --pm-size 16M");
+    bench.ok("volume create -p tank/x/y 1M");
+    bench.ok("volume create tank/x:y 1M");
+    assert_ne!(bench.ok("volume serve tank/x/y"), bench.ok("volume serve tank/x:y"));
+    for words in [
+        &["pool", "create", "other", ""][..],
+        &["pool", "add", "tank", "log", ""],
+        &["pool", "attach", "tank", "a", ""],
+        &["pool", "replace", "tank", "a", ""],
+        &["pool", "remove", "tank", ""],
+        &["pool", "online", "tank", "a", "--path", ""],
+        &["volume", "serve", "tank/x/y", "--socket", ""],
+    ] {
+        let output = bench.command("").args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {output:?}");
+    }
+    for word in ["online", "offline"] {
+        let said = bench.fails(&format!("pool {word} tank {}", bench.text("pm")), 3);
+        assert!(said.contains("region of the log") && said.contains("pool replace tank"), "{said}");
+    }
+}
+
+#[test]
 fn devices_with_something_on_them_need_force() {
     let bench = Bench::new();
     let file = std::fs::File::create(bench.path("disk")).unwrap();

@@ -32,7 +32,12 @@ fn after_a_log_was_given_up_nothing_says_that_flushed_writes_are_there() {
         "{}",
         up.said
     );
-    assert!(!status(&bench, "found").contains("every flushed write"));
+    let found = status(&bench, "found");
+    assert!(!found.contains("every flushed write"));
+    for line in ["status demo", "pool status demo"] {
+        let said = bench.ok(line);
+        assert!(said.contains(&found), "{line}: {said}");
+    }
     let mut client = bench.client("demo/volume.sock", "demo/volume");
     assert_eq!(client.read(0, 4096).unwrap(), [0; 4096]);
     drop(client);

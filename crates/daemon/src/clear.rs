@@ -110,6 +110,7 @@ impl Node {
         next.pool.wait_synced(txg)?;
         let bytes = unsynced.bytes();
         *kept = None;
+        lock(&self.vdevs_kept).clear();
         if self.is_ending.load(Ordering::SeqCst) {
             return Err(Failure::refuse(ErrorKind::Closed, "the pool is being exported"));
         }
@@ -140,6 +141,7 @@ impl Node {
                 pool.add(&spec)?;
                 // The next try has to open it, too.
                 kept.paths = paths_of(&pool);
+                *lock(&self.vdevs_kept) = pool.status().vdevs;
                 self.journal.note("a vdev was added to the suspended pool");
             }
             let (log, given_up) = import_log(&pool, &options, &self.journal, Txgs::Paused)?;

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice};
 use fastness_error::ErrorKind;
+use fastness_intent::RegionWitness;
 use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, Probe, Txg, VdevClass, VdevSpec};
 
 use crate::error::StartError;
+use crate::paths::absolute;
 use crate::protocol::VdevRequest;
 
 /// What other owners write at the beginning of a device: offset, bytes, name.
@@ -43,8 +45,7 @@ pub fn open_vdevs(
 
 /// Opens a device that is to become part of a pool.
 pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -> Result<Device, StartError> {
-    let absolute =
-        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    let absolute = absolute(Path::new(path))?;
     if let (Some(len_bytes), false) = (create_bytes, absolute.exists()) {
         return Ok(Device::create_sparse(&absolute, len_bytes)?);
     }
@@ -142,6 +143,8 @@ pub(crate) struct Scan {
     by_pool: BTreeMap<Guid, Vec<Candidate>>,
     /// What could not be looked at.
     pub(crate) unreadable: Vec<Unreadable>,
+    /// Regions of logs, of whatever pools.
+    pub(crate) regions: Vec<PathBuf>,
 }
 
 impl Scan {
@@ -167,6 +170,8 @@ impl Scan {
                 let candidate = Candidate { path: name, guid, config, txg };
                 self.by_pool.entry(candidate.config.guid).or_default().push(candidate);
             }
+            // Whoever has it: it is no device of a pool, and it is looked at only.
+            Err(_) if RegionWitness::at(path).is_some() => self.regions.push(path.to_owned()),
             Err(PoolError::NoLabel { .. }) => {}
             Err(error) => {
                 let is_busy = error.kind() == ErrorKind::Retry;
@@ -201,15 +206,19 @@ fn together(mut devices: Vec<Candidate>) -> Found {
     Found { config, devices, missing }
 }
 
-/// The files and block devices of a place.
+/// The files, block devices and device-DAX devices of a place.
 fn expand(place: &Path) -> Vec<PathBuf> {
     if !place.is_dir() {
         return vec![place.to_owned()];
     }
     let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_dax = |path: &Path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("dax"))
+    };
     let is_possible = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|found| {
             found.file_type().is_block_device()
+                || found.file_type().is_char_device() && is_dax(path)
                 || found.is_file() && found.len() >= fastness_pool::DEVICE_BYTES_MIN
         })
     };

@@ -21,6 +21,8 @@ pub(crate) enum GivenUp {
     Log,
     /// Of a damaged log, the damage and what came after it.
     Tail,
+    /// All later txgs: the pool's devices are copies from earlier.
+    Later,
 }
 
 /// What the log is on.
@@ -126,8 +128,14 @@ impl Facts {
             };
         }
         match (self.before, self.given_up) {
-            // Nothing was in the log that had not synced.
-            (Before::Exported, _) => "imported; it was exported cleanly".to_owned(),
+            (_, GivenUp::Later) => {
+                "imported as it was earlier: the devices are older copies, and flushed writes of later times are lost"
+                    .to_owned()
+            }
+            (Before::Exported, GivenUp::Nothing) => "imported; it was exported cleanly".to_owned(),
+            (Before::Exported, GivenUp::Log | GivenUp::Tail) => {
+                "imported without its log or a part of it; it was exported cleanly, so all of that had synced".to_owned()
+            }
             (Before::Crashed, GivenUp::Log) => {
                 "imported after a crash, without its log: flushed writes of the last seconds before it are lost"
                     .to_owned()

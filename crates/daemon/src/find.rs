@@ -23,6 +23,18 @@ pub enum Search<'a> {
     Note(&'a str),
 }
 
+/// What a search has found.
+#[derive(Debug)]
+pub struct FoundDevices {
+    /// The pool's name.
+    pub name: String,
+    /// The pool's devices, opened.
+    pub devices: Vec<Device>,
+    /// Regions of logs that were seen on the way, of whatever pools; see
+    /// [`NodeOptions::witnesses`](crate::NodeOptions::witnesses).
+    pub regions: Vec<PathBuf>,
+}
+
 struct Wanted<'a> {
     name: &'a str,
     places: Vec<PathBuf>,
@@ -57,7 +69,7 @@ pub fn find_devices(
     given: &[PathBuf],
     patience: Duration,
     tell: &mut dyn FnMut(Search<'_>),
-) -> Result<Vec<Device>, StartError> {
+) -> Result<FoundDevices, StartError> {
     let mut places = given.to_vec();
     if places.is_empty() {
         places = known_devices(name).into_iter().map(PathBuf::from).collect();
@@ -82,7 +94,8 @@ pub fn find_devices(
     for path in &pool.missing {
         tell(Search::Note(&format!("device {path} of pool {name} was not found")));
     }
-    pool.devices.iter().map(|device| Ok(Device::open(&device.path)?)).collect()
+    let devices = pool.devices.iter().map(|device| Device::open(&device.path)).collect::<Result<_, _>>()?;
+    Ok(FoundDevices { name: pool.config.name, devices, regions: scan.regions })
 }
 
 fn choose(wanted: &Wanted<'_>, scan: &Scan, tell: &mut dyn FnMut(Search<'_>)) -> Result<Found, StartError> {

@@ -48,18 +48,21 @@ mod serving;
 mod status;
 mod topology;
 mod volumes;
+mod witnesses;
 
 pub use clear::Opener;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
-pub use find::{Search, find_devices};
+pub use find::{FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
 pub use log_device::{PmUse, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
-pub use paths::{control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket};
+pub use paths::{
+    absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
+};
 pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
 pub use report::{
     CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,

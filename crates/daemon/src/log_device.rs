@@ -15,8 +15,10 @@ use crate::error::StartError;
 use crate::importing::ImportStep;
 use crate::journal::Journal;
 use crate::node::{Node, NodeOptions};
+use crate::paths::absolute;
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
+use crate::witnesses::is_earlier_copy;
 
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,8 @@ pub(crate) fn import_log(
     }
     let known = config.unwrap_or_default();
     options.watch.begin(ImportStep::Log);
+    // A pool that goes on is what this process had.
+    let is_earlier = txgs == Txgs::Run && is_earlier_copy(pool, &known, options, journal)?;
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
     let regions = regions.into_iter().map(RegionParts::of).collect();
@@ -83,6 +87,7 @@ pub(crate) fn import_log(
         journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
     }
     let given_up = match (replayed.is_forgotten, replayed.damaged) {
+        _ if is_earlier => GivenUp::Later,
         (true, _) => GivenUp::Log,
         (false, 1..) => GivenUp::Tail,
         (false, 0) => GivenUp::Nothing,
@@ -137,8 +142,7 @@ fn real(path: &Path) -> PathBuf {
 
 /// Opens, or makes, a region that is to be one of a log.
 fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion, Failure> {
-    let path =
-        std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })?;
+    let path = absolute(path)?;
     let region = match pm.create_bytes {
         Some(len_bytes) if !path.exists() => PoolLog::create_region(&path, len_bytes, pm.emulates),
         _ => PoolLog::open_region(&path, pm.emulates),
@@ -214,6 +218,7 @@ impl Node {
     /// A new side begins empty: there is no job that goes on.
     fn changed(&self, what: String) -> JobReport {
         self.journal.note(what.clone());
+        self.remember();
         JobReport {
             what,
             state: "done".to_owned(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fastness_error::ErrorKind;
 use fastness_intent::{Consent, PoolLog, Txgs};
-use fastness_pool::{Device, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_pool::{Device, DeviceStatus, ImportOptions, Pool, PoolError, PoolOptions, VdevClass};
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -36,6 +36,9 @@ pub struct NodeOptions {
     pub remembers: bool,
     /// Where regions of the log may be, besides where they were last.
     pub log_paths: Vec<PathBuf>,
+    /// Files that may be regions of a log of the pool, and are looked at only: one that has seen a later txg become
+    /// durable than the pool has tells that the pool's devices are older copies.
+    pub witnesses: Vec<PathBuf>,
     /// What of the log may be given up: acknowledged writes are lost then.
     pub consent: Consent,
     /// How devices are opened when a suspended pool is imported again.
@@ -87,6 +90,8 @@ pub struct Node {
     pub(crate) changing: RwLock<()>,
     /// What a suspended pool had in memory, from when it was given up until it is in the next import.
     pub(crate) kept: Mutex<Option<Kept>>,
+    /// The vdevs of a pool that was given up, if some were added to it since; for `status`.
+    pub(crate) vdevs_kept: Mutex<Vec<(u16, VdevClass, Vec<DeviceStatus>)>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
     pub(crate) jobs: Jobs,
@@ -124,6 +129,7 @@ impl Node {
             options,
             changing: RwLock::default(),
             kept: Mutex::default(),
+            vdevs_kept: Mutex::default(),
             gate: Arc::default(),
             servings: Mutex::default(),
             jobs: Jobs::default(),
@@ -179,7 +185,9 @@ impl Node {
         }
         let status = self.pool().status();
         let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
-        let paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
+        let mut paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
+        // They know whether the devices are older copies, also where these know no region.
+        paths.extend(self.regions().into_iter().map(|region| region.path));
         if let Err(error) = remember_devices(&status.name, &paths) {
             self.journal.note(format!("the devices are not remembered: {error}"));
         }

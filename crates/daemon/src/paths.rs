@@ -33,14 +33,50 @@ pub fn run_dir() -> Result<PathBuf, StartError> {
     Ok(path)
 }
 
-/// Control socket of a pool.
-pub fn control_socket(run_dir: &Path, pool: &str) -> PathBuf {
-    run_dir.join(format!("{pool}.control"))
+/// Longest path of a Unix socket: what the kernel has room for, less the zero at the end. Source: unix(7).
+const SOCKET_BYTES_MAX: usize = 107;
+
+/// A path on a command line as it is for a process with another working directory.
+///
+/// # Errors
+/// [`StartError::Invalid`]: it is empty.
+pub fn absolute(path: &Path) -> Result<PathBuf, StartError> {
+    if path.as_os_str().is_empty() {
+        return Err(StartError::Invalid("a path is empty".to_owned()));
+    }
+    std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })
 }
 
-/// Socket for a volume that is served without an address.
-pub fn volume_socket(run_dir: &Path, volume: &str) -> PathBuf {
-    run_dir.join(format!("{}.nbd", volume.replace('/', ":")))
+/// A socket of that name, if there can be one: asked before anything is made that could not be talked to.
+fn socket(run_dir: &Path, of: &str, name: &str) -> Result<PathBuf, StartError> {
+    let path = run_dir.join(name);
+    let len = path.as_os_str().len();
+    if len > SOCKET_BYTES_MAX {
+        let text = format!(
+            "{of} is too long a name: its socket would be {}, {len} bytes, and {SOCKET_BYTES_MAX} is the most that a \
+             socket's path may have; take a shorter name, or a shorter folder in FASTNESS_RUN_DIR",
+            path.display()
+        );
+        return Err(StartError::Invalid(text));
+    }
+    Ok(path)
+}
+
+/// Control socket of a pool.
+///
+/// # Errors
+/// [`StartError::Invalid`]: its path would be too long.
+pub fn control_socket(run_dir: &Path, pool: &str) -> Result<PathBuf, StartError> {
+    socket(run_dir, pool, &format!("{pool}.control"))
+}
+
+/// Socket for a volume that is served without an address. No two volumes have the same: no name has a `%`.
+///
+/// # Errors
+/// As [`control_socket`].
+pub fn volume_socket(run_dir: &Path, volume: &str) -> Result<PathBuf, StartError> {
+    let name = volume.replace(':', "%3A").replace('/', ":");
+    socket(run_dir, volume, &format!("{name}.nbd"))
 }
 
 /// Names of pools that have a control socket; whether somebody answers is not known yet.
@@ -107,7 +143,30 @@ mod tests {
     #[test]
     fn sockets_have_names_without_folders() {
         let dir = Path::new("/run/x");
-        assert_eq!(control_socket(dir, "tank"), Path::new("/run/x/tank.control"));
-        assert_eq!(volume_socket(dir, "tank/a/b"), Path::new("/run/x/tank:a:b.nbd"));
+        assert_eq!(control_socket(dir, "tank").unwrap(), Path::new("/run/x/tank.control"));
+        assert_eq!(volume_socket(dir, "tank/a/b").unwrap(), Path::new("/run/x/tank:a:b.nbd"));
+    }
+
+    #[test]
+    fn no_two_volumes_have_the_same_socket() {
+        let names = ["a/x/y", "a/x:y", "a:x/y", "a:x:y", "a/x::y", "a/x/:y", "a/x:/y"];
+        let sockets = names.map(|name| volume_socket(Path::new("/run"), name).unwrap());
+        for (index, socket) in sockets.iter().enumerate() {
+            assert!(!sockets[..index].contains(socket), "{}", socket.display());
+        }
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_is_refused_by_its_name() {
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let room = SOCKET_BYTES_MAX - dir.path().as_os_str().len() - "/.control".len();
+        let longest = control_socket(dir.path(), &"x".repeat(room)).unwrap();
+        UnixListener::bind(longest).unwrap();
+        let name = "x".repeat(room + 1);
+        let refused = control_socket(dir.path(), &name).unwrap_err();
+        assert_eq!(refused.kind(), fastness_error::ErrorKind::Invalid);
+        assert!(refused.to_string().contains(&name), "{refused}");
+        UnixListener::bind(dir.path().join(format!("{name}.control"))).unwrap_err();
     }
 }

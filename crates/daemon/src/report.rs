@@ -78,7 +78,7 @@ pub struct DeviceReport {
     pub path: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `stale`, `failed` (a flush) or `missing`.
+    /// `online`, `stale`, `failed` (a flush), `full` (less room below it than it says) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,

@@ -26,7 +26,8 @@ impl Node {
     /// State of the pool.
     pub fn status(&self) -> PoolReport {
         let pool = self.pool();
-        let status = pool.status();
+        let mut status = pool.status();
+        status.vdevs.extend(self.added_since(&status));
         let regions = self.regions();
         let lost = self.jobs.lost();
         let (state, advice) = match judge(&status, pool.fail_mode()) {
@@ -67,6 +68,16 @@ impl Node {
             guid: status.guid.to_string(),
             name: status.name,
         }
+    }
+
+    /// Vdevs that were added when the pool had been given up; nobody has opened them now.
+    fn added_since(&self, status: &PoolStatus) -> Vec<(u16, VdevClass, Vec<DeviceStatus>)> {
+        let mut added = lock(&self.vdevs_kept).clone();
+        added.retain(|(id, ..)| status.vdevs.iter().all(|(known, ..)| known != id));
+        for side in added.iter_mut().flat_map(|(.., sides)| sides) {
+            (side.is_present, side.info) = (false, None);
+        }
+        added
     }
 
     /// What decides what a crash leaves.
@@ -171,6 +182,14 @@ fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) 
         };
         return ("degraded", Some(text));
     }
+    if let Some(side) = sides().find(|side| side.has_no_room) {
+        let text = format!(
+            "{0} has no room for what it says it can hold: nothing new is written to it, until the pool is exported and \
+             imported again. Give it room, or add another device with `fastness pool add {1} NEW`",
+            side.path, status.name
+        );
+        return ("degraded", Some(text));
+    }
     let has_errors = |side: &&DeviceStatus| side.errors.read + side.errors.write + side.errors.checksum > 0;
     let advice = sides().find(has_errors).map(|side| {
         format!("{} made errors; `fastness pool scrub {}` looks at everything", side.path, status.name)
@@ -190,6 +209,7 @@ fn device(side: &DeviceStatus) -> DeviceReport {
         DeviceStatus { is_present: false, .. } => "missing",
         DeviceStatus { is_poisoned: true, .. } => "failed",
         DeviceStatus { is_stale: true, .. } => "stale",
+        DeviceStatus { has_no_room: true, .. } => "full",
         _ => "online",
     };
     let medium = side.info.as_ref().map(|info| describe(Path::new(&side.path), info).0);

@@ -165,7 +165,21 @@ impl Node {
         self.job(format!("resilver of {new}"), work, wait, tell)
     }
 
+    /// Refuses a region of the log where only a device can be meant.
+    fn refuse_region(&self, device: &str, what: &str) -> Result<(), Failure> {
+        let Some(region) = self.find_region(device)? else { return Ok(()) };
+        let text = format!(
+            "{device} is a region of the log, and no region goes {what}: put it, or another, in its place with \
+             `fastness pool replace {0} {1} NEW`, or take it off with `fastness pool detach {0} {1}` (of a mirror), or \
+             `fastness pool remove {0} {1}`",
+            self.pool().name(),
+            region.id
+        );
+        Err(Failure::refuse(ErrorKind::Invalid, text))
+    }
+
     pub(crate) fn offline(&self, device: &str) -> Result<(), Failure> {
+        self.refuse_region(device, "offline")?;
         self.pool().offline(self.find(device)?.guid)?;
         self.journal.note(format!("{device} is offline"));
         Ok(())
@@ -179,6 +193,7 @@ impl Node {
         wait: bool,
         tell: Tell<'_>,
     ) -> Result<JobReport, Failure> {
+        self.refuse_region(device, "online")?;
         let side = self.find(device)?;
         if side.is_poisoned {
             self.pool().offline(side.guid)?;

@@ -482,7 +482,11 @@ fn a_vdev_is_added_to_a_suspended_pool_which_goes_on_with_it() {
     let plan = FaultPlan::new(0).rule(On::Only(Operation::Flush), When::From(5), Fault::Errno(5));
     bench.disks[0].set_plan(plan);
     assert!(!bench.refused(&add(&files[1])).message.is_empty());
-    assert_eq!(bench.status().state, "suspended");
+    let status = bench.status();
+    assert_eq!(status.state, "suspended");
+    let paths: Vec<_> =
+        status.vdevs.iter().map(|vdev| (vdev.id, PathBuf::from(&vdev.devices[0].path))).collect();
+    assert_eq!(paths, [(0, "disk0".into()), (1, files[1].clone())], "it belongs to the pool already");
     let heal = |seed| {
         bench.disks[0].set_plan(FaultPlan::new(0));
         bench.disks[0].reopen(seed).unwrap();
@@ -509,6 +513,36 @@ fn a_vdev_is_added_to_a_suspended_pool_which_goes_on_with_it() {
     assert!(has(&files[1]) && has(&files[2]) && bench.status().free_bytes > free + (100 << 20));
     assert!(client.read(2 << 20, 1 << 20).unwrap() == noise(3));
     client.write(3 << 20, &noise(4), true).unwrap();
+}
+
+/// As a sparse file on a full file system: what it has it takes again, and nothing new.
+#[test]
+fn a_pool_whose_disk_has_no_room_goes_on_with_another() {
+    let bench = Bench::new(1, 64 << 20);
+    let mut client = bench.client();
+    client.write(0, &noise(1), true).unwrap();
+    bench.ask(&Request::Sync);
+    let data = 256 << 10..(64 << 20) - (256 << 10) - 4096;
+    let full = FaultPlan::new(0).rule_in(data, On::Writes, When::From(1), Fault::Errno(ENOSPC as i32));
+    bench.disks[0].set_plan(full);
+    client.write(1 << 20, &noise(2), false).unwrap();
+    let refused = bench.refused(&Request::Sync);
+    assert!(refused.message.contains("no space under the device"), "{refused:?}");
+    let path = bench.dir.path().join("more");
+    Device::create(&path, 64 << 20).unwrap();
+    bench.ask(&add(&path));
+    for part in 2..6 {
+        client.write(part << 20, &noise(part + 1), part % 2 == 0).unwrap();
+        bench.ask(&Request::Sync);
+    }
+    let status = bench.status();
+    let states: Vec<_> = status.vdevs.iter().map(|vdev| vdev.devices[0].state.as_str()).collect();
+    assert_eq!((status.state.as_str(), &states[..]), ("degraded", &["full", "online"][..]));
+    assert!(status.advice.unwrap().contains("disk0 has no room"));
+    assert!(status.free_bytes < 64 << 20);
+    for part in 0..6 {
+        assert!(client.read(part << 20, 1 << 20).unwrap() == noise(part + 1), "part {part}");
+    }
 }
 
 /// The other device may be put back as it was just before: that it lacks the txg tells it from what it should be.

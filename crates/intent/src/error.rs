@@ -34,10 +34,17 @@ pub enum IntentError {
     #[error("the region holds no log of a pool: {0}")]
     NoLog(&'static str),
     /// The pool has another log device than this.
-    #[error("the region is log {found}, the pool has log {expected}")]
+    #[error(
+        "{} is another: it is log {found}, and the pool has log {expected}{}",
+        place(*.found, path.as_deref()), was_at(last)
+    )]
     OtherLog {
         /// In the region.
         found: RegionId,
+        /// Where it is.
+        path: Option<PathBuf>,
+        /// Where that of the pool was last; empty if that is not known.
+        last: PathBuf,
         /// In the pool.
         expected: RegionId,
     },
@@ -57,9 +64,13 @@ pub enum IntentError {
     },
     /// The pool has a log device, and it is not among those given; of a mirror, neither side is.
     #[error(
-        "the pool has log device {expected}, and it is not here; what was acknowledged since the last synced txg is in it"
+        "the pool has log device {expected}{}, and it is not here; what was acknowledged since the last synced txg is \
+         in it",
+        was_at(last)
     )]
     Missing {
+        /// Where it was last; empty if that is not known.
+        last: PathBuf,
         /// In the pool.
         expected: RegionId,
     },
@@ -154,6 +165,13 @@ fn place(region: RegionId, path: Option<&Path>) -> String {
     match path {
         Some(path) => format!("the log's region {}", path.display()),
         None => format!("the log's region {region}"),
+    }
+}
+
+fn was_at(path: &Path) -> String {
+    match path.as_os_str().is_empty() {
+        true => String::new(),
+        false => format!(" (last at {})", path.display()),
     }
 }
 

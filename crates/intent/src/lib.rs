@@ -43,6 +43,7 @@ mod sides;
 mod space;
 pub mod survey;
 mod volume_log;
+mod witness;
 
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
 pub use error::IntentError;
@@ -58,3 +59,4 @@ pub use side::PoolSide;
 pub use sides::NewRegion;
 pub use space::PoolSpace;
 pub use volume_log::VolumeLog;
+pub use witness::RegionWitness;

@@ -83,6 +83,13 @@ pub(crate) fn write<M: Medium>(
     front.fence()
 }
 
+/// The newest txg that a region has seen become durable, in what is in front of its chunks.
+pub(crate) fn newest_synced(front: &[u8], region: RegionId) -> Option<Mark> {
+    let places = COPIES.into_iter().flat_map(|copy| [0, 1].map(|txg| copy + Phase::Synced.offset(txg)));
+    let slots = places.filter_map(|at| front.get(at..)?.first_chunk());
+    slots.filter_map(|slot| decode(region, slot)).max_by_key(|mark| mark.txg)
+}
+
 /// Why a region is not the one that belongs to the pool as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {

@@ -127,6 +127,11 @@ pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, In
     Err(IntentError::NoLog(why))
 }
 
+/// What the superblocks in these first bytes of a file say, if there is a whole one.
+pub(crate) fn superblock_in(front: &[u8]) -> Option<Superblock> {
+    COPIES.into_iter().find_map(|at| Superblock::decode(front.get(at..)?.first_chunk()?).ok())
+}
+
 /// A region as a log needs it: in parts, on any medium.
 #[derive(Debug)]
 pub struct RegionParts {

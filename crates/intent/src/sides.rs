@@ -124,7 +124,8 @@ impl Sides {
         synced: Mark,
     ) -> Result<Sides, IntentError> {
         let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
-        let expected = *wanted.first().expect("kind pmem has a region in use");
+        let first = config.in_use().next().expect("kind pmem has a region in use");
+        let (expected, last) = (first.id, || first.path.clone());
         let (mut found, mut why) = (Vec::<Side>::new(), None);
         for region in regions {
             match region.and_then(Side::open) {
@@ -137,7 +138,13 @@ impl Sides {
                     Err(error) => why = Some(error),
                 },
                 Ok(side) => {
-                    why.get_or_insert(IntentError::OtherLog { found: side.region.id, expected });
+                    let OpenRegion { id: found, info, .. } = side.region;
+                    why.get_or_insert(IntentError::OtherLog {
+                        found,
+                        path: info.path,
+                        last: last(),
+                        expected,
+                    });
                 }
                 Err(error) => {
                     why.get_or_insert(error);
@@ -148,7 +155,7 @@ impl Sides {
         // A copy of a region is none of the log; and sides that are not alike cannot have been written together.
         found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
         match found.is_empty() {
-            true => Err(why.unwrap_or(IntentError::Missing { expected })),
+            true => Err(why.unwrap_or(IntentError::Missing { last: last(), expected })),
             false => Ok(Sides(found)),
         }
     }

@@ -192,9 +192,12 @@ impl RegionSurvey {
     /// # Errors
     /// What is wrong with the first, if none of them can be looked at.
     pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
-        let expected = config.regions.first().map_or(RegionId(0), |region| region.id);
+        let first = config.regions.first();
+        let expected = first.map_or(RegionId(0), |region| region.id);
+        let last = || first.map(|region| region.path.clone()).unwrap_or_default();
         let (mut good, mut damaged, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (side, region) in regions.into_iter().enumerate() {
+            let path = region.info().path.clone();
             let look = |region| {
                 let parts = RegionParts::of(region)?;
                 let found = region::read(&parts.front, parts.len_bytes());
@@ -214,14 +217,19 @@ impl RegionSurvey {
                     good.push(chunks);
                 }
                 Ok((Ok(found), _)) => {
-                    errors.push((side, IntentError::OtherLog { found: found.id, expected }));
+                    errors.push((
+                        side,
+                        IntentError::OtherLog { found: found.id, path, last: last(), expected },
+                    ));
                 }
             }
         }
         let mut sides = if good.is_empty() { damaged } else { good }.into_iter();
         let Some(first) = sides.next() else {
             let first = errors.into_iter().next();
-            return Err(first.map_or(IntentError::Missing { expected }, |(_, error)| error));
+            return Err(
+                first.map_or_else(|| IntentError::Missing { last: last(), expected }, |(_, error)| error)
+            );
         };
         // Behind the end of the shorter side nothing is in use.
         let chunks = match sides.next() {

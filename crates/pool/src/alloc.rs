@@ -13,6 +13,7 @@
 //! freed; any other has 1 KiB, 0.006 % of its size.
 
 mod bits;
+mod full;
 mod log;
 mod row;
 
@@ -52,6 +53,10 @@ enum Slot {
 struct Space {
     units: u64,
     free: u64,
+    /// Units that the syncing txg has taken.
+    taken: u64,
+    /// Its device has no room for new places: nothing is given out here.
+    is_full: bool,
     regions: Vec<Slot>,
     data_cursor: u64,
     meta_cursor: u64,
@@ -64,7 +69,16 @@ impl Space {
         // Far from the data, so that each stays in sequence.
         let meta_cursor = units / 8 * 7;
         let log_cursor = log::home(units);
-        Space { units, free: units, regions, data_cursor: 0, meta_cursor, log_cursor }
+        Space {
+            units,
+            free: units,
+            taken: 0,
+            is_full: false,
+            regions,
+            data_cursor: 0,
+            meta_cursor,
+            log_cursor,
+        }
     }
 
     fn region_units(&self, index: usize) -> u64 {
@@ -187,8 +201,16 @@ pub(crate) struct Allocator {
     log_units: u64,
     /// What would be free without log blocks, as of the last durable txg.
     synced_free_bytes: u64,
-    /// Units that the syncing txg has taken.
-    taken_units: u64,
+    /// What was taken since an attempt began.
+    attempt: Option<Vec<Taken>>,
+}
+
+/// A place that the syncing txg has taken.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    place: Place,
+    units: u64,
+    is_data: bool,
 }
 
 impl Allocator {
@@ -200,11 +222,18 @@ impl Allocator {
 
     /// Bytes that the syncing txg has taken, from now on counted anew.
     pub(crate) fn take_count(&mut self) -> u64 {
-        std::mem::take(&mut self.taken_units) * UNIT_BYTES
+        self.spaces.values_mut().map(|space| std::mem::take(&mut space.taken)).sum::<u64>() * UNIT_BYTES
     }
 
+    /// Where it may be used, which is not on a device without room.
     pub(crate) fn free_bytes(&self) -> u64 {
-        self.spaces.values().map(|space| space.free).sum::<u64>() * UNIT_BYTES
+        let usable = self.spaces.values().filter(|space| !space.is_full);
+        usable.map(|space| space.free).sum::<u64>() * UNIT_BYTES
+    }
+
+    /// What is in use, wherever it is.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.spaces.values().map(|space| space.units - space.free).sum::<u64>() * UNIT_BYTES
     }
 
     pub(crate) fn total_bytes(&self) -> u64 {
@@ -242,17 +271,18 @@ impl Allocator {
     /// A run of units for data.
     pub(crate) fn allocate_data(&mut self, units: u64) -> Option<Place> {
         let place = self.allocate_near_data(units, true)?;
-        self.taken_units += units;
+        self.note_place(Taken { place, units, is_data: true });
         Some(place)
     }
 
     fn allocate_near_data(&mut self, units: u64, is_data: bool) -> Option<Place> {
         debug_assert!((1..=REGION_UNITS).contains(&units), "a block is not larger than a region");
         let (vdev, rest) = match self.turn {
-            Some((vdev, rest)) if rest >= units => (vdev, rest),
+            Some((vdev, rest)) if rest >= units && !self.is_full(vdev) => (vdev, rest),
             last => (self.next_turn(last.map(|(vdev, _)| vdev), &|_| true)?, TURN_UNITS.max(units)),
         };
-        let ids: Vec<u16> = std::iter::once(vdev).chain(self.spaces.keys().copied()).collect();
+        let others = self.spaces.keys().copied().filter(|id| !self.is_full(*id));
+        let ids: Vec<u16> = std::iter::once(vdev).chain(others).collect();
         for id in ids {
             let space = self.spaces.get_mut(&id).expect("a number from the map");
             if let Some(unit) = space.find(space.data_cursor, units) {
@@ -268,17 +298,18 @@ impl Allocator {
     /// The vdev after the last one of those that may be used; one that is much fuller than the emptiest is left out.
     fn next_turn(&self, last: Option<u16>, may_use: &dyn Fn(u16) -> bool) -> Option<u16> {
         let share = |space: &Space| space.free * 1000 / space.units.max(1);
-        let usable = self.spaces.iter().filter(|(id, _)| may_use(**id));
+        let is_usable = |id: u16| may_use(id) && !self.is_full(id);
+        let usable = self.spaces.iter().filter(|(id, _)| is_usable(**id));
         let best = usable.map(|(_, space)| share(space)).max()?;
-        let fits = |id: &&u16| may_use(**id) && share(&self.spaces[id]) * 4 >= best * 3;
+        let fits = |id: &&u16| is_usable(**id) && share(&self.spaces[id]) * 4 >= best * 3;
         let after = self.spaces.keys().filter(|id| last.is_none_or(|last| **id > last)).find(fits);
         after.or_else(|| self.spaces.keys().find(fits)).copied()
     }
 
     /// A unit for metadata.
     pub(crate) fn allocate_meta(&mut self) -> Option<Place> {
-        let mut ids: Vec<_> =
-            self.spaces.iter().map(|(id, space)| (std::cmp::Reverse(space.free), *id)).collect();
+        let usable = self.spaces.iter().filter(|(_, space)| !space.is_full);
+        let mut ids: Vec<_> = usable.map(|(id, space)| (std::cmp::Reverse(space.free), *id)).collect();
         // One vdev until it has less room than another by a lot would scatter less; the emptiest is good enough.
         ids.sort_unstable();
         for (_, id) in ids {
@@ -286,8 +317,9 @@ impl Allocator {
             if let Some(unit) = space.find(space.meta_cursor, 1) {
                 space.mark(unit, 1, false);
                 space.meta_cursor = (unit + 1) % space.units;
-                self.taken_units += 1;
-                return Some(Place { vdev: id, unit });
+                let place = Place { vdev: id, unit };
+                self.note_place(Taken { place, units: 1, is_data: false });
+                return Some(place);
             }
         }
         None

@@ -42,6 +42,7 @@ mod codec;
 mod config;
 mod cut;
 mod dataset;
+mod elsewhere;
 mod engine_error;
 mod error;
 mod extent;

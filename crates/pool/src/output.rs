@@ -6,11 +6,14 @@
 //!
 //! A block that was stored ahead of its txg (`stored`) is where it is to be already.
 //!
+//! If a device has no room for what it is given, all of the step is taken back and made again elsewhere (`elsewhere`).
+//!
 //! A block that finds no run of free units that is long enough is written in pieces, each half as long as the one that
 //! did not fit, down to single units: a pool whose free space is in small holes still takes every block that it has
 //! room for.
 
 use crate::codec::{Writer, checksum};
+use crate::elsewhere::with_room;
 use crate::error::{PoolError, Result};
 use crate::extent::{Extent, IN_PIECES, Packed, pack, stored};
 use crate::ids::{Place, Txg, UNIT_BYTES};
@@ -70,12 +73,36 @@ impl Shared {
     /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
     pub(crate) fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Written> {
         let bytes = dirty.iter().map(|dirty| dirty.bytes).sum();
-        write_all(&self.vdevs, self.options.has_txg_thread, bytes, |run| self.write_blocks(txg, dirty, run))
+        // Once: it changes what they are.
+        let adopted = dirty.iter().map(|dirty| self.adopt_stored(txg, dirty)).collect::<Vec<_>>();
+        let before = self.pipeline.written_bytes();
+        with_room(&self.vdevs, &self.allocator, || {
+            self.pipeline.set_written(before);
+            write_all(&self.vdevs, self.options.has_txg_thread, bytes, |run| {
+                self.write_blocks(txg, dirty, &adopted, run)
+            })
+        })
     }
 
-    fn write_blocks(&self, txg: Txg, dirty: &[Dirty], run: &mut Run<'_>) -> Result<Written> {
+    /// Blocks that are where they are to be, in order.
+    fn adopt_stored(&self, txg: Txg, Dirty { layer, .. }: &Dirty) -> Vec<(u64, Option<Extent>)> {
+        if layer.is_destroyed {
+            return Vec::new();
+        }
+        let stored = layer.stored.iter().filter(|(block, _)| layer.blocks.contains_key(block));
+        let adopted = stored.filter(|(_, extent)| self.adopt(extent));
+        adopted.map(|(block, extent)| (*block, Some(Extent { birth: txg, ..*extent }))).collect()
+    }
+
+    fn write_blocks(
+        &self,
+        txg: Txg,
+        dirty: &[Dirty],
+        adopted: &[Vec<(u64, Option<Extent>)>],
+        run: &mut Run<'_>,
+    ) -> Result<Written> {
         let (mut all, mut pieces) = (Vec::with_capacity(dirty.len()), Vec::new());
-        for Dirty { core, layer, bytes } in dirty {
+        for (Dirty { core, layer, bytes }, adopted) in dirty.iter().zip(adopted) {
             let mut extents = Vec::with_capacity(layer.blocks.len());
             let dataset = self.dataset(core.dataset, txg);
             let compression =
@@ -90,13 +117,10 @@ impl Shared {
             } else {
                 self.pipeline.note_written(layer.cleared.len() as u64 * RANGE_BYTES);
             }
-            if !layer.stored.is_empty() {
-                blocks.retain(|(block, data)| {
-                    let adopted = layer.stored.get(block).filter(|extent| self.adopt(extent));
-                    extents.extend(adopted.map(|extent| (*block, Some(Extent { birth: txg, ..*extent }))));
-                    self.pipeline.note_written(adopted.map_or(0, |_| data.len() as u64));
-                    adopted.is_none()
-                });
+            if !adopted.is_empty() {
+                blocks.retain(|(block, _)| adopted.binary_search_by_key(block, |(block, _)| *block).is_err());
+                extents.extend_from_slice(adopted);
+                self.pipeline.note_written(adopted.len() as u64 * u64::from(core.block_bytes));
             }
             let was_stored = !extents.is_empty();
             let (part_bytes, threads) = match compression {

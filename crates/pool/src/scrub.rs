@@ -58,7 +58,7 @@ impl Shared {
         let mut report = ScrubReport::default();
         {
             let allocator = lock(&self.allocator);
-            report.total_bytes = allocator.total_bytes() - allocator.free_bytes();
+            report.total_bytes = allocator.used_bytes();
         }
         let mut next = Some((0, 0, 0));
         while let Some(from) = next {

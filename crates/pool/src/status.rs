@@ -6,7 +6,7 @@ use crate::error::PoolError;
 use crate::ids::{Guid, Txg};
 use crate::pool::Pool;
 use crate::sync_util::lock;
-use crate::vdev::DeviceErrors;
+use crate::vdev::{DeviceErrors, Side, Vdev};
 
 /// State of one device.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub struct DeviceStatus {
     pub is_stale: bool,
     /// Whether it failed a flush, so that nothing can be written to it until it was offline and online again.
     pub is_poisoned: bool,
+    /// Whether it has refused a write because there is no room below it, and nothing new is written there until the
+    /// next import.
+    pub has_no_room: bool,
     /// What went wrong since the import.
     pub errors: DeviceErrors,
     /// What it is; `None` if it is missing.
@@ -68,11 +71,12 @@ impl Pool {
     /// How the pool is.
     pub fn status(&self) -> PoolStatus {
         let shared = &self.shared;
-        let (total, free) = {
+        let (total, used) = {
             let allocator = lock(&shared.allocator);
-            (allocator.total_bytes(), allocator.free_bytes())
+            (allocator.total_bytes(), allocator.used_bytes())
         };
-        let device = |side: &Arc<crate::vdev::Side>| DeviceStatus {
+        let device = |vdev: &Vdev, side: &Arc<Side>| DeviceStatus {
+            has_no_room: vdev.has_no_room() && !side.is_stale(),
             guid: side.guid,
             path: side.path.clone(),
             is_present: side.device.is_some(),
@@ -83,7 +87,8 @@ impl Pool {
             io: side.device.as_ref().map(|device| device.stats()).unwrap_or_default(),
         };
         let vdevs = shared.vdevs.all();
-        let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, vdev.sides().iter().map(device).collect()));
+        let sides = |vdev: &Vdev| vdev.sides().iter().map(|side| device(vdev, side)).collect();
+        let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, sides(vdev)));
         let (name, guid) = {
             let config = lock(&shared.config);
             (config.name.clone(), config.guid)
@@ -96,7 +101,7 @@ impl Pool {
             open: shared.pipeline.open_txg(),
             dirty_bytes: shared.pipeline.dirty_bytes(),
             total_bytes: total,
-            used_bytes: total - free,
+            used_bytes: used,
             free_bytes: shared.room.usable_bytes(),
             unreserved_bytes_max: shared.room.unreserved_max(),
             suspended: progress.failed.clone(),

@@ -113,6 +113,8 @@ impl Shared {
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
         let root = self.meta.write_out()?;
+        // A device may have been found without room.
+        self.note_free(&lock(&self.allocator));
         self.vdevs.crash_point("sync_after_metadata");
         let (pool, generation) = {
             let config = lock(&self.config);

@@ -215,6 +215,16 @@ impl Pipeline {
         self.dirty.written_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
+    /// What [`note_written`](Self::note_written) has counted.
+    pub(crate) fn written_bytes(&self) -> i64 {
+        self.dirty.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The syncing txg writes again what it had counted since.
+    pub(crate) fn set_written(&self, bytes: i64) {
+        self.dirty.written_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Written bytes of a durable txg are in memory no more.
     pub(crate) fn dropped(&self, bytes: u64) {
         self.dirty.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);

@@ -137,11 +137,11 @@ struct Offline {
 impl Offline {
     fn open(name: &Path, places: &[PathBuf]) -> anyhow::Result<Offline> {
         let name = name.to_str().ok_or_else(|| refuse("the pool's name is no text"))?;
-        if Control::is_alive(&control_socket(&run_dir()?, name)) {
+        if Control::is_alive(&control_socket(&run_dir()?, name)?) {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
             return Err(refuse(text));
         }
-        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?;
+        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
         // Nothing is changed, so whatever there is may be looked at.
         let import = ImportOptions {
             is_forced: true,

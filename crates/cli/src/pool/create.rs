@@ -75,7 +75,7 @@ fn fail_mode(words: &[String]) -> anyhow::Result<Option<FailMode>> {
 }
 
 pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    if Control::is_alive(&control_socket(&run_dir()?, &args.pool)) {
+    if Control::is_alive(&control_socket(&run_dir()?, &args.pool)?) {
         return Err(refuse(format!("a pool called {} is running", args.pool)));
     }
     let pm = args.pm.to_use();

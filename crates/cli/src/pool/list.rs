@@ -84,6 +84,7 @@ fn none(pools: &[PoolReport]) {
 /// A pool with its devices.
 pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
     let mut rows = vec![("pool", pool.name.clone()), ("state", pool.state.clone())];
+    rows.push(("found", pool.found.clone()));
     rows.extend(pool.advice.clone().map(|advice| ("to do", advice)));
     rows.extend(pool.job.as_ref().map(|report| ("job", job(report))));
     rows.extend(pool.log.as_ref().map(|report| ("log", log(report))));

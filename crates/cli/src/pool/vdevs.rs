@@ -6,7 +6,7 @@ use crate::exit::refuse;
 
 /// The same path for a process with another working directory.
 pub(super) fn absolute(path: &str) -> anyhow::Result<String> {
-    let absolute = std::path::absolute(path)?;
+    let absolute = fastness_daemon::absolute(path.as_ref())?;
     absolute.into_os_string().into_string().map_err(|_| refuse(format!("{path} is no text")))
 }
 

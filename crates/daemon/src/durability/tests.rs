@@ -1,7 +1,7 @@
 use super::*;
 
 const BEFORE: [Before; 2] = [Before::Exported, Before::Crashed];
-const GIVEN_UP: [GivenUp; 3] = [GivenUp::Nothing, GivenUp::Log, GivenUp::Tail];
+const GIVEN_UP: [GivenUp; 4] = [GivenUp::Nothing, GivenUp::Log, GivenUp::Tail, GivenUp::Later];
 const LOGS: [LogMedium; 4] =
     [LogMedium::Unused, LogMedium::Vdevs, LogMedium::Persistent, LogMedium::StandsIn];
 const VDEVS: [Survival; 3] = [Survival::Nothing, Survival::IfFlushIsKept, Survival::Everything];
@@ -63,10 +63,14 @@ fn nothing_is_promised_that_is_not_so() {
 fn what_was_lost_is_said() {
     for facts in all() {
         let words = facts.words();
-        let is_lost = facts.before == Before::Crashed
-            && (facts.log == LogMedium::Unused || facts.given_up != GivenUp::Nothing);
+        let (is_unused, given_up) = (facts.log == LogMedium::Unused, facts.given_up != GivenUp::Nothing);
+        let is_lost = facts.before == Before::Crashed && (is_unused || given_up)
+            || facts.given_up == GivenUp::Later && !is_unused;
         let says_so = words.found.contains("are lost") || words.found.contains("are missing");
         assert_eq!(says_so, is_lost, "{facts:?}: {}", words.found);
+        // Also where nothing is lost with it.
+        let says_what = words.found.contains("without ") || words.found.contains("older copies");
+        assert_eq!(says_what, given_up && !is_unused, "{facts:?}: {}", words.found);
     }
 }
 

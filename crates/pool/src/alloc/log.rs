@@ -50,10 +50,11 @@ impl Allocator {
     /// A run of units for a log block, on a vdev that may be used: by turns, the emptiest first.
     pub(crate) fn allocate_log(&mut self, units: u64, may_use: &dyn Fn(u16) -> bool) -> Option<Place> {
         let (first, rest) = match self.log_turn {
-            Some((vdev, rest)) if rest >= units && may_use(vdev) => (vdev, rest),
+            Some((vdev, rest)) if rest >= units && may_use(vdev) && !self.is_full(vdev) => (vdev, rest),
             last => (self.next_turn(last.map(|(vdev, _)| vdev), may_use)?, TURN_UNITS.max(units)),
         };
-        let others = self.spaces.keys().copied().filter(|id| *id != first && may_use(*id));
+        let others =
+            self.spaces.keys().copied().filter(|id| *id != first && may_use(*id) && !self.is_full(*id));
         let ids: Vec<u16> = std::iter::once(first).chain(others).collect();
         for id in ids {
             let space = self.spaces.get_mut(&id).expect("a number from the map");
@@ -125,11 +126,15 @@ impl Allocator {
         );
         region.busy.set(at, units, false);
         self.log_units -= units;
+        if space.is_full {
+            // It can be used no more than the rest there.
+            self.synced_free_bytes -= units * UNIT_BYTES;
+        }
     }
 
     /// Bytes kept back so that a txg can always be written; see `room`.
     pub(crate) fn slop_bytes(&self) -> u64 {
-        let total = self.total_bytes();
+        let total = self.usable_bytes();
         (total / 32).clamp(SLOP_BYTES_MIN, SLOP_BYTES_MAX).min(total / 3)
     }
 

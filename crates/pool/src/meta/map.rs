@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use crate::alloc::Allocator;
 use crate::codec::{Reader, Writer, checksum};
+use crate::elsewhere::with_room;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::run::{Run, write_all};
@@ -153,18 +154,30 @@ impl PageMap {
         allocator: &Mutex<Allocator>,
     ) -> Result<Vec<u8>> {
         self.upper.resize_with(self.leaves.len().div_ceil(FAN).max(self.upper.len()), Node::default);
-        write_all(vdevs, false, 0, |run| {
-            for (index, leaf) in self.leaves.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_dirty) {
-                let stored = store(leaf, allocator, run)?;
-                let upper = &mut self.upper[index / FAN];
-                upper.entries[index % FAN] = stored;
-                upper.is_dirty = true;
-            }
-            for node in self.upper.iter_mut().filter(|node| node.is_dirty) {
-                store(node, allocator, run)?;
-            }
-            Ok(())
+        let (leaves, upper) = with_room(vdevs, allocator, || {
+            write_all(vdevs, false, 0, |run| {
+                let mut leaves = Vec::new();
+                for (index, leaf) in self.leaves.iter().enumerate().filter(|(_, leaf)| leaf.is_dirty) {
+                    let stored = store(leaf, allocator, run)?;
+                    let upper = &mut self.upper[index / FAN];
+                    upper.entries[index % FAN] = stored;
+                    upper.is_dirty = true;
+                    leaves.push(stored);
+                }
+                let upper = self.upper.iter().filter(|node| node.is_dirty);
+                let upper = upper.map(|node| store(node, allocator, run)).collect::<Result<Vec<_>>>()?;
+                Ok((leaves, upper))
+            })
         })?;
+        // Before, the nodes are as they were, so that they can be written again.
+        for (nodes, stored) in [(&mut self.leaves, leaves), (&mut self.upper, upper)] {
+            for (node, stored) in nodes.iter_mut().filter(|node| node.is_dirty).zip(stored) {
+                if let Some(old) = std::mem::replace(&mut node.stored, stored) {
+                    lock(allocator).free_meta(old.place);
+                }
+                node.is_dirty = false;
+            }
+        }
         if self.upper.len() > ROOT_MAX {
             return Err(PoolError::BadConfig("the metadata has grown beyond 62 GiB".to_owned()));
         }
@@ -191,20 +204,15 @@ impl PageMap {
     }
 }
 
-/// Writes a node to a new place, or forgets it if it is empty; returns where it is.
-fn store(node: &mut Node, allocator: &Mutex<Allocator>, run: &mut Run<'_>) -> Result<Option<Entry>> {
-    if let Some(old) = node.stored.take() {
-        lock(allocator).free_meta(old.place);
-    }
-    node.is_dirty = false;
+/// Writes a node to a new place, or nothing if it is empty; returns where it is.
+fn store(node: &Node, allocator: &Mutex<Allocator>, run: &mut Run<'_>) -> Result<Option<Entry>> {
     if node.is_empty() {
         return Ok(None);
     }
     let place = lock(allocator).place_meta()?;
     let bytes = node.encode();
     run.push(place, &bytes)?;
-    node.stored = Some(Entry { place, sum: checksum(&bytes) });
-    Ok(node.stored)
+    Ok(Some(Entry { place, sum: checksum(&bytes) }))
 }
 
 #[cfg(test)]

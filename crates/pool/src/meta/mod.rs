@@ -29,6 +29,7 @@ use redb::StorageBackend;
 
 use crate::alloc::Allocator;
 use crate::codec::checksum;
+use crate::elsewhere::with_room;
 use crate::error::{PoolError, Result};
 use crate::ids::UNIT_BYTES;
 use crate::run::write_all;
@@ -112,17 +113,24 @@ impl MetaFile {
 
     fn write_pages(&self, state: &mut State) -> Result<()> {
         let pages = std::mem::take(&mut state.unwritten);
-        write_all(&self.vdevs, self.has_threads, (pages.len() * PAGE) as u64, |run| {
-            for (number, page) in pages {
-                // Not held while a page is written: a log block must not wait for I/O of a txg.
-                let place = lock(&self.allocator).place_meta()?;
-                run.push(place, &page)?;
-                if let Some(old) = state.map.set(number, Some(Entry { place, sum: checksum(&page) })) {
-                    lock(&self.allocator).free_meta(old.place);
+        let entries = with_room(&self.vdevs, &self.allocator, || {
+            write_all(&self.vdevs, self.has_threads, (pages.len() * PAGE) as u64, |run| {
+                let mut entries = Vec::with_capacity(pages.len());
+                for page in pages.values() {
+                    // Not held while a page is written: a log block must not wait for I/O of a txg.
+                    let place = lock(&self.allocator).place_meta()?;
+                    run.push(place, page)?;
+                    entries.push(Entry { place, sum: checksum(page) });
                 }
+                Ok(entries)
+            })
+        })?;
+        for (number, entry) in pages.keys().zip(entries) {
+            if let Some(old) = state.map.set(*number, Some(entry)) {
+                lock(&self.allocator).free_meta(old.place);
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     fn page(&self, number: u64) -> Result<Page> {

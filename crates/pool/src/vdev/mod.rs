@@ -11,7 +11,7 @@ mod stripe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
+use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError, Cause};
 
 pub(crate) use log_io::LogWrite;
 pub(crate) use stripe::{Vdevs, failed};
@@ -53,8 +53,9 @@ impl Device {
         Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
     }
 
-    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. A pool on it is
-    /// suspended when the file system has no space left; what had synced is safe.
+    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. When the file
+    /// system has no space left, what is new goes to other vdevs; a pool without one that has room is suspended, and
+    /// what had synced is safe.
     ///
     /// # Errors
     /// [`PoolError::Open`]; no file is left.
@@ -192,6 +193,8 @@ pub(crate) struct Vdev {
     pub(crate) units: u64,
     sides: RwLock<Vec<Arc<Side>>>,
     turn: AtomicU64,
+    /// A write failed because its device has no room.
+    has_no_room: AtomicBool,
     /// The same sides, for those who must not wait for I/O, as those do who wait for `sides`.
     listed: Mutex<Vec<Arc<Side>>>,
     /// Held while it is decided whether a write succeeded, and who is stale for it.
@@ -218,6 +221,7 @@ impl Vdev {
             listed: Mutex::new(sides.clone()),
             sides: RwLock::new(sides),
             turn: AtomicU64::new(0),
+            has_no_room: AtomicBool::new(false),
             judging: Mutex::new(()),
             log_io: RwLock::new(()),
         }
@@ -260,7 +264,16 @@ impl Vdev {
     pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
         debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
         let offset = self.offset(unit);
-        self.on_all_sides(|_, device| device.write_at(offset, data))
+        let written = self.on_all_sides(|_, device| device.write_at(offset, data));
+        if let Err(Some(BlockError { cause: Cause::NoSpace(_), .. })) = &written {
+            self.has_no_room.store(true, Ordering::SeqCst);
+        }
+        written
+    }
+
+    /// Whether it has refused a write because there is no room below it.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.has_no_room.load(Ordering::SeqCst)
     }
 
     /// Flushes every side. As [`write`](Self::write).

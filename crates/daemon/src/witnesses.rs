@@ -1,0 +1,33 @@
+//! Whether regions that an import sees say that the pool's devices are older copies.
+
+use std::path::PathBuf;
+
+use fastness_intent::{LogConfig, RegionWitness};
+use fastness_pool::Pool;
+
+use crate::error::StartError;
+use crate::journal::Journal;
+use crate::node::NodeOptions;
+
+/// Asks all regions whose places are known: those given, those that the search for devices came by, and those that the
+/// pool names. True: they are copies, and the caller consents to what is lost.
+///
+/// # Errors
+/// [`IntentError::Copy`](fastness_intent::IntentError::Copy), without that consent.
+pub(crate) fn is_earlier_copy(
+    pool: &Pool,
+    known: &LogConfig,
+    options: &NodeOptions,
+    journal: &Journal,
+) -> Result<bool, StartError> {
+    let given = options.log_paths.iter().chain(&options.witnesses);
+    let paths = given.chain(known.regions.iter().map(|region| &region.path));
+    match RegionWitness::ask(pool, paths.map(PathBuf::as_path)) {
+        Err(error) if options.consent.missing => {
+            journal
+                .note(format!("{error}; the pool goes on as it is, and what became durable later is lost"));
+            Ok(true)
+        }
+        asked => Ok(asked.map(|()| false)?),
+    }
+}

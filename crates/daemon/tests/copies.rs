@@ -1,0 +1,166 @@
+//! Devices that were put back as they were before the pool had its log's region: the region tells.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_daemon::{Node, NodeOptions, PmUse, Request, StartError, find_devices};
+use fastness_intent::{Consent, IntentError, Mismatch};
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use tempfile::TempDir;
+
+const USE: PmUse = PmUse { emulates: true, create_bytes: Some(16 << 20) };
+
+/// A folder with a pool in a file.
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let bench = Bench { dir };
+        let device = Device::create_sparse(bench.path("disk"), 64 << 20).unwrap();
+        let pool = Pool::create("tank", &[VdevSpec::single(device)], PoolOptions::default()).unwrap();
+        pool.export().unwrap();
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    fn import(&self, places: &[&str], options: NodeOptions) -> Result<Arc<Node>, StartError> {
+        let places: Vec<_> = places.iter().map(|name| self.path(name)).collect();
+        let found = find_devices("tank", &places, Duration::from_secs(10), &mut |_| ())?;
+        let options = NodeOptions { witnesses: found.regions, ..options };
+        Node::import(&found.devices, &ImportOptions::default(), options)
+    }
+
+    /// From the whole folder.
+    fn import_all(&self) -> Arc<Node> {
+        self.import(&[""], NodeOptions::default()).unwrap()
+    }
+
+    /// What is on the pool's device.
+    fn copy(&self) -> Vec<u8> {
+        std::fs::read(self.path("disk")).unwrap()
+    }
+
+    fn put_back(&self, copy: &[u8]) {
+        std::fs::write(self.path("disk"), copy).unwrap();
+    }
+}
+
+fn sync(node: &Node) {
+    node.handle(Request::Sync, &mut |_| true).unwrap();
+}
+
+fn export(node: &Node) {
+    node.handle(Request::Export, &mut |_| true).unwrap();
+}
+
+/// The refusal of devices that are the copy, by the region at this place.
+fn refusal(result: Result<Arc<Node>, StartError>, region: &str, device: &str) {
+    let error = result.unwrap_err();
+    let is_newer = |error: &StartError| {
+        matches!(error, StartError::Log(IntentError::Copy { mismatch: Mismatch::Newer(_), .. }))
+    };
+    assert!(is_newer(&error), "{error:?}");
+    let text = error.to_string();
+    for word in [region, device, "its devices are a copy from earlier"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn devices_from_before_a_region_are_refused_by_the_region_that_is_seen() {
+    let bench = Bench::new();
+    let copy = bench.copy();
+    let node = bench.import_all();
+    node.add_pm_log(&[bench.path("region")], USE).unwrap();
+    sync(&node);
+    // The process dies.
+    drop(node);
+    bench.put_back(&copy);
+    let (region, disk) = (bench.text("region"), bench.text("disk"));
+    refusal(bench.import(&[""], NodeOptions::default()), &region, &disk);
+    refusal(bench.import(&["disk", "region"], NodeOptions::default()), &region, &disk);
+    let given = NodeOptions { log_paths: vec![bench.path("region")], ..NodeOptions::default() };
+    refusal(bench.import(&["disk"], given), &region, &disk);
+    // By consent it goes on as it was, says so, and nothing has become of the region.
+    let consent = Consent { missing: true, ..Consent::NONE };
+    let before = std::fs::read(bench.path("region")).unwrap();
+    let node = bench.import(&[""], NodeOptions { consent, ..NodeOptions::default() }).unwrap();
+    assert!(node.status().found.contains("as it was earlier"), "{}", node.status().found);
+    assert_eq!(std::fs::read(bench.path("region")).unwrap(), before);
+}
+
+#[test]
+fn devices_from_before_a_side_was_attached_are_refused_as_copies() {
+    let bench = Bench::new();
+    let node = bench.import_all();
+    node.add_pm_log(&[bench.path("first")], USE).unwrap();
+    sync(&node);
+    drop(node);
+    let copy = bench.copy();
+    let node = bench.import_all();
+    let request = Request::Attach {
+        to: bench.text("first"),
+        device: bench.text("second"),
+        is_forced: false,
+        wait: true,
+    };
+    node.handle(request, &mut |_| true).unwrap();
+    sync(&node);
+    drop(node);
+    bench.put_back(&copy);
+    refusal(bench.import(&[""], NodeOptions::default()), &bench.text("first"), &bench.text("disk"));
+    refusal(bench.import(&["disk"], NodeOptions::default()), &bench.text("first"), &bench.text("disk"));
+}
+
+#[test]
+fn a_region_that_is_gone_or_another_is_named_by_its_last_path() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    for bench in [&bench, &other] {
+        let node = bench.import_all();
+        node.add_pm_log(&[bench.path("region")], USE).unwrap();
+    }
+    std::fs::remove_file(bench.path("region")).unwrap();
+    let text = bench.import(&[""], NodeOptions::default()).unwrap_err().to_string();
+    assert!(text.contains(&format!("last at {}", bench.text("region"))), "{text}");
+    std::fs::copy(other.path("region"), bench.path("other")).unwrap();
+    let given = NodeOptions { log_paths: vec![bench.path("other")], ..NodeOptions::default() };
+    let text = bench.import(&["disk"], given).unwrap_err().to_string();
+    for word in [bench.text("other"), format!("last at {}", bench.text("region"))] {
+        assert!(text.contains(&word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn regions_that_know_nothing_newer_are_no_reason() {
+    let bench = Bench::new();
+    let other = Bench::new();
+    let node = other.import_all();
+    node.add_pm_log(&[other.path("region")], USE).unwrap();
+    (0..20).for_each(|_| sync(&node));
+    drop(node);
+    // That of another pool; one that the pool had; one that is torn.
+    std::fs::copy(other.path("region"), bench.path("stranger")).unwrap();
+    let node = bench.import_all();
+    node.add_pm_log(&[bench.path("had")], USE).unwrap();
+    sync(&node);
+    node.handle(Request::Remove { device: bench.text("had") }, &mut |_| true).unwrap();
+    export(&node);
+    drop(node);
+    let mut torn = std::fs::read(bench.path("had")).unwrap();
+    torn[100] ^= 1;
+    torn[4196] ^= 1;
+    std::fs::write(bench.path("torn"), torn).unwrap();
+    let node = bench.import_all();
+    assert!(node.status().found.contains("exported cleanly"), "{}", node.status().found);
+}
