@@ -12,6 +12,7 @@
 //!
 //! # Code map
 //! ```text
+//! dataset       an open dataset: changes, their records, and receipts
 //! config        what the pool records of its log      log           the log of a pool, logs of volumes
 //! region        superblocks, chunks                   logs          all logs, of either kind
 //! sides         one region, or a mirror of two        change_sides  attach, detach, replace
@@ -29,6 +30,7 @@
 mod change;
 mod change_sides;
 mod config;
+mod dataset;
 mod error;
 mod import;
 mod log;
@@ -46,6 +48,7 @@ mod volume_log;
 mod witness;
 
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
+pub use dataset::{ChangeError, Demand, OpenDataset, Receipt, Records};
 pub use error::IntentError;
 pub use fastness_prb::Stats as RegionStats;
 pub use import::{Consent, LogImportStep, ReplayProgress, Txgs};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fastness_intent::PoolLog;
-use fastness_pool::{Dataset, DatasetKind, ObjectId, Pool, PoolError, Property};
+use fastness_intent::{Demand, OpenDataset, PoolLog, Records};
+use fastness_pool::{Dataset, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 
 use fastness_zil::record::Truncate;
 
@@ -78,8 +78,7 @@ impl Volume {
         })?;
         drop(members);
         let (dataset, data) = made?;
-        let log = log.and_then(|log| log.volume(dataset.id()));
-        let volume = Volume::new(pool.clone(), dataset, data, log);
+        let volume = Volume::new(OpenDataset::new(pool, dataset, log), data);
         pool.wait_synced(txg)?;
         Ok(volume)
     }
@@ -97,8 +96,7 @@ impl Volume {
             PoolError::NoObject { object: ObjectId(_), .. } => VolumeError::NoData { name: name.to_owned() },
             other => other.into(),
         })?;
-        let log = log.and_then(|log| log.volume(dataset.id()));
-        Ok(Volume::new(pool.clone(), dataset, data, log))
+        Ok(Volume::new(OpenDataset::new(pool, dataset, log), data))
     }
 
     /// Sets the size; what is cut off is lost, what is added reads as zeroes.
@@ -108,18 +106,11 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::BadSize`], those of a write.
     pub fn resize(&self, size_bytes: u64) -> Result<()> {
-        check_size(size_bytes, block_bytes(&self.dataset))?;
+        check_size(size_bytes, block_bytes(self.dataset()))?;
+        let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
+        let truncate = |tx: &Tx| self.data.truncate(tx, size_bytes);
+        let record = |records: Records<'_>| records.truncate(LOGGED, cut);
         // Writes and their records are before it, or after it.
-        let range = self.log.as_ref().map(|log| log.ranges.lock(0, u64::MAX));
-        let ((), txg) = self.pool.transact(|tx| {
-            self.data.truncate(tx, size_bytes)?;
-            if let Some(log) = &self.log {
-                let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
-                log.zil.log_truncate(fastness_zil::Txg(tx.txg().0), LOGGED, cut);
-            }
-            Ok(())
-        })?;
-        drop(range);
-        Ok(self.pool.wait_synced(txg)?)
+        Ok(self.open.change(Demand::Flush, 0..u64::MAX, truncate, record)?.wait_txg()?)
     }
 }

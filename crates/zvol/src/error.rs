@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_intent::IntentError;
+use fastness_intent::{ChangeError, IntentError};
 use fastness_pool::{ErrorKind, PoolError};
 use fastness_zil::CommitError;
 
@@ -70,9 +70,12 @@ impl VolumeError {
     }
 }
 
-impl From<CommitError> for VolumeError {
-    fn from(error: CommitError) -> VolumeError {
-        VolumeError::Commit(Arc::new(error))
+impl From<ChangeError> for VolumeError {
+    fn from(error: ChangeError) -> VolumeError {
+        match error {
+            ChangeError::Commit(error) => VolumeError::Commit(Arc::new(error)),
+            ChangeError::Pool(error) => VolumeError::Pool(error),
+        }
     }
 }
 

@@ -1,10 +1,7 @@
 //! Reading, writing, flushing.
 
-use std::sync::Arc;
-
-use fastness_intent::VolumeLog;
-use fastness_pool::{Dataset, Object, ObjectId, Pool, PoolError, Segment, SyncMode, Tx};
-use fastness_zil::Txg;
+use fastness_intent::{ChangeError, Demand, OpenDataset, Receipt, Records};
+use fastness_pool::{Dataset, Object, ObjectId, PoolError, Segment, Tx};
 use fastness_zil::record::Zeroes;
 
 use crate::error::{Result, VolumeError};
@@ -28,38 +25,30 @@ const TX_BYTES_MAX: usize = 64 << 10;
 /// Concurrency: any number of threads and of handles on one volume. A flush through one handle covers the writes
 /// through all handles of this process.
 pub struct Volume {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) dataset: Dataset,
+    pub(crate) open: OpenDataset,
     pub(crate) data: Object,
-    /// Where writes are logged; without one, a flush waits for a txg.
-    pub(crate) log: Option<Arc<VolumeLog>>,
     live: Live,
 }
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Volume({})", self.dataset.name())
+        write!(f, "Volume({})", self.dataset().name())
     }
 }
 
 impl Volume {
-    pub(crate) fn new(
-        pool: Arc<Pool>,
-        dataset: Dataset,
-        data: Object,
-        log: Option<Arc<VolumeLog>>,
-    ) -> Volume {
-        Volume { pool, dataset, data, log, live: Live::default() }
+    pub(crate) fn new(open: OpenDataset, data: Object) -> Volume {
+        Volume { open, data, live: Live::default() }
     }
 
     /// Full name of its dataset, now.
     pub fn name(&self) -> String {
-        self.dataset.name()
+        self.dataset().name()
     }
 
     /// Its dataset.
     pub fn dataset(&self) -> &Dataset {
-        &self.dataset
+        self.open.dataset()
     }
 
     /// Size in bytes.
@@ -74,7 +63,7 @@ impl Volume {
 
     /// Whether writes are refused, by its property or because the pool is read-only.
     pub fn is_read_only(&self) -> bool {
-        self.dataset.is_read_only()
+        self.dataset().is_read_only()
     }
 
     /// Counters of one operation since this handle was opened.
@@ -104,35 +93,33 @@ impl Volume {
     /// [`VolumeError::OutOfRange`], which a volume that shrinks meanwhile causes, too;
     /// [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be written. With `is_fua` also those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
-        let mode = self.dataset.sync_mode();
-        let operation = kind_of_write(mode, is_fua);
-        self.count(operation, data.len() as u64, || {
+        let demand = self.demand(is_fua);
+        self.count(kind_of_write(demand), data.len() as u64, || {
             let len_bytes = data.len() as u64;
             self.check_range(offset, len_bytes)?;
-            let mut at = offset;
-            let (mut newest, mut is_logged) = (Txg(0), true);
-            let is_durable = operation == VolumeOperation::SyncWrite;
+            let (mut at, mut receipt) = (offset, None::<Receipt<'_>>);
             // Of a long write the commit reads the data back, or has it written to its place: copied at once, it would have
             // to go through the log.
-            let is_copied = is_durable && data.len() <= TX_BYTES_MAX;
+            let is_copied = demand == Demand::Now && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
-                let record = |log: &VolumeLog, txg| log.zil.log_write(txg, LOGGED, at, part, is_copied);
                 // The volume may have shrunk since the check, and must not grow again.
                 let change = |tx: &Tx| self.data.overwrite(tx, at, part);
-                let (txg, is_part_logged) = self
-                    .change(mode, at, part.len() as u64, change, record)
-                    .map_err(|error| match error {
-                        VolumeError::Pool(PoolError::BeyondEnd { .. }) => {
+                let record = |records: Records<'_>| records.write(LOGGED, at, part, is_copied);
+                let end = at + part.len() as u64;
+                let made =
+                    self.open.change(demand, at..end, change, record).map_err(|error| match error {
+                        ChangeError::Pool(PoolError::BeyondEnd { .. }) => {
                             self.out_of_range(offset, len_bytes)
                         }
-                        error => error,
+                        error => error.into(),
                     })?;
-                newest = txg;
-                // One part that is not in the log makes the whole wait.
-                is_logged &= is_part_logged;
-                at += part.len() as u64;
+                receipt = Some(match receipt {
+                    Some(before) => before.and(made),
+                    None => made,
+                });
+                at = end;
             }
-            self.after((newest, is_logged), is_durable)
+            Ok(receipt.map_or(Ok(()), Receipt::wait)?)
         })
     }
 
@@ -159,13 +146,7 @@ impl Volume {
     /// [`Suspended`](fastness_pool::PoolError::Suspended): it is then unknown what is durable of the writes since the
     /// last flush that succeeded, and no later flush will claim any of them.
     pub fn flush(&self) -> Result<()> {
-        match self.dataset.sync_mode() {
-            SyncMode::Disabled => self.count(VolumeOperation::Flush, 0, || Ok(())),
-            _ => self.count(VolumeOperation::Flush, 0, || match &self.log {
-                Some(log) => Ok(log.zil.flush().map(drop)?),
-                None => self.wait(),
-            }),
-        }
+        self.count(VolumeOperation::Flush, 0, || Ok(self.open.flush(|| self.data.unsynced_txg())?))
     }
 
     /// Appends which parts of a range are stored; see [`Object::segments`].
@@ -183,90 +164,19 @@ impl Volume {
     }
 
     fn punch(&self, is_discard: bool, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
-        let mode = self.dataset.sync_mode();
-        let kind = kind_of_write(mode, is_fua);
-        let operation = if is_discard { VolumeOperation::Discard } else { kind };
+        let demand = self.demand(is_fua);
+        let operation = if is_discard { VolumeOperation::Discard } else { kind_of_write(demand) };
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
-            let record = |log: &VolumeLog, txg| log.zil.log_zeroes(txg, LOGGED, zeroes);
             let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
-            let last = self.change(mode, offset, len_bytes, punch, record)?;
-            self.after(last, kind == VolumeOperation::SyncWrite)
+            let record = |records: Records<'_>| records.zeroes(LOGGED, zeroes);
+            Ok(self.open.change(demand, offset..offset + len_bytes, punch, record)?.wait()?)
         })
     }
 
-    /// A change and its record; again if there was no room, when what was discarded or replaced lately is
-    /// free: its txg has synced then. As long as txgs free what was discarded before, more than once. Returns
-    /// the txg, and whether the record is durable.
-    #[inline]
-    fn change(
-        &self,
-        mode: SyncMode,
-        offset: u64,
-        len_bytes: u64,
-        change: impl Fn(&Tx) -> fastness_pool::Result<()>,
-        record: impl Fn(&VolumeLog, Txg) -> bool,
-    ) -> Result<(Txg, bool)> {
-        let mut is_first = true;
-        loop {
-            match self.change_once(mode, offset, len_bytes, &change, &record) {
-                Err(VolumeError::Pool(PoolError::NoSpace { .. }))
-                    if (is_first || self.pool.is_freeing()) && self.pool.reclaim()? =>
-                {
-                    is_first = false;
-                }
-                changed => return changed,
-            }
-        }
-    }
-
-    /// One transaction and its record, while nobody else changes the range: what a reader saw last is what replay
-    /// leaves.
-    #[inline]
-    fn change_once(
-        &self,
-        mode: SyncMode,
-        offset: u64,
-        len_bytes: u64,
-        change: &impl Fn(&Tx) -> fastness_pool::Result<()>,
-        record: &impl Fn(&VolumeLog, Txg) -> bool,
-    ) -> Result<(Txg, bool)> {
-        if let Some(log) = self.log.as_ref().filter(|_| mode != SyncMode::Disabled) {
-            log.admit();
-        }
-        let _range = self.log.as_ref().map(|log| log.ranges.lock(offset, len_bytes));
-        let tx = self.pool.begin_tx()?;
-        let txg = Txg(tx.txg().0);
-        let changed = change(&tx);
-        let is_logged = match &self.log {
-            // A change that failed may have been made in part: only its txg makes that durable.
-            Some(log) if changed.is_err() || mode == SyncMode::Disabled => {
-                log.zil.note_unlogged(txg);
-                false
-            }
-            Some(log) => record(log, txg),
-            None => false,
-        };
-        changed?;
-        Ok((txg, is_logged))
-    }
-
-    /// What a write has to wait for.
-    fn after(&self, (txg, is_logged): (Txg, bool), is_durable: bool) -> Result<()> {
-        match &self.log {
-            Some(log) if is_durable => Ok(log.zil.after_fua(txg, is_logged).map(drop)?),
-            None if is_durable => self.wait(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits for the newest txg that changed the volume: those before it are durable then too.
-    pub(crate) fn wait(&self) -> Result<()> {
-        match self.data.unsynced_txg() {
-            Some(txg) => Ok(self.pool.wait_synced(txg)?),
-            None => Ok(()),
-        }
+    fn demand(&self, is_fua: bool) -> Demand {
+        Demand::of(self.dataset().sync_mode(), is_fua)
     }
 
     fn check_range(&self, offset: u64, len_bytes: u64) -> Result<()> {
@@ -288,10 +198,6 @@ impl Volume {
     }
 }
 
-fn kind_of_write(mode: SyncMode, is_fua: bool) -> VolumeOperation {
-    match mode {
-        SyncMode::Always => VolumeOperation::SyncWrite,
-        SyncMode::Standard if is_fua => VolumeOperation::SyncWrite,
-        _ => VolumeOperation::Write,
-    }
+fn kind_of_write(demand: Demand) -> VolumeOperation {
+    if demand == Demand::Now { VolumeOperation::SyncWrite } else { VolumeOperation::Write }
 }

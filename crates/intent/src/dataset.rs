@@ -1,0 +1,213 @@
+//! An open dataset with its log: changes, and receipts for them.
+//!
+//! One call makes a change ([`OpenDataset::change`]):
+//! 1. While the log is short of space, sleep a little.
+//! 2. Lock the range: what a reader saw last is what replay leaves.
+//! 3. Begin a transaction, make the change in memory, log its record, end the transaction, unlock.
+//! 4. The [`Receipt`] says what is left to wait for. [`Receipt::wait`] makes the change as durable as `sync` demands.
+//!
+//! If the log does not take the record (no space, suspended, its medium failed), the receipt waits for the txg.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fastness_pool::{Dataset, Pool, PoolError, SyncMode, Tx};
+use fastness_zil::record::{Truncate, Zeroes};
+use fastness_zil::{CommitError, ObjectId, Txg};
+
+use crate::log::{PoolLog, Zil};
+use crate::volume_log::VolumeLog;
+
+/// Why a change was not made, or not made durable.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The pool refused or failed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Neither the log nor the pool made it durable.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+type Result<T, E = ChangeError> = std::result::Result<T, E>;
+
+/// How durable a change is to be: what its caller asks for, and the property `sync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// With its txg: it is not logged.
+    Txg,
+    /// With the next flush.
+    Flush,
+    /// When [`Receipt::wait`] returns.
+    Now,
+}
+
+impl Demand {
+    /// `is_sync`: the caller wants the change to be durable before it is acknowledged.
+    pub fn of(mode: SyncMode, is_sync: bool) -> Demand {
+        match (mode, is_sync) {
+            (SyncMode::Disabled, _) => Demand::Txg,
+            (SyncMode::Always, _) | (SyncMode::Standard, true) => Demand::Now,
+            (SyncMode::Standard, false) => Demand::Flush,
+        }
+    }
+}
+
+/// A dataset that is open, with its log.
+///
+/// Concurrency: any number of threads and of handles on one dataset.
+#[derive(Debug)]
+pub struct OpenDataset {
+    pool: Arc<Pool>,
+    dataset: Dataset,
+    log: Option<Arc<VolumeLog>>,
+}
+
+/// Takes the records of one change.
+pub struct Records<'a> {
+    zil: &'a Zil,
+    txg: Txg,
+}
+
+impl Records<'_> {
+    /// Logs that `data` was written at `offset`. Not `is_copied`: a later commit reads the data back. Whether the record is
+    /// in the log, or will be with the next flush.
+    #[inline]
+    pub fn write(&self, object: ObjectId, offset: u64, data: &[u8], is_copied: bool) -> bool {
+        self.zil.log_write(self.txg, object, offset, data, is_copied)
+    }
+
+    /// Logs that a range became zeroes.
+    pub fn zeroes(&self, object: ObjectId, zeroes: Zeroes) -> bool {
+        self.zil.log_zeroes(self.txg, object, zeroes)
+    }
+
+    /// Logs that an object was cut.
+    pub fn truncate(&self, object: ObjectId, cut: Truncate) -> bool {
+        self.zil.log_truncate(self.txg, object, cut)
+    }
+}
+
+/// A change that was made in memory and logged.
+#[must_use = "a change is as durable as `sync` demands when `wait` has returned"]
+#[derive(Debug)]
+pub struct Receipt<'a> {
+    of: &'a OpenDataset,
+    demand: Demand,
+    txg: Txg,
+    is_logged: bool,
+}
+
+impl Receipt<'_> {
+    /// A receipt for this change and a later one of the same dataset, with the demand of the later one.
+    pub fn and(self, later: Self) -> Self {
+        // One part that is not in the log makes the whole wait.
+        Receipt { txg: self.txg.max(later.txg), is_logged: self.is_logged && later.is_logged, ..later }
+    }
+
+    /// Waits as long as `sync` demands.
+    ///
+    /// Persistence: on return the change is durable if that is demanded now.
+    ///
+    /// # Errors
+    /// Those of the log and of the txg. What is durable then is not known.
+    #[inline]
+    pub fn wait(self) -> Result<()> {
+        match &self.of.log {
+            _ if self.demand != Demand::Now => Ok(()),
+            Some(log) => Ok(log.zil.after_fua(self.txg, self.is_logged).map(drop)?),
+            None => self.wait_txg(),
+        }
+    }
+
+    /// Waits for the txg, whatever `sync` says.
+    ///
+    /// # Errors
+    /// That the txg failed.
+    pub fn wait_txg(self) -> Result<()> {
+        Ok(self.of.pool.wait_synced(fastness_pool::Txg(self.txg.0))?)
+    }
+}
+
+impl OpenDataset {
+    /// The dataset; `log` is that of its pool. `None`: the pool is read-only, or everything waits for txgs.
+    pub fn new(pool: &Arc<Pool>, dataset: Dataset, log: Option<&PoolLog>) -> OpenDataset {
+        let log = log.and_then(|log| log.volume(dataset.id()));
+        OpenDataset { pool: pool.clone(), dataset, log }
+    }
+
+    /// The dataset itself.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// Makes a change of `range`, and logs its record. If there is no space, waits for the space of what was discarded or
+    /// replaced lately, as long as txgs free some, and makes it again.
+    ///
+    /// Persistence: none yet, see [`Receipt`].
+    ///
+    /// # Errors
+    /// Those of `change`: it may have been made in part.
+    #[inline]
+    pub fn change(
+        &self,
+        demand: Demand,
+        range: Range<u64>,
+        change: impl Fn(&Tx) -> fastness_pool::Result<()>,
+        record: impl Fn(Records<'_>) -> bool,
+    ) -> Result<Receipt<'_>> {
+        let mut is_first = true;
+        loop {
+            match self.change_once(demand, &range, &change, &record) {
+                Err(ChangeError::Pool(PoolError::Overtaken { .. })) => {}
+                Err(ChangeError::Pool(PoolError::NoSpace { .. }))
+                    if (is_first || self.pool.is_freeing()) && self.pool.reclaim()? =>
+                {
+                    is_first = false;
+                }
+                changed => return changed,
+            }
+        }
+    }
+
+    #[inline]
+    fn change_once(
+        &self,
+        demand: Demand,
+        range: &Range<u64>,
+        change: &impl Fn(&Tx) -> fastness_pool::Result<()>,
+        record: &impl Fn(Records<'_>) -> bool,
+    ) -> Result<Receipt<'_>> {
+        if let Some(log) = self.log.as_ref().filter(|_| demand != Demand::Txg) {
+            log.admit();
+        }
+        let _range = self.log.as_ref().map(|log| log.ranges.lock(range.start, range.end - range.start));
+        let tx = self.pool.begin_tx()?;
+        let txg = Txg(tx.txg().0);
+        let changed = change(&tx);
+        let is_logged = match &self.log {
+            // A change that failed may have been made in part: only its txg makes that durable.
+            Some(log) if changed.is_err() || demand == Demand::Txg => {
+                log.zil.note_unlogged(txg);
+                false
+            }
+            Some(log) => record(Records { zil: &log.zil, txg }),
+            None => false,
+        };
+        changed?;
+        Ok(Receipt { of: self, demand, txg, is_logged })
+    }
+
+    /// Makes every change durable that had returned before, through any handle of this process. `unsynced`: the newest txg
+    /// that changed the dataset and has not synced, for one without a log.
+    ///
+    /// # Errors
+    /// Those of the log and of the txg. What is durable then is not known, and no later flush will claim it.
+    pub fn flush(&self, unsynced: impl FnOnce() -> Option<fastness_pool::Txg>) -> Result<()> {
+        match &self.log {
+            _ if self.dataset.sync_mode() == SyncMode::Disabled => Ok(()),
+            Some(log) => Ok(log.zil.flush().map(drop)?),
+            None => unsynced().map_or(Ok(()), |txg| Ok(self.pool.wait_synced(txg)?)),
+        }
+    }
+}
