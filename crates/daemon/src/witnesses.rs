@@ -9,8 +9,8 @@ use crate::error::StartError;
 use crate::journal::Journal;
 use crate::node::NodeOptions;
 
-/// Asks all regions whose places are known: those given, those that the search for devices came by, and those that the
-/// pool names. True: they are copies, and the caller consents to what is lost.
+/// Asks all regions whose places are known: those given, those that the search for devices came by, and those
+/// that the pool names. True: they are copies, and the caller consents to what is lost.
 ///
 /// # Errors
 /// [`IntentError::Copy`](fastness_intent::IntentError::Copy), without that consent.

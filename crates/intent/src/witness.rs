@@ -1,10 +1,10 @@
-//! Regions that an import sees and that the pool does not name: they may know that the pool's devices are older copies.
+//! Regions that an import sees and that the pool does not name: they may know that its devices are older copies.
 //!
-//! Motivation: a device from before `pool add tank log REGION` knows no region, so nothing that it says is missing. The
-//! region names the pool, and its marks say which txg of it has become durable.
+//! Motivation: a device from before `pool add tank log REGION` knows no region, so nothing that it says is
+//! missing. The region names the pool, and its marks say which txg of it has become durable.
 //!
-//! Design: only superblocks and marks are read, [`FRONT_BYTES`] in all, and only of files and device-DAX devices.
-//! Nothing is locked, mapped for long, or written: a region that another process has says the same.
+//! Design: only superblocks and marks are read, [`FRONT_BYTES`] in all, and only of files and device-DAX
+//! devices. Nothing is written. A file is not locked: one that another process has says the same.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Devices that have less room than they say: a sparse file on a full file system. What is new goes elsewhere.
+//! Devices that have less room than they say (a sparse file on a full file system): what is new goes elsewhere.
 
 mod support;
 

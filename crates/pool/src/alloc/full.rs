@@ -1,9 +1,9 @@
 //! Vdevs whose devices have no room: a sparse file on a full file system, a thin volume.
 //!
-//! Such a device takes what it has room for already, labels and uberblocks among it, and refuses new places (ENOSPC).
-//! Nothing is given out there any more until the next import, and nothing there counts as free. What a step of a sync
-//! had written when it found out is taken back as a whole, and the step is made again elsewhere: nothing durable refers
-//! to it.
+//! Such a device takes what it has room for already, labels and uberblocks among it, and refuses new places
+//! (ENOSPC). Nothing is given out there any more until the next import, and nothing there counts as free. What a
+//! step of a sync had written when it found out is taken back as a whole, and the step is made again elsewhere:
+//! nothing durable refers to it.
 
 use crate::alloc::{Allocator, Taken};
 use crate::ids::UNIT_BYTES;
