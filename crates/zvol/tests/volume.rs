@@ -256,13 +256,21 @@ fn a_write_to_a_full_pool_waits_for_what_was_discarded() {
     let volume = Volume::create(&pool, None, "tank/v", 128 * MIB, &small_blocks()).unwrap();
     let data: Vec<u8> = (0..65_536_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect();
     let mut at = 0;
-    let error = loop {
-        match volume.write(at, &data, false) {
-            Ok(()) => at += 65_536,
-            Err(error) => break error,
+    // Until a sync gives nothing back of what was reserved for it.
+    loop {
+        let before = at;
+        let error = loop {
+            match volume.write(at, &data, false) {
+                Ok(()) => at += 65_536,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        pool.sync().unwrap();
+        if at == before {
+            break;
         }
-    };
-    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    }
     assert!(at > 48 * MIB, "it is full, not only reserved: {at}");
     for part in 0..4 {
         volume.discard(part * MIB, MIB, false).unwrap();
