@@ -151,8 +151,9 @@ impl Uberblock {
 
     /// Whether it knows of a vdev with these marks, as it is, that it lacks the txg.
     pub(crate) fn lacks(&self, vdev: u16, marks: &[Mark]) -> bool {
-        let is_last =
-            |last: &Mark, mark: &Mark| mark == last || mark.txg > last.txg && mark.import == self.import;
+        // One of a later txg is of an import that found this uberblock, and took the vdev as it was.
+        let is_of_later = |mark: &Mark| mark.import == self.import || mark.txg > self.txg;
+        let is_last = |last: &Mark, mark: &Mark| mark == last || mark.txg > last.txg && is_of_later(mark);
         self.lacking.iter().any(|(id, last)| *id == vdev && marks.iter().any(|mark| is_last(last, mark)))
     }
 

@@ -284,6 +284,30 @@ fn a_device_for_logs_that_lacks_txgs_of_two_imports_is_what_it_was() {
     with_log(rig.crash(1), Some(&host())).unwrap();
 }
 
+/// The next import crashes when its first txg has marks, in the places of those that the device took last.
+#[test]
+fn a_device_for_logs_that_lacks_a_txg_is_what_it_was_after_another_crash() {
+    let (rig, pool) = with_log(vec![MemImage::zeroed(LEN_BYTES); 2], None).unwrap();
+    pool.sync().unwrap();
+    rig.devices[1].set_plan(FaultPlan::new(1).rule(On::Changes, When::Every(1), Fault::Errno(5)));
+    pool.sync().unwrap();
+    let images = rig.crash(1);
+    for cut_after in 1.. {
+        let (rig, pool) = with_log(images.clone(), Some(&host())).unwrap();
+        let now = rig.ops.load(std::sync::atomic::Ordering::SeqCst);
+        rig.cut_at.store(now + cut_after, std::sync::atomic::Ordering::SeqCst);
+        let is_done = pool.sync().is_ok();
+        drop(pool);
+        for seed in 0..4 {
+            let imported = with_log(rig.crash(seed), Some(&host()));
+            imported.unwrap_or_else(|error| panic!("cut after {cut_after}: {error}"));
+        }
+        if is_done {
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_device_for_logs_that_fails_is_stale_once_nothing_on_it_counts() {
     let (rig, pool) = with_log(vec![MemImage::zeroed(LEN_BYTES); 2], None).unwrap();
