@@ -61,7 +61,8 @@ fuzz_target!(|input: Input| match input {
         }
         drop((hdl, prb));
         let gaps = &gaps[..gaps.len().min(70)];
-        // 27 numbers: first txg, last (2), two tables (16), the seal's id (2), counters (4), last generation, gsid.
+        // 27 numbers: first txg, last (2), two tables (16), the seal's id (2), counters (4), last generation,
+        // gsid.
         let Some(header) = decode(&replaying(guid, &fields, &small, gaps)) else { return };
         for policy in [OnLoss::Fail, OnLoss::DropTail] {
             let heap = Heap::new(heap.bytes());

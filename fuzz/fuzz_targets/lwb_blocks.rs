@@ -1,5 +1,5 @@
-//! Chains of log-write blocks with damaged and forged bytes, checksums made right again if asked: claim and replay end
-//! with an answer, hold what they say, and without forgery give back only what was appended.
+//! Chains of log-write blocks with damaged and forged bytes, checksums made right again if asked: claim and
+//! replay end with an answer, hold what they say, and without forgery give back only what was appended.
 #![no_main]
 
 use std::convert::Infallible;

@@ -1,4 +1,5 @@
-//! What a client sends to the NBD server: anything, or requests with strange numbers behind a right handshake.
+//! What a client sends to the NBD server: anything, or requests with strange numbers behind a right
+//! handshake.
 #![no_main]
 
 use std::io::Write;

@@ -89,7 +89,8 @@ fuzz_target!(|edits: Vec<Edit>| {
             object.read(0, &mut found)?;
             Ok::<_, fastness_pool::PoolError>(found)
         };
-        // An older txg than the last may be found if all newer uberblocks are gone: then later objects are not there.
+        // An older txg than the last may be found if all newer uberblocks are gone: then later objects are
+        // not there.
         if let Ok(found) = read() {
             assert!(found == bytes(id), "wrong data");
         }

@@ -1,4 +1,5 @@
-//! Traces, ours and Vinter's: reading ends with an answer, and what was read can be written and is then the same.
+//! Traces, ours and Vinter's: reading ends with an answer, and what was read can be written and is then the
+//! same.
 #![no_main]
 
 use std::io::Write;
@@ -52,7 +53,8 @@ fuzz_target!(|input: Input| match input {
         let count = vinter::import(&packed[..], &mut writer);
         let trace = writer.finish().expect("memory takes everything");
         read(&trace);
-        // Nothing in the format is lost on the way there and back, unless an address is outside of everything.
+        // Nothing in the format is lost on the way there and back, unless an address is outside of
+        // everything.
         let mut exported = Vec::new();
         let done = vinter::export(&mut Reader::new(&trace[..]).expect("ours"), &mut exported);
         if let (Ok(count), Ok(done)) = (count, done) {

@@ -1,4 +1,5 @@
-//! Records of the intent log and headers of logs: decoding anything, and carrying nothing out that was not said.
+//! Records of the intent log and headers of logs: decoding anything, and carrying nothing out that was not
+//! said.
 #![no_main]
 
 use arbitrary::Arbitrary;

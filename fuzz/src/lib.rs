@@ -1,9 +1,9 @@
 //! What the fuzz targets share: inputs, logs to damage, and the oracle.
 //!
 //! The oracle: bytes from a medium are never trusted, so nothing panics and nothing is read outside of the
-//! medium; and damage forges nothing, so what comes back was written. An input may ask for checksums to be made
-//! right again behind the damage (*resealed*). That is forgery: it reaches the checks behind the checksums, and
-//! only the first half of the oracle holds.
+//! medium; and damage forges nothing, so what comes back was written. An input may ask for checksums to be
+//! made right again behind the damage (*resealed*). That is forgery: it reaches the checks behind the
+//! checksums, and only the first half of the oracle holds.
 
 use arbitrary::Arbitrary;
 use fastness_pmem::ReadErrorKind;

@@ -27,8 +27,8 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Eleven images at each fence: ten stores to a line, one after the other. What Vinter's generator took for such a trace was
-/// measured once, on a machine like the development machine; it is not run here.
+/// Eleven images at each fence: ten stores to a line, one after the other. What Vinter's generator took for
+/// such a trace was measured once, on a machine like the development machine; it is not run here.
 fn crash_images(
     name: &str,
     fences: u64,
@@ -160,7 +160,8 @@ fn memory_of_images(options: Options) -> anyhow::Result<Row> {
     })
 }
 
-/// Stores as a file system in a guest makes them: of 8 bytes, with the instruction's address and a stack of three.
+/// Stores as a file system in a guest makes them: of 8 bytes, with the instruction's address and a stack of
+/// three.
 fn traces(options: Options) -> anyhow::Result<Vec<Row>> {
     let count: u64 = if options.quick { 200_000 } else { 2_000_000 };
     let region = Region { name: "pm".to_owned(), start: 0, len_bytes: 1 << 30 };

@@ -50,8 +50,8 @@ pub(crate) fn cut(range: PmRange, count: usize) -> anyhow::Result<Vec<PmRange>> 
 
 /// Deals the chunks of one range out to two sides, in turns.
 ///
-/// Pages of one machine are not all equally fast (another node, another page size of the host), and two regions
-/// can differ by a factor; two sides that are compared must stand on the same ground.
+/// Pages of one machine are not all equally fast (another node, another page size of the host), and two
+/// regions can differ by a factor; two sides that are compared must stand on the same ground.
 pub(crate) fn two_sides(range: PmRange, count_each: usize) -> anyhow::Result<(Vec<PmRange>, Vec<PmRange>)> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for (index, chunk) in cut(range, 2 * count_each)?.into_iter().enumerate() {

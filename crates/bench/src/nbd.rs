@@ -1,7 +1,8 @@
 //! `fastness bench nbd`: a volume over NBD beside `nbdkit memory`, through the same client, turn by turn.
 //!
-//! Both servers are processes of their own behind a Unix socket: `fastness up` with a pool in a file, and nbdkit as it
-//! comes, with its bytes in memory. Without nbdkit there is nothing to compare with; the rows say so.
+//! Both servers are processes of their own behind a Unix socket: `fastness up` with a pool in a file, and
+//! nbdkit as it comes, with its bytes in memory. Without nbdkit there is nothing to compare with; the rows
+//! say so.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

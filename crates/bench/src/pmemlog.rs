@@ -27,8 +27,8 @@ pub(crate) struct PmemLog {
 #[allow(unsafe_code)] // A C library: every call below is as its manual page says.
 impl PmemLog {
     pub(crate) fn create(bytes: usize) -> anyhow::Result<Self> {
-        // SAFETY: the variable is set before any other thread of the benchmark runs; the library reads it when
-        // it is loaded, to take tmpfs for PM: user-space flushes instead of msync, as our side does.
+        // SAFETY: the variable is set before any other thread of the benchmark runs; the library reads it
+        // when it is loaded, to take tmpfs for PM: user-space flushes instead of msync, as our side does.
         unsafe { std::env::set_var("PMEM_IS_PMEM_FORCE", "1") };
         // SAFETY: libpmemlog's constructors have no requirements.
         let library = unsafe { Library::new("libpmemlog.so.1") }

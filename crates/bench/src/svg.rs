@@ -13,8 +13,8 @@ const PARTS_PIXELS: u32 = 46;
 const PART_COLOURS: [RGBColor; 4] =
     [RGBColor(21, 101, 192), RGBColor(249, 168, 37), RGBColor(0, 131, 143), RGBColor(106, 27, 154)];
 
-/// Draws a bar for each row that has a ratio: green where a goal is met, red where it is missed, grey without one. Below
-/// them, a bar of its parts for each row that has some.
+/// Draws a bar for each row that has a ratio: green where a goal is met, red where it is missed, grey without
+/// one. Below them, a bar of its parts for each row that has some.
 ///
 /// # Errors
 /// If the file cannot be written.

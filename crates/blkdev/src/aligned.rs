@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 /// Bytes that begin at a multiple of some alignment.
 ///
-/// Shape: an ordinary vector, longer by the alignment; the bytes begin at its first aligned address. Safe code,
-/// because the heap part of a vector that is never resized does not move.
+/// Shape: an ordinary vector, longer by the alignment; the bytes begin at its first aligned address. Safe
+/// code, because the heap part of a vector that is never resized does not move.
 pub struct AlignedBuf {
     bytes: Vec<u8>,
     start: usize,

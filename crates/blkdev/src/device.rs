@@ -30,17 +30,17 @@ pub enum Request<'a> {
 
 /// Bytes in blocks, with caches that lose them until they are flushed.
 ///
-/// Units: offsets and lengths are bytes and multiples of [`DeviceInfo::logical_block_bytes`]; a length of 0 is
-/// allowed and does nothing. Buffers may have any alignment; with that of [`DeviceInfo::memory_align_bytes`]
-/// they are not copied.
+/// Units: offsets and lengths are bytes and multiples of [`DeviceInfo::logical_block_bytes`]; a length of 0
+/// is allowed and does nothing. Buffers may have any alignment; with that of
+/// [`DeviceInfo::memory_align_bytes`] they are not copied.
 ///
 /// Persistence: what [`write_at`](Self::write_at), [`write_zeroes`](Self::write_zeroes) and
 /// [`discard`](Self::discard) changed is visible to reads on return, and durable once a
-/// [`flush`](Self::flush) that began after their return has succeeded. Until then a crash leaves each 512-byte
-/// sector with its old or any of its new contents, in any order. **A failed flush or FUA write poisons the
-/// device**: what was not durable may be lost without another error, therefore every later operation except
-/// reading fails with [`Cause::Poisoned`](crate::Cause::Poisoned), through every handle, until all handles are
-/// dropped and the device is opened again.
+/// [`flush`](Self::flush) that began after their return has succeeded. Until then a crash leaves each
+/// 512-byte sector with its old or any of its new contents, in any order. **A failed flush or FUA write
+/// poisons the device**: what was not durable may be lost without another error, therefore every later
+/// operation except reading fails with [`Cause::Poisoned`](crate::Cause::Poisoned), through every handle,
+/// until all handles are dropped and the device is opened again.
 ///
 /// Concurrency: any number of threads. Overlapping operations at the same time, one of them a write, are a
 /// defect of the caller: the bytes are then any mixture of sectors.
@@ -95,8 +95,8 @@ pub trait BlockDevice: Send + Sync {
         self.write_at(offset, &joined)
     }
 
-    /// Runs all requests, many at a time where the device can, and returns when all have ended: results in the
-    /// order of the requests, each as if it had been made alone.
+    /// Runs all requests, many at a time where the device can, and returns when all have ended: results in
+    /// the order of the requests, each as if it had been made alone.
     ///
     /// There is no order between the requests of a batch, and one that fails stops no other. A flush is no
     /// part of a batch, because it covers only what was complete before: run the batch, then flush.

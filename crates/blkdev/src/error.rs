@@ -58,8 +58,8 @@ impl fmt::Display for Operation {
 /// One operation on a block device failed.
 ///
 /// State afterwards: of a failed read, the buffer's contents are unspecified. Of a failed write, everything
-/// before [`offset`](Self::offset) was transferred, each sector behind it holds old bytes or new ones. After a
-/// failed flush or FUA write the device is poisoned.
+/// before [`offset`](Self::offset) was transferred, each sector behind it holds old bytes or new ones. After
+/// a failed flush or FUA write the device is poisoned.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} on {device} failed at offset {offset:#x} ({len_bytes} bytes left): {cause}")]
 pub struct BlockError {

@@ -1,15 +1,16 @@
 //! Poison: what a failed flush lost, no later flush may claim.
 //!
-//! The kernel reports a failed write-back once to each open file, marks the pages clean and forgets them. Of two
-//! flushes at one time only one may see the error, although both cover the lost write. So:
+//! The kernel reports a failed write-back once to each open file, marks the pages clean and forgets them. Of
+//! two flushes at one time only one may see the error, although both cover the lost write. So:
 //! 1. Whoever may take an error from the kernel (a *syncer*: flush or FUA write) holds `syncing` shared, from
 //!    before the system call until the poison is set.
-//! 2. Whoever claims success first takes `syncing` alone for a moment, after its own call. Every syncer that could
-//!    have taken an error before that has then set the poison; the flag decides.
+//! 2. Whoever claims success first takes `syncing` alone for a moment, after its own call. Every syncer that
+//!    could have taken an error before that has then set the poison; the flag decides.
 //!
-//! The state is shared by all handles of a device in this process (registry, by identity of the file or device),
-//! and a poisoned device is remembered after the last handle was dropped, so that the next one drops the page
-//! cache's idea of what is on the medium. Other processes are kept out by the locks that opening takes.
+//! The state is shared by all handles of a device in this process (registry, by identity of the file or
+//! device), and a poisoned device is remembered after the last handle was dropped, so that the next one drops
+//! the page cache's idea of what is on the medium. Other processes are kept out by the locks that opening
+//! takes.
 //!
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
 //! Linux `Documentation/filesystems/vfs.rst`, section "Handling errors during writeback".

@@ -78,8 +78,8 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// A device that another crate makes of memory: writable, with logical blocks of 512 bytes and physical ones of
-    /// 4096, without discard. What differs can be set.
+    /// A device that another crate makes of memory: writable, with logical blocks of 512 bytes and physical
+    /// ones of 4096, without discard. What differs can be set.
     pub fn of_memory(name: &str, len_bytes: u64, kind: DeviceKind, write_cache: WriteCache) -> DeviceInfo {
         DeviceInfo {
             name: name.into(),

@@ -113,7 +113,8 @@ fn exercise(device: &dyn BlockDevice) {
     assert_eq!((read[0], read[8192], read[24576]), (0x5a, 0, 1));
 }
 
-/// The disk's file has no room: the page cache takes the writes, and the flush finds out. The kernel says so once.
+/// The disk's file has no room: the page cache takes the writes, and the flush finds out. The kernel says so
+/// once.
 #[test]
 fn a_flush_that_really_fails_poisons_and_reopening_shows_the_loss() {
     if !is_asked_for() {

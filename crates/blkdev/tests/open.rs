@@ -98,7 +98,8 @@ fn two_handles_see_one_device() {
     assert_eq!(read, [5; 512]);
 }
 
-/// Every block size, offset, length and memory alignment: accepted exactly if offset and length are whole blocks.
+/// Every block size, offset, length and memory alignment: accepted exactly if offset and length are whole
+/// blocks.
 #[test]
 fn alignment_matrix() {
     let folder = support::folder();

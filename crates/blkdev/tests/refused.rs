@@ -1,4 +1,5 @@
-//! A process that gets no io_uring. Alone in its binary, because it takes the descriptors away from the process.
+//! A process that gets no io_uring. Alone in its binary, because it takes the descriptors away from the
+//! process.
 #![allow(unsafe_code)]
 
 mod support;

@@ -4,8 +4,8 @@
 //! program quietly, and returns an [`Outcome`], which becomes the exit code.
 //!
 //! # Code map
-//! `start`: foreground or background. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit codes and
-//! advice. The command line makes no decisions of its own.
+//! `start`: foreground or background. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit
+//! codes and advice. The command line makes no decisions of its own.
 
 #![forbid(unsafe_code)]
 
@@ -54,8 +54,8 @@ Exit codes:
 
 /// Storage on persistent memory.
 ///
-/// A synchronous write takes as long as the copy into persistent memory, and what was acknowledged is not lost.
-/// Where there is no persistent memory, files stand in for it, and the program says what that means.
+/// A synchronous write takes as long as the copy into persistent memory, and what was acknowledged is not
+/// lost. Where there is no persistent memory, files stand in for it, and the program says what that means.
 #[derive(Debug, Parser)]
 #[command(name = "fastness", version, after_help = EXIT_CODES)]
 struct Cli {

@@ -14,7 +14,8 @@ pub(crate) fn stdout() -> impl Write {
 #[error("standard output is closed")]
 pub(crate) struct ReaderGone;
 
-/// Marks the closed pipe of standard output, so that no other one (a process that was killed) is taken for it.
+/// Marks the closed pipe of standard output, so that no other one (a process that was killed) is taken for
+/// it.
 struct Output<W>(W);
 
 fn marked(error: io::Error) -> io::Error {

@@ -37,7 +37,8 @@ pub(crate) struct BoundArgs {
     /// Seconds after which changes become durable at the latest, if nobody asks for it
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = txg_timeout)]
     txg_timeout: Duration,
-    /// Seconds for which devices that another process has are waited for: one that was killed has them for a moment
+    /// Seconds for which devices that another process has are waited for: one that was killed has them for a
+    /// moment
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     wait: u64,
 }
@@ -120,7 +121,8 @@ impl Import {
         Ok(Node::import(&found.devices, &import, options)?)
     }
 
-    /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard output.
+    /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard
+    /// output.
     pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         if announce {
             // A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
@@ -157,7 +159,8 @@ impl Import {
     }
 }
 
-/// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in vain.
+/// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in
+/// vain.
 pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
     let socket = control_socket(&run_dir()?, name)?;
     let status = || -> Result<PoolReport, ClientError> {

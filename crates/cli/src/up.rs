@@ -48,12 +48,12 @@ pub(crate) struct UpArgs {
     /// Serve at a loopback address as well, such as 127.0.0.1:10809
     #[arg(long, value_name = "ADDRESS")]
     tcp: Option<String>,
-    /// Log synchronous writes on persistent memory: a devdax device, or a file on a DAX file system. The pool keeps the log
-    /// from then on
+    /// Log synchronous writes on persistent memory: a devdax device, or a file on a DAX file system. The pool
+    /// keeps the log from then on
     #[arg(long, value_name = "PATH", conflicts_with = "emulate_pm")]
     pm: Option<PathBuf>,
-    /// Log synchronous writes in a mapped file that stands in for persistent memory: they take microseconds, and survive
-    /// the process but not the power. The pool keeps the log from then on
+    /// Log synchronous writes in a mapped file that stands in for persistent memory: they take microseconds,
+    /// and survive the process but not the power. The pool keeps the log from then on
     #[arg(long)]
     emulate_pm: bool,
     /// Size of that file, when it is made

@@ -1,4 +1,5 @@
-//! The house keeps its shape: dependencies point to lower layers, fences say what they are for, files stay short.
+//! The house keeps its shape: dependencies point to lower layers, fences say what they are for, files stay
+//! short.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +102,8 @@ fn is_test(path: &Path) -> bool {
         || path.file_name().is_some_and(|name| name == "tests.rs" || name == "shapes.rs")
 }
 
-/// A call of `fence`, `_mm_sfence` or `write_back` outside of tests has a PERSIST comment within 12 lines above.
+/// A call of `fence`, `_mm_sfence` or `write_back` outside of tests has a PERSIST comment within 12 lines
+/// above.
 #[test]
 fn every_fence_says_what_it_orders() {
     let mut missing = Vec::new();
@@ -132,6 +134,28 @@ fn source_files_stay_short() {
         .filter(|&(_, lines)| lines > LINES_MAX)
         .collect();
     assert!(long.is_empty(), "longer than {LINES_MAX} lines: {long:?}");
+}
+
+/// `rustfmt` sees to code, and leaves comments as they are. Tables and drawings may be wider.
+#[test]
+fn comments_are_within_110_columns() {
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let mut is_drawing = false;
+        for (index, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            let said = comment.trim_start_matches(['/', '!']).trim_start();
+            is_drawing = comment.starts_with("//") && is_drawing != said.starts_with("```");
+            if comment.starts_with("//")
+                && !is_drawing
+                && !said.starts_with('|')
+                && line.chars().count() > 110
+            {
+                long.push(format!("{}:{}", path.display(), index + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than 110 columns:\n{}", long.join("\n"));
 }
 
 #[test]

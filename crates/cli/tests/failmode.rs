@@ -37,7 +37,8 @@ fn status(bench: &Bench) -> (String, u64, i32) {
     (pool["state"].as_str().unwrap().to_owned(), number("waiting") as u64, number("pid") as i32)
 }
 
-/// Lets every write of the process fail, and with it the pool: blocks of a log fail at once, a region does not notice.
+/// Lets every write of the process fail, and with it the pool: blocks of a log fail at once, a region does
+/// not notice.
 fn fail_disk(bench: &Bench, log: &str) {
     break_disk(bench, true);
     if !log.is_empty() {

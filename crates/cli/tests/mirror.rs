@@ -1,4 +1,5 @@
-//! A log on two regions of persistent memory, as an operator has it: lost sides, what the program says, replacing.
+//! A log on two regions of persistent memory, as an operator has it: lost sides, what the program says,
+//! replacing.
 
 mod support;
 

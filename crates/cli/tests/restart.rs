@@ -101,7 +101,8 @@ fn a_pool_that_is_in_use_elsewhere_is_busy_and_not_missing() {
     }
 }
 
-/// Its process is there and answers, so that nobody need wait for its devices: this ends, whatever the time to wait.
+/// Its process is there and answers, so that nobody need wait for its devices: this ends, whatever the time
+/// to wait.
 #[test]
 fn a_pool_that_runs_is_refused_at_once() {
     let bench = pool("disks/a");

@@ -245,7 +245,8 @@ fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
         // A block has something of its own in each sector.
         let run = if kind == "pmem" { 4096 } else { 400 };
         let at = bytes.windows(run).rposition(|data| data.iter().all(|byte| *byte == 5)).unwrap();
-        // For kind pmem also of the entry's header, before the record's head of 64 bytes: the chunk then ends early.
+        // For kind pmem also of the entry's header, before the record's head of 64 bytes: the chunk then ends
+        // early.
         let header_byte = (kind == "pmem").then(|| at - 64 - 256 + 8);
         for byte in std::iter::once(at + 100).chain(header_byte) {
             bytes[byte] ^= 1;

@@ -1,7 +1,7 @@
 //! A tree of files as text: equal text for equal states, and readable.
 //!
-//! One JSON object, a key for each path, sorted. `/` is the directory that was given. In paths and link targets a byte
-//! that is not UTF-8 is `\xNN`, and a backslash two.
+//! One JSON object, a key for each path, sorted. `/` is the directory that was given. In paths and link
+//! targets a byte that is not UTF-8 is `\xNN`, and a backslash two.
 //!
 //! | field | |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | `xattrs` | extended attributes, if there are some: names, and contents as of files |
 //! | `error` | what could not be read, as `EIO at read`; the rest is there all the same |
 //!
-//! A damaged file system may show anything: depth, entries and bytes that are read are bounded, and a bound is an error of
-//! the entry that it cuts.
+//! A damaged file system may show anything: depth, entries and bytes that are read are bounded, and a bound
+//! is an error of the entry that it cuts.
 
 mod content;
 mod entry;

@@ -1,4 +1,5 @@
-//! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it ([`fastness_trace::hypercall`]).
+//! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it
+//! ([`fastness_trace::hypercall`]).
 
 use std::fmt;
 
@@ -61,8 +62,8 @@ impl fmt::Display for Hypercall {
 #[expect(unsafe_code, reason = "the instruction")]
 fn issue(kind: u64, value: u64) {
     use fastness_trace::hypercall::INSTRUCTION as CODE;
-    // SAFETY: a `nop` with a memory operand that the CPU does not access; it changes no register, flag or memory. Without
-    // `nomem` the compiler moves no store over it.
+    // SAFETY: a `nop` with a memory operand that the CPU does not access; it changes no register, flag or
+    // memory. Without `nomem` the compiler moves no store over it.
     unsafe {
         std::arch::asm!(
             ".byte {}, {}, {}, {}, {}, {}, {}, {}",

@@ -1,10 +1,11 @@
 //! What the program in the guest of crash tests does, as a library; `fastness-agent` is its command line.
 //!
-//! Motivation: a tester looks at a guest from outside and has to see what a user would see. The program is small and static, so
-//! that one file in an initramfs is all that a guest needs, and it runs natively, so that it is tested without a guest.
+//! Motivation: a tester looks at a guest from outside and has to see what a user would see. The program is
+//! small and static, so that one file in an initramfs is all that a guest needs, and it runs natively, so
+//! that it is tested without a guest.
 //!
-//! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`] tells the tracer
-//! where it is; [`serve`] runs commands for [`protocol`]'s client, outside.
+//! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`]
+//! tells the tracer where it is; [`serve`] runs commands for [`protocol`]'s client, outside.
 //!
 //! # Code map
 //! ```text

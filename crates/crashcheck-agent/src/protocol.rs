@@ -10,10 +10,11 @@
 //!     20     n  payload
 //!   20+n     4  FNV-1a of the payload
 //! ```
-//! Numbers are little endian. Request: time-out in ms (4), command line. Response: exit status (4, signed), flags (1), length of
-//! standard output (4), standard output, standard error.
+//! Numbers are little endian. Request: time-out in ms (4), command line. Response: exit status (4, signed),
+//! flags (1), length of standard output (4), standard output, standard error.
 //!
-//! A console may have anything on it: what is not a frame with right sums is skipped byte by byte, and never an error.
+//! A console may have anything on it: what is not a frame with right sums is skipped byte by byte, and never
+//! an error.
 
 const MAGIC: [u8; 4] = *b"\x7fFAG";
 const HEADER_BYTES: usize = 20;

@@ -1,8 +1,8 @@
 //! The interpreter of J-lang.
 //!
-//! Operations are system calls relative to one directory, with the process's own umask set aside. One that fails is told
-//! and the workload goes on: some generated workloads contain operations that cannot succeed. Data is the letter of the
-//! command, `a` for the first that writes, so that a dump shows who wrote what.
+//! Operations are system calls relative to one directory, with the process's own umask set aside. One that
+//! fails is told and the workload goes on: some generated workloads contain operations that cannot succeed.
+//! Data is the letter of the command, `a` for the first that writes, so that a dump shows who wrote what.
 
 mod command;
 mod data;
@@ -24,7 +24,8 @@ pub struct Outcome {
     pub failed: usize,
 }
 
-/// Runs a workload in a directory; failed operations, and their number, go to `report`. With `strict` the first one ends it.
+/// Runs a workload in a directory; failed operations, and their number, go to `report`. With `strict` the
+/// first one ends it.
 ///
 /// # Errors
 /// The directory cannot be opened, or `report` written.

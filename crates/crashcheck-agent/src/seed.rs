@@ -1,7 +1,8 @@
 //! Fills the kernel's pool of random numbers with a constant, for guests.
 //!
-//! A guest that may not ask its CPU has no random numbers for a while, and libuuid waits for them with a second of sleep for
-//! each UUID (four in `mkfs.ext4`). A constant is also what a guest that is to do the same thing twice needs.
+//! A guest that may not ask its CPU has no random numbers for a while, and libuuid waits for them with a
+//! second of sleep for each UUID (four in `mkfs.ext4`). A constant is also what a guest that is to do the
+//! same thing twice needs.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,8 @@ struct PoolInfo {
     buffer: [u8; SEED_BYTES],
 }
 
-/// Adds the constant, and says that it is entropy. Needs root. Only for a machine whose secrets are worth nothing.
+/// Adds the constant, and says that it is entropy. Needs root. Only for a machine whose secrets are worth
+/// nothing.
 ///
 /// # Errors
 /// Those of `/dev/random` and of the ioctl.
@@ -32,8 +34,8 @@ pub fn seed() -> io::Result<()> {
         bytes: SEED_BYTES as i32,
         buffer: [0x5a; SEED_BYTES],
     };
-    // SAFETY: the opcode takes a pointer to two ints and, behind them, as many bytes as the second one says: `PoolInfo`. The
-    // kernel reads it and keeps no pointer.
+    // SAFETY: the opcode takes a pointer to two ints and, behind them, as many bytes as the second one says:
+    // `PoolInfo`. The kernel reads it and keeps no pointer.
     unsafe { ioctl(&random, Setter::<RND_ADD_ENTROPY, PoolInfo>::new(info))? };
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The guest's side of the command protocol: one command line at a time.
 //!
-//! A command that does not end is killed with all that it started; if the kernel does not let go of it, it is left behind,
-//! and the response says that its time was up. The client outside has a time-out of its own for a guest that is gone.
+//! A command that does not end is killed with all that it started; if the kernel does not let go of it, it is
+//! left behind, and the response says that its time was up. The client outside has a time-out of its own for
+//! a guest that is gone.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

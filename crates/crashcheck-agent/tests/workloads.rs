@@ -1,4 +1,5 @@
-//! The interpreter, on a directory: every generated workload of one and of two operations, and J-lang by hand.
+//! The interpreter, on a directory: every generated workload of one and of two operations, and J-lang by
+//! hand.
 
 use std::fs;
 use std::path::Path;

@@ -17,7 +17,8 @@ pub(crate) enum Special {
     Fence(FenceKind),
     /// A message, in `rdi` and `rsi`.
     Hypercall,
-    /// It stores up to so many bytes, and QEMU does not say what: the x87 in its own formats, the state of the CPU.
+    /// It stores up to so many bytes, and QEMU does not say what: the x87 in its own formats, the state of
+    /// the CPU.
     Untraceable(u16),
 }
 
@@ -108,7 +109,8 @@ mod tests {
 
     #[test]
     fn what_each_instruction_is() {
-        // movnti %rax,(%rdi); movntdq %xmm0,(%rdi); vmovntdq %ymm0,(%rdi); movntq %mm0,(%rdi); maskmovdqu %xmm1,%xmm0
+        // movnti %rax,(%rdi); movntdq %xmm0,(%rdi); vmovntdq %ymm0,(%rdi); movntq %mm0,(%rdi); maskmovdqu
+        // %xmm1,%xmm0
         for bytes in [
             &[0x48, 0x0f, 0xc3, 0x07][..],
             &[0x66, 0x0f, 0xe7, 0x07],

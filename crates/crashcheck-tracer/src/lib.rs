@@ -1,15 +1,17 @@
-//! A plug-in for QEMU that records what a program does to persistent memory (PM), as a trace (`docs/trace-format.md`).
+//! A plug-in for QEMU that records what a program does to persistent memory (PM), as a trace
+//! (`docs/trace-format.md`).
 //!
-//! Licence: GPL-2.0-or-later, unlike the rest of Fastness, because it is loaded into QEMU and built with bindings under
-//! that licence. It is a program of its own that writes a file; nothing depends on it.
+//! Licence: GPL-2.0-or-later, unlike the rest of Fastness, because it is loaded into QEMU and built with
+//! bindings under that licence. It is a program of its own that writes a file; nothing depends on it.
 //!
-//! Motivation: programs are traced as they are, and with all that they do to PM: stores of every instruction, flushes,
-//! fences. QEMU translates each instruction, and calls a plug-in where that asks for it.
+//! Motivation: programs are traced as they are, and with all that they do to PM: stores of every instruction,
+//! flushes, fences. QEMU translates each instruction, and calls a plug-in where that asks for it.
 //!
-//! Design: at translation each instruction is decoded (`translate`, `instr`). Stores have a callback, which first asks
-//! whether the address may be PM; flushes, fences and hypercalls, for which QEMU has no callback of memory, have one that
-//! reads the operand's registers. What concerns PM goes through the `recorder` into the trace. `user` is for a program
-//! that maps files as PM: `qemu-x86_64 -plugin libfastness_crashcheck_tracer.so,out=TRACE,pm=FILE PROGRAM`.
+//! Design: at translation each instruction is decoded (`translate`, `instr`). Stores have a callback, which
+//! first asks whether the address may be PM; flushes, fences and hypercalls, for which QEMU has no callback
+//! of memory, have one that reads the operand's registers. What concerns PM goes through the `recorder` into
+//! the trace. `user` is for a program that maps files as PM:
+//! `qemu-x86_64 -plugin libfastness_crashcheck_tracer.so,out=TRACE,pm=FILE PROGRAM`.
 //!
 //! | argument | what |
 //! |---|---|
@@ -31,11 +33,11 @@
 //! | `repeat=on` | go on after `success` or `fail` with the next `start`; contents of PM are not in the trace |
 //! | `reads=on`, `stack=on`, `with_parent=on` | as above |
 //!
-//! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off then, and readers
-//! say so.
+//! What cannot be recorded ends QEMU with a line on standard error and exit code 125; the trace is cut off
+//! then, and readers say so.
 //!
-//! Not traced: instructions that QEMU does not emulate (AVX-512, `movdir64b`); x87 stores of 80 bits, `xsave` and
-//! the like to PM are refused.
+//! Not traced: instructions that QEMU does not emulate (AVX-512, `movdir64b`); x87 stores of 80 bits, `xsave`
+//! and the like to PM are refused.
 //!
 //! # Code map
 //! ```text
@@ -47,9 +49,9 @@
 //! system/         guests: RAM file, page tables, NVMe commands from doorbells; before: what is on a disk when the
 //!                 trace begins
 //! ```
-//! Every store first checks whether its address may be PM (`user/ranges`), without a lock. QEMU has no memory callback
-//! for a flush, so its operand is computed from registers. At the end PM must equal what the events make of it, or the
-//! trace is refused.
+//! Every store first checks whether its address may be PM (`user/ranges`), without a lock. QEMU has no memory
+//! callback for a flush, so its operand is computed from registers. At the end PM must equal what the events
+//! make of it, or the trace is refused.
 //!
 //! Source: PM file systems dissertation, 8.1 and 9.1; design notes on crash testing, 1 and 2.
 

@@ -7,8 +7,8 @@ const THREADS: usize = 1024;
 
 /// A flag for each thread: it has stored to PM, or flushed a line of it, since its last fence.
 ///
-/// A fence waits for what its own thread did, so a fence of a thread without the flag says nothing and is left out.
-/// Concurrency: a thread's flag is written in its own callbacks, or before it runs.
+/// A fence waits for what its own thread did, so a fence of a thread without the flag says nothing and is
+/// left out. Concurrency: a thread's flag is written in its own callbacks, or before it runs.
 #[derive(Debug)]
 pub(crate) struct Pending(Box<[AtomicBool]>);
 

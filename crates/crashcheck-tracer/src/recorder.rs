@@ -1,8 +1,8 @@
 //! Events, as callbacks find them, into a trace.
 //!
-//! Beside the trace it keeps what the events so far make of PM. A store that changes nothing else is an event all the
-//! same; but what is in PM at the end and not in here was changed without an event, and the trace is wrong: see
-//! [`Recorder::difference`].
+//! Beside the trace it keeps what the events so far make of PM. A store that changes nothing else is an event
+//! all the same; but what is in PM at the end and not in here was changed without an event, and the trace is
+//! wrong: see [`Recorder::difference`].
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -163,8 +163,8 @@ impl<W: Write> Recorder<W> {
         self.push(Kind::Fence(kind), origin)
     }
 
-    /// What a system call that makes ranges durable does: writes back their dirty lines, and waits for that and for what
-    /// any thread has written past the caches.
+    /// What a system call that makes ranges durable does: writes back their dirty lines, and waits for that
+    /// and for what any thread has written past the caches.
     pub(crate) fn make_durable(
         &mut self,
         origin: &Origin<'_>,

@@ -32,7 +32,8 @@ impl Stack {
         })
     }
 
-    /// Follows the chain while it looks like one: frames are aligned, readable, and each above the one before.
+    /// Follows the chain while it looks like one: frames are aligned, readable, and each above the one
+    /// before.
     fn walk(mut frame: u64, mut read: impl FnMut(u64) -> Option<[u64; 2]>) -> Stack {
         let mut stack = Stack { addresses: [0; STACK_MAX], len: 0 };
         while stack.len < STACK_MAX && frame != 0 && frame.is_multiple_of(8) {

@@ -8,8 +8,9 @@ use crate::check::write_files;
 use crate::error::{CheckError, Result};
 use crate::generate::{CrashImages, Layout};
 
-/// Writes each image into a folder of `folder` with its hash as the name: `pm0`, `pm1`, ... and `disk0`, ... Where the file
-/// system shares blocks between files, images take the room of what they differ in; elsewhere zeroes take none.
+/// Writes each image into a folder of `folder` with its hash as the name: `pm0`, `pm1`, ... and `disk0`, ...
+/// Where the file system shares blocks between files, images take the room of what they differ in; elsewhere
+/// zeroes take none.
 ///
 /// # Errors
 /// Those of the files.

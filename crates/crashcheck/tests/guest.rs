@@ -1,6 +1,7 @@
 //! Guests, with a real QEMU and a real kernel: opt-in, as `scripts/test-crash-guest` does it.
 //!
-//! FASTNESS_CRASH_GUEST names the folder that `scripts/crash-guest` has built. One test, as all cases share one boot.
+//! FASTNESS_CRASH_GUEST names the folder that `scripts/crash-guest` has built. One test, as all cases share
+//! one boot.
 
 #![expect(clippy::print_stdout, reason = "the script counts the lines")]
 
@@ -250,8 +251,8 @@ fn extract(
     found
 }
 
-/// Three states of a file system that were never unmounted, so each recovery writes to the disk; then the first again, and one
-/// that is none.
+/// Three states of a file system that were never unmounted, so each recovery writes to the disk; then the
+/// first again, and one that is none.
 fn disks(snapshot: &Snapshot, folder: &Path, (mkfs, mount): (&str, &str)) {
     let drive = folder.join("drive");
     fs::File::create(&drive).unwrap().set_len(384 << 20).unwrap();
@@ -303,7 +304,8 @@ fn whole_test(snapshot: &Snapshot, _: &Path) {
     }
 }
 
-/// The same commands, from the same snapshot: the same bytes in PM, with UUIDs and times; also from a snapshot that was kept.
+/// The same commands, from the same snapshot: the same bytes in PM, with UUIDs and times; also from a
+/// snapshot that was kept.
 fn repeatable(config: &GuestConfig) {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let image = folder.path().join("image");

@@ -1,8 +1,9 @@
-//! Our own PM log under the crash tester: recorded in process, recovered in process, correct and with planted bugs.
+//! Our own PM log under the crash tester: recorded in process, recovered in process, correct and with planted
+//! bugs.
 //!
-//! Bugs are planted into the trace: a flush or a fence that the log has made is left out, as if it had been forgotten in the
-//! code. Each that matters has to be found, and nothing in the trace as it is. With the feature `planted-bugs` there are bugs in the
-//! code, too.
+//! Bugs are planted into the trace: a flush or a fence that the log has made is left out, as if it had been
+//! forgotten in the code. Each that matters has to be found, and nothing in the trace as it is. With the
+//! feature `planted-bugs` there are bugs in the code, too.
 
 use std::convert::Infallible;
 use std::path::Path;

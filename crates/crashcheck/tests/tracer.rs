@@ -1,4 +1,5 @@
-//! Programs under the QEMU plug-in, and what their traces have. `scripts/test-tracer` builds what is needed, and runs it.
+//! Programs under the QEMU plug-in, and what their traces have. `scripts/test-tracer` builds what is needed,
+//! and runs it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -303,7 +304,8 @@ fn wrong_requests_are_refused_by_name() {
     assert!(refused.is_err() || refused.is_ok_and(|traced| traced.end != Ending::Code(0)));
 }
 
-/// What `scripts/test-tracer.d/guest` has left. Where there is no guest, these tests are left out by their names.
+/// What `scripts/test-tracer.d/guest` has left. Where there is no guest, these tests are left out by their
+/// names.
 fn guest() -> PathBuf {
     std::env::var_os("FASTNESS_TRACER_GUEST").expect("scripts/test-tracer sets it").into()
 }

@@ -1,13 +1,14 @@
 //! A suspended pool goes on: `pool clear`.
 //!
-//! Order: no request is inside of a volume any more, and those that come wait; the suspended pool is given up, with what
-//! it had in memory kept (`fastness_pool::Unsynced`), and lets go of its devices; they are opened again, as after a
-//! failed flush they must be; the pool is imported and its log replayed; what was kept is written in one transaction and
-//! synced; volumes are opened in it; those who wait make their requests again.
+//! Order: no request is inside of a volume any more, and those that come wait; the suspended pool is given
+//! up, with what it had in memory kept (`fastness_pool::Unsynced`), and lets go of its devices; they are
+//! opened again, as after a failed flush they must be; the pool is imported and its log replayed; what was
+//! kept is written in one transaction and synced; volumes are opened in it; those who wait make their
+//! requests again.
 //!
-//! Crash cases: at any moment that of a crash of the suspended pool, or of the new import: what was flushed is on the
-//! medium or in the log. If a step fails, nothing is lost: what was kept is kept, requests wait on, and the next
-//! `clear` begins with the import.
+//! Crash cases: at any moment that of a crash of the suspended pool, or of the new import: what was flushed
+//! is on the medium or in the log. If a step fails, nothing is lost: what was kept is kept, requests wait on,
+//! and the next `clear` begins with the import.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

@@ -26,7 +26,8 @@ const SIGNATURES: [(usize, &[u8], &str); 6] = [
 ];
 const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if that is given.
+/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if that is
+/// given.
 ///
 /// # Errors
 /// [`StartError::InUse`] for a device that has something on it, unless `is_forced`; those of opening.
@@ -113,8 +114,9 @@ pub struct Unreadable {
     pub is_busy: bool,
 }
 
-/// How long a device that is in use is waited for, if nobody says otherwise: what a process that has just ended, or was
-/// killed, has in the kernel is given back when its requests there have ended, which a busy disk takes its time for.
+/// How long a device that is in use is waited for, if nobody says otherwise: what a process that has just
+/// ended, or was killed, has in the kernel is given back when its requests there have ended, which a busy
+/// disk takes its time for.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
@@ -131,7 +133,8 @@ pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy:
     }
 }
 
-/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be looked at.
+/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be
+/// looked at.
 pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     let scan = Scan::of(places);
     (scan.found(), scan.unreadable)
@@ -186,7 +189,8 @@ impl Scan {
     }
 }
 
-/// One pool's devices: those that the newest label names. One without a txg decides nothing, as for the import.
+/// One pool's devices: those that the newest label names. One without a txg decides nothing, as for the
+/// import.
 fn together(mut devices: Vec<Candidate>) -> Found {
     devices.sort_by_key(|device| {
         std::cmp::Reverse((device.txg.is_some(), device.config.generation, device.txg))

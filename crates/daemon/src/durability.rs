@@ -1,5 +1,5 @@
-//! What a crash leaves, and has left, in words: the one place that decides them, from how the pool was imported, which
-//! volumes ask for durability, what the log is on, and what the devices keep.
+//! What a crash leaves, and has left, in words: the one place that decides them, from how the pool was
+//! imported, which volumes ask for durability, what the log is on, and what the devices keep.
 
 use crate::medium::Survival;
 

@@ -1,9 +1,9 @@
 //! Requests of clients that wait while the pool is suspended (`failmode=wait`).
 //!
-//! Nothing below waits: a volume of a suspended pool fails at once. It is here that a request which failed for that is
-//! kept, off the CPU, and made again when the pool goes on. That is sound because none of these requests was answered:
-//! what it did before it failed is in no order to other requests that were under way, and doing it again leaves the same
-//! bytes. Nothing that waits is ever reported as done.
+//! Nothing below waits: a volume of a suspended pool fails at once. It is here that a request which failed
+//! for that is kept, off the CPU, and made again when the pool goes on. That is sound because none of these
+//! requests was answered: what it did before it failed is in no order to other requests that were under way,
+//! and doing it again leaves the same bytes. Nothing that waits is ever reported as done.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -108,7 +108,8 @@ impl Slot {
         self.volume().map_or_else(|| self.name.clone(), |volume| volume.name())
     }
 
-    /// Carries a request out; while the pool is suspended and its `failmode` says so, waits and does it again.
+    /// Carries a request out; while the pool is suspended and its `failmode` says so, waits and does it
+    /// again.
     pub(crate) fn run(&self, mut request: impl FnMut(&Volume) -> Result<(), VolumeError>) -> Outcome {
         loop {
             let seen = self.gate.cleared();

@@ -159,7 +159,8 @@ impl Job {
         }
     }
 
-    /// Places without a right copy that are known. Only a scrub that went to its end says that there are fewer.
+    /// Places without a right copy that are known. Only a scrub that went to its end says that there are
+    /// fewer.
     fn lost(&self) -> usize {
         let state = lock(&self.state);
         let has_seen_all = self.what == SCRUB && matches!(state.outcome, Some(Ok(())));

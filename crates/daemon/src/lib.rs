@@ -1,14 +1,14 @@
 //! A running pool.
 //!
-//! Motivation: a pool belongs to one process at a time. That process serves its volumes, runs its scrubs and answers
-//! everybody else's commands; the command line is one of its clients.
+//! Motivation: a pool belongs to one process at a time. That process serves its volumes, runs its scrubs and
+//! answers everybody else's commands; the command line is one of its clients.
 //!
-//! Design: [`Node`] holds an imported pool and does what a [`Request`] asks for; [`Control`] listens on a Unix socket
-//! (mode 0600, in a folder of the user's own) and hands it lines; [`Client`] is the other end. Threads, one for each
-//! client of the control socket; the number is bounded, and so are lines and idle time.
+//! Design: [`Node`] holds an imported pool and does what a [`Request`] asks for; [`Control`] listens on a
+//! Unix socket (mode 0600, in a folder of the user's own) and hands it lines; [`Client`] is the other end.
+//! Threads, one for each client of the control socket; the number is bounded, and so are lines and idle time.
 //!
-//! Shutdown: [`Node::run`] ends on a request or a signal, stops serving, and exports the pool. Killed at any other
-//! moment, the next import finds the last synced txg.
+//! Shutdown: [`Node::run`] ends on a request or a signal, stops serving, and exports the pool. Killed at any
+//! other moment, the next import finds the last synced txg.
 //!
 //! # Code map
 //! ```text
@@ -71,7 +71,8 @@ pub use report::{
 };
 pub use topology::split_regions;
 
-/// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave it whole.
+/// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave
+/// it whole.
 fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

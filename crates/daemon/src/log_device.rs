@@ -23,7 +23,8 @@ use crate::witnesses::is_earlier_copy;
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PmUse {
-    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, and gone with the power.
+    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, and gone with the
+    /// power.
     pub emulates: bool,
     /// Make a file of this length where there is none.
     pub create_bytes: Option<u64>,
@@ -99,7 +100,8 @@ fn is_out(config: &LogConfig, region: &RegionConfig) -> bool {
     config.regions.iter().any(|known| known.id == region.id && known.is_out)
 }
 
-/// Opens what there is of the log's regions: where they were last, and where they are said to be. Which is which is in them.
+/// Opens what there is of the log's regions: where they were last, and where they are said to be. Which is
+/// which is in them.
 fn open_regions(
     config: &LogConfig,
     options: &NodeOptions,
@@ -130,7 +132,8 @@ fn open_regions(
         }
     }
     match failed {
-        // One side of a mirror suffices; whether one of the log is among those that are there, it says itself.
+        // One side of a mirror suffices; whether one of the log is among those that are there, it says
+        // itself.
         Some(error) if regions.is_empty() && !options.consent.missing => Err(error.into()),
         _ => Ok(regions),
     }
@@ -158,7 +161,8 @@ impl Node {
         self.log().ok_or_else(refuse)
     }
 
-    /// Makes persistent memory, or what stands in for it, the pool's log: one region, or two that are a mirror.
+    /// Makes persistent memory, or what stands in for it, the pool's log: one region, or two that are a
+    /// mirror.
     ///
     /// # Errors
     /// Those of [`PoolLog::add_regions`] and of opening the regions.
@@ -179,7 +183,8 @@ impl Node {
         Ok(config.regions.into_iter().find(is_it))
     }
 
-    /// A region like one that the log has: one that stands in for persistent memory is made, if there is no such file.
+    /// A region like one that the log has: one that stands in for persistent memory is made, if there is no
+    /// such file.
     fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion, Failure> {
         let path = Path::new(path);
         if !known.emulates && !is_persistent_memory(path) {

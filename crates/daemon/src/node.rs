@@ -36,8 +36,8 @@ pub struct NodeOptions {
     pub remembers: bool,
     /// Where regions of the log may be, besides where they were last.
     pub log_paths: Vec<PathBuf>,
-    /// Files that may be regions of a log of the pool, and are looked at only: one that has seen a later txg become
-    /// durable than the pool has tells that the pool's devices are older copies.
+    /// Files that may be regions of a log of the pool, and are looked at only: one that has seen a later txg
+    /// become durable than the pool has tells that the pool's devices are older copies.
     pub witnesses: Vec<PathBuf>,
     /// What of the log may be given up: acknowledged writes are lost then.
     pub consent: Consent,
@@ -217,10 +217,12 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the node is to end. Then the pool is exported, or destroyed: on a signal here, otherwise by the request.
+    /// Waits until the node is to end. Then the pool is exported, or destroyed: on a signal here, otherwise
+    /// by the request.
     ///
     /// # Errors
-    /// Those of the export that a signal caused; the pool is closed all the same, and the next import finds the last synced txg.
+    /// Those of the export that a signal caused; the pool is closed all the same, and the next import finds
+    /// the last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
         let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
         if ending == Ending::Signal {

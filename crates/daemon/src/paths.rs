@@ -1,7 +1,7 @@
 //! Where running pools are found, and which devices a pool had last.
 //!
-//! `FASTNESS_RUN_DIR`, or `/run/fastness` for root, or `fastness` in `XDG_RUNTIME_DIR`, or a folder in `/tmp` with the
-//! user's number: mode 0700, and refused if it belongs to somebody else.
+//! `FASTNESS_RUN_DIR`, or `/run/fastness` for root, or `fastness` in `XDG_RUNTIME_DIR`, or a folder in `/tmp`
+//! with the user's number: mode 0700, and refused if it belongs to somebody else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,7 +93,8 @@ pub fn running_pools(run_dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// File that remembers devices: `FASTNESS_STATE_DIR`, `/var/lib/fastness`, or below `XDG_STATE_HOME` or the home.
+/// File that remembers devices: `FASTNESS_STATE_DIR`, `/var/lib/fastness`, or below `XDG_STATE_HOME` or the
+/// home.
 fn state_file() -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
     let folder = match std::env::var_os("FASTNESS_STATE_DIR") {

@@ -1,7 +1,7 @@
 //! What a running pool and those who talk to it say to each other: lines of JSON over a Unix socket.
 //!
-//! A client sends one [`Request`] a line; the daemon answers each with any number of [`Message::Progress`] and then
-//! one [`Message::Done`] or [`Message::Failed`]. Lines have [`LINE_BYTES_MAX`] at most.
+//! A client sends one [`Request`] a line; the daemon answers each with any number of [`Message::Progress`]
+//! and then one [`Message::Done`] or [`Message::Failed`]. Lines have [`LINE_BYTES_MAX`] at most.
 
 use fastness_error::ErrorKind;
 use serde::{Deserialize, Serialize};
@@ -143,7 +143,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it is carried out even while a suspended pool is imported again: it looks only, or ends everything.
+    /// Whether it is carried out even while a suspended pool is imported again: it looks only, or ends
+    /// everything.
     pub(crate) fn may_come_any_time(&self) -> bool {
         matches!(
             self,

@@ -78,7 +78,8 @@ impl Node {
             self.pool().add(&spec)?;
         }
         if !vdevs.is_empty() {
-            // What is acknowledged on them is of a later txg than any copy of the others that does not name them.
+            // What is acknowledged on them is of a later txg than any copy of the others that does not name
+            // them.
             self.pool().sync()?;
             self.journal.note(format!("{} vdevs added", vdevs.len()));
         }

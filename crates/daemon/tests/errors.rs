@@ -545,7 +545,8 @@ fn a_pool_whose_disk_has_no_room_goes_on_with_another() {
     }
 }
 
-/// The other device may be put back as it was just before: that it lacks the txg tells it from what it should be.
+/// The other device may be put back as it was just before: that it lacks the txg tells it from what it should
+/// be.
 #[test]
 fn a_vdev_that_was_added_is_known_to_a_txg() {
     let bench = Bench::new(1, 64 << 20);

@@ -1,10 +1,10 @@
 //! Changing the log's devices, and with them its kind, while volumes are written.
 //!
 //! The steps of a change of the kind, each of which a crash may be the last:
-//! 1. All logs are suspended: nothing new gets in, commits wait for txgs, and everything that they have is in a synced
-//!    txg. Their headers say then that there is no log.
-//! 2. One transaction stores what the pool's log is now, and begins new logs. Volumes that are open go on with these; they
-//!    take records as soon as that txg is durable.
+//! 1. All logs are suspended: nothing new gets in, commits wait for txgs, and everything that they have is in
+//!    a synced txg. Their headers say then that there is no log.
+//! 2. One transaction stores what the pool's log is now, and begins new logs. Volumes that are open go on
+//!    with these; they take records as soon as that txg is durable.
 //! 3. The txg is durable. Before it a crash leaves the old description and empty logs, after it the new one.
 //!
 //! A failure in 1 takes the old logs into use again. Why nothing acknowledged is lost on the way:
@@ -39,16 +39,16 @@ impl PoolLog {
 }
 
 impl PoolLog {
-    /// Makes a region of persistent memory the log of the pool, or two that are a mirror: kind pmem, from now on. What was
-    /// in the regions is lost. `make` is called if they are used.
+    /// Makes a region of persistent memory the log of the pool, or two that are a mirror: kind pmem, from now
+    /// on. What was in the regions is lost. `make` is called if they are used.
     ///
-    /// Persistence: on return the pool has the new log, and records go there. A crash inside leaves it with the old log or
-    /// the new one, and nothing acknowledged is lost.
-    /// Concurrency: volumes are written meanwhile, synchronous writes wait for txgs for a moment.
+    /// Persistence: on return the pool has the new log, and records go there. A crash inside leaves it with
+    /// the old log or the new one, and nothing acknowledged is lost. Concurrency: volumes are written
+    /// meanwhile, synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the region and the
-    /// pool. The log is as it was, unless the pool is suspended.
+    /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the
+    /// region and the pool. The log is as it was, unless the pool is suspended.
     pub fn add_regions(
         &self,
         make: impl FnOnce() -> Result<Vec<NewRegion>, IntentError>,
@@ -80,7 +80,8 @@ impl PoolLog {
 
     /// Takes all regions out of use: the log is of kind lwb from now on, on the pool's vdevs.
     ///
-    /// Persistence, concurrency: as [`add_regions`](Self::add_regions). On return nothing of the pool is in the regions.
+    /// Persistence, concurrency: as [`add_regions`](Self::add_regions). On return nothing of the pool is in
+    /// the regions.
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if there is none; those of the pool.
@@ -183,7 +184,8 @@ impl PoolLog {
         }
     }
 
-    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable, and the logs before.
+    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable, and the logs
+    /// before.
     fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), IntentError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;

@@ -1,8 +1,8 @@
 //! Changing the regions of a log of kind pmem: attaching, detaching and replacing sides.
 //!
-//! A new side is never resilvered. The log goes to the pool's vdevs, and then to a new PRB on the regions that are to be,
-//! all of them empty; each of the two steps is a change of the kind (`change`). A crash between them leaves the log on the
-//! vdevs, with everything that was acknowledged.
+//! A new side is never resilvered. The log goes to the pool's vdevs, and then to a new PRB on the regions
+//! that are to be, all of them empty; each of the two steps is a change of the kind (`change`). A crash
+//! between them leaves the log on the vdevs, with everything that was acknowledged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,14 +20,16 @@ use crate::sides::{NewRegion, apart};
 const LET_GO: Duration = Duration::from_secs(30);
 
 impl PoolLog {
-    /// Makes a mirror of the log's region and another one. What was in that is lost. Regions that are out are forgotten.
+    /// Makes a mirror of the log's region and another one. What was in that is lost. Regions that are out are
+    /// forgotten.
     ///
-    /// Persistence: on return each record goes to both. A crash inside leaves the log as it was, on the pool's vdevs, or on
-    /// both regions, and nothing acknowledged is lost.
-    /// Concurrency: volumes are written meanwhile, synchronous writes wait for txgs for a moment.
+    /// Persistence: on return each record goes to both. A crash inside leaves the log as it was, on the
+    /// pool's vdevs, or on both regions, and nothing acknowledged is lost. Concurrency: volumes are written
+    /// meanwhile, synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the pool.
+    /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the
+    /// pool.
     pub fn attach_region(&self, new: NewRegion) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         let config = self.pmem_config()?;
@@ -41,10 +43,12 @@ impl PoolLog {
 
     /// Takes a side off a mirror; the log goes on with the other.
     ///
-    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is in the region.
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is
+    /// in the region.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if it is the only one that is in use, or none; as [`attach_region`](Self::attach_region).
+    /// [`IntentError::Mixed`] if it is the only one that is in use, or none; as
+    /// [`attach_region`](Self::attach_region).
     pub fn detach_region(&self, id: RegionId) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         let mut config = self.pmem_config()?;
@@ -60,10 +64,11 @@ impl PoolLog {
         self.store(&config)
     }
 
-    /// Puts a region in the place of one that the log has or had: of the log's only one, or of a side of a mirror, there or
-    /// not.
+    /// Puts a region in the place of one that the log has or had: of the log's only one, or of a side of a
+    /// mirror, there or not.
     ///
-    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is in the old one.
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is
+    /// in the old one.
     ///
     /// # Errors
     /// As [`attach_region`](Self::attach_region).

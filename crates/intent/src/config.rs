@@ -1,8 +1,8 @@
 //! Which log a pool has, as the pool stores it beside its root dataset.
 //!
-//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then of each
-//! region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit 1, it is out), length of its
-//! path (2), the path, UTF-8; then CRC-32C of all before (4). Version 1 had no bit 1.
+//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then
+//! of each region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit 1, it
+//! is out), length of its path (2), the path, UTF-8; then CRC-32C of all before (4). Version 1 had no bit 1.
 //!
 //! A pool that stores nothing has kind lwb: it is as new, and no log of it has a header.
 

@@ -4,9 +4,11 @@
 //! 1. While the log is short of space, sleep a little.
 //! 2. Lock the range: what a reader saw last is what replay leaves.
 //! 3. Begin a transaction, make the change in memory, log its record, end the transaction, unlock.
-//! 4. The [`Receipt`] says what is left to wait for. [`Receipt::wait`] makes the change as durable as `sync` demands.
+//! 4. The [`Receipt`] says what is left to wait for. [`Receipt::wait`] makes the change as durable as `sync`
+//!    demands.
 //!
-//! If the log does not take the record (no space, suspended, its medium failed), the receipt waits for the txg.
+//! If the log does not take the record (no space, suspended, its medium failed), the receipt waits for the
+//! txg.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,8 +72,8 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Logs that `data` was written at `offset`. Not `is_copied`: a later commit reads the data back. Whether the record is
-    /// in the log, or will be with the next flush.
+    /// Logs that `data` was written at `offset`. Not `is_copied`: a later commit reads the data back. Whether
+    /// the record is in the log, or will be with the next flush.
     #[inline]
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8], is_copied: bool) -> bool {
         self.zil.log_write(self.txg, object, offset, data, is_copied)
@@ -141,8 +143,8 @@ impl OpenDataset {
         &self.dataset
     }
 
-    /// Makes a change of `range`, and logs its record. If there is no space, waits for the space of what was discarded or
-    /// replaced lately, as long as txgs free some, and makes it again.
+    /// Makes a change of `range`, and logs its record. If there is no space, waits for the space of what was
+    /// discarded or replaced lately, as long as txgs free some, and makes it again.
     ///
     /// Persistence: none yet, see [`Receipt`].
     ///
@@ -198,8 +200,8 @@ impl OpenDataset {
         Ok(Receipt { of: self, demand, txg, is_logged })
     }
 
-    /// Makes every change durable that had returned before, through any handle of this process. `unsynced`: the newest txg
-    /// that changed the dataset and has not synced, for one without a log.
+    /// Makes every change durable that had returned before, through any handle of this process. `unsynced`:
+    /// the newest txg that changed the dataset and has not synced, for one without a log.
     ///
     /// # Errors
     /// Those of the log and of the txg. What is durable then is not known, and no later flush will claim it.

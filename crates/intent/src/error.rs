@@ -48,7 +48,8 @@ pub enum IntentError {
         /// In the pool.
         expected: RegionId,
     },
-    /// The region is a copy of itself from earlier, or the pool is one: what was acknowledged since may be in neither.
+    /// The region is a copy of itself from earlier, or the pool is one: what was acknowledged since may be in
+    /// neither.
     #[error("{} {}", place(*.region, path.as_deref()), of_when(*mismatch, *synced, devices))]
     Copy {
         /// The region.

@@ -63,10 +63,10 @@ const TELL_RECORDS: u64 = 10_000;
 pub enum Txgs {
     /// They do: on return all that was replayed is durable.
     Run,
-    /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first one, with what the caller
-    /// changes before that. For a pool that was suspended, and has more to take over than its log
-    /// ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory then, as it is now. Whoever drops the
-    /// pool before has changed nothing.
+    /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first one, with what the
+    /// caller changes before that. For a pool that was suspended, and has more to take over than its log
+    /// ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory then, as it is now.
+    /// Whoever drops the pool before has changed nothing.
     Paused,
 }
 
@@ -93,18 +93,18 @@ impl PoolLog {
         Ok(log)
     }
 
-    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs run unless
-    /// they are to wait, and replays the volumes. `regions` are those that the pool's [`LogConfig`] has in use, in any
-    /// order, as far as they could be opened. Of a mirror one suffices: the other is out from then on
-    /// ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind lwb. `tell` is told how far
-    /// it is.
+    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs
+    /// run unless they are to wait, and replays the volumes. `regions` are those that the pool's
+    /// [`LogConfig`] has in use, in any order, as far as they could be opened. Of a mirror one suffices: the
+    /// other is out from then on ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log
+    /// gets one of kind lwb. `tell` is told how far it is.
     ///
     /// Persistence: on return everything that was acknowledged is in the pool, and, if txgs run, synced.
     ///
     /// # Errors
     /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`],
-    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Nothing was changed then but what
-    /// was replayed.
+    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Nothing was changed
+    /// then but what was replayed.
     pub fn import(
         pool: &Arc<Pool>,
         regions: Vec<Result<RegionParts, IntentError>>,
@@ -171,8 +171,8 @@ impl PoolLog {
         let logs = {
             let tx = pool.begin_tx()?;
             if let Some(config) = new_config {
-                // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so the region that
-                // is missing is as good as this one; after it, it is not.
+                // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so
+                // the region that is missing is as good as this one; after it, it is not.
                 pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
             }
             if begins_anew {
@@ -258,8 +258,8 @@ impl OpenLog {
         })
     }
 
-    /// What the pool is to say of its log from now on; `None` if that is what it says. A region that is not there is out:
-    /// from the first txg on it lacks what is logged.
+    /// What the pool is to say of its log from now on; `None` if that is what it says. A region that is not
+    /// there is out: from the first txg on it lacks what is logged.
     fn new_config(&self, config: &LogConfig) -> Option<LogConfig> {
         let OpenLog::Pmem(sides) = self else { return None };
         let mut new = config.clone();

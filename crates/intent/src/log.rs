@@ -21,8 +21,8 @@ use crate::volume_log::VolumeLog;
 /// Key beside the root dataset: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
 
-/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice, at least with several
-/// threads.
+/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice, at least
+/// with several threads.
 const INDIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// The intent log of one dataset.
@@ -31,16 +31,16 @@ pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 /// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Kind pmem: threads that may write to the medium at one time, at most 32; `None`: as many as there are CPUs. On
-    /// Optane two to four for each module. Each has a chunk open, so at most half of the chunks.
+    /// Kind pmem: threads that may write to the medium at one time, at most 32; `None`: as many as there are
+    /// CPUs. On Optane two to four for each module. Each has a chunk open, so at most half of the chunks.
     pub ncommitters: Option<u32>,
     /// Writers are not slowed down while the log is short of room: one that finds none waits for a whole txg.
     pub lets_log_fill: bool,
-    /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With 1 the
-    /// order of all I/O is that of the caller's calls.
+    /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With
+    /// 1 the order of all I/O is that of the caller's calls.
     pub suspended_at_once: Option<usize>,
-    /// Kind lwb on a pool without vdevs for logs: a commit that has at least so much to read back, in whole blocks, writes
-    /// that to its final place at once, and only its address into the log. `None`: none does.
+    /// Kind lwb on a pool without vdevs for logs: a commit that has at least so much to read back, in whole
+    /// blocks, writes that to its final place at once, and only its address into the log. `None`: none does.
     pub indirect_bytes_min: Option<u64>,
 }
 
@@ -71,8 +71,8 @@ pub struct PoolLog {
     pub(crate) tuning: Tuning,
     /// Of the kind that the pool has now.
     pub(crate) logs: Arc<RwLock<Arc<Logs>>>,
-    /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at a time, and
-    /// a flush has to know of what was written before the volume was closed and opened again.
+    /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at
+    /// a time, and a flush has to know of what was written before the volume was closed and opened again.
     pub(crate) open: OpenLogs,
     /// What the pool's hook tells of txgs; empty when this is dropped.
     told: Arc<Mutex<Option<Told>>>,
@@ -108,8 +108,8 @@ struct Told {
     open: OpenLogs,
 }
 
-/// Logs whose regions an import may look at: those in use, and those before as long as the change is not durable. Only of
-/// kind pmem: nothing in these has the pool.
+/// Logs whose regions an import may look at: those in use, and those before as long as the change is not
+/// durable. Only of kind pmem: nothing in these has the pool.
 pub(crate) type Marked = Arc<Mutex<Vec<Arc<Logs>>>>;
 
 pub(crate) fn marked(logs: &[&Arc<Logs>]) -> Vec<Arc<Logs>> {
@@ -118,12 +118,12 @@ pub(crate) fn marked(logs: &[&Arc<Logs>]) -> Vec<Arc<Logs>> {
 
 /// Stores headers with each txg, and tells the logs that it is durable.
 ///
-/// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait for its own
-/// end. So it has nothing that has the pool, but logs of volumes for as long as it holds the lock, and
-/// [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
+/// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait
+/// for its own end. So it has nothing that has the pool, but logs of volumes for as long as it holds the
+/// lock, and [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
 ///
-/// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not know of makes
-/// them older than the pool.
+/// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not
+/// know of makes them older than the pool.
 struct Collector {
     told: Arc<Mutex<Option<Told>>>,
     marked: Marked,
@@ -218,8 +218,8 @@ impl PoolLog {
         }
     }
 
-    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what is in it
-    /// survives the process, and not the power.
+    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what
+    /// is in it survives the process, and not the power.
     ///
     /// # Errors
     /// Those of opening it.

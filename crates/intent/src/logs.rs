@@ -122,7 +122,8 @@ impl Logs {
         }
     }
 
-    /// Hands out the headers that must be durable with `txg`. Those of kind pmem are in the transactions already.
+    /// Hands out the headers that must be durable with `txg`. Those of kind pmem are in the transactions
+    /// already.
     pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
         if let Logs::Lwb(logs) = self {
             logs.sync(txg, put);

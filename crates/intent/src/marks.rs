@@ -1,5 +1,5 @@
-//! Marks of a region of kind pmem: which txgs of the pool it has seen, so that an older copy of the region, put back, is
-//! told from the region, and an older copy of the pool from the pool.
+//! Marks of a region of kind pmem: which txgs of the pool it has seen, so that an older copy of the region,
+//! put back, is told from the region, and an older copy of the pool from the pool.
 //!
 //! Shape: a slot is a line of 64 bytes, at four places of each of two copies (8192 and 12288):
 //!
@@ -16,9 +16,10 @@
 //! | 24 | 36 | zero |
 //! | 60 | 4 | CRC-32C of bytes 0 to 59 |
 //!
-//! When an import finds the pool at txg T, the region has the mark that T began, of the import that synced it: it is
-//! durable before T's uberblock is written, and replaced by that of T + 2, which begins after T + 1 has synced. And it has
-//! no mark of a later txg that has synced. Whatever a crash tears is of T + 1, in another slot.
+//! When an import finds the pool at txg T, the region has the mark that T began, of the import that synced
+//! it: it is durable before T's uberblock is written, and replaced by that of T + 2, which begins after T + 1
+//! has synced. And it has no mark of a later txg that has synced. Whatever a crash tears is of T + 1, in
+//! another slot.
 
 use fastness_pmem::{Medium, NoSum, PersistError};
 use fastness_pool::Mark;
@@ -66,7 +67,8 @@ fn decode(region: RegionId, slot: &[u8; SLOT_BYTES]) -> Option<Mark> {
 
 /// Writes a mark into both copies.
 ///
-/// Persistence: durable on return, as far as the region's stores are; a crash inside may leave either copy torn.
+/// Persistence: durable on return, as far as the region's stores are; a crash inside may leave either copy
+/// torn.
 pub(crate) fn write<M: Medium>(
     front: &mut M,
     region: RegionId,
@@ -77,9 +79,9 @@ pub(crate) fn write<M: Medium>(
         let slot = encode(region, mark);
         front.copy(copy + phase.offset(mark.txg.0), &slot, SLOT_BYTES, &mut NoSum);
     }
-    // PERSIST: that a txg began is durable before its uberblock is written, or an import would take the region for an
-    // older copy; that it has synced, before a chunk is emptied because of it, or an import with an older copy of the
-    // pool would not miss what was there.
+    // PERSIST: that a txg began is durable before its uberblock is written, or an import would take the
+    // region for an older copy; that it has synced, before a chunk is emptied because of it, or an import
+    // with an older copy of the pool would not miss what was there.
     front.fence()
 }
 

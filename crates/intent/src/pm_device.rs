@@ -1,14 +1,16 @@
 //! Persistent memory as a block device: an ordinary log vdev, or a block log's own device.
 //!
-//! Design: a write copies with non-temporal stores and fences before it returns, on the thread that copied: a fence
-//! completes the stores of its own thread only, so a flush by another thread could not do it. Every write is therefore
-//! durable on return, with FUA or without, and a flush has nothing to do but to say whether that held.
+//! Design: a write copies with non-temporal stores and fences before it returns, on the thread that copied: a
+//! fence completes the stores of its own thread only, so a flush by another thread could not do it. Every
+//! write is therefore durable on return, with FUA or without, and a flush has nothing to do but to say
+//! whether that held.
 //!
 //! The memory is divided into parts with a lock each, so that writes to different parts run at a time.
 //!
 //! Crash cases: before a write has returned, any 8-byte words of it are new. So a sector can be torn, which a
-//! [`BlockDevice`] otherwise leaves old or new as a whole: whoever uses this must know his blocks by a checksum over
-//! all of them, as labels, uberblocks and log-write blocks do. A failed fence poisons the device.
+//! [`BlockDevice`] otherwise leaves old or new as a whole: whoever uses this must know his blocks by a
+//! checksum over all of them, as labels, uberblocks and log-write blocks do. A failed fence poisons the
+//! device.
 //!
 //! What survives a power cut is up to the region: [`RegionInfo`](fastness_pmem::RegionInfo) says.
 
@@ -141,8 +143,9 @@ impl<M: Medium> PmDevice<M> {
                     medium.copy(at + done, data, data.len(), &mut NoSum);
                     done += data.len();
                 }
-                // PERSIST: the write is durable when it returns, and whoever flushes behind it relies on that: a log block
-                // is acknowledged then, and a crash must not find older bytes. On this thread, which copied.
+                // PERSIST: the write is durable when it returns, and whoever flushes behind it relies on
+                // that: a log block is acknowledged then, and a crash must not find older bytes. On this
+                // thread, which copied.
                 medium.fence()
             });
             copied.map_err(|(at, PersistError { source, .. })| {

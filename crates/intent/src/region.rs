@@ -1,7 +1,8 @@
 //! The region of a pool's log: two superblocks, marks (`marks`), then chunks.
 //!
-//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`] from 16384 on, as many as fit.
-//! Superblocks are written once, when the region becomes a log; either copy suffices.
+//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`]
+//! from 16384 on, as many as fit. Superblocks are written once, when the region becomes a log; either copy
+//! suffices.
 //!
 //! | offset | size | field |
 //! |---:|---:|---|
@@ -99,8 +100,8 @@ impl Superblock {
 pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result<(), IntentError> {
     for at in COPIES {
         front.copy(at, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
-        // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of them or,
-        // before the pool knows the log, none.
+        // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of
+        // them or, before the pool knows the log, none.
         front.fence()?;
     }
     Ok(())

@@ -152,7 +152,8 @@ impl Sides {
             }
         }
         found.sort_by_key(|side| wanted.iter().position(|id| *id == side.region.id));
-        // A copy of a region is none of the log; and sides that are not alike cannot have been written together.
+        // A copy of a region is none of the log; and sides that are not alike cannot have been written
+        // together.
         found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
         match found.is_empty() {
             true => Err(why.unwrap_or(IntentError::Missing { last: last(), expected })),

@@ -10,7 +10,8 @@ const _: () =
 
 /// Space for the blocks of a block log on the vdevs of a pool.
 ///
-/// Shape: a place's device is the number of a vdev, its offset counts bytes from the beginning of that vdev's data area.
+/// Shape: a place's device is the number of a vdev, its offset counts bytes from the beginning of that vdev's
+/// data area.
 #[derive(Debug, Clone)]
 pub struct PoolSpace(LogSpace);
 
@@ -113,8 +114,8 @@ impl Space for PoolSpace {
         let vdev =
             |device: &u32| u16::try_from(*device).map_err(|_| outside(Place { device: *device, offset: 0 }));
         let vdevs = devices.iter().map(vdev).collect::<Result<Vec<_>, _>>()?;
-        // PERSIST: the block log acknowledges what it had written before; argued where it calls this, and kept by
-        // `LogSpace::flush`.
+        // PERSIST: the block log acknowledges what it had written before; argued where it calls this, and
+        // kept by `LogSpace::flush`.
         self.0.flush(&vdevs).map_err(failure)
     }
 }

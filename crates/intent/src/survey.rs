@@ -185,9 +185,9 @@ pub struct RegionSurvey {
 }
 
 impl RegionSurvey {
-    /// Looks at the regions of the log of a pool; of each chunk there is what either side has. A region whose superblocks
-    /// are damaged, or that is a copy from earlier, has its chunks all the same, for when it is the only one: they are
-    /// always at the same places.
+    /// Looks at the regions of the log of a pool; of each chunk there is what either side has. A region whose
+    /// superblocks are damaged, or that is a copy from earlier, has its chunks all the same, for when it is
+    /// the only one: they are always at the same places.
     ///
     /// # Errors
     /// What is wrong with the first, if none of them can be looked at.
@@ -279,8 +279,9 @@ impl RegionSurvey {
         survey
     }
 
-    /// The first entry behind the end of a chunk that is needed: then the end is damage, because entries are written
-    /// front to back and a chunk is emptied when none of them is needed. Returns its region offset as well.
+    /// The first entry behind the end of a chunk that is needed: then the end is damage, because entries are
+    /// written front to back and a chunk is emptied when none of them is needed. Returns its region offset as
+    /// well.
     ///
     /// # Panics
     /// Caller bug only: there is no such chunk.

@@ -1,9 +1,9 @@
 //! What a volume needs to log its writes.
 //!
-//! Room in the log comes back when a txg has synced, all that the txg needed at once. A writer that found none would wait
-//! for a whole txg. So the open txg ends early, when a quarter of the log is in use; and from 60 % on writers sleep
-//! before they begin, `100 us * (used - min) / (max - used)`, as the pool lets them sleep for memory: the log fills
-//! ever more slowly and, with txgs that sync at all, not to the end.
+//! Room in the log comes back when a txg has synced, all that the txg needed at once. A writer that found
+//! none would wait for a whole txg. So the open txg ends early, when a quarter of the log is in use; and from
+//! 60 % on writers sleep before they begin, `100 us * (used - min) / (max - used)`, as the pool lets them
+//! sleep for memory: the log fills ever more slowly and, with txgs that sync at all, not to the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,8 @@ impl VolumeLog {
         VolumeLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
     }
 
-    /// Lets a writer sleep while the log is short of room. Call it before the transaction begins and without locks.
+    /// Lets a writer sleep while the log is short of room. Call it before the transaction begins and without
+    /// locks.
     #[inline]
     pub fn admit(&self) {
         let used = self.zil.with_kind(AnyLog::used_per_1024);

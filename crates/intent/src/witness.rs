@@ -1,4 +1,5 @@
-//! Regions that an import sees and that the pool does not name: they may know that its devices are older copies.
+//! Regions that an import sees and that the pool does not name: they may know that its devices are older
+//! copies.
 //!
 //! Motivation: a device from before `pool add tank log REGION` knows no region, so nothing that it says is
 //! missing. The region names the pool, and its marks say which txg of it has become durable.

@@ -1,5 +1,6 @@
-//! A block log in a pool's log space, appended to and committed while txgs sync; sides of mirrors that fail; the power
-//! fails at a random operation; sides are lost or rot; import, claim, replay: every acknowledged record is there.
+//! A block log in a pool's log space, appended to and committed while txgs sync; sides of mirrors that fail;
+//! the power fails at a random operation; sides are lost or rot; import, claim, replay: every acknowledged
+//! record is there.
 //!
 //! `FASTNESS_LOG_SEEDS=FROM..TO` runs others than the default 0..150; one seed is one schedule.
 
@@ -137,7 +138,8 @@ fn note(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// Appends, commits and syncs until the power fails or the steps are done; what was appended, and what committed.
+/// Appends, commits and syncs until the power fails or the steps are done; what was appended, and what
+/// committed.
 fn work(
     pool: &Pool,
     rig: &Arc<Rig>,
@@ -430,7 +432,8 @@ fn a_full_pool_takes_no_log_blocks_and_goes_on() {
     assert!(pool.check().unwrap().is_clean());
 }
 
-/// A block that one side has torn is found on the other, wherever it is in the chain; and its end is not taken for it.
+/// A block that one side has torn is found on the other, wherever it is in the chain; and its end is not
+/// taken for it.
 #[test]
 fn a_block_is_read_from_whichever_side_has_it() {
     let rig = Rig::fresh(2, LEN_BYTES, 1);

@@ -23,8 +23,8 @@ pub struct DeviceSpace<D> {
 struct Units {
     is_used: Vec<bool>,
     used: usize,
-    /// Where the last search ended. A chain then goes over the device in one direction, as disks like it, and a
-    /// freed place rests for as long as possible.
+    /// Where the last search ended. A chain then goes over the device in one direction, as disks like it, and
+    /// a freed place rests for as long as possible.
     cursor: usize,
 }
 
@@ -32,7 +32,8 @@ impl<D: BlockDevice> DeviceSpace<D> {
     /// Space in `range` of the device (bytes), cut to whole units. Nothing is in use.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the range is not on the device, or the device's blocks are larger than a unit.
+    /// [`ErrorKind::Invalid`] if the range is not on the device, or the device's blocks are larger than a
+    /// unit.
     pub fn new(device: D, range: Range<u64>) -> Result<DeviceSpace<D>, SpaceError> {
         let unit = u64::from(UNIT_BYTES);
         if range.end > device.len_bytes() || range.start > range.end {
@@ -154,8 +155,8 @@ impl<D: BlockDevice> Space for DeviceSpace<D> {
     }
 
     fn flush(&self, _devices: &[u32]) -> Result<(), SpaceError> {
-        // PERSIST: the log acknowledges the blocks that were written before; a crash then must not find an older
-        // content of theirs. Argued where the log calls it (`log/flush.rs`).
+        // PERSIST: the log acknowledges the blocks that were written before; a crash then must not find an
+        // older content of theirs. Argued where the log calls it (`log/flush.rs`).
         self.device.flush().map_err(failed)
     }
 }

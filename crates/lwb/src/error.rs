@@ -8,8 +8,8 @@ use crate::chain::{End, Later};
 use crate::ids::{BlockSeq, Lsn, Place};
 use crate::space::{Space, SpaceError};
 
-/// A commit could not make records durable in the log. They may be there or not; the caller waits until their txgs
-/// have synced instead, which also starts a new chain.
+/// A commit could not make records durable in the log. They may be there or not; the caller waits until their
+/// txgs have synced instead, which also starts a new chain.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -177,7 +177,8 @@ impl fmt::Display for LostRecords {
     }
 }
 
-/// A chain is not as it must be. Nothing is claimed; claim again with the medium repaired, or give the rest up.
+/// A chain is not as it must be. Nothing is claimed; claim again with the medium repaired, or give the rest
+/// up.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {

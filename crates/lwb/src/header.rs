@@ -1,7 +1,8 @@
-//! What the owner of a log persists for it, in its own transactions: where the chain begins and what of it counts.
+//! What the owner of a log persists for it, in its own transactions: where the chain begins and what of it
+//! counts.
 //!
-//! The log writes only blocks. Each change of the header is handed to the owner, with the txg in which it must be
-//! durable. Layout: `docs/format.md`, section "Header of a block log".
+//! The log writes only blocks. Each change of the header is handed to the owner, with the txg in which it
+//! must be durable. Layout: `docs/format.md`, section "Header of a block log".
 
 use crate::error::HeaderError;
 use crate::format::{get, get_ahead, get_u32, get_u64, put, put_ahead};
@@ -45,8 +46,8 @@ pub struct Chain {
     pub then: [Option<Extent>; AHEAD - 1],
     /// Number of the first block.
     pub first_seq: BlockSeq,
-    /// The last block that was durable when the header was made, or the one before the first. A chain that ends
-    /// before it was damaged.
+    /// The last block that was durable when the header was made, or the one before the first. A chain that
+    /// ends before it was damaged.
     pub durable_seq: BlockSeq,
 }
 

@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Txg(pub u64);
 
-/// Sequence number of a record in its log, from 1. A number is given once in the life of a [`Log`](crate::Log).
+/// Sequence number of a record in its log, from 1. A number is given once in the life of a
+/// [`Log`](crate::Log).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

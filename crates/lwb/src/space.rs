@@ -15,11 +15,12 @@ pub const BLOCK_BYTES_MAX: u32 = 128 << 10;
 
 /// Room for blocks on one or more devices, and the I/O on it.
 ///
-/// A pool's log vdev, its main vdevs or a plain block device ([`DeviceSpace`](crate::DeviceSpace)) can stand behind
-/// it. What is in use need not be durable: after a crash everything is free but what [`claim`](Self::claim) marks.
+/// A pool's log vdev, its main vdevs or a plain block device ([`DeviceSpace`](crate::DeviceSpace)) can stand
+/// behind it. What is in use need not be durable: after a crash everything is free but what
+/// [`claim`](Self::claim) marks.
 ///
-/// Concurrency: any number of threads; [`allocate`](Self::allocate) is called under a lock of the log, so it should
-/// not wait for I/O. The log never reads or writes one place from two threads at a time.
+/// Concurrency: any number of threads; [`allocate`](Self::allocate) is called under a lock of the log, so it
+/// should not wait for I/O. The log never reads or writes one place from two threads at a time.
 pub trait Space: Send + Sync {
     /// Room for a block of `len_bytes` (a multiple of [`UNIT_BYTES`], at most [`BLOCK_BYTES_MAX`]).
     ///
@@ -62,9 +63,10 @@ pub trait Space: Send + Sync {
     /// Those of the device.
     fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError>;
 
-    /// Fills `buf` from one copy after the other until `check` accepts one, where there are several (a mirror); the
-    /// others may then be rewritten from it, if the place was allocated or claimed. `check` leaves the bytes as they are.
-    /// `Ok(false)`: no copy was accepted, and at least one that is known to have all that was flushed could be read.
+    /// Fills `buf` from one copy after the other until `check` accepts one, where there are several (a
+    /// mirror); the others may then be rewritten from it, if the place was allocated or claimed. `check`
+    /// leaves the bytes as they are. `Ok(false)`: no copy was accepted, and at least one that is known to
+    /// have all that was flushed could be read.
     ///
     /// # Errors
     /// Those of the device, if no such copy could be read.
@@ -94,10 +96,11 @@ pub trait Space: Send + Sync {
         Ok(())
     }
 
-    /// Makes durable what had been written to these devices when the call began. Several may be under way at a time.
+    /// Makes durable what had been written to these devices when the call began. Several may be under way at
+    /// a time.
     ///
-    /// An error that one of them is told concerns all that overlap with it: none may return success for writes that
-    /// another one was told are lost (`fastness_blkdev` keeps that for its devices).
+    /// An error that one of them is told concerns all that overlap with it: none may return success for
+    /// writes that another one was told are lost (`fastness_blkdev` keeps that for its devices).
     ///
     /// # Errors
     /// Those of the devices: then nothing since the last flush may be believed to be durable.

@@ -1,5 +1,5 @@
-//! Chains with damaged and forged bytes: an answer, never a panic; and what comes back without forgery was appended.
-//! What `fuzz/fuzz_targets/lwb_blocks.rs` does with coverage, here with chance.
+//! Chains with damaged and forged bytes: an answer, never a panic; and what comes back without forgery was
+//! appended. What `fuzz/fuzz_targets/lwb_blocks.rs` does with coverage, here with chance.
 
 mod support;
 

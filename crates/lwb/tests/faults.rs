@@ -1,4 +1,5 @@
-//! Scenarios of failure, by name; the numbers are those of the list of scenarios that any intent log must survive.
+//! Scenarios of failure, by name; the numbers are those of the list of scenarios that any intent log must
+//! survive.
 
 mod support;
 
@@ -430,7 +431,8 @@ fn blocks_are_freed_when_their_txgs_have_synced_and_not_before() {
     assert!(owner.log.space().claim(owner.log.extents()[0]).is_err());
 }
 
-/// The owner refuses a record in the middle of a block: what is before it counts, what is after does not, for good.
+/// The owner refuses a record in the middle of a block: what is before it counts, what is after does not, for
+/// good.
 #[test]
 fn a_record_that_its_owner_refuses_is_damage_at_its_place() {
     let owner = Owner::new(DISK_BYTES, FaultPlan::new(0));

@@ -61,8 +61,8 @@ impl Bench {
         self.commit_upto(lsn)
     }
 
-    /// Twenty records, of which a thread that commits up to the first of `upto` has to write two groups of blocks,
-    /// and has written one; another waits for its commit up to the second.
+    /// Twenty records, of which a thread that commits up to the first of `upto` has to write two groups of
+    /// blocks, and has written one; another waits for its commit up to the second.
     fn write_first_group(&self, upto: [Lsn; 2]) -> [Committer; 2] {
         (0..20).for_each(|_| _ = self.log.append(Txg(3), &[1; 3700]));
         let writer = self.commit_upto(upto[0]);
@@ -174,8 +174,8 @@ fn blocks_written_during_the_only_flush_are_flushed_after_it() {
     assert_eq!(bench.gate.count(), 5);
 }
 
-/// Of two flushes under way the later one ends first, and well: that is enough for all that it began with. The earlier
-/// one fails: nothing later is acknowledged.
+/// Of two flushes under way the later one ends first, and well: that is enough for all that it began with.
+/// The earlier one fails: nothing later is acknowledged.
 #[test]
 fn a_later_flush_serves_what_an_earlier_one_is_still_at() {
     let bench = Bench::new();

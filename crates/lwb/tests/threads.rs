@@ -1,5 +1,5 @@
-//! Many threads on a device that delays and reorders what it completes, with txgs beside them and crashes at any
-//! moment.
+//! Many threads on a device that delays and reorders what it completes, with txgs beside them and crashes at
+//! any moment.
 
 mod support;
 

@@ -3,8 +3,8 @@
 //! ```text
 //! latency OURS THEIRS [ROUNDS]      each unix:PATH=EXPORT
 //! ```
-//! In each round both servers get the same requests, and the order changes. Prints medians over the rounds, and ratios
-//! (below 1: ours is quicker).
+//! In each round both servers get the same requests, and the order changes. Prints medians over the rounds,
+//! and ratios (below 1: ours is quicker).
 #![allow(clippy::print_stdout)]
 
 use std::env;

@@ -1,10 +1,12 @@
 //! How much a client may have in flight: back-pressure by not reading.
 //!
-//! A request holds a [`Permit`] from the moment its header was read until its reply was handed to the kernel. The bytes
-//! of a permit come from the connection's own floor, so that small requests never wait for other clients; or from the
-//! server's budget, in order of arrival, so that large requests are not overtaken for ever.
+//! A request holds a [`Permit`] from the moment its header was read until its reply was handed to the kernel.
+//! The bytes of a permit come from the connection's own floor, so that small requests never wait for other
+//! clients; or from the server's budget, in order of arrival, so that large requests are not overtaken for
+//! ever.
 //!
-//! No deadlock: a request takes its permit at once, and what holds permits (executing, sending) never waits for one.
+//! No deadlock: a request takes its permit at once, and what holds permits (executing, sending) never waits
+//! for one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! The transmission phase of one connection.
 //!
-//! The thread that reads requests executes those itself that are expected to be quicker than a hand-over, and hands the
-//! others to the pool. What to expect is learned per kind of request. Replies of a run of requests that arrived
-//! together are sent together, before the reader waits for anything.
+//! The thread that reads requests executes those itself that are expected to be quicker than a hand-over, and
+//! hands the others to the pool. What to expect is learned per kind of request. Replies of a run of requests
+//! that arrived together are sent together, before the reader waits for anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,7 +7,8 @@ use crate::wire::reply;
 
 /// Why an export refused a request.
 ///
-/// The protocol knows eight numbers; an export picks the one that is true. What it knows beyond goes to its own log.
+/// The protocol knows eight numbers; an export picks the one that is true. What it knows beyond goes to its
+/// own log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// Writes are not permitted.

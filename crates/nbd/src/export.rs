@@ -6,11 +6,11 @@ use crate::error::{ExportError, OpenError};
 
 /// A range of bytes that clients read and write.
 ///
-/// Requests reach it checked: inside of [`Export::size_bytes`], aligned to [`BlockSizes::minimum`], no payload longer
-/// than 32 MiB, and none that its [`Features`] do not have.
+/// Requests reach it checked: inside of [`Export::size_bytes`], aligned to [`BlockSizes::minimum`], no
+/// payload longer than 32 MiB, and none that its [`Features`] do not have.
 ///
-/// Concurrency: called by many threads at once, also for overlapping ranges. What overlapping writes leave is the
-/// export's affair, as on a disk.
+/// Concurrency: called by many threads at once, also for overlapping ranges. What overlapping writes leave is
+/// the export's affair, as on a disk.
 pub trait Export: Send + Sync {
     /// Size in bytes. Asked once per connection; bytes behind the last whole minimum block are not exported.
     fn size_bytes(&self) -> u64;
@@ -39,13 +39,15 @@ pub trait Export: Send + Sync {
     /// The contents of `buffer` are not sent.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ExportError>;
 
-    /// Writes. Persistence: with `fua`, durable on return; without, after a [`Export::flush`] that begins later.
+    /// Writes. Persistence: with `fua`, durable on return; without, after a [`Export::flush`] that begins
+    /// later.
     ///
     /// # Errors
     /// The range may be old, new, or a mixture.
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), ExportError>;
 
-    /// Makes every write durable that had returned before; with [`Features::multi_conn`], of every connection.
+    /// Makes every write durable that had returned before; with [`Features::multi_conn`], of every
+    /// connection.
     fn flush(&self) -> Result<(), ExportError>;
 
     /// The contents are not needed any more; it may do nothing.
@@ -66,8 +68,8 @@ pub trait Export: Send + Sync {
         Err(ExportError::Unsupported)
     }
 
-    /// Appends the extents from `offset` on, in order and without gaps; at least one. It may stop early, and the last
-    /// may go past the range. Not called without [`Features::extents`].
+    /// Appends the extents from `offset` on, in order and without gaps; at least one. It may stop early, and
+    /// the last may go past the range. Not called without [`Features::extents`].
     fn block_status(&self, offset: u64, length: u64, extents: &mut Vec<Extent>) -> Result<(), ExportError> {
         let _ = offset;
         extents.push(Extent { length, kind: ExtentKind::Data });
@@ -121,8 +123,8 @@ impl Exports for SingleExport {
     }
 }
 
-/// Sizes in bytes. Shape: powers of two, `minimum <= preferred <= maximum`; the maximum may be any multiple of the
-/// minimum. Source: `proto.md`, "Block size constraints".
+/// Sizes in bytes. Shape: powers of two, `minimum <= preferred <= maximum`; the maximum may be any multiple
+/// of the minimum. Source: `proto.md`, "Block size constraints".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
     /// Offsets and lengths are multiples of it; up to 64 KiB.

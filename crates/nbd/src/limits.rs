@@ -35,8 +35,8 @@ pub struct Limits {
     pub shutdown_grace: Duration,
 }
 
-/// Payload bytes that each connection may hold beside [`Limits::server_bytes_max`], so that greedy connections
-/// cannot keep small requests of others waiting.
+/// Payload bytes that each connection may hold beside [`Limits::server_bytes_max`], so that greedy
+/// connections cannot keep small requests of others waiting.
 pub const FLOOR_BYTES: u64 = 256 << 10;
 
 impl Default for Limits {

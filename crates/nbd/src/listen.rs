@@ -16,8 +16,8 @@ use crate::error::BindError;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A Unix socket, for the user only (mode 0600). Beside it stands an empty file `<path>.lock`, which keeps two
-    /// servers from taking a stale socket over at the same time; it stays.
+    /// A Unix socket, for the user only (mode 0600). Beside it stands an empty file `<path>.lock`, which
+    /// keeps two servers from taking a stale socket over at the same time; it stays.
     Unix(PathBuf),
     /// A loopback address; port 0 takes a free one.
     Tcp(SocketAddr),
@@ -32,7 +32,8 @@ enum Socket {
 }
 
 impl Listener {
-    /// Binds and listens; [`accept`](Self::accept) does not wait. The socket of an owner that is dead is replaced.
+    /// Binds and listens; [`accept`](Self::accept) does not wait. The socket of an owner that is dead is
+    /// replaced.
     ///
     /// # Errors
     /// See [`BindError`]; nothing of another owner was touched.

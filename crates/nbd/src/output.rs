@@ -1,8 +1,8 @@
 //! Replies on their way to the client: one sender at a time, and none that waits but those who may.
 //!
-//! Whoever has replies puts them into the queue and becomes the sender, unless there is one; the sender empties the
-//! queue with one system call for many replies. A sender that must not wait (a worker, which serves all clients)
-//! leaves what the socket does not take to the connection's writer thread.
+//! Whoever has replies puts them into the queue and becomes the sender, unless there is one; the sender
+//! empties the queue with one system call for many replies. A sender that must not wait (a worker, which
+//! serves all clients) leaves what the socket does not take to the connection's writer thread.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -1,7 +1,7 @@
 //! The threads that execute requests of all connections, in turns.
 //!
-//! A connection with many requests waiting gets one thread after the other, but each time behind the connections that
-//! were waiting too, so that none starves.
+//! A connection with many requests waiting gets one thread after the other, but each time behind the
+//! connections that were waiting too, so that none starves.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -71,7 +71,8 @@ impl Pool {
         lock(&self.queues.state).is_stopped = true;
         self.queues.changed.notify_all();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
-            // A job does not panic: the export's panics are caught, and ours are bugs that were reported already.
+            // A job does not panic: the export's panics are caught, and ours are bugs that were reported
+            // already.
             let _ = thread.join();
         }
     }

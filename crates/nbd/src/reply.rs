@@ -40,7 +40,8 @@ impl Frame {
 
 /// Makes the frames that answer one request.
 ///
-/// Source: `proto.md`, "Simple reply message", "Structured reply chunk message", "Extended reply chunk message".
+/// Source: `proto.md`, "Simple reply message", "Structured reply chunk message", "Extended reply chunk
+/// message".
 #[derive(Clone, Copy)]
 pub(crate) struct Replier {
     pub(crate) mode: HeaderMode,

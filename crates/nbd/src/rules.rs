@@ -88,7 +88,8 @@ impl Rules {
     /// Judges a request.
     pub(crate) fn judge(&self, request: &RequestHeader) -> Verdict {
         let is_payload = self.mode == HeaderMode::Extended && request.flags & command_flag::PAYLOAD_LEN != 0;
-        // A write has a payload also if an extended client forgot to say so, as libnbd's and QEMU's servers see it.
+        // A write has a payload also if an extended client forgot to say so, as libnbd's and QEMU's servers
+        // see it.
         let has_payload = request.kind == command::WRITE || is_payload;
         let payload_bytes = if has_payload { request.length } else { 0 };
         Verdict { payload_bytes, outcome: self.command(request) }

@@ -19,7 +19,8 @@ use crate::pool::Pool;
 use crate::socket::Socket;
 use crate::wire::HeaderMode;
 
-/// A server without a listener: for sockets that come from elsewhere. [`crate::Server`] is one with a listener.
+/// A server without a listener: for sockets that come from elsewhere. [`crate::Server`] is one with a
+/// listener.
 pub struct Service {
     exports: Arc<dyn Exports>,
     limits: Limits,
@@ -166,8 +167,8 @@ impl Service {
     /// Refuses new requests, waits for those in flight, closes all connections.
     ///
     /// Requests that have arrived and were not begun are answered with `ESHUTDOWN`. After
-    /// [`Limits::shutdown_grace`] connections are cut; requests that are being executed are waited for even then,
-    /// since nothing can take them back from the export.
+    /// [`Limits::shutdown_grace`] connections are cut; requests that are being executed are waited for even
+    /// then, since nothing can take them back from the export.
     pub fn shutdown(&self) -> ShutdownReport {
         let registry = lock(&self.registry);
         self.is_draining.store(true, Ordering::SeqCst);

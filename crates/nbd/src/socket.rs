@@ -16,7 +16,8 @@ pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        // Small replies must not wait for acknowledgements; fails on a Unix socket, which does not wait anyway.
+        // Small replies must not wait for acknowledgements; fails on a Unix socket, which does not wait
+        // anyway.
         let _ = set_tcp_nodelay(&socket, true);
         Self(socket)
     }

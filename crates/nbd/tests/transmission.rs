@@ -54,7 +54,8 @@ fn every_command_reaches_the_export_as_it_was_meant() {
     }
 }
 
-/// The requests run in the pool at first, and in the reader once they are known to be quick; both write what was sent.
+/// The requests run in the pool at first, and in the reader once they are known to be quick; both write what
+/// was sent.
 #[test]
 fn large_and_small_payloads() {
     for mode in MODES {
@@ -246,8 +247,8 @@ fn requests_behind_a_shutdown_get_eshutdown() {
     });
 }
 
-/// Large payloads in both directions at the same time, more than sockets and server keep: who sends must not have to wait for
-/// who receives.
+/// Large payloads in both directions at the same time, more than sockets and server keep: who sends must not
+/// have to wait for who receives.
 #[test]
 fn one_thread_sends_while_another_receives() {
     const COUNT: u64 = 48;

@@ -35,8 +35,8 @@ struct Axis {
 }
 
 impl<M: Memory> Machine<M> {
-    /// Calls `visit` for each allowed image of `scope` exactly once; the minimal image comes first, and the order depends
-    /// on nothing but the operations. Exact: see the crate documentation.
+    /// Calls `visit` for each allowed image of `scope` exactly once; the minimal image comes first, and the
+    /// order depends on nothing but the operations. Exact: see the crate documentation.
     ///
     /// # Errors
     /// [`TooMany`] if there are more than `limit` images; `visit` has not been called then.
@@ -83,10 +83,11 @@ impl<M: Memory> Machine<M> {
         Enumerated { images, complete: flow.is_continue() }
     }
 
-    /// The lines with more than one state, those that are wanted first; `None` if that alone means more than `limit` images.
+    /// The lines with more than one state, those that are wanted first; `None` if that alone means more than
+    /// `limit` images.
     ///
-    /// Every state of a line that is wanted occurs in an image: see [`walk`]. Without an order across lines, a line that is
-    /// not wanted stays as it is in the minimal image, and is no axis.
+    /// Every state of a line that is wanted occurs in an image: see [`walk`]. Without an order across lines,
+    /// a line that is not wanted stays as it is in the minimal image, and is no axis.
     fn axes(&self, scope: Scope<'_>, limit: usize) -> Option<Vec<Axis>> {
         let context = self.context();
         let mut product = 1_usize;
@@ -140,15 +141,17 @@ impl Machine {
     }
 }
 
-/// Calls `put` for every change of a line's state and `leaf` for every allowed combination of the lines that are wanted.
+/// Calls `put` for every change of a line's state and `leaf` for every allowed combination of the lines that
+/// are wanted.
 ///
 /// There are no dead ends: if the states chosen so far fit together, then the next line has a state that
 /// fits them, namely the smallest one that contains every store that they require. Its own cached stores
 /// are not newer than those chosen. So the work is proportional to the number of images, and a line that
 /// has only one distinct content never limits the others, and is left out.
 ///
-/// Two things that a [`Scope`] leaves out keep it so. A line that is not wanted takes the first state that fits. And the states
-/// inside of a run of non-temporal stores have no part in the order across lines, beyond the one that the run begins with.
+/// Two things that a [`Scope`] leaves out keep it so. A line that is not wanted takes the first state that
+/// fits. And the states inside of a run of non-temporal stores have no part in the order across lines, beyond
+/// the one that the run begins with.
 fn walk(
     axes: &[Axis],
     put: &mut dyn FnMut(usize, &State),

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A failure to inject into a [`RecordingRange`](crate::RecordingRange). Offsets are bytes from the start of the range.
+/// A failure to inject into a [`RecordingRange`](crate::RecordingRange). Offsets are bytes from the start of
+/// the range.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The fence after `after` more successful ones fails: its `msync` returned `EIO`. No fence is
-    /// recorded, and all ranges of the recorder refuse fences until [`Recorder::reopen`](crate::Recorder::reopen).
+    /// The fence after `after` more successful ones fails: its `msync` returned `EIO`. No fence is recorded,
+    /// and all ranges of the recorder refuse fences until [`Recorder::reopen`](crate::Recorder::reopen).
     FailFence {
         /// How many fences succeed before; 0 fails the next one.
         after: u64,
@@ -16,7 +17,8 @@ pub enum Fault {
     /// The bytes are poisoned: reading any of them reports the first. A copy over the whole of a poisoned
     /// line cures the line.
     Poison(Range<usize>),
-    /// The file behind the mapping ends here: reading beyond reports the first byte missing. It does not heal.
+    /// The file behind the mapping ends here: reading beyond reports the first byte missing. It does not
+    /// heal.
     Truncate {
         /// First offset that cannot be read.
         end: usize,

@@ -31,9 +31,9 @@
 //!   this is the same as R9.
 //! - **R12 issue.** A crash at the end of a sequence finds all of its operations issued; a fence or locked
 //!   operation at the end has completed.
-//! - **R13 processors.** A flush covers the stores of all processors, but for what others have in their write-combining
-//!   buffers; a fence completes the flushes and non-temporal stores of its own. All other rules take the operations
-//!   of all processors in the one order in which they come.
+//! - **R13 processors.** A flush covers the stores of all processors, but for what others have in their
+//!   write-combining buffers; a fence completes the flushes and non-temporal stores of its own. All other
+//!   rules take the operations of all processors in the one order in which they come.
 //!
 //! # Why the enumeration is exact
 //! Per line, the rules allow few states: a complete prefix of the line's stores and a subset of the

@@ -92,8 +92,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Notes a flush; it covers the stores so far (R4), but what others have in their write-combining buffers (R13).
-    /// How many these are.
+    /// Notes a flush; it covers the stores so far (R4), but what others have in their write-combining buffers
+    /// (R13). How many these are.
     pub(crate) fn flush(&mut self, cpu: u32) -> usize {
         let last = self.stores.iter().rposition(|store| !store.nt || store.cpu == cpu);
         let covers = last.map_or(0, |index| index + 1);

@@ -34,8 +34,9 @@ pub enum ModelError {
 
 /// Processors with PM behind them, between two operations of a program.
 ///
-/// Of which processor an operation is, its `cpu`, matters for fences only (R13). The rules (R1 to R13) stand in the crate documentation. Performance: an operation costs what it touches; a fence, what
-/// was flushed or stored past the caches since the last one, and not what has been left in them.
+/// Of which processor an operation is, its `cpu`, matters for fences only (R13). The rules (R1 to R13) stand
+/// in the crate documentation. Performance: an operation costs what it touches; a fence, what was flushed or
+/// stored past the caches since the last one, and not what has been left in them.
 #[derive(Debug, Clone)]
 pub struct Machine<M = Vec<u8>> {
     config: Config,
@@ -43,8 +44,8 @@ pub struct Machine<M = Vec<u8>> {
     image: M,
     /// Lines with pending stores, by line number.
     lines: BTreeMap<u64, Line>,
-    /// For each processor the lines of which its next fence completes something; some may be here without need, and some
-    /// twice.
+    /// For each processor the lines of which its next fence completes something; some may be here without
+    /// need, and some twice.
     armed: BTreeMap<u32, Vec<u64>>,
     /// Lines with a `clflush` (R5); some may be here without need, and some twice.
     ordered: Vec<u64>,
@@ -218,7 +219,8 @@ impl<M: Memory> Machine<M> {
         }
     }
 
-    /// Completes the stores of a line that `count` says, where the newest cached store that is certain has this time.
+    /// Completes the stores of a line that `count` says, where the newest cached store that is certain has
+    /// this time.
     fn complete_some(&mut self, number: u64, newest: &mut Time, count: impl Fn(&Line, Time) -> usize) {
         // It may have been completed under another mention.
         let Some(mut line) = self.lines.remove(&number) else { return };
@@ -268,7 +270,8 @@ impl<M: Memory> Machine<M> {
         &self.image
     }
 
-    /// To say what PM holds before the first operation on it; for lines with pending stores it says nothing of use.
+    /// To say what PM holds before the first operation on it; for lines with pending stores it says nothing
+    /// of use.
     pub fn persistent_mut(&mut self) -> &mut M {
         &mut self.image
     }
@@ -301,13 +304,14 @@ impl<M: Memory> Machine<M> {
         self.lines.values().any(|line| line.stores.iter().any(|store| store.nt))
     }
 
-    /// The lines with pending stores, ascending: number, how many they are, and how many of them, the first, a flush covers.
+    /// The lines with pending stores, ascending: number, how many they are, and how many of them, the first,
+    /// a flush covers.
     pub fn pending(&self) -> impl Iterator<Item = (u64, usize, usize)> {
         self.lines.iter().map(|(&number, line)| (number, line.stores.len(), line.flushed()))
     }
 
-    /// Whether what a line holds after a crash can depend on another line (a `clflush`, or persistent caches). Otherwise any states
-    /// of the lines go together.
+    /// Whether what a line holds after a crash can depend on another line (a `clflush`, or persistent
+    /// caches). Otherwise any states of the lines go together.
     pub fn has_order_across_lines(&self) -> bool {
         self.context().is_ordered
     }

@@ -79,9 +79,9 @@ impl Cut<'_> {
 }
 
 impl<M: Memory> Machine<M> {
-    /// Calls `visit` with the minimal image, the maximal image and allowed images of `scope` chosen at random: `count` in
-    /// all, but at least the first two. The same seed gives the same images; an image may repeat. Says whether the visitor
-    /// has stopped it.
+    /// Calls `visit` with the minimal image, the maximal image and allowed images of `scope` chosen at
+    /// random: `count` in all, but at least the first two. The same seed gives the same images; an image may
+    /// repeat. Says whether the visitor has stopped it.
     pub fn sample(
         &self,
         scope: Scope<'_>,

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 /// Part of the allowed images; never others. The whole of them by default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scope<'a> {
-    /// Only these lines, by number, are varied: each combination of contents that they can have together occurs once, with
-    /// as little in the other lines as the order of the stores allows.
+    /// Only these lines, by number, are varied: each combination of contents that they can have together
+    /// occurs once, with as little in the other lines as the order of the stores allows.
     pub lines: Option<&'a BTreeSet<u64>>,
     /// Of non-temporal stores to a line that follow each other, all or none.
     pub whole_nt: bool,

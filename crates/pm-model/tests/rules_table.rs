@@ -1,7 +1,7 @@
 //! The table of the rules: short programs, and what a crash after them can leave.
 //!
-//! Notation: `x=1` stores the word 1 (`x` alone too), `n(x)` is non-temporal; `x x1 x2` are words of one line, `y
-//! y1` and `z` are on other lines. States are written as digits in the order of the observed words.
+//! Notation: `x=1` stores the word 1 (`x` alone too), `n(x)` is non-temporal; `x x1 x2` are words of one
+//! line, `y y1` and `z` are on other lines. States are written as digits in the order of the observed words.
 
 mod support;
 

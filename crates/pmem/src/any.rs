@@ -7,8 +7,8 @@ use crate::range::PmRange;
 
 /// A range of a mapped region, or of a medium that stands in for one: a recorder, a simulation.
 ///
-/// Performance: of a mapped region, one predictable branch for each call. Stand-ins are called dynamically, and
-/// their sums are taken in a second pass.
+/// Performance: of a mapped region, one predictable branch for each call. Stand-ins are called dynamically,
+/// and their sums are taken in a second pass.
 pub enum AnyRange {
     /// Of a mapped region.
     Mapped(PmRange),

@@ -92,8 +92,9 @@ pub struct RegionInfo {
     pub persistence_domain: PersistenceDomain,
     /// Who says so.
     pub domain_source: DomainSource,
-    /// Sum of the dirty shutdown counts of the DIMMs below, where sysfs has them all. A structure that finds it
-    /// risen since its last clean close must not trust what the domain promised (Schwarz 2021, section 2.2.2).
+    /// Sum of the dirty shutdown counts of the DIMMs below, where sysfs has them all. A structure that finds
+    /// it risen since its last clean close must not trust what the domain promised (Schwarz 2021, section
+    /// 2.2.2).
     pub unsafe_shutdowns: Option<u64>,
     /// Known unreadable bytes.
     pub bad_blocks: BadBlocks,

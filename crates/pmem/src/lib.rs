@@ -12,9 +12,9 @@
 //! 3. The power fails after `fence` returned: all are there if [`RegionInfo::durability`] is
 //!    [`Durability::PowerFail`], otherwise nothing is promised.
 //! 4. `msync` fails inside `fence`: as 2, and the region refuses every further fence.
-//! 5. The region goes away under the mapping (the file is cut short, its file system is full below a hole, the
-//!    device is unplugged, a store needs bytes that are poisoned): the process lives, and every further fence
-//!    fails, so that nothing is acknowledged that is not on the medium. See `sigbus`.
+//! 5. The region goes away under the mapping (the file is cut short, its file system is full below a hole,
+//!    the device is unplugged, a store needs bytes that are poisoned): the process lives, and every further
+//!    fence fails, so that nothing is acknowledged that is not on the medium. See `sigbus`.
 //!
 //! Performance: one copy costs one `match` on the kernel and no allocation; a fence is one `sfence`, or one
 //! system call where the region needs `msync`. Shutdown: dropping the last range unmaps the memory, then

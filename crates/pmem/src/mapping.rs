@@ -108,15 +108,16 @@ impl Drop for RawMap {
 
 /// A region's memory, shared by its ranges.
 ///
-/// Fields are dropped in order: the memory before the key that guards it, the file, and the lock with it, last.
+/// Fields are dropped in order: the memory before the key that guards it, the file, and the lock with it,
+/// last.
 pub(crate) struct Mapping {
     pub(crate) map: RawMap,
     pub(crate) key: Option<Key>,
     pub(crate) info: RegionInfo,
     pub(crate) msync_hook: Option<MsyncHook>,
     poisoned: AtomicBool,
-    /// Taken around `msync`: the kernel reports a lost write to one caller only, whoever comes first. In turn,
-    /// that caller poisons the region before the next one can mistake silence for success.
+    /// Taken around `msync`: the kernel reports a lost write to one caller only, whoever comes first. In
+    /// turn, that caller poisons the region before the next one can mistake silence for success.
     msync_turn: Mutex<()>,
     /// The region again, to read what is left of it once it is lost; `None` if it cannot be had.
     left: OnceLock<Option<RawMap>>,
@@ -180,8 +181,8 @@ impl Mapping {
 
     /// Makes a span of the mapping durable with `msync`, page-rounded.
     ///
-    /// An error poisons the whole region: the kernel marks pages clean that it failed to write, so that a second
-    /// call would succeed without having written them.
+    /// An error poisons the whole region: the kernel marks pages clean that it failed to write, so that a
+    /// second call would succeed without having written them.
     #[cold]
     pub(crate) fn persist(&self, span: Range<usize>, blame: Range<u64>) -> Result<(), PersistError> {
         let error = |source| PersistError { start: blame.start, end: blame.end, source };
@@ -207,8 +208,9 @@ impl Mapping {
         let start = span.start - span.start % rustix::param::page_size();
         // SAFETY: the span is inside of the mapping; msync changes no byte of it.
         unsafe {
-            // PERSIST: the kernel writes the span's pages to the medium, and flushes the medium's cache, before
-            // any later store of the caller; excludes a commit mark on the medium without what it vouches for.
+            // PERSIST: the kernel writes the span's pages to the medium, and flushes the medium's cache,
+            // before any later store of the caller; excludes a commit mark on the medium without what it
+            // vouches for.
             let address = self.map.base().as_ptr().add(start).cast();
             rustix::mm::msync(address, span.end - start, MsyncFlags::SYNC)?;
         }

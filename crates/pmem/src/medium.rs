@@ -1,8 +1,8 @@
 //! The seam between PM data structures and the memory they live in.
 //!
-//! A structure needs three things from its memory: copy bytes in, a fence that makes them durable, and a
-//! read that survives poison. The real region, the recorder of `pm-model` and fault-injecting wrappers
-//! all implement this one trait; it is used through generics, so the hot path has no dynamic dispatch. Above the
+//! A structure needs three things from its memory: copy bytes in, a fence that makes them durable, and a read
+//! that survives poison. The real region, the recorder of `pm-model` and fault-injecting wrappers all
+//! implement this one trait; it is used through generics, so the hot path has no dynamic dispatch. Above the
 //! logs, where its type would only be passed on, it is an [`AnyRange`](crate::AnyRange).
 
 use std::io;
@@ -91,8 +91,8 @@ pub trait Medium: Send {
     /// truncated file made part of the range unreadable, or if the bytes lie outside of the range.
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError>;
 
-    /// As [`fence`](Self::fence) of both ranges. A fence of the CPU is the thread's and covers all of its stores, so
-    /// ranges that need nothing else override this with a single one.
+    /// As [`fence`](Self::fence) of both ranges. A fence of the CPU is the thread's and covers all of its
+    /// stores, so ranges that need nothing else override this with a single one.
     ///
     /// # Errors
     /// As [`fence`](Self::fence), of either or of both.

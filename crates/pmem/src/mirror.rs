@@ -9,10 +9,10 @@ pub const SIDES_MAX: usize = 2;
 ///
 /// Invariant kept: every copy goes to both, and one fence covers both. What a crash leaves may differ from
 /// side to side, as far as it was not fenced. A side whose fence fails takes no more part
-/// ([`Medium::lost_side`]): the other goes on, and fences succeed as long as it does.
-/// Performance: with one side, a predictable branch; with two, the second copy has no sum, its source is in the cache, and
-/// the fence of two ranges of PM is one instruction.
-/// Shape: the lengths are the same; [`Medium::region_offset`] is that of the first side.
+/// ([`Medium::lost_side`]): the other goes on, and fences succeed as long as it does. Performance: with one
+/// side, a predictable branch; with two, the second copy has no sum, its source is in the cache, and the
+/// fence of two ranges of PM is one instruction. Shape: the lengths are the same; [`Medium::region_offset`]
+/// is that of the first side.
 #[derive(Debug)]
 pub struct Mirror<M> {
     first: M,
@@ -102,8 +102,8 @@ impl<M: Medium> Medium for Mirror<M> {
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {
-        // PERSIST: starts the write-back of both sides; the caller's fence covers both. Excludes that what claim has seen on
-        // one side is only in a CPU cache when the other is lost.
+        // PERSIST: starts the write-back of both sides; the caller's fence covers both. Excludes that what
+        // claim has seen on one side is only in a CPU cache when the other is lost.
         self.first.write_back(offset, len_bytes);
         if let Some(second) = &mut self.second {
             second.write_back(offset, len_bytes);
@@ -116,8 +116,8 @@ impl<M: Medium> Medium for Mirror<M> {
             // PERSIST: as below, of the side that takes part.
             return self.left().fence();
         }
-        // PERSIST: what was copied to either side is durable before any later store; excludes that a crash keeps a later
-        // store on one side and loses an earlier one on the other.
+        // PERSIST: what was copied to either side is durable before any later store; excludes that a crash
+        // keeps a later store on one side and loses an earlier one on the other.
         match &mut self.second {
             None => self.first.fence(),
             Some(second) => self.first.fence_both(second).or_else(|failed| self.note_failure(*failed)),

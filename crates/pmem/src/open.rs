@@ -85,8 +85,8 @@ fn finish_new_file(
         }
         Err(errno) => return Err(space_error(path, len_bytes, errno.into())),
     }
-    // PERSIST: the file's size, its blocks and its name, before anything that is stored in it; excludes that a
-    // structure's durable commit is in a file that a power cut unmakes.
+    // PERSIST: the file's size, its blocks and its name, before anything that is stored in it; excludes that
+    // a structure's durable commit is in a file that a power cut unmakes.
     file.sync_all().map_err(|source| io_error(path, "sync", source))?;
     sync_parent(path).map_err(|source| io_error(path, "sync the directory of", source))?;
     let metadata = file.metadata().map_err(|source| io_error(path, "look at", source))?;
@@ -171,8 +171,8 @@ fn map_file(
 
 /// Makes the page cache agree with the medium before anything is read.
 ///
-/// An earlier process may have died before its `msync`, or met one that failed; what it left in the page cache
-/// would be read as if it were durable.
+/// An earlier process may have died before its `msync`, or met one that failed; what it left in the page
+/// cache would be read as if it were durable.
 fn start_from_medium(file: &File) -> io::Result<()> {
     // PERSIST: whatever recovery reads is on the medium before recovery acts on it; excludes that a power cut
     // takes back what recovery has acknowledged.

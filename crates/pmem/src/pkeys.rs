@@ -90,8 +90,8 @@ const fn write_bit(key_index: u32) -> u32 {
 
 /// Lets this thread write under a key for as long as it lives.
 ///
-/// Not `Send`: the rights are the thread's. Dropping it, during a panic too, takes the right to write away and
-/// leaves the right to read.
+/// Not `Send`: the rights are the thread's. Dropping it, during a panic too, takes the right to write away
+/// and leaves the right to read.
 pub(crate) struct WriteGuard {
     key_index: u32,
     _thread_bound: PhantomData<*mut ()>,

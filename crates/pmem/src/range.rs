@@ -36,8 +36,8 @@ pub struct PmRange {
     dirty: Range<usize>,
 }
 
-// SAFETY: the bytes are this range's alone (construction: `whole` consumes the region, `split_at` the range), and
-// the Arc keeps them mapped.
+// SAFETY: the bytes are this range's alone (construction: `whole` consumes the region, `split_at` the range),
+// and the Arc keeps them mapped.
 unsafe impl Send for PmRange {}
 // SAFETY: `&PmRange` only reads, and writing needs `&mut`.
 unsafe impl Sync for PmRange {}
@@ -194,8 +194,8 @@ impl Medium for PmRange {
         // Before the copy: were the summer to panic, the lines stored so far count as dirty.
         self.note_dirty(offset, offset + extent_bytes);
         // SAFETY: the extent is inside of the range (asserted), which is mapped, writable, under the guard if
-        // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so they
-        // do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
+        // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so
+        // they do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
         unsafe { kernels::copy(self.kernel, self.base.as_ptr().add(offset), src, extent_bytes, summer) };
     }
 
@@ -222,17 +222,18 @@ impl Medium for PmRange {
 
     #[inline]
     fn fence(&mut self) -> Result<(), PersistError> {
-        // PERSIST: everything this thread copied is accepted by the persistence domain before any later store;
-        // excludes that a crash keeps a later commit mark and loses what it vouches for. Before an `msync` it
-        // also makes non-temporal stores visible to the kernel's write-back.
+        // PERSIST: everything this thread copied is accepted by the persistence domain before any later
+        // store; excludes that a crash keeps a later commit mark and loses what it vouches for. Before an
+        // `msync` it also makes non-temporal stores visible to the kernel's write-back.
         kernels::fence();
         self.finish_fence()
     }
 
     #[inline]
     fn fence_both(&mut self, other: &mut PmRange) -> Result<(), Box<SidesFailed>> {
-        // PERSIST: as in `fence`; the fence is the thread's, so one covers the stores to both ranges. Excludes that a crash
-        // keeps a later commit mark on one of them and loses what it vouches for on the other.
+        // PERSIST: as in `fence`; the fence is the thread's, so one covers the stores to both ranges.
+        // Excludes that a crash keeps a later commit mark on one of them and loses what it vouches for on the
+        // other.
         kernels::fence();
         SidesFailed::of(self.finish_fence(), other.finish_fence())
     }

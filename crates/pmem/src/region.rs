@@ -15,12 +15,12 @@ pub const REGION_ALIGN_BYTES: u64 = 4096;
 
 /// An open region of PM, not yet handed out.
 ///
-/// Invariant kept: at most one `Region`, or the ranges made of it, exists for a file or device on this machine
-/// (advisory lock, `flock`); all bytes of it are allocated, so that a store cannot meet `ENOSPC` as `SIGBUS`.
-/// Shape: bytes 0 to [`RegionInfo::len_bytes`].
-/// Concurrency: the lock is released when the region and its last range are dropped, or the process ends. A
-/// program that ignores the lock and truncates the file loses the region for this one: stores and reads
-/// survive it, reads of what is not there are errors, and once a store was to go there, so is every fence.
+/// Invariant kept: at most one `Region`, or the ranges made of it, exists for a file or device on this
+/// machine (advisory lock, `flock`); all bytes of it are allocated, so that a store cannot meet `ENOSPC` as
+/// `SIGBUS`. Shape: bytes 0 to [`RegionInfo::len_bytes`]. Concurrency: the lock is released when the region
+/// and its last range are dropped, or the process ends. A program that ignores the lock and truncates the
+/// file loses the region for this one: stores and reads survive it, reads of what is not there are errors,
+/// and once a store was to go there, so is every fence.
 pub struct Region {
     mapping: Mapping,
 }

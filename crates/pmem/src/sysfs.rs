@@ -1,7 +1,7 @@
 //! Reads what sysfs says about a PM device.
 //!
-//! Everything here is advisory and comes from outside: a missing or odd attribute is "unknown", never an error.
-//! Source: Linux `Documentation/ABI/testing/{sysfs-bus-nvdimm,sysfs-bus-dax,sysfs-bus-nfit}`.
+//! Everything here is advisory and comes from outside: a missing or odd attribute is "unknown", never an
+//! error. Source: Linux `Documentation/ABI/testing/{sysfs-bus-nvdimm,sysfs-bus-dax,sysfs-bus-nfit}`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! Poison as the kernel reports it, injected with `madvise(MADV_HWPOISON)`.
 //!
-//! Takes a page of the machine's memory out of use until it is booted again, hence only on request and only in
-//! a virtual machine: `FASTNESS_PMEM_HWPOISON=1 cargo test -p fastness-pmem --test poison -- --nocapture` as root.
+//! Takes a page of the machine's memory out of use until it is booted again, hence only on request and only
+//! in a virtual machine: `FASTNESS_PMEM_HWPOISON=1 cargo test -p fastness-pmem --test poison -- --nocapture`
+//! as root.
 #![allow(unsafe_code)]
 
 mod common;

@@ -1,7 +1,7 @@
 //! The end of a recovery: the old log goes, a new one is started.
 //!
-//! Crash cases: the header of the new log is the switch. Before it is durable, the next recovery finds the old
-//! log with all its records; after it, the new log, empty, and chunks with records that belong to no log.
+//! Crash cases: the header of the new log is the switch. Before it is durable, the next recovery finds the
+//! old log with all its records; after it, the new log, empty, and chunks with records that belong to no log.
 
 use std::convert::Infallible;
 
@@ -15,7 +15,8 @@ use crate::recovery::Recovery;
 impl<R: LogMedium> Recovery<R> {
     /// Discards the records, all of which were handed out, and starts a new log.
     ///
-    /// Persistence: on return no crash brings the records back; after a crash inside, all are recovered, or none.
+    /// Persistence: on return no crash brings the records back; after a crash inside, all are recovered, or
+    /// none.
     ///
     /// # Errors
     /// [`RecoverError`]; the log is as it was, except after Collect, when it is empty.

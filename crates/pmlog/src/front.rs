@@ -86,8 +86,8 @@ impl<R: LogMedium> Front<R> {
         for offset in SUPERBLOCK_OFFSETS {
             range.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
         }
-        // PERSIST: orders the wiped superblocks before everything else of a creation. Without it a crash could
-        // leave the superblock of the log that was here, with chunks or headers of neither.
+        // PERSIST: orders the wiped superblocks before everything else of a creation. Without it a crash
+        // could leave the superblock of the log that was here, with chunks or headers of neither.
         range.fence()
     }
 
@@ -97,7 +97,8 @@ impl<R: LogMedium> Front<R> {
         for offset in SUPERBLOCK_OFFSETS {
             self.range.copy(offset, &bytes, BLOCK_BYTES, &mut NoSum);
         }
-        // PERSIST: orders the superblocks before the acknowledgement of the creation, and before the first record.
+        // PERSIST: orders the superblocks before the acknowledgement of the creation, and before the first
+        // record.
         self.range.fence()
     }
 
@@ -120,11 +121,12 @@ impl<R: LogMedium> Front<R> {
         let other = 1 - self.trusted;
         self.range.copy(SLOT_OFFSETS[other], &bytes, BLOCK_BYTES, &mut NoSum);
         // PERSIST: orders the new slot before the old one is overwritten (below), and before anything that
-        // relies on the header: records of a new log, emptied chunks. Without it a crash could tear both slots.
+        // relies on the header: records of a new log, emptied chunks. Without it a crash could tear both
+        // slots.
         self.range.fence()?;
         self.range.copy(SLOT_OFFSETS[self.trusted], &bytes, BLOCK_BYTES, &mut NoSum);
-        // PERSIST: orders the second copy before the next update overwrites the first one. Without it a crash in
-        // the next update could find both torn.
+        // PERSIST: orders the second copy before the next update overwrites the first one. Without it a crash
+        // in the next update could find both torn.
         self.range.fence()?;
         self.slot = slot;
         Ok(())

@@ -13,7 +13,8 @@ const CHUNK_ALIGN: u64 = 256;
 
 /// How a region is divided, and how records are laid out in it.
 ///
-/// Shape: chunk *i* is at byte [`DATA_OFFSET`]` + i * chunk_bytes` of the region; what is left over is unused.
+/// Shape: chunk *i* is at byte [`DATA_OFFSET`]` + i * chunk_bytes` of the region; what is left over is
+/// unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Length of the region in bytes.

@@ -35,9 +35,9 @@
 //! ```
 //!
 //! # Design
-//! The log is the only HDL of a PRB ([`fastness_prb`]). What a PRB lacks is added: a superblock that says where
-//! the chunks are, and a durable place for the log's header ([`HeaderSlot`], kept twice). Byte-exact layout:
-//! [`Superblock`], [`HeaderSlot`], `docs/format.md`.
+//! The log is the only HDL of a PRB ([`fastness_prb`]). What a PRB lacks is added: a superblock that says
+//! where the chunks are, and a durable place for the log's header ([`HeaderSlot`], kept twice). Byte-exact
+//! layout: [`Superblock`], [`HeaderSlot`], `docs/format.md`.
 //! ```text
 //! 0        4 KiB    8 KiB    12 KiB   16 KiB              + chunk size
 //! | super- | header | header | super- | chunk 0            | chunk 1 ...
@@ -50,11 +50,11 @@
 //! 2. In an update of the header: the slots are written one after the other, a fence behind each, so one is
 //!    whole at any time; the newest that is whole wins. Either the update happened or it did not.
 //! 3. In an append: the record is there whole or not at all (`fastness_prb`).
-//! 4. In [`PmLog::trim`] before the new header is durable: nothing was trimmed. After it: the trimmed records are
-//!    obsolete, whether their chunks were emptied or not.
-//! 5. In a recovery: [`Recovery::replay`] first makes durable what it is going to hand out, so the next recovery
-//!    hands out the same records, from the first one on; until [`Recovery::finish`] has made the header of a
-//!    new log durable, nothing of the old one is overwritten.
+//! 4. In [`PmLog::trim`] before the new header is durable: nothing was trimmed. After it: the trimmed records
+//!    are obsolete, whether their chunks were emptied or not.
+//! 5. In a recovery: [`Recovery::replay`] first makes durable what it is going to hand out, so the next
+//!    recovery hands out the same records, from the first one on; until [`Recovery::finish`] has made the
+//!    header of a new log durable, nothing of the old one is overwritten.
 //!
 //! Performance: an append is an insertion into a PRB; a trim writes 8 KiB and empties chunks; opening reads
 //! what is in the log. Shutdown: nothing needs to be done; see [`PmLog::close`].

@@ -93,10 +93,10 @@ impl<R: LogMedium> PmLog<R> {
     /// Appends a record to the current generation.
     ///
     /// Persistence: the record is durable on return, as far as the region's durability goes; after a crash
-    /// inside, it is there whole or not at all.
-    /// Concurrency: any number of threads. A record whose append returned before another's began is recovered
-    /// before it; records that are appended at the same time are in either order. That none is recovered without
-    /// those before it holds after a crash; where the medium loses records, only barriers make it hold.
+    /// inside, it is there whole or not at all. Concurrency: any number of threads. A record whose append
+    /// returned before another's began is recovered before it; records that are appended at the same time are
+    /// in either order. That none is recovered without those before it holds after a crash; where the medium
+    /// loses records, only barriers make it hold.
     ///
     /// # Errors
     /// [`AppendError`]; the log can be used further except after Persist and Closed.
@@ -143,8 +143,8 @@ impl<R: LogMedium> PmLog<R> {
         // Until all of it is done, an error must leave the log closed.
         self.failed.store(true, Ordering::Relaxed);
         let synced = self.txg;
-        // The header first: its fence orders it before the chunks are emptied. The other way round a crash could
-        // find some of the records gone and the header that still asks for them.
+        // The header first: its fence orders it before the chunks are emptied. The other way round a crash
+        // could find some of the records gone and the header that still asks for them.
         self.front.update(HeaderSlot { synced, ..self.front.slot().clone() })?;
         self.txg = Txg(synced.0 + 1);
         // Records of the next txg begin a generation, so that the discarded ones are no gap in it.

@@ -32,8 +32,8 @@ impl OpenOptions {
         Self::default()
     }
 
-    /// Sets how many threads may write at one time (1 to 32; at most one for each chunk). Two to four for each
-    /// Optane module; as many as cores for media that behave like DRAM. 4 unless set.
+    /// Sets how many threads may write at one time (1 to 32; at most one for each chunk). Two to four for
+    /// each Optane module; as many as cores for media that behave like DRAM. 4 unless set.
     #[must_use]
     pub fn committers(mut self, committers: u32) -> Self {
         self.prb.ncommitters = committers;
@@ -96,9 +96,9 @@ impl<R: LogMedium> PmLog<R> {
             return Err(OpenError::Truncated { found_bytes, expected_bytes: geometry.region_bytes });
         }
         range.write_back(0, DATA_OFFSET as usize);
-        // PERSIST: orders the superblock and the header (read below) before everything that recovery does because
-        // of them. Without it a power cut could bring back the header before, whose records are overwritten
-        // already, or leave no log where a killed creation was opened and written.
+        // PERSIST: orders the superblock and the header (read below) before everything that recovery does
+        // because of them. Without it a power cut could bring back the header before, whose records are
+        // overwritten already, or leave no log where a killed creation was opened and written.
         range.fence()?;
         let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
         let (front, chunks) = divide(range, &geometry);

@@ -58,8 +58,8 @@ pub struct Replayed {
 
 /// A log that was opened and whose records wait to be carried out.
 ///
-/// The order of use is [`Recovery::replay`], then [`Recovery::finish`]. Dropping it instead leaves the records
-/// for the next [`PmLog::open`](crate::PmLog::open).
+/// The order of use is [`Recovery::replay`], then [`Recovery::finish`]. Dropping it instead leaves the
+/// records for the next [`PmLog::open`](crate::PmLog::open).
 #[derive(Debug)]
 pub struct Recovery<R: LogMedium> {
     pub(crate) prb: Arc<Prb<R>>,

@@ -1,7 +1,8 @@
 //! A header slot: the durable place of the log's header.
 //!
-//! The two slots hold the same at rest. An update writes first the one and then the other, a fence behind each;
-//! the newest that is whole wins. So a crash inside of an update, or an unreadable line, costs one of them.
+//! The two slots hold the same at rest. An update writes first the one and then the other, a fence behind
+//! each; the newest that is whole wins. So a crash inside of an update, or an unreadable line, costs one of
+//! them.
 //!
 //! Shape: 4096 bytes, little endian:
 //! ```text

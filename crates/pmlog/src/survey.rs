@@ -59,8 +59,8 @@ pub struct Survey<R> {
 impl<R: LogMedium> Survey<R> {
     /// Looks at the region that is the whole of `range`.
     ///
-    /// A region that cannot be used at all has errors for blocks and no chunks; one that was truncated has the
-    /// chunks that are left.
+    /// A region that cannot be used at all has errors for blocks and no chunks; one that was truncated has
+    /// the chunks that are left.
     pub fn new(range: R) -> Self {
         let len_bytes = range.len_bytes() as u64;
         let superblocks = read_superblocks(&range);

@@ -1,16 +1,17 @@
 //! Which units are free.
 //!
-//! Design: each vdev is divided into regions of 4096 units (16 MiB) with two bitmaps. *data* is what the tables will
-//! say when the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed it. *busy* is what
-//! may not be handed out: data, pages of metadata (known from the page map, never stored twice), log blocks (`log`;
-//! stored nowhere), and what the syncing txg has freed. A unit that a txg frees is still referred to by the txg before, which is what a crash
-//! leaves until the uberblock is flushed; [`Allocator::release`] clears it only then.
+//! Design: each vdev is divided into regions of 4096 units (16 MiB) with two bitmaps. *data* is what the
+//! tables will say when the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed
+//! it. *busy* is what may not be handed out: data, pages of metadata (known from the page map, never stored
+//! twice), log blocks (`log`; stored nowhere), and what the syncing txg has freed. A unit that a txg frees is
+//! still referred to by the txg before, which is what a crash leaves until the uberblock is flushed;
+//! [`Allocator::release`] clears it only then.
 //!
-//! Data goes next-fit from a cursor, so that blocks written together lie together; after 1 MiB the next vdev has its
-//! turn, the emptiest first. Metadata has a cursor of its own, so that its pages lie together too.
+//! Data goes next-fit from a cursor, so that blocks written together lie together; after 1 MiB the next vdev
+//! has its turn, the emptiest first. Metadata has a cursor of its own, so that its pages lie together too.
 //!
-//! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something of it is
-//! freed; any other has 1 KiB, 0.006 % of its size.
+//! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something
+//! of it is freed; any other has 1 KiB, 0.006 % of its size.
 
 mod bits;
 mod full;
@@ -231,11 +232,6 @@ impl Allocator {
         usable.map(|space| space.free).sum::<u64>() * UNIT_BYTES
     }
 
-    /// What is in use, wherever it is.
-    pub(crate) fn used_bytes(&self) -> u64 {
-        self.spaces.values().map(|space| space.units - space.free).sum::<u64>() * UNIT_BYTES
-    }
-
     pub(crate) fn total_bytes(&self) -> u64 {
         self.spaces.values().map(|space| space.units).sum::<u64>() * UNIT_BYTES
     }
@@ -295,7 +291,8 @@ impl Allocator {
         None
     }
 
-    /// The vdev after the last one of those that may be used; one that is much fuller than the emptiest is left out.
+    /// The vdev after the last one of those that may be used; one that is much fuller than the emptiest is
+    /// left out.
     fn next_turn(&self, last: Option<u16>, may_use: &dyn Fn(u16) -> bool) -> Option<u16> {
         let share = |space: &Space| space.free * 1000 / space.units.max(1);
         let is_usable = |id: u16| may_use(id) && !self.is_full(id);
@@ -310,7 +307,8 @@ impl Allocator {
     pub(crate) fn allocate_meta(&mut self) -> Option<Place> {
         let usable = self.spaces.iter().filter(|(_, space)| !space.is_full);
         let mut ids: Vec<_> = usable.map(|(id, space)| (std::cmp::Reverse(space.free), *id)).collect();
-        // One vdev until it has less room than another by a lot would scatter less; the emptiest is good enough.
+        // One vdev until it has less room than another by a lot would scatter less; the emptiest is good
+        // enough.
         ids.sort_unstable();
         for (_, id) in ids {
             let space = self.spaces.get_mut(&id).expect("a number from the map");

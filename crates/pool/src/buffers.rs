@@ -1,11 +1,12 @@
 //! Buffers of blocks, used again.
 //!
-//! Motivation: memory that comes fresh from the kernel costs a page fault for every 4 KiB, several times as much as
-//! the copy of a block into it. What a synced txg leaves is as good as new.
+//! Motivation: memory that comes fresh from the kernel costs a page fault for every 4 KiB, several times as
+//! much as the copy of a block into it. What a synced txg leaves is as good as new.
 //!
-//! Design: buffers of one length travel in batches between a common stack and small caches, one for each group of
-//! threads, so that writers meet at the stack's lock only once in a batch. What is kept is bounded, and a buffer of
-//! another length leaves whenever one is made: kept and unsynced bytes together stay within the limit of the latter.
+//! Design: buffers of one length travel in batches between a common stack and small caches, one for each
+//! group of threads, so that writers meet at the stack's lock only once in a batch. What is kept is bounded,
+//! and a buffer of another length leaves whenever one is made: kept and unsynced bytes together stay within
+//! the limit of the latter.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use crate::sync_util::lock;
 use crate::txg::{SHARDS, shard_of_thread};
 
-/// A block in memory. The layer that has it owns it alone and may change it; once it is in the cache, nobody does.
+/// A block in memory. The layer that has it owns it alone and may change it; once it is in the cache, nobody
+/// does.
 pub(crate) type Block = Arc<[u8]>;
 type Batch = Vec<Block>;
 
@@ -98,7 +100,8 @@ impl Buffers {
         if found.is_some() { batch } else { Batch::new() }
     }
 
-    /// Keeps buffers, as far as there is room; the others are freed. Only neighbours of one length make a batch.
+    /// Keeps buffers, as far as there is room; the others are freed. Only neighbours of one length make a
+    /// batch.
     ///
     /// In order of their addresses: whoever takes a batch then writes to neighbours, which processors expect.
     pub(crate) fn give(&self, buffers: impl Iterator<Item = Block>) {

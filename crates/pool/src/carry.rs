@@ -1,8 +1,9 @@
-//! From a pool that is suspended to the next import of it, without losing what was acknowledged and not yet durable.
+//! From a pool that is suspended to the next import of it, without losing what was acknowledged and not yet
+//! durable.
 //!
-//! Problem: what the engine of a suspended pool has in memory may be ahead of the medium, so it cannot go on. A new
-//! import finds the last synced txg, and the intent log what was made durable since. All other changes, which users were
-//! told of and can still read, are in the layers of objects in DRAM.
+//! Problem: what the engine of a suspended pool has in memory may be ahead of the medium, so it cannot go on.
+//! A new import finds the last synced txg, and the intent log what was made durable since. All other changes,
+//! which users were told of and can still read, are in the layers of objects in DRAM.
 //!
 //! Design: [`Pool::abandon`] waits for transactions to end, lets go of the devices, and hands out the layers;
 //! the owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same
@@ -13,13 +14,14 @@
 //! Room: all of it is in one txg with the replay, so a block of which the log has a part and a layer the rest
 //! is written once, as it would have been (`room`).
 //!
-//! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last synced txg,
-//! and what the log has. Afterwards everything. One txg, so there is nothing between the two. If that txg fails, nobody
-//! knows which of the two it is: the next import tells by the mark of its last txg (`label`), and what is durable is not
-//! applied again. The same goes for the txg in which the pool was suspended.
+//! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last
+//! synced txg, and what the log has. Afterwards everything. One txg, so there is nothing between the two. If
+//! that txg fails, nobody knows which of the two it is: the next import tells by the mark of its last txg
+//! (`label`), and what is durable is not applied again. The same goes for the txg in which the pool was
+//! suspended.
 //!
-//! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever makes them
-//! waits for their txg before saying that they are done; nobody was told.
+//! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever
+//! makes them waits for their txg before saying that they are done; nobody was told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +42,8 @@ pub struct Unsynced {
     objects: Vec<Carried>,
     /// The import that was given up.
     of: ImportId,
-    /// Of each import that took it over the first txg that has all of it; whether it became durable is not known.
+    /// Of each import that took it over the first txg that has all of it; whether it became durable is not
+    /// known.
     applied: Vec<Mark>,
 }
 
@@ -54,8 +57,8 @@ struct Carried {
 }
 
 impl Pool {
-    /// Gives up a pool that is suspended: it is closed, its devices are let go, and what was not durable is handed out.
-    /// Waits for transactions to end.
+    /// Gives up a pool that is suspended: it is closed, its devices are let go, and what was not durable is
+    /// handed out. Waits for transactions to end.
     ///
     /// # Errors
     /// [`PoolError::Busy`] for a pool that is not suspended; nothing was changed.
@@ -106,8 +109,8 @@ impl Unsynced {
     /// Persistence: all of it with the transaction's txg.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came before
-    /// an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
+    /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came
+    /// before an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
     pub fn apply(&mut self, pool: &Pool, tx: &Tx) -> Result<()> {
         if pool.runs_txgs() {
             return Err(PoolError::Busy { name: pool.name(), why: "its txgs run already" });
@@ -119,7 +122,8 @@ impl Unsynced {
             self.applied.push(applied);
             return Ok(());
         }
-        // A txg whose last flush failed may be durable all the same; again, it would need the same room again.
+        // A txg whose last flush failed may be durable all the same; again, it would need the same room
+        // again.
         let is_synced = |layer: &Layer| synced.import == self.of && layer.txg <= synced.txg;
         for carried in &self.objects {
             let found =

@@ -16,8 +16,9 @@ use crate::vdev::{Device, Side, Vdev};
 impl Pool {
     /// Adds a vdev. Returns its number.
     ///
-    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without. Before the next
-    /// txg nothing tells the other devices from copies of just before; whoever relies on the vdev syncs first.
+    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without.
+    /// Before the next txg nothing tells the other devices from copies of just before; whoever relies on the
+    /// vdev syncs first.
     ///
     /// # Errors
     /// Those of [`Pool::create`] for the devices, [`PoolError::Suspended`].
@@ -54,14 +55,15 @@ impl Pool {
         Ok(id)
     }
 
-    /// Removes a log vdev on which no log blocks are. Nothing is allocated on it from the call on, whether it succeeds or
-    /// not; see [`LogSpace::retire`](crate::LogSpace::retire).
+    /// Removes a log vdev on which no log blocks are. Nothing is allocated on it from the call on, whether it
+    /// succeeds or not; see [`LogSpace::retire`](crate::LogSpace::retire).
     ///
-    /// Persistence: on return it belongs to the pool no more. A crash inside leaves the pool with it or without.
+    /// Persistence: on return it belongs to the pool no more. A crash inside leaves the pool with it or
+    /// without.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for one that is not for logs; [`PoolError::LogInUse`], and [`PoolError::Busy`] before txgs
-    /// may run, when blocks may not have been claimed yet.
+    /// [`PoolError::Invalid`] for one that is not for logs; [`PoolError::LogInUse`], and [`PoolError::Busy`]
+    /// before txgs may run, when blocks may not have been claimed yet.
     pub fn remove(&self, id: u16) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);
@@ -99,8 +101,8 @@ impl Pool {
         result
     }
 
-    /// Adds a side to the vdev that has the device `to`, and copies everything onto it. When `progress` returns
-    /// `false`, the side stays stale; [`resilver`](Self::resilver) goes on.
+    /// Adds a side to the vdev that has the device `to`, and copies everything onto it. When `progress`
+    /// returns `false`, the side stays stale; [`resilver`](Self::resilver) goes on.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for an unknown device, [`PoolError::TooSmall`].
@@ -175,8 +177,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts another device in the place of one: attaches the new one, and detaches the old one when the new one is
-    /// current. If something could not be read, both stay.
+    /// Puts another device in the place of one: attaches the new one, and detaches the old one when the new
+    /// one is current. If something could not be read, both stay.
     ///
     /// # Errors
     /// As [`attach`](Self::attach) and [`detach`](Self::detach).
@@ -215,8 +217,8 @@ impl Pool {
 }
 
 impl Shared {
-    /// Gives a new device its label before any other device names it: a crash in between must not leave a pool that
-    /// asks for a device without a label.
+    /// Gives a new device its label before any other device names it: a crash in between must not leave a
+    /// pool that asks for a device without a label.
     fn label_first(&self, side: &Side) -> Result<()> {
         let device = side.writable().ok_or_else(|| side.unusable())?;
         let mut config = lock(&self.config).clone();
@@ -226,8 +228,8 @@ impl Shared {
         label::write_config(&**device, side.guid, &config)
     }
 
-    /// Gives a new vdev the last uberblock, as soon as other devices name it: it may have what is acknowledged
-    /// next, and has to know then that the others are older copies, if they are.
+    /// Gives a new vdev the last uberblock, as soon as other devices name it: it may have what is
+    /// acknowledged next, and has to know then that the others are older copies, if they are.
     fn tell_of_last_txg(&self, vdev: &Vdev) -> Result<()> {
         for side in vdev.sides() {
             self.write_last_uberblock(&side)?;

@@ -36,8 +36,8 @@ pub struct CheckReport {
     pub unused_pieces: Vec<Place>,
     /// Datasets whose used bytes are not those of their extents: stored, counted.
     pub wrong_usage: Vec<(DatasetId, u64, u64)>,
-    /// Datasets whose parent does not exist, or that share their name with another, or rows of usage or of an owner
-    /// without a dataset.
+    /// Datasets whose parent does not exist, or that share their name with another, or rows of usage or of an
+    /// owner without a dataset.
     pub lost_datasets: Vec<DatasetId>,
 }
 

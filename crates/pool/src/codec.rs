@@ -1,4 +1,5 @@
-//! Little-endian fields, one after the other. What is read is never trusted: a short or strange value is `None`.
+//! Little-endian fields, one after the other. What is read is never trusted: a short or strange value is
+//! `None`.
 
 use twox_hash::XxHash3_64;
 

@@ -92,11 +92,12 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// Stores `value` beside a dataset under `key`, in the transaction's txg; `None` removes it. Of several in one txg the
-    /// last counts.
+    /// Stores `value` beside a dataset under `key`, in the transaction's txg; `None` removes it. Of several
+    /// in one txg the last counts.
     pub fn put_aux(&self, tx: &Tx, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         let born = self.shared.dataset(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
-        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
+        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older
+        // one.
         let mut changes = self.shared.changes(tx.txg().max(born));
         changes.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
@@ -236,7 +237,8 @@ impl Namespace {
 }
 
 impl Shared {
-    /// Records a row for the transaction's txg. The caller holds the namespace alone and has checked the order.
+    /// Records a row for the transaction's txg. The caller holds the namespace alone and has checked the
+    /// order.
     fn note_dataset(&self, namespace: &mut Namespace, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
         namespace.newest = Some(tx.txg());
         self.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
@@ -265,8 +267,8 @@ impl Dataset {
         (value, read(&self.core.row).values.get(property).is_some())
     }
 
-    /// Sets a value, or with `None` goes back to the inherited one. New blocks have a new compression at once; a new
-    /// record size is that of new objects.
+    /// Sets a value, or with `None` goes back to the inherited one. New blocks have a new compression at
+    /// once; a new record size is that of new objects.
     ///
     /// # Errors
     /// [`PoolError::Invalid`], [`PoolError::Overtaken`].
@@ -317,10 +319,11 @@ impl Dataset {
         self.core.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it. A dataset that the
-    /// txg does not have takes nothing.
+    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it. A dataset
+    /// that the txg does not have takes nothing.
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
-        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older one.
+        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older
+        // one.
         let mut changes = self.shared.changes(tx.txg().max(self.core.born));
         changes.aux.insert((self.core.id.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }

@@ -1,7 +1,7 @@
 //! A step of a sync that goes to new places, made again elsewhere if a device has no room for it.
 //!
-//! See `alloc/full` for what becomes of the device. The step is made again from its beginning, at most once for
-//! each vdev; whatever it refers to must be as before.
+//! See `alloc/full` for what becomes of the device. The step is made again from its beginning, at most once
+//! for each vdev; whatever it refers to must be as before.
 
 use std::sync::Mutex;
 

@@ -117,8 +117,8 @@ pub enum PoolError {
         /// Where it was last.
         path: String,
     },
-    /// A device is a copy of itself from earlier, or of another history: it lacks what txgs have written since, and no side
-    /// of its vdev has that.
+    /// A device is a copy of itself from earlier, or of another history: it lacks what txgs have written
+    /// since, and no side of its vdev has that.
     #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", of_when(*found, *expected))]
     OldCopy {
         /// The pool.
@@ -149,8 +149,8 @@ pub enum PoolError {
         /// Where it was last.
         path: String,
     },
-    /// A log vdev cannot be removed while log blocks are on it. Nothing new is allocated there: try again when what is
-    /// logged has synced and the log has gone on elsewhere.
+    /// A log vdev cannot be removed while log blocks are on it. Nothing new is allocated there: try again
+    /// when what is logged has synced and the log has gone on elsewhere.
     #[error(
         "vdev {vdev} ({path}) still holds {used_bytes} bytes of logs; try again when they have been synced"
     )]
@@ -260,8 +260,8 @@ pub enum PoolError {
         /// The object.
         object: ObjectId,
     },
-    /// The transaction is too old: a newer txg has changed datasets already, whose order is that of txgs, or creates
-    /// what is to be changed. Begin another and try again.
+    /// The transaction is too old: a newer txg has changed datasets already, whose order is that of txgs, or
+    /// creates what is to be changed. Begin another and try again.
     #[error("the transaction belongs to {txg}, and {newest} has gone ahead of it; begin another")]
     Overtaken {
         /// The transaction's txg.

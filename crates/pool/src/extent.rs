@@ -1,10 +1,11 @@
 //! Where a block is: entries, groups of entries, and what is done to bytes on their way to the vdevs.
 //!
-//! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes few rows
-//! and a random one no more pages than single rows would. A row is a list of: index in the group (1 byte), packed
-//! place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression (and a flag for pieces) in the upper 8 bits and
-//! logical bytes in the lower 24 (4). A block that is not listed is a hole. Logical bytes end at the block's last
-//! byte that is not zero, rounded up to 512; what lies behind reads as zeroes.
+//! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes few
+//! rows and a random one no more pages than single rows would. A row is a list of: index in the group (1
+//! byte), packed place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression
+//! (and a flag for pieces) in the upper 8 bits and logical bytes in the lower 24 (4). A block that is not
+//! listed is a hole. Logical bytes end at the block's last byte that is not zero, rounded up to 512; what
+//! lies behind reads as zeroes.
 
 use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
@@ -118,7 +119,8 @@ pub(crate) fn stored<'p>(packed: &'p Packed<'_>) -> &'p [u8] {
     packed.2.as_deref().unwrap_or(packed.0)
 }
 
-/// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`: as it is).
+/// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`: as
+/// it is).
 pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>> {
     let bytes = significant(block);
     if bytes.is_empty() {

@@ -1,11 +1,13 @@
 //! From devices to a pool: which configuration counts, who is missing, and the newest uberblock.
 //!
-//! The newest configuration counts, of those that a device with an uberblock has. A missing side is harmless if the
-//! others know that it is stale. Otherwise the others may be the ones left behind: then nothing on them can tell,
-//! and only the caller's consent helps. ZFS imports in that case without a word; mdadm and Btrfs ask, as we do.
+//! The newest configuration counts, of those that a device with an uberblock has. A missing side is harmless
+//! if the others know that it is stale. Otherwise the others may be the ones left behind: then nothing on
+//! them can tell, and only the caller's consent helps. ZFS imports in that case without a word; mdadm and
+//! Btrfs ask, as we do.
 //!
-//! A device that is an older copy of itself, put back, is found out by its marks (`label`): as a side of a mirror it is
-//! stale, alone it is refused. So it is if all that knows better is a side that its label calls stale.
+//! A device that is an older copy of itself, put back, is found out by its marks (`label`): as a side of a
+//! mirror it is stale, alone it is refused. So it is if all that knows better is a side that its label calls
+//! stale.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,8 +114,8 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Calls sides stale that are older copies of themselves: they have no mark of the newest uberblock. Refuses a vdev that
-    /// has nothing else, and what it lacks counts.
+    /// Calls sides stale that are older copies of themselves: they have no mark of the newest uberblock.
+    /// Refuses a vdev that has nothing else, and what it lacks counts.
     fn check_copies(&self, vdev: &VdevConfig, sides: &[Arc<Side>], newest: &Uberblock) -> Result<()> {
         let marks = |side: &Side| self.by_guid.get(&side.guid).map_or(&[][..], |(_, labels)| &labels.marks);
         let (current, old): (Vec<_>, Vec<_>) = sides
@@ -134,8 +136,9 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Refuses current sides that are older copies of themselves, when all that knows better is a side that they call
-    /// stale. One that can be written takes every txg, stale or not, so a crash leaves it ahead by one at most.
+    /// Refuses current sides that are older copies of themselves, when all that knows better is a side that
+    /// they call stale. One that can be written takes every txg, stale or not, so a crash leaves it ahead by
+    /// one at most.
     fn check_ahead(&self, vdevs: &[(&VdevConfig, Vec<Arc<Side>>)], newest: &Uberblock) -> Result<()> {
         let its_txg = |side: &Arc<Side>| Some(self.by_guid.get(&side.guid)?.1.uberblock.as_ref()?.txg);
         let current = |sides: &[Arc<Side>]| sides.iter().find(|side| !side.is_stale()).cloned();
@@ -197,8 +200,9 @@ impl Here<'_> {
     }
 }
 
-/// Refuses sides of a mirror that call each other stale: each was used without the other, and one must give way.
-/// Also refused is a side that failed just when the other had been resilvered from it; that is as good as a split.
+/// Refuses sides of a mirror that call each other stale: each was used without the other, and one must give
+/// way. Also refused is a side that failed just when the other had been resilvered from it; that is as good
+/// as a split.
 fn check_split(config: &PoolConfig, labelled: &[(&Device, Labels)]) -> Result<()> {
     let find = |guid| labelled.iter().find(|(_, labels)| labels.device == guid);
     for vdev in &config.vdevs {

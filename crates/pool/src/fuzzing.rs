@@ -1,5 +1,5 @@
-//! The decoders of what is stored, for fuzzing: what a medium says is never trusted, so none of them panics, takes
-//! memory without bound, or accepts what would not be written again as the same bytes.
+//! The decoders of what is stored, for fuzzing: what a medium says is never trusted, so none of them panics,
+//! takes memory without bound, or accepts what would not be written again as the same bytes.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -97,8 +97,9 @@ pub fn extents(row: &[u8], pieces: &[u8], stored: &[u8]) {
     }
 }
 
-/// The address of a record goes there and back; a pool that it is claimed of takes all of it or nothing, and never what
-/// is in use. `sum_of_zeroes` is put where the checksum of a block belongs, so that places without data are accepted.
+/// The address of a record goes there and back; a pool that it is claimed of takes all of it or nothing, and
+/// never what is in use. `sum_of_zeroes` is put where the checksum of a block belongs, so that places without
+/// data are accepted.
 pub fn address(bytes: &[u8], len_bytes: u64, sum_of_zeroes: bool) {
     static POOL: OnceLock<(LogSpace, Pool)> = OnceLock::new();
     let mut bytes = bytes.to_vec();

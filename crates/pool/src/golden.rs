@@ -1,5 +1,6 @@
-//! The bytes on the medium as they were when the format was fixed. A test that fails here has found a change of the
-//! format: `docs/format.md` has the layouts, and a change needs another [`FORMAT_VERSION`](crate::FORMAT_VERSION).
+//! The bytes on the medium as they were when the format was fixed. A test that fails here has found a change
+//! of the format: `docs/format.md` has the layouts, and a change needs another
+//! [`FORMAT_VERSION`](crate::FORMAT_VERSION).
 
 use std::fmt::Write;
 use std::sync::Arc;

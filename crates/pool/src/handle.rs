@@ -29,8 +29,8 @@ const READY_BLOCKS: usize = 16;
 ///
 /// Persistence: a change is durable when its transaction's txg has synced, see
 /// [`Pool::wait_synced`](crate::Pool::wait_synced). A crash leaves all changes of a txg or none of them.
-/// Concurrency: any number of threads; reads see every change that has returned. A write that spans several blocks
-/// is one step for readers of this object. Two overlapping writes take effect one after the other.
+/// Concurrency: any number of threads; reads see every change that has returned. A write that spans several
+/// blocks is one step for readers of this object. Two overlapping writes take effect one after the other.
 pub struct Object {
     pub(crate) shared: Arc<Shared>,
     pub(crate) dataset: Arc<DatasetCore>,
@@ -82,14 +82,14 @@ impl Object {
         read(&self.core.contents).size_bytes
     }
 
-    /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that return
-    /// while this is called may be missed.
+    /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that
+    /// return while this is called may be missed.
     pub fn unsynced_txg(&self) -> Option<Txg> {
         read(&self.core.contents).layers.last().map(|layer| layer.txg)
     }
 
-    /// Fills `buf` from `offset` on and returns how many bytes there were: fewer at the end of the object. Holes read
-    /// as zeroes.
+    /// Fills `buf` from `offset` on and returns how many bytes there were: fewer at the end of the object.
+    /// Holes read as zeroes.
     ///
     /// # Errors
     /// [`PoolError::DamagedBlock`] with the location if no copy has its checksum; `buf` is then unspecified.

@@ -71,8 +71,8 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// Which import, or creation, of a pool wrote something: drawn at random by each. Two histories of a pool, one of them
-/// from an older copy, may come to the same txg; they never have the same number.
+/// Which import, or creation, of a pool wrote something: drawn at random by each. Two histories of a pool,
+/// one of them from an older copy, may come to the same txg; they never have the same number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportId(pub u64);
 

@@ -102,16 +102,16 @@ impl Host {
     }
 }
 
-/// What an import does about a log vdev of which no current side is there. What its owner acknowledged since the last
-/// synced txg is on it.
+/// What an import does about a log vdev of which no current side is there. What its owner acknowledged since
+/// the last synced txg is on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissingLog {
     /// Refuses, with the device: [`PoolError::MissingLog`].
     #[default]
     Refuse,
     /// Goes on without it. The vdev stays in the configuration, unavailable: nothing is allocated on it, and
-    /// [`Pool::remove`] takes it out. Later imports do not ask again. Should it come back, it is stale until it was
-    /// [resilvered](Pool::resilver), and empty but for what the owner claims.
+    /// [`Pool::remove`] takes it out. Later imports do not ask again. Should it come back, it is stale until
+    /// it was [resilvered](Pool::resilver), and empty but for what the owner claims.
     Drop,
 }
 
@@ -122,8 +122,8 @@ pub struct ImportOptions {
     pub host: Host,
     /// Take a pool that another host has not exported. If that host is alive, both will destroy it.
     pub is_forced: bool,
-    /// Take a pool although a side of a mirror is missing that was current as far as the others know. It may have
-    /// gone on alone, and what it knows is lost then. A side that is known to be stale is not missed.
+    /// Take a pool although a side of a mirror is missing that was current as far as the others know. It may
+    /// have gone on alone, and what it knows is lost then. A side that is known to be stale is not missed.
     pub allows_degraded: bool,
     /// What to do about a log vdev of which no current side is there.
     pub missing_log: MissingLog,
@@ -149,7 +149,8 @@ impl Pool {
     /// Persistence: on return the empty pool is durable. A crash inside leaves no pool, or an empty one.
     ///
     /// # Errors
-    /// [`PoolError::BadConfig`], [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the devices.
+    /// [`PoolError::BadConfig`], [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the
+    /// devices.
     pub fn create(name: &str, vdevs: &[VdevSpec], options: PoolOptions) -> Result<Pool> {
         check_name(name)?;
         if !vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal) {
@@ -196,24 +197,27 @@ impl Pool {
 
     /// Imports the pool that the devices belong to, as of its last synced txg.
     ///
-    /// All devices must belong to one pool. A missing side that is known to be stale makes it degraded, no more. Where a
-    /// missing side was current as far as the devices know, they may themselves be the ones left behind, and nothing
-    /// on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. Labels then say that this host
-    /// has the pool, and which sides are stale.
+    /// All devices must belong to one pool. A missing side that is known to be stale makes it degraded, no
+    /// more. Where a missing side was current as far as the devices know, they may themselves be the ones
+    /// left behind, and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`].
+    /// Labels then say that this host has the pool, and which sides are stale.
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
-    /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`], [`PoolError::Removed`], [`PoolError::MissingDevice`],
-    /// [`PoolError::MissingSide`], [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
-    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when the device is opened. Nothing was changed.
+    /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
+    /// [`PoolError::Removed`], [`PoolError::MissingDevice`], [`PoolError::MissingSide`],
+    /// [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
+    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when
+    /// the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let pool = Pool::import_paused(devices, import, options)?;
         pool.start_txgs()?;
         Ok(pool)
     }
 
-    /// The same, but no txg ends before [`start_txgs`](Self::start_txgs): what an owner has to store in the first txg of
-    /// an import (the claim of its log) is sure to get there. Waiting for a txg meanwhile is a deadlock.
+    /// The same, but no txg ends before [`start_txgs`](Self::start_txgs): what an owner has to store in the
+    /// first txg of an import (the claim of its log) is sure to get there. Waiting for a txg meanwhile is a
+    /// deadlock.
     ///
     /// # Errors
     /// As [`import`](Self::import).

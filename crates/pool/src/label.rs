@@ -1,18 +1,21 @@
 //! Labels: what tells a device's pool, and the newest txg.
 //!
-//! Design: a label of 256 KiB at each end of a device. In each, two slots for the configuration, written in turn
-//! (slot = generation mod 2), a ring of 32 slots for uberblocks (slot = txg mod 32), and two for *marks* (slot = txg
-//! mod 2). A slot has its own checksum and says where it is, so that a misdirected one is not believed.
+//! Design: a label of 256 KiB at each end of a device. In each, two slots for the configuration, written in
+//! turn (slot = generation mod 2), a ring of 32 slots for uberblocks (slot = txg mod 32), and two for *marks*
+//! (slot = txg mod 2). A slot has its own checksum and says where it is, so that a misdirected one is not
+//! believed.
 //!
-//! A mark says that the device has everything of a txg, as a certain import wrote it. It is written before the flush
-//! that comes before any uberblock of that txg, and replaced by that of the next but one. So a device that is current has
-//! a mark of the pool's newest uberblock, whatever a crash leaves; an older copy of the device, put back, has none.
+//! A mark says that the device has everything of a txg, as a certain import wrote it. It is written before
+//! the flush that comes before any uberblock of that txg, and replaced by that of the next but one. So a
+//! device that is current has a mark of the pool's newest uberblock, whatever a crash leaves; an older copy
+//! of the device, put back, has none.
 //!
 //! Crash cases. A write tears at sectors, so the slot that it hits may be lost; nothing else.
-//! 1. During a change of the configuration: the slot of the generation before is whole in each label, or, on a device
-//!    that missed generations, in one of them; each label is flushed before the next is written.
+//! 1. During a change of the configuration: the slot of the generation before is whole in each label, or, on
+//!    a device that missed generations, in one of them; each label is flushed before the next is written.
 //! 2. During an uberblock: that of the txg before is in another slot, and was flushed.
-//! 3. During a mark: that of the txg before is in the other slot, and no device has an uberblock of the newer txg.
+//! 3. During a mark: that of the txg before is in the other slot, and no device has an uberblock of the newer
+//!    txg.
 //!
 //! In each case a reader finds either the new one or the one before, as it must.
 
@@ -251,9 +254,9 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     }
 }
 
-/// Writes a configuration into its slot of both labels, durably, one label after the other: a device that was not
-/// there for the last generations has the newest one in the slot that is overwritten, and needs the other label's
-/// copy of it until the first is whole.
+/// Writes a configuration into its slot of both labels, durably, one label after the other: a device that was
+/// not there for the last generations has the newest one in the slot that is overwritten, and needs the other
+/// label's copy of it until the first is whole.
 pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolConfig) -> Result<()> {
     let payload = config.encode();
     if payload.len() > SLOT_BYTES - HEAD_BYTES {

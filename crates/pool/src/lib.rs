@@ -1,13 +1,13 @@
 //! A transactional store on block devices.
 //!
-//! Motivation: volumes and file systems need a place where what they change becomes durable in large atomic steps,
-//! while an intent log answers for the seconds in between.
+//! Motivation: volumes and file systems need a place where what they change becomes durable in large atomic
+//! steps, while an intent log answers for the seconds in between.
 //!
-//! Design: devices form *vdevs* (one device, or a mirror); data is written to new places only, with a checksum in a
-//! table, and verified at each read; the tables are those of a key-value engine whose file is itself copy-on-write
-//! and verified (`meta`). All changes of a *transaction group* (txg) become durable together, with one small write
-//! (the uberblock). What a crash leaves is the last synced txg, byte for byte. The steps and the crash cases are
-//! described at `sync`, `label` and `meta`.
+//! Design: devices form *vdevs* (one device, or a mirror); data is written to new places only, with a
+//! checksum in a table, and verified at each read; the tables are those of a key-value engine whose file is
+//! itself copy-on-write and verified (`meta`). All changes of a *transaction group* (txg) become durable
+//! together, with one small write (the uberblock). What a crash leaves is the last synced txg, byte for byte.
+//! The steps and the crash cases are described at `sync`, `label` and `meta`.
 //!
 //! Shutdown: [`Pool::export`]. Anything else is a crash.
 //!
@@ -23,6 +23,7 @@
 //! scrub      scrub, resilver                        change     add, attach, detach, replace, remove
 //! carry      a suspended pool, to its next import   settings   properties, features
 //! check      allocated = referenced                 pool       transactions, waiting, export
+//! relabel    labels of a running pool
 //! output     writes blocks to new places            state      what all parts share
 //! run        requests being filled and in flight    buffers    memory of blocks, reused
 //! log_space/ room for log blocks: allocation, I/O on all sides, labels before a flush returns, resilver
@@ -68,6 +69,7 @@ mod probe;
 mod props;
 mod publish;
 mod ranges;
+mod relabel;
 mod room;
 mod run;
 mod scrub;

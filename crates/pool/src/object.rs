@@ -1,10 +1,10 @@
 //! Objects: sparse bytes, of which the newest are in DRAM until their txg has synced.
 //!
-//! Design: an object has a *layer* for each unsynced txg that changed it: whole blocks that were written, ranges
-//! that were cleared, the size. A read looks from the newest layer down, then at the last synced state. Only a
-//! transaction of the same txg changes a layer, so when the txg has quiesced, its layer is what the txg thread may
-//! write out without a lock. Where a transaction of an older txg comes later than one of a newer (both were open),
-//! its change goes through the newer layers as well: what came last is what is read.
+//! Design: an object has a *layer* for each unsynced txg that changed it: whole blocks that were written,
+//! ranges that were cleared, the size. A read looks from the newest layer down, then at the last synced
+//! state. Only a transaction of the same txg changes a layer, so when the txg has quiesced, its layer is what
+//! the txg thread may write out without a lock. Where a transaction of an older txg comes later than one of a
+//! newer (both were open), its change goes through the newer layers as well: what came last is what is read.
 //!
 //! Concurrency: the object's lock is held shared during reads (also of devices: the txg thread takes it alone
 //! before blocks of an old state may be reused) and alone during changes.
@@ -156,8 +156,8 @@ pub(crate) struct Contents {
     pub(crate) storing: Mutex<Storing>,
 }
 
-/// An object that is open or has unsynced changes. In cache lines of its own: threads that work on neighbours in
-/// memory do not meet.
+/// An object that is open or has unsynced changes. In cache lines of its own: threads that work on neighbours
+/// in memory do not meet.
 #[repr(align(128))]
 pub(crate) struct ObjectCore {
     pub(crate) dataset: DatasetId,
@@ -197,7 +197,8 @@ impl ObjectCore {
 }
 
 impl ObjectCore {
-    /// Refuses a change in a txg that does not have the object yet: a crash between the two would leave half of it.
+    /// Refuses a change in a txg that does not have the object yet: a crash between the two would leave half
+    /// of it.
     pub(crate) fn check_born(&self, txg: Txg) -> Result<()> {
         if txg < self.born { Err(PoolError::Overtaken { txg, newest: self.born }) } else { Ok(()) }
     }
@@ -278,8 +279,9 @@ impl Contents {
         charge * (newer + u64::from(is_new)) + own
     }
 
-    /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents until
-    /// now, if `data` is only a part of it and the layer does not have it. Returns how many bytes of buffers came into being.
+    /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents
+    /// until now, if `data` is only a part of it and the layer does not have it. Returns how many bytes of
+    /// buffers came into being.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn put(
         &mut self,

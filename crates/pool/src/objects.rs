@@ -15,8 +15,8 @@ use crate::sync_util::{lock, write};
 use crate::tables::DatasetKind;
 
 impl Dataset {
-    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset the
-    /// first one is [`ObjectId`] 1, and numbers count up.
+    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset
+    /// the first one is [`ObjectId`] 1, and numbers count up.
     ///
     /// # Errors
     /// [`PoolError::ReadOnly`], [`PoolError::NoSpace`], [`PoolError::NoDataset`] after it was destroyed;

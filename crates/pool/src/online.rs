@@ -1,7 +1,7 @@
 //! Devices of a mirror that go away and come back.
 //!
-//! A device that failed a flush is poisoned until its last handle is gone, so it has to be let go before it is opened
-//! again; and what it missed has to be copied onto it.
+//! A device that failed a flush is poisoned until its last handle is gone, so it has to be let go before it
+//! is opened again; and what it missed has to be copied onto it.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ impl Pool {
     /// [`resilver`](Self::resilver) has brought it up to date; new txgs write to it at once.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] for one that is not missing, [`PoolError::ForeignPool`], [`PoolError::Removed`] for a device
-    /// that is another one, [`PoolError::TooSmall`].
+    /// [`PoolError::Busy`] for one that is not missing, [`PoolError::ForeignPool`], [`PoolError::Removed`]
+    /// for a device that is another one, [`PoolError::TooSmall`].
     pub fn online(&self, guid: Guid, device: Device) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);

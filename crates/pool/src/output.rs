@@ -1,16 +1,18 @@
 //! The first step of a sync: blocks to new places.
 //!
-//! Blocks are packed and summed some at a time, by several threads if they are compressed, and get their places from
-//! one thread in order: what is written where does not depend on how many threads there are. Without compression one
-//! thread is faster, because it copies what its checksum has just brought into the CPU's cache.
+//! Blocks are packed and summed some at a time, by several threads if they are compressed, and get their
+//! places from one thread in order: what is written where does not depend on how many threads there are.
+//! Without compression one thread is faster, because it copies what its checksum has just brought into the
+//! CPU's cache.
 //!
 //! A block that was stored ahead of its txg (`stored`) is where it is to be already.
 //!
-//! If a device has no room for what it is given, all of the step is taken back and made again elsewhere (`elsewhere`).
+//! If a device has no room for what it is given, all of the step is taken back and made again elsewhere
+//! (`elsewhere`).
 //!
-//! A block that finds no run of free units that is long enough is written in pieces, each half as long as the one that
-//! did not fit, down to single units: a pool whose free space is in small holes still takes every block that it has
-//! room for.
+//! A block that finds no run of free units that is long enough is written in pieces, each half as long as the
+//! one that did not fit, down to single units: a pool whose free space is in small holes still takes every
+//! block that it has room for.
 
 use crate::codec::{Writer, checksum};
 use crate::elsewhere::with_room;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::config::{DeviceState, PoolConfig, PoolState};
+use crate::config::{PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
 use crate::room::Claim;
@@ -15,10 +15,10 @@ use crate::txg::{DELAY_MAX, Hold, SHARDS};
 
 /// An imported pool.
 ///
-/// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and a txg is
-/// durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a pool is such a
-/// crash, without loss of what the operating system caches; [`export`](Self::export) is the clean end.
-/// Concurrency: any number of threads.
+/// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and a
+/// txg is durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a pool
+/// is such a crash, without loss of what the operating system caches; [`export`](Self::export) is the clean
+/// end. Concurrency: any number of threads.
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
     homes: Vec<Arc<Home>>,
@@ -33,8 +33,8 @@ impl std::fmt::Debug for Pool {
 
 /// A transaction: holds its txg open. Ends when it is committed or dropped; what it changed stays either way.
 ///
-/// A transaction must be short: its txg, and those behind it, cannot sync before it ends. Waiting for a sync inside
-/// of one is a deadlock.
+/// A transaction must be short: its txg, and those behind it, cannot sync before it ends. Waiting for a sync
+/// inside of one is a deadlock.
 pub struct Tx {
     pub(crate) home: Arc<Home>,
     hold: Hold,
@@ -42,7 +42,8 @@ pub struct Tx {
     is_replay: bool,
 }
 
-/// What transactions of some threads refer to the pool with: if all cloned one `Arc`, all would write to its counter.
+/// What transactions of some threads refer to the pool with: if all cloned one `Arc`, all would write to its
+/// counter.
 #[repr(align(128))]
 pub(crate) struct Home {
     pub(crate) shared: Arc<Shared>,
@@ -146,7 +147,8 @@ impl Pool {
         }
         let hold = shared.pipeline.hold();
         let tx = Tx { home: self.homes[hold.shard].clone(), hold, is_replay: false };
-        // Again: a pool that is given up waits for the transactions that it can see, and there must be none behind them.
+        // Again: a pool that is given up waits for the transactions that it can see, and there must be none
+        // behind them.
         if shared.must_check.load(Ordering::Relaxed) {
             shared.check_alive()?;
         }
@@ -210,11 +212,12 @@ impl Pool {
         self.shared.is_freeing()
     }
 
-    /// Makes everything durable that was committed before the call; returns the txg that did it. Without a txg
-    /// thread the sync runs in the calling thread.
+    /// Makes everything durable that was committed before the call; returns the txg that did it. Without a
+    /// txg thread the sync runs in the calling thread.
     ///
     /// # Errors
-    /// [`PoolError::Suspended`] and the error that led to it; it is then unknown what of the open txgs is durable.
+    /// [`PoolError::Suspended`] and the error that led to it; it is then unknown what of the open txgs is
+    /// durable.
     pub fn sync(&self) -> Result<Txg> {
         if self.shared.options.is_read_only {
             return Err(PoolError::ReadOnly(self.name()));
@@ -227,9 +230,9 @@ impl Pool {
         Ok(txg)
     }
 
-    /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be used again only when it
-    /// is durable. `false`: there is nothing unsynced, or nobody syncs but the caller; trying again would not help. The caller
-    /// holds no transaction.
+    /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be used
+    /// again only when it is durable. `false`: there is nothing unsynced, or nobody syncs but the caller;
+    /// trying again would not help. The caller holds no transaction.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -245,7 +248,8 @@ impl Pool {
         Ok(helps)
     }
 
-    /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is durable.
+    /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is
+    /// durable.
     pub fn end_txg_soon(&self) {
         self.shared.pipeline.end_soon();
     }
@@ -284,8 +288,8 @@ impl Pool {
         lock(&self.shared.pipeline.progress).synced
     }
 
-    /// The newest durable txg, and the import that wrote it: what a log outside of the pool's devices keeps as well, so that
-    /// an older copy of either is found out.
+    /// The newest durable txg, and the import that wrote it: what a log outside of the pool's devices keeps
+    /// as well, so that an older copy of either is found out.
     pub fn synced_mark(&self) -> Mark {
         lock(&self.shared.uberblock).mark()
     }
@@ -305,8 +309,8 @@ impl Pool {
         self.shared.pipeline.open_txg()
     }
 
-    /// For tests: no txg syncs from now on, whatever anyone waits for; what is dirty then is lost when the pool is
-    /// dropped, as in a crash. There is no way back.
+    /// For tests: no txg syncs from now on, whatever anyone waits for; what is dirty then is lost when the
+    /// pool is dropped, as in a crash. There is no way back.
     pub fn freeze(&self) {
         let _syncing = lock(&self.shared.syncing);
         lock(&self.shared.pipeline.progress).is_frozen = true;
@@ -317,8 +321,9 @@ impl Pool {
         lock(&self.shared.hooks).push(hook);
     }
 
-    /// Syncs everything, gives the pool back and closes it; every later call fails with [`PoolError::Closed`].
-    /// Devices stay locked until all handles (objects, datasets, transactions) are dropped too.
+    /// Syncs everything, gives the pool back and closes it; every later call fails with
+    /// [`PoolError::Closed`]. Devices stay locked until all handles (objects, datasets, transactions) are
+    /// dropped too.
     ///
     /// # Errors
     /// Those of a sync; the pool is closed all the same, and its labels say that it is in use.
@@ -329,7 +334,8 @@ impl Pool {
     }
 
     fn last_sync(&self) -> Result<()> {
-        // What is committed by others from here on, until the pool is closed, is lost: they were to stop first.
+        // What is committed by others from here on, until the pool is closed, is lost: they were to stop
+        // first.
         self.sync()?;
         let _syncing = lock(&self.shared.syncing);
         self.shared.is_closed.store(true, Ordering::SeqCst);
@@ -356,40 +362,6 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl Shared {
-    /// Changes the configuration and writes it onto all devices, durably.
-    pub(crate) fn write_labels(&self, change: impl FnOnce(&mut PoolConfig)) -> Result<()> {
-        let mut config = lock(&self.config);
-        let mut next = config.clone();
-        change(&mut next);
-        loop {
-            config.generation += 1;
-            next.generation = config.generation;
-            next.txg = self.pipeline.open_txg();
-            next.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
-            // If it fails, `config` still is what labels are known to say: who asks tries again.
-            self.has_unsure_labels.store(true, Ordering::SeqCst);
-            self.vdevs.write_config(&next)?;
-            self.has_unsure_labels.store(false, Ordering::SeqCst);
-            if !self.labels_lag(&next) {
-                *config = next;
-                return Ok(());
-            }
-            // A device that failed just now is stale, and the others must say so. Each round costs one.
-        }
-    }
-
-    /// Whether a device has become stale, or current, that labels say otherwise of, or it is not known what they say.
-    pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
-        if self.has_unsure_labels.load(Ordering::SeqCst) {
-            return true;
-        }
-        let known = config.vdevs.iter().flat_map(|vdev| &vdev.devices);
-        let known = known.filter(|device| device.state != DeviceState::Online).map(|device| device.guid);
-        !known.eq(self.vdevs.stale())
     }
 }
 

@@ -35,8 +35,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// A property of a dataset. Its value is a number; [`parse`](Self::parse) and [`format`](Self::format) know the
-/// words for it.
+/// A property of a dataset. Its value is a number; [`parse`](Self::parse) and [`format`](Self::format) know
+/// the words for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Property {

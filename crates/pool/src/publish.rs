@@ -18,8 +18,8 @@ use crate::sync::{Dirty, Outcome};
 use crate::sync_util::{lock, write};
 use crate::tables;
 
-/// Longer blocks do not go into the cache when they are written: who writes them writes streams, whose memory is better
-/// used again at once.
+/// Longer blocks do not go into the cache when they are written: who writes them writes streams, whose memory
+/// is better used again at once.
 const CACHED_BYTES_MAX: usize = 64 << 10;
 
 impl Shared {
@@ -32,8 +32,8 @@ impl Shared {
         used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
         self.show(cleared)?;
         for Dirty { core, layer, bytes } in dirty {
-            // Before the layer goes and without the object's lock: as long as the layer is there, nobody looks into the
-            // cache for what is in it.
+            // Before the layer goes and without the object's lock: as long as the layer is there, nobody
+            // looks into the cache for what is in it.
             for cleared in layer.cleared.iter() {
                 self.forget(&core, cleared);
             }

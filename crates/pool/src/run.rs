@@ -1,8 +1,9 @@
 //! Writing much: neighbours in one request, several requests in flight while the next is filled.
 //!
-//! With threads, the caller packs and sums while they wait for the devices. Requests begin in the order in which
-//! they were filled; there is no order between them, and none is needed: everything goes to places that nothing
-//! durable refers to, and is flushed before the uberblock. Without threads all I/O is the caller's own, in order.
+//! With threads, the caller packs and sums while they wait for the devices. Requests begin in the order in
+//! which they were filled; there is no order between them, and none is needed: everything goes to places that
+//! nothing durable refers to, and is flushed before the uberblock. Without threads all I/O is the caller's
+//! own, in order.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};

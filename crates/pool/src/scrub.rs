@@ -1,13 +1,13 @@
 //! Reading everything: scrub, and resilver of sides that missed writes.
 //!
 //! Both walk the tables of a snapshot in steps. During a step no freed space is given out again, so what the
-//! snapshot refers to is still there; between steps a newer snapshot is taken, so that what was freed meanwhile is
-//! not looked at.
+//! snapshot refers to is still there; between steps a newer snapshot is taken, so that what was freed
+//! meanwhile is not looked at.
 //!
-//! Resilver: a side that is stale is written by every txg from the moment it is there, so only what was written
-//! before is missing. The walk copies it; metadata, which moves while the walk goes on, is copied last, with syncing
-//! held off, and so are log blocks that the side misses, with their I/O held off. Then the labels say that the side is
-//! current.
+//! Resilver: a side that is stale is written by every txg from the moment it is there, so only what was
+//! written before is missing. The walk copies it; metadata, which moves while the walk goes on, is copied
+//! last, with syncing held off, and so are log blocks that the side misses, with their I/O held off. Then the
+//! labels say that the side is current.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,8 +39,8 @@ pub struct ScrubReport {
 }
 
 impl Pool {
-    /// Reads every copy of everything and rewrites those that are wrong. `progress` is called now and then; when it
-    /// returns `false`, the scrub ends with what it has.
+    /// Reads every copy of everything and rewrites those that are wrong. `progress` is called now and then;
+    /// when it returns `false`, the scrub ends with what it has.
     ///
     /// # Errors
     /// Those of reading the tables. Damage is no error but in the report.
@@ -53,7 +53,8 @@ impl Pool {
 type Visit<'a> = dyn Fn(&Vdev, u64, usize, u64) -> (u64, bool) + 'a;
 
 impl Shared {
-    /// Calls `visit` for each extent and each page of metadata; it returns wrong copies, and whether one is right.
+    /// Calls `visit` for each extent and each page of metadata; it returns wrong copies, and whether one is
+    /// right.
     fn walk(&self, visit: &Visit<'_>, progress: &mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         {
@@ -100,8 +101,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies everything that a side should have onto it, and makes it current. It stays stale if something could not be
-    /// read: nobody may rely on it instead of the side that has that, and perhaps gives it later.
+    /// Copies everything that a side should have onto it, and makes it current. It stays stale if something
+    /// could not be read: nobody may rely on it instead of the side that has that, and perhaps gives it
+    /// later.
     pub(crate) fn resilver(
         &self,
         vdev: &Arc<Vdev>,
@@ -138,7 +140,8 @@ impl Shared {
             // No log block may be missed between what is looked at and the side being current.
             let _no_log_io = write(&vdev.log_io);
             self.copy_last_log_blocks(vdev, side)?;
-            // Pages that were written since the walk went to this side too; all are there once it has flushed.
+            // Pages that were written since the walk went to this side too; all are there once it has
+            // flushed.
             let device = side.writable().ok_or_else(|| side.unusable())?;
             self.write_last_mark(side)?;
             self.write_last_uberblock(side)?;
@@ -155,8 +158,8 @@ impl Shared {
         Ok(report)
     }
 
-    /// Gives a side that has everything the last uberblock, which may be all that is left before the next txg; durable
-    /// after the next flush.
+    /// Gives a side that has everything the last uberblock, which may be all that is left before the next
+    /// txg; durable after the next flush.
     pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
         let uberblock = lock(&self.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;

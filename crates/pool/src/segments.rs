@@ -22,8 +22,8 @@ pub struct Segment {
 }
 
 impl Object {
-    /// Appends the segments from `offset` on, in order and without gaps, `segments_max` of them at most and none
-    /// behind the end of the object or of the range. May stop early, but not before the first.
+    /// Appends the segments from `offset` on, in order and without gaps, `segments_max` of them at most and
+    /// none behind the end of the object or of the range. May stop early, but not before the first.
     ///
     /// # Errors
     /// Those of reading the tables.

@@ -1,9 +1,10 @@
 //! What a pool says of itself beside its datasets: properties of the pool, and which features its media need.
 //!
-//! Features: a program that stores something which an older one would overlook or misread makes a feature *active*, in
-//! the transaction that stores it. An import refuses a pool with an active feature that it does not know, by name. A
-//! feature that the program knows and the pool does not need is *enabled*. Changes of labels, page map and tables
-//! themselves, which are read before this is, have versions of their own (`label`, `tables`).
+//! Features: a program that stores something which an older one would overlook or misread makes a feature
+//! *active*, in the transaction that stores it. An import refuses a pool with an active feature that it does
+//! not know, by name. A feature that the program knows and the pool does not need is *enabled*. Changes of
+//! labels, page map and tables themselves, which are read before this is, have versions of their own
+//! (`label`, `tables`).
 //!
 //! Layout: `docs/format.md`, section "Settings of a pool". Source: OpenZFS, zpool-features(7), zpoolprops(7).
 
@@ -212,7 +213,8 @@ impl Pool {
         lock(&self.shared.settings).1.features.contains_key(feature.name())
     }
 
-    /// Says that the media need a feature, or no longer: in the transaction that stores, or removes, what is meant.
+    /// Says that the media need a feature, or no longer: in the transaction that stores, or removes, what is
+    /// meant.
     ///
     /// # Errors
     /// [`PoolError::Overtaken`].

@@ -28,15 +28,15 @@ use crate::vdev::Vdevs;
 pub struct PoolOptions {
     /// A txg with changes ends after this time.
     pub txg_timeout: std::time::Duration,
-    /// Unsynced data in memory, at most. A txg ends early at a quarter of it; writers are slowed down from 30 % on,
-    /// because what a txg has written stays in memory until it is durable.
+    /// Unsynced data in memory, at most. A txg ends early at a quarter of it; writers are slowed down from 30
+    /// % on, because what a txg has written stays in memory until it is durable.
     pub dirty_max_bytes: u64,
     /// Bound of the cache of blocks.
     pub cache_bytes: u64,
     /// Bound of the metadata engine's cache.
     pub meta_cache_bytes: usize,
-    /// Whether a thread syncs txgs. Without one a txg syncs only in [`Pool::sync`](crate::Pool::sync): the order of
-    /// all I/O is then that of the caller's calls.
+    /// Whether a thread syncs txgs. Without one a txg syncs only in [`Pool::sync`](crate::Pool::sync): the
+    /// order of all I/O is then that of the caller's calls.
     pub has_txg_thread: bool,
     /// Refuse changes and write nothing, not even labels.
     pub is_read_only: bool,
@@ -135,8 +135,8 @@ pub(crate) struct Namespace {
     /// Parent and name → dataset.
     pub(crate) children: BTreeMap<(u64, String), u64>,
     pub(crate) next_id: u64,
-    /// Newest txg with a change of a row. Changes come in the order of txgs, so that what a txg stores is what the
-    /// namespace was at one time: no name twice, no dataset without its parent.
+    /// Newest txg with a change of a row. Changes come in the order of txgs, so that what a txg stores is
+    /// what the namespace was at one time: no name twice, no dataset without its parent.
     pub(crate) newest: Option<Txg>,
     /// Destroyed, in a txg that has not synced: an older one still counts what they use.
     pub(crate) going: BTreeMap<u64, (Txg, Arc<DatasetCore>)>,
@@ -193,17 +193,18 @@ pub(crate) struct Shared {
     /// Threads that pack blocks in a sync.
     pub(crate) packers: usize,
     pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
-    /// Labels could not be written: some devices may say one thing and some another. The next txg writes them again.
+    /// Labels could not be written: some devices may say one thing and some another. The next txg writes them
+    /// again.
     pub(crate) has_unsure_labels: AtomicBool,
     /// Held while a txg syncs, and by whoever must not see one sync.
     pub(crate) syncing: Mutex<()>,
-    /// Held while devices come and go, until the labels say so, and by whoever writes labels without `syncing`. Its
-    /// holder waits for no transaction, so one may wait for it. Taken after `syncing`.
+    /// Held while devices come and go, until the labels say so, and by whoever writes labels without
+    /// `syncing`. Its holder waits for no transaction, so one may wait for it. Taken after `syncing`.
     pub(crate) naming: Mutex<()>,
     /// Log blocks. Taken before the allocator's lock; not held during I/O, as that is not.
     pub(crate) log: Mutex<LogBlocks>,
-    /// Held shared by those who read blocks of a snapshot without an object's lock; alone while freed space is
-    /// given out again.
+    /// Held shared by those who read blocks of a snapshot without an object's lock; alone while freed space
+    /// is given out again.
     pub(crate) reuse: RwLock<()>,
     pub(crate) is_closed: AtomicBool,
     /// What is free, and reserved.
@@ -215,7 +216,8 @@ pub(crate) struct Shared {
     pub(crate) next_cleared: Mutex<ExtentKey>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
-    /// Whether the pool was closed or suspended: what a transaction looks at before it takes a lock to see more.
+    /// Whether the pool was closed or suspended: what a transaction looks at before it takes a lock to see
+    /// more.
     pub(crate) must_check: AtomicBool,
 }
 
@@ -336,7 +338,8 @@ impl Namespace {
         self.by_id.get(&id).cloned()
     }
 
-    /// Makes inherited values anew, for a dataset and all below it. Parents come before their children in a tree.
+    /// Makes inherited values anew, for a dataset and all below it. Parents come before their children in a
+    /// tree.
     pub(crate) fn refresh(&self, id: u64) {
         for id in self.tree(id) {
             let core = &self.by_id[&id];

@@ -22,8 +22,8 @@ pub struct DeviceStatus {
     pub is_stale: bool,
     /// Whether it failed a flush, so that nothing can be written to it until it was offline and online again.
     pub is_poisoned: bool,
-    /// Whether it has refused a write because there is no room below it, and nothing new is written there until the
-    /// next import.
+    /// Whether it has refused a write because there is no room below it, and nothing new is written there
+    /// until the next import.
     pub has_no_room: bool,
     /// What went wrong since the import.
     pub errors: DeviceErrors,

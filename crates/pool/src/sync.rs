@@ -1,13 +1,14 @@
 //! Syncing a txg: from layers in DRAM to a new state of the pool.
 //!
-//! Order: data to new places; the tables in one engine transaction; the pages of the tables and the page map to new
-//! places; marks on all devices; flush all devices; the labels, if a device has become stale; the uberblock; flush. Only
-//! then is the txg synced: readers see the new tables, layers go away, freed space may be used.
+//! Order: data to new places; the tables in one engine transaction; the pages of the tables and the page map
+//! to new places; marks on all devices; flush all devices; the labels, if a device has become stale; the
+//! uberblock; flush. Only then is the txg synced: readers see the new tables, layers go away, freed space may
+//! be used.
 //!
-//! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and everything
-//! it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that it refers to.
-//! An error on the way suspends the pool: what the engine has in memory is then ahead of the medium, and nobody may
-//! build on it. The layers stay in memory, for the next import to take over (`carry`).
+//! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and
+//! everything it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that
+//! it refers to. An error on the way suspends the pool: what the engine has in memory is then ahead of the
+//! medium, and nobody may build on it. The layers stay in memory, for the next import to take over (`carry`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -121,8 +122,9 @@ impl Shared {
             (config.guid, config.generation)
         };
         let mut uberblock = Uberblock { txg, generation, import: self.import, lacking: Vec::new(), root };
-        // PERSIST: with the flush below every current device has the mark of this txg before any has its uberblock. So a
-        // device without it, beside such an uberblock, is an older copy, and not what a crash leaves.
+        // PERSIST: with the flush below every current device has the mark of this txg before any has its
+        // uberblock. So a device without it, beside such an uberblock, is an older copy, and not what a crash
+        // leaves.
         let mut lost = self.vdevs.write_mark(pool, uberblock.mark())?;
         lost.extend(self.vdevs.flush()?);
         uberblock.lacking = self.note_lost_log_vdevs(&lost);
@@ -259,7 +261,8 @@ impl Shared {
 
     fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
         let mut space = transaction.open_table(SPACE)?;
-        // Not in the head of the loop, which would keep the lock: an insertion may make the metadata's file grow.
+        // Not in the head of the loop, which would keep the lock: an insertion may make the metadata's file
+        // grow.
         let dirty = lock(&self.allocator).take_dirty();
         for (vdev, region, bitmap) in dirty {
             space.insert((vdev, region), bitmap.as_slice())?;

@@ -1,4 +1,5 @@
-//! Locks whose poison does not matter: a thread that panics in the pool suspends it, or leaves what it held whole.
+//! Locks whose poison does not matter: a thread that panics in the pool suspends it, or leaves what it held
+//! whole.
 
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,23 +1,25 @@
 //! The pipeline of transaction groups: open, quiescing, syncing.
 //!
-//! One txg is *open*: transactions join it. When it ends, the next is open at once, and the old one *quiesces* until
-//! its transactions have ended; then it is *syncing*. One thread does both, one txg after the other, so at most one
-//! txg is quiescing or syncing beside the open one; nothing that is written to a txg after it has quiesced can
-//! exist.
+//! One txg is *open*: transactions join it. When it ends, the next is open at once, and the old one
+//! *quiesces* until its transactions have ended; then it is *syncing*. One thread does both, one txg after
+//! the other, so at most one txg is quiescing or syncing beside the open one; nothing that is written to a
+//! txg after it has quiesced can exist.
 //!
-//! Holds: each transaction adds one to a counter of its txg (one of 16 shards, by thread) and then looks whether
-//! the txg is still open; if not, it takes the hold back and tries the newer one. The txg thread first opens the
-//! next and then waits for the sum to be 0. Both use sequentially consistent operations, so either the transaction
-//! sees the new txg, or the thread sees the hold.
+//! Holds: each transaction adds one to a counter of its txg (one of 16 shards, by thread) and then looks
+//! whether the txg is still open; if not, it takes the hold back and tries the newer one. The txg thread
+//! first opens the next and then waits for the sum to be 0. Both use sequentially consistent operations, so
+//! either the transaction sees the new txg, or the thread sees the hold.
 //!
-//! Back-pressure: *dirty* bytes are in memory until their txg is durable; those that the syncing txg has written
-//! already are dirty and no longer *pending*. Pending bytes fall smoothly while a txg is written, dirty bytes fall in
-//! steps, so pending ones decide how long a transaction sleeps before it begins. Their limit is half of the limit
-//! for dirty bytes: the open txg and the syncing one were each below it, so that both together fit into memory.
-//! From 60 % of the pending limit on the sleep is `500 us * (pending - min) / (max - pending)`, 50 ms at most; at the
-//! limit a transaction sleeps until it has passed.
+//! Back-pressure: *dirty* bytes are in memory until their txg is durable; those that the syncing txg has
+//! written already are dirty and no longer *pending*. Pending bytes fall smoothly while a txg is written,
+//! dirty bytes fall in steps, so pending ones decide how long a transaction sleeps before it begins. Their
+//! limit is half of the limit for dirty bytes: the open txg and the syncing one were each below it, so that
+//! both together fit into memory. From 60 % of the pending limit on the sleep is
+//! `500 us * (pending - min) / (max - pending)`, 50 ms at most; at the limit a transaction sleeps until it
+//! has passed.
 //!
-//! Counting: writers add to a counter of their shard, and to the common one only what has come together there.
+//! Counting: writers add to a counter of their shard, and to the common one only what has come together
+//! there.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};

@@ -138,8 +138,8 @@ fn taking_over_is_one_step() {
     }
 }
 
-/// What fails in the middle is in no txg, whenever txgs end: they do not run before all of it is there, and with
-/// txgs that run nothing is begun.
+/// What fails in the middle is in no txg, whenever txgs end: they do not run before all of it is there, and
+/// with txgs that run nothing is begun.
 #[test]
 fn what_is_taken_over_in_part_is_in_no_txg() {
     let disk = disk();

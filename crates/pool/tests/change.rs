@@ -1,5 +1,5 @@
-//! Changing the devices of a pool: the power fails at every write and flush inside of each change. The pool is
-//! there afterwards, with the change or without, and with all data.
+//! Changing the devices of a pool: the power fails at every write and flush inside of each change. The pool
+//! is there afterwards, with the change or without, and with all data.
 
 mod support;
 
@@ -44,7 +44,8 @@ fn import(rig: &Arc<Rig>) -> Result<Pool, PoolError> {
     }
 }
 
-/// Runs `change` with the power failing at each of its operations; returns how often it had not taken place, and had.
+/// Runs `change` with the power failing at each of its operations; returns how often it had not taken place,
+/// and had.
 fn crash_everywhere(
     images: &[MemImage],
     model: &Model,

@@ -1,5 +1,5 @@
-//! Devices that are older copies of themselves: refused by name, or, as one side of a mirror, stale. Never taken for what
-//! they were.
+//! Devices that are older copies of themselves: refused by name, or, as one side of a mirror, stale. Never
+//! taken for what they were.
 
 mod support;
 
@@ -120,7 +120,8 @@ fn run(shape: Shape, seed: u64, met: &mut Met) {
         let copy = &world.copies[world.rng.below(world.copies.len() as u64) as usize];
         let mut mixed = images.clone();
         mixed[index] = copy.images[index].clone();
-        // A crash inside of a sync may have left the newest uberblock on one device only: on that one, perhaps.
+        // A crash inside of a sync may have left the newest uberblock on one device only: on that one,
+        // perhaps.
         let others = mixed.iter().enumerate().filter(|(other, _)| *other != index);
         let newest =
             others.map(|(_, image)| newest_txg(image)).max().unwrap_or_else(|| newest_txg(&mixed[0]));
@@ -353,8 +354,8 @@ fn a_device_for_logs_that_fails_once_is_used_again() {
     assert!(!log_side(&pool).is_stale && space.allocate(4096).unwrap().vdev == 1);
 }
 
-/// What is acknowledged on a new vdev is not lost with a copy of the others from before it was added, although no
-/// txg has ended since.
+/// What is acknowledged on a new vdev is not lost with a copy of the others from before it was added,
+/// although no txg has ended since.
 #[test]
 fn a_new_vdev_knows_that_the_others_are_older_copies() {
     for is_log in [false, true] {
@@ -376,7 +377,8 @@ fn a_new_vdev_knows_that_the_others_are_older_copies() {
     }
 }
 
-/// Power goes at each moment of a resilver; then the side that everything came from is an older copy of itself.
+/// Power goes at each moment of a resilver; then the side that everything came from is an older copy of
+/// itself.
 #[test]
 fn a_side_that_was_resilvered_knows_that_the_other_is_an_older_copy() {
     let mut refused = 0;

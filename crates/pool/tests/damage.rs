@@ -1,4 +1,5 @@
-//! Damage to everything that is stored: healed on a mirror, an error with the place without one, never wrong data.
+//! Damage to everything that is stored: healed on a mirror, an error with the place without one, never wrong
+//! data.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Devices that fail while others are added, or take their place: the pool goes on, and the next import finds it.
+//! Devices that fail while others are added, or take their place: the pool goes on, and the next import finds
+//! it.
 
 mod support;
 

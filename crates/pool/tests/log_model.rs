@@ -1,5 +1,5 @@
-//! Random log blocks, data, txgs, sides that fail, crashes and imports: what is allocated is what is reachable, no two
-//! owners have a unit, and every log block holds what was written to it.
+//! Random log blocks, data, txgs, sides that fail, crashes and imports: what is allocated is what is
+//! reachable, no two owners have a unit, and every log block holds what was written to it.
 //!
 //! `FASTNESS_POOL_SEEDS=FROM..TO` runs others than the default 0..60; one seed is one schedule.
 

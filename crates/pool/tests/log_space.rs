@@ -1,4 +1,5 @@
-//! Room for log blocks: where it is, what it may not take, what mirrors do with it, vdevs for logs that go and come.
+//! Room for log blocks: where it is, what it may not take, what mirrors do with it, vdevs for logs that go
+//! and come.
 
 mod support;
 
@@ -644,8 +645,8 @@ fn an_allocation_waits_for_no_io() {
     assert!(hung >= 6, "{hung} operations in a txg");
 }
 
-/// Log blocks are read and replayed by the next import, and what is written over and over is in memory once: only the log can
-/// tell that there is much of it.
+/// Log blocks are read and replayed by the next import, and what is written over and over is in memory once:
+/// only the log can tell that there is much of it.
 #[test]
 fn many_log_blocks_end_the_txg() {
     // Among the data, and on a vdev of their own.

@@ -1,4 +1,5 @@
-//! Devices that have less room than they say (a sparse file on a full file system): what is new goes elsewhere.
+//! Devices that have less room than they say (a sparse file on a full file system): what is new goes
+//! elsewhere.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Blocks that are durable in their places ahead of their txg: what becomes of them, whatever happens before it syncs.
+//! Blocks that are durable in their places ahead of their txg: what becomes of them, whatever happens before
+//! it syncs.
 
 mod support;
 
@@ -268,7 +269,8 @@ impl BlockDevice for Trap {
 
 type Meanwhile = fn(&Pool, &Object);
 
-/// Stores all of the object while `act` happens, between the copy of its bytes and the note that they are stored.
+/// Stores all of the object while `act` happens, between the copy of its bytes and the note that they are
+/// stored.
 fn store_while(act: Meanwhile) -> (Arc<Rig>, Arc<Pool>, Object, Vec<StoredRun>) {
     let rig = Rig::fresh(1, LEN_BYTES, 1);
     let trap = Arc::new(Trap { device: rig.device(0), act: Mutex::new(None) });

@@ -1,7 +1,7 @@
 //! Damage to every structure, one unit or one write at a time: flipped bits, lost writes, misdirected writes.
 //!
-//! Without a mirror: an error with the place, or right data; never wrong data. On a mirror: right data, healed and
-//! counted, and afterwards every copy is right.
+//! Without a mirror: an error with the place, or right data; never wrong data. On a mirror: right data,
+//! healed and counted, and afterwards every copy is right.
 
 mod support;
 
@@ -186,7 +186,8 @@ fn without_a_mirror_every_damaged_unit_is_an_error_with_its_place() {
 fn a_mirror_heals_what_it_reads() {
     let (mut images, model) = filled(Shape::Mirror);
     let mut rng = Rng::new(3);
-    // Every unit of one side, labels and uberblocks too: but for one slot of each, so that the device is known.
+    // Every unit of one side, labels and uberblocks too: but for one slot of each, so that the device is
+    // known.
     let units = used_units(&images[1]);
     for offset in &units {
         let is_label = *offset < DATA_START_BYTES;

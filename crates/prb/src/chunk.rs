@@ -13,8 +13,8 @@
 //! With one fence, a whole header may stand before a torn body: the traversal reads such bodies and checks
 //! their 128-bit checksum; and before a follow header of an earlier use of the chunk: its epoch differs.
 //!
-//! A chunk on a mirror is written to both sides at the same offsets, and each fence covers both; so each case holds of
-//! each side, and between two fences the sides may differ.
+//! A chunk on a mirror is written to both sides at the same offsets, and each fence covers both; so each case
+//! holds of each side, and between two fences the sides may differ.
 //!
 //! Source: zil-pmem thesis, 5.9, 5.11, 5.12.3; dissertation (2025), 3.1.3.
 
@@ -176,8 +176,8 @@ impl<M: Medium> Chunk<M> {
     /// Inserts an entry: body, padding and an empty follow header, then its header.
     ///
     /// The body is its parts one after the other; the first is whole lines, so that no line is stored twice.
-    /// `place` is asked while the body drains; it must not be a LOCKed operation, which would wait for the drain
-    /// before the work instead of after it. Returns the entry's place and the bytes written.
+    /// `place` is asked while the body drains; it must not be a LOCKed operation, which would wait for the
+    /// drain before the work instead of after it. Returns the entry's place and the bytes written.
     /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
     ///
     /// # Errors
@@ -237,7 +237,8 @@ impl<M: Medium> Chunk<M> {
         }
         self.medium.copy(position, &header, HEADER_BYTES, &mut NoSum);
         if !is_planted(Bug::Unfenced) {
-            // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could be lost.
+            // PERSIST: orders the header before the acknowledgement. Without it an acknowledged entry could
+            // be lost.
             self.medium.fence()?;
         }
 

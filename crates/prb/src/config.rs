@@ -54,8 +54,8 @@ pub struct Config {
     pub insertion: Insertion,
     /// Read every chunk back before it is reused and compare it with what was written.
     pub verify_collected: bool,
-    /// Opening the chunks of a mirror copies to each side what only the other has. Off only to look at a log that is not
-    /// taken into use.
+    /// Opening the chunks of a mirror copies to each side what only the other has. Off only to look at a log
+    /// that is not taken into use.
     pub repairs_sides: bool,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,

@@ -174,7 +174,8 @@ pub(crate) enum VisitError {
 mod tests {
     use super::*;
 
-    /// The generations of the thesis's figure 5.5 (A-D, E-F, G, H, J), txgs chosen so that two rows are reused.
+    /// The generations of the thesis's figure 5.5 (A-D, E-F, G, H, J), txgs chosen so that two rows are
+    /// reused.
     #[test]
     fn counters_follow_the_worked_example() {
         let mut tracker = Tracker::default();

@@ -1,9 +1,9 @@
 //! Signs that entries are missing that no other entry counts.
 //!
-//! Counters find the loss of an entry that a later generation depends on. An entry of the last generation is counted
-//! by none: its loss shows, if at all, in its chunk. Entries are written front to back, and a chunk is emptied only
-//! when none of them is needed; so behind the place where the entries of a chunk end there is no entry that is
-//! needed, unless the end itself is damage.
+//! Counters find the loss of an entry that a later generation depends on. An entry of the last generation is
+//! counted by none: its loss shows, if at all, in its chunk. Entries are written front to back, and a chunk
+//! is emptied only when none of them is needed; so behind the place where the entries of a chunk end there is
+//! no entry that is needed, unless the end itself is damage.
 //!
 //! A chunk that ends in a header that was whole once ends in damage, whoever's it was.
 //!
@@ -161,8 +161,8 @@ fn places_that_may_begin(chunk: &impl Medium, range: Range<usize>) -> Vec<usize>
 
 impl<M: Medium + Sync> Prb<M> {
     /// In the claiming phase, the chunks' ends that something may be hidden behind. Entries of txgs before
-    /// `first_txg` are left out. Reads what is behind such ends: the chunks that were being written and those that are
-    /// damaged, and the front of all that seem not to be in use.
+    /// `first_txg` are left out. Reads what is behind such ends: the chunks that were being written and those
+    /// that are damaged, and the front of all that seem not to be in use.
     pub fn chunk_tails(&self, first_txg: Txg) -> Vec<ChunkTail> {
         let mut lists = lock(&self.lists);
         if !lists.roster.claiming {

@@ -88,7 +88,8 @@ impl<M> Lists<M> {
     }
 }
 
-/// How full the lists are, for readers without the lock. In cache lines of its own: it changes once in a chunk.
+/// How full the lists are, for readers without the lock. In cache lines of its own: it changes once in a
+/// chunk.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Fill {

@@ -1,7 +1,8 @@
 //! What the sides of a mirror hold, and how each gets what only the other has.
 //!
-//! Crash cases of [`repair`]: what it stores is on the other side, so whatever of it a crash leaves, the next import finds the
-//! entries there, and repairs again. It fences nothing: opening does, before claim acts on what it found.
+//! Crash cases of [`repair`]: what it stores is on the other side, so whatever of it a crash leaves, the next
+//! import finds the entries there, and repairs again. It fences nothing: opening does, before claim acts on
+//! what it found.
 //!
 //! Why repair comes before claim: `docs/adr/2026-11-22-mirrored-pm-log.md`.
 
@@ -19,8 +20,8 @@ pub struct SideFault {
     pub entry: Located,
     /// What is wrong with it on this side.
     pub error: BodyError,
-    /// Whether no crash of a correct writer leaves it so: neither an unfinished insertion at the end of the chunk, nor
-    /// unfinished emptying at its beginning.
+    /// Whether no crash of a correct writer leaves it so: neither an unfinished insertion at the end of the
+    /// chunk, nor unfinished emptying at its beginning.
     pub is_damage: bool,
 }
 
@@ -29,7 +30,8 @@ pub struct SideFault {
 pub struct SideReport {
     /// By place.
     pub faults: Vec<SideFault>,
-    /// The sides hold different uses of the chunk: one of them is a copy from earlier. There are no faults then.
+    /// The sides hold different uses of the chunk: one of them is a copy from earlier. There are no faults
+    /// then.
     pub is_apart: bool,
 }
 
@@ -84,7 +86,8 @@ pub struct SideRepairs {
     pub entries: [u64; SIDES_MAX],
     /// Those of them that a crash does not account for.
     pub damaged: [u64; SIDES_MAX],
-    /// Chunks whose sides hold different uses: one side is a copy from earlier. Both count, and nothing was copied.
+    /// Chunks whose sides hold different uses: one side is a copy from earlier. Both count, and nothing was
+    /// copied.
     pub chunks_apart: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Bugs that a crash tester has to find: nothing without the feature `planted-bugs`, which no program is built with.
+//! Bugs that a crash tester has to find: nothing without the feature `planted-bugs`, which no program is
+//! built with.
 
 #![cfg_attr(
     not(feature = "planted-bugs"),

@@ -80,9 +80,9 @@ impl<M: Medium + Sync> Prb<M> {
         Ok(Arc::new(prb))
     }
 
-    /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each, then
-    /// call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that only the other has,
-    /// unless [`Config::repairs_sides`] is off.
+    /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each,
+    /// then call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that
+    /// only the other has, unless [`Config::repairs_sides`] is off.
     ///
     /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either
     /// side suffices. If one is lost now, entries of both are found, and nothing can be written before the
@@ -97,10 +97,11 @@ impl<M: Medium + Sync> Prb<M> {
             if prb.config.repairs_sides {
                 mirror::repair(range, &mut prb.repairs);
             }
-            // PERSIST: orders what a process that died has stored, and what a side of a mirror gets from the other,
-            // before everything that the owner does with it. Without write-back and fence, claim could count an entry
-            // that is only in a CPU cache, and a power cut would leave a header that says so without the entry; without
-            // the repair, one that stands on one side only, and the loss of that side would.
+            // PERSIST: orders what a process that died has stored, and what a side of a mirror gets from the
+            // other, before everything that the owner does with it. Without write-back and fence, claim could
+            // count an entry that is only in a CPU cache, and a power cut would leave a header that says so
+            // without the entry; without the repair, one that stands on one side only, and the loss of that
+            // side would.
             range.fence()?;
             if let Some(side) = range.lost_side() {
                 prb.lose_side(side);
@@ -261,7 +262,8 @@ impl<M: Medium + Sync> Prb<M> {
         self.repairs
     }
 
-    /// How the traversal of each chunk ends that was there when the PRB was opened, for reports to the operator.
+    /// How the traversal of each chunk ends that was there when the PRB was opened, for reports to the
+    /// operator.
     pub fn chunk_ends(&self) -> Vec<ChunkEnd> {
         let mut lists = lock(&self.lists);
         if lists.roster.claiming { self.scan(&mut lists).ends.clone() } else { Vec::new() }
@@ -277,8 +279,8 @@ impl<M: Medium + Sync> Prb<M> {
         lock(&self.lists).free.len()
     }
 
-    /// Chunks that are neither free nor open in a slot, in 1024ths of those that can be used so. For owners that make writers wait a little
-    /// before all of them have to; nearly free to call.
+    /// Chunks that are neither free nor open in a slot, in 1024ths of those that can be used so. For owners
+    /// that make writers wait a little before all of them have to; nearly free to call.
     #[inline]
     pub fn used_per_1024(&self) -> u32 {
         self.fill.used_per_1024()

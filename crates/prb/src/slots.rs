@@ -5,8 +5,8 @@
 //! off the CPU. Semaphore and bitmap are one atomic word: a set bit is a taken slot, and an operation that
 //! would make the semaphore negative is one that finds all bits set.
 //!
-//! **Which slot.** A thread prefers the slot that it used last, whose chunk is in its CPU's cache; else it takes
-//! the lowest free one, so that few writers fill few chunks.
+//! **Which slot.** A thread prefers the slot that it used last, whose chunk is in its CPU's cache; else it
+//! takes the lowest free one, so that few writers fill few chunks.
 //!
 //! **Waiting.** Threads that find no slot queue up on a lock; the one that holds it is the *head*. The head
 //! spins for less than the time of a large entry, then asks the next release to wake it and sleeps. If other

@@ -3,9 +3,9 @@
 //! Bytes in a chunk are never trusted: headers are copied into DRAM by a poison-safe read and checked, and
 //! every access stays inside the chunk.
 //!
-//! Of a mirror the union is walked: at each offset an entry counts if its header stands on either side, and its body
-//! if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`.
-//! Source: zil-pmem thesis, 5.10.
+//! Of a mirror the union is walked: at each offset an entry counts if its header stands on either side, and
+//! its body if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`. Source:
+//! zil-pmem thesis, 5.10.
 
 use std::fmt;
 use std::ops::Range;
@@ -157,9 +157,9 @@ impl<'m, M: Medium> Traversal<'m, M> {
         Self { offset, ..self }
     }
 
-    /// The traversals that find everything in a chunk: one, or one of each side of a mirror if the sides hold different
-    /// uses of the chunk. That is no crash's work: one of them is a copy from earlier. Its entries are not needed by
-    /// anybody, those of the other may be, and nothing in the chunk says which is which.
+    /// The traversals that find everything in a chunk: one, or one of each side of a mirror if the sides hold
+    /// different uses of the chunk. That is no crash's work: one of them is a copy from earlier. Its entries
+    /// are not needed by anybody, those of the other may be, and nothing in the chunk says which is which.
     pub fn of_chunk(medium: &'m M) -> impl Iterator<Item = Self> {
         let apart = if sides_are_apart(medium) { medium.sides() } else { 0 };
         let union = (apart == 0).then(|| Self::new(medium));
@@ -267,9 +267,8 @@ impl<M: Medium> Iterator for Traversal<'_, M> {
 /// medium is still the one that was scanned. Of a mirror, what one side does not give comes from the other.
 ///
 /// # Errors
-/// See [`BodyError`]; of a mirror, what is wrong with the first side. After [`BodyError::Padding`] the body is in the
-/// buffer and its checksum fits.
-/// Source: zil-pmem thesis, 5.7 (online corruption) and 5.10.
+/// See [`BodyError`]; of a mirror, what is wrong with the first side. After [`BodyError::Padding`] the body
+/// is in the buffer and its checksum fits. Source: zil-pmem thesis, 5.7 (online corruption) and 5.10.
 pub fn read_body<M: Medium>(medium: &M, entry: &Located, buffer: &mut [u8]) -> Result<(), BodyError> {
     read_body_of(medium, 0..medium.sides(), entry, buffer)
 }

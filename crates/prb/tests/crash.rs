@@ -1,9 +1,9 @@
 //! Every state that a crash can leave, judged: what was acknowledged is there, what was in flight is there
 //! whole or not at all, and nothing else is.
 //!
-//! A scenario runs once on recorded PM. Before each step it marks the trace and notes what an import must find
-//! from then on; `pm-model` enumerates the crash images at every point, and each is imported and compared.
-//! Removing a fence or a flush from the trace must make the same judgement fail.
+//! A scenario runs once on recorded PM. Before each step it marks the trace and notes what an import must
+//! find from then on; `pm-model` enumerates the crash images at every point, and each is imported and
+//! compared. Removing a fence or a flush from the trace must make the same judgement fail.
 
 mod support;
 
@@ -202,8 +202,8 @@ fn every_flush_of_an_insertion_is_necessary() {
     assert_eq!(necessary, 3 + 3, "three lines of the body, three of the header");
 }
 
-/// The fence of a collection is for the next writer, who may be another thread: its own fences would not cover
-/// the collector's stores. So the chunk must have nothing pending when it is free again.
+/// The fence of a collection is for the next writer, who may be another thread: its own fences would not
+/// cover the collector's stores. So the chunk must have nothing pending when it is free again.
 #[test]
 fn a_chunk_is_durably_empty_before_it_is_free() {
     // Lines with stores that may be lost, if the thread stops here and another goes on.

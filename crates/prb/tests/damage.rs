@@ -289,7 +289,8 @@ fn a_body_that_reaches_beyond_the_chunk_ends_it() {
 }
 
 /// With one fence, a crash may leave a new entry in front of what stood there in an earlier use of the chunk.
-/// That is obsolete, or part of an old body: then it may be anything, even what looks like an entry of this log.
+/// That is obsolete, or part of an old body: then it may be anything, even what looks like an entry of this
+/// log.
 #[test]
 fn an_entry_of_an_earlier_use_ends_the_chunk() {
     let config = Config { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..config(2) };

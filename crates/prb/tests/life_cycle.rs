@@ -1,5 +1,5 @@
-//! The log's life cycle as its owner sees it: the walk-through of the thesis (7.2.1), what is refused, and what
-//! happens to chunks.
+//! The log's life cycle as its owner sees it: the walk-through of the thesis (7.2.1), what is refused, and
+//! what happens to chunks.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Chunks on two sides: what a crash leaves on both, chosen independently, and then one side lost, scribbled over, with
-//! flipped bits, or a copy from earlier. Nothing acknowledged is lost, nothing obsolete comes back.
+//! Chunks on two sides: what a crash leaves on both, chosen independently, and then one side lost, scribbled
+//! over, with flipped bits, or a copy from earlier. Nothing acknowledged is lost, nothing obsolete comes
+//! back.
 
 mod support;
 
@@ -181,8 +182,9 @@ fn every_fence_of_an_insertion_is_necessary_for_both_sides() {
     }
 }
 
-/// A crash in the middle of an insertion, then an import, which the power ends at any moment: in its repair, or after claim,
-/// which has put what it found into the header. From then on either side must have all of that.
+/// A crash in the middle of an insertion, then an import, which the power ends at any moment: in its repair,
+/// or after claim, which has put what it found into the header. From then on either side must have all of
+/// that.
 #[test]
 fn what_one_side_had_is_on_both_before_claim() {
     for variant in [
@@ -213,8 +215,8 @@ fn what_one_side_had_is_on_both_before_claim() {
     }
 }
 
-/// Each side as after any of the stores between two fences: images that a crash can leave, as no store waits for one to the
-/// other side.
+/// Each side as after any of the stores between two fences: images that a crash can leave, as no store waits
+/// for one to the other side.
 fn sides_out_of_step(trace: &Trace, from: usize) -> Vec<Vec<u8>> {
     let mut fences = vec![from];
     fences.extend(trace.fences().into_iter().filter(|&fence| fence > from));
@@ -330,7 +332,8 @@ fn no_damage_of_one_side_is_missed_or_costs_an_entry() {
     }
 }
 
-/// A fault of one side is told when the chunk is collected, and the chunk is used on; one of both takes it out of use.
+/// A fault of one side is told when the chunk is collected, and the chunk is used on; one of both takes it
+/// out of use.
 #[test]
 fn collection_reads_both_sides() {
     for harmed in [[true, false], [false, true], [true, true]] {

@@ -1,9 +1,9 @@
 //! Random histories against a reference model: several logs, several txgs, syncs, crashes at any store (also
 //! during claim, replay and collection), and imports that crash again.
 //!
-//! The model is the owner of the logs: a set of records per dataset, each applied in a txg. A crash keeps what
-//! was applied in synced txgs; import must bring back every acknowledged record exactly once, in the order in
-//! which dependent records were written, and at most the one that was in flight besides.
+//! The model is the owner of the logs: a set of records per dataset, each applied in a txg. A crash keeps
+//! what was applied in synced txgs; import must bring back every acknowledged record exactly once, in the
+//! order in which dependent records were written, and at most the one that was in flight besides.
 
 mod support;
 

@@ -1,12 +1,13 @@
 //! Locks, atomics and threads of `std`, replaced by a model checker's where one runs.
 //!
-//! Under `--cfg loom` they are loom's, which tries every interleaving of a few steps, and every value that the memory
-//! model lets a load return (`scripts/loom`). Under `--cfg shuttle` they are shuttle's, which tries random interleavings
-//! of whole scenarios, finds those that hang, and can repeat each of them (`scripts/shuttle`). What a checker does not
-//! see, it does not interleave: a crate that is checked so takes all that its threads meet in from here.
+//! Under `--cfg loom` they are loom's, which tries every interleaving of a few steps, and every value that
+//! the memory model lets a load return (`scripts/loom`). Under `--cfg shuttle` they are shuttle's, which
+//! tries random interleavings of whole scenarios, finds those that hang, and can repeat each of them
+//! (`scripts/shuttle`). What a checker does not see, it does not interleave: a crate that is checked so takes
+//! all that its threads meet in from here.
 //!
-//! A lock is never poisoned here: the holders' critical sections keep their invariants at each step, so that a panic of
-//! one of them does not make the data unusable.
+//! A lock is never poisoned here: the holders' critical sections keep their invariants at each step, so that
+//! a panic of one of them does not make the data unusable.
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +56,8 @@ pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     acquire(|| lock.try_write(), || lock.write())
 }
 
-/// Takes a lock by `block`. In a simulation of several threads (feature `turns`), by `attempt` when it is this thread's turn.
+/// Takes a lock by `block`. In a simulation of several threads (feature `turns`), by `attempt` when it is
+/// this thread's turn.
 #[inline(always)]
 pub fn acquire<G>(
     attempt: impl FnMut() -> Result<G, TryLockError<G>>,
@@ -78,8 +80,9 @@ pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something that a library calls back for, under locks of its own. In a simulation of several threads no other one has
-/// its turn meanwhile, unless this one cannot go on: whom the library's locks wake is nobody's to decide.
+/// Does something that a library calls back for, under locks of its own. In a simulation of several threads
+/// no other one has its turn meanwhile, unless this one cannot go on: whom the library's locks wake is
+/// nobody's to decide.
 #[inline(always)]
 pub fn undisturbed<T>(act: impl FnOnce() -> T) -> T {
     #[cfg(feature = "turns")]
@@ -87,8 +90,8 @@ pub fn undisturbed<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// What time it is. For a checker it does not pass, so that a schedule can be repeated: nothing takes any time there,
-/// and what takes longer than nothing never ends.
+/// What time it is. For a checker it does not pass, so that a schedule can be repeated: nothing takes any
+/// time there, and what takes longer than nothing never ends.
 #[inline]
 pub fn now() -> Instant {
     #[cfg(feature = "turns")]

@@ -1,9 +1,10 @@
 //! Threads of the system, of which a simulation lets one go on at a time.
 //!
-//! Motivation: a model checker must see every lock below; the libraries that a whole stack stands on have their own. Here
-//! the locks are real ones. One that another thread has is not waited for but tried again, when that has gone on; and a
-//! condition is not slept on but looked at again. So no thread is ever woken beside the one whose turn it is. What sleeps
-//! in the system all the same, on a library's lock, the simulation has to see from outside.
+//! Motivation: a model checker must see every lock below; the libraries that a whole stack stands on have
+//! their own. Here the locks are real ones. One that another thread has is not waited for but tried again,
+//! when that has gone on; and a condition is not slept on but looked at again. So no thread is ever woken
+//! beside the one whose turn it is. What sleeps in the system all the same, on a library's lock, the
+//! simulation has to see from outside.
 //!
 //! Time is the simulation's, so that a schedule can be repeated.
 
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Decider {
     /// Whether this thread belongs to the simulation.
     pub is_one: fn() -> bool,
-    /// Gives the turn away and returns when it is this thread's again. `true`: it cannot go on before another has.
+    /// Gives the turn away and returns when it is this thread's again. `true`: it cannot go on before another
+    /// has.
     pub take: fn(bool),
     /// What time it is for this thread.
     pub now: fn() -> Option<Instant>,

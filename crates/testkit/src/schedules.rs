@@ -6,9 +6,10 @@ pub fn schedules(_seed: u64, scenario: impl Fn() + Send + Sync + 'static) {
     scenario();
 }
 
-/// Runs a scenario that starts threads (of `fastness-sync`) in schedules that follow from `seed`: half of them random,
-/// half of them such that few switches happen, but anywhere (PCT: Burckhardt and others, "A Randomized Scheduler with
-/// Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). `FASTNESS_SCHEDULES` is their number, 10 if it is not set.
+/// Runs a scenario that starts threads (of `fastness-sync`) in schedules that follow from `seed`: half of
+/// them random, half of them such that few switches happen, but anywhere (PCT: Burckhardt and others, "A
+/// Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). `FASTNESS_SCHEDULES` is
+/// their number, 10 if it is not set.
 ///
 /// A scenario that hangs fails, and one that fails says how to repeat its schedule.
 #[cfg(shuttle)]

@@ -30,7 +30,8 @@ pub(crate) mod tag {
 
 /// Flags of all events, behind the tag. The lowest three bits are the tag's own.
 pub(crate) mod flag {
-    /// Store: non-temporal. Block: FUA. Completion: ended well. Flush, fence: the instruction, in bits 0 and 1.
+    /// Store: non-temporal. Block: FUA. Completion: ended well. Flush, fence: the instruction, in bits 0 and
+    /// 1.
     pub(crate) const FIRST: u8 = 1;
     /// Store: atomic.
     pub(crate) const SECOND: u8 = 2;

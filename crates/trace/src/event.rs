@@ -87,8 +87,8 @@ pub enum Hypercall<'a> {
     },
 }
 
-/// What happened on a disk. `command` tells commands apart that are in flight together; it is used again after the
-/// completion.
+/// What happened on a disk. `command` tells commands apart that are in flight together; it is used again
+/// after the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockEvent<'a> {
     /// A write was handed to the disk; it is durable after a flush, or with `is_fua` after its completion.

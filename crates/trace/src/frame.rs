@@ -22,7 +22,8 @@ pub(crate) enum FrameKind {
     End = 2,
 }
 
-/// A frame that was read: its kind, the number of its first event, where it begins; its bytes are the caller's buffer.
+/// A frame that was read: its kind, the number of its first event, where it begins; its bytes are the
+/// caller's buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,

@@ -1,7 +1,8 @@
 //! How a program under a tracer that emulates its CPU speaks to it.
 //!
-//! A message is one instruction that does nothing, `nopl 0x7a5c0001(%rax,%rax,1)`, with the kind in `rdi` and its value in
-//! `rsi`. It works in user mode and in the kernel, and outside of a tracer it still does nothing.
+//! A message is one instruction that does nothing, `nopl 0x7a5c0001(%rax,%rax,1)`, with the kind in `rdi` and
+//! its value in `rsi`. It works in user mode and in the kernel, and outside of a tracer it still does
+//! nothing.
 //!
 //! ```text
 //! mov   $3, %edi                          kind: checkpoint

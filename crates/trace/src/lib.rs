@@ -1,13 +1,16 @@
-//! The format of traces: what a program, or a whole guest, did to persistent memory (PM) and to disks, in one order.
+//! The format of traces: what a program, or a whole guest, did to persistent memory (PM) and to disks, in one
+//! order.
 //!
-//! Motivation: a tracer and what looks at its traces are different programs, on different days. So a trace is a file, or
-//! a pipe, that says by itself what it is about, can be read while it is written, stays small, and is known to be whole.
+//! Motivation: a tracer and what looks at its traces are different programs, on different days. So a trace is
+//! a file, or a pipe, that says by itself what it is about, can be read while it is written, stays small, and
+//! is known to be whole.
 //!
-//! Design: a header names the regions of PM and the disks; then frames of events, compressed and summed each for itself;
-//! then an end that says how many events there were. Within a frame events are a few bytes each: addresses relative to the
-//! one before, stacks once. A reader holds one frame in memory.
+//! Design: a header names the regions of PM and the disks; then frames of events, compressed and summed each
+//! for itself; then an end that says how many events there were. Within a frame events are a few bytes each:
+//! addresses relative to the one before, stacks once. A reader holds one frame in memory.
 //!
-//! Nothing in a trace is trusted: damage, a missing end, and lengths without bound are errors with the offset in the file.
+//! Nothing in a trace is trusted: damage, a missing end, and lengths without bound are errors with the offset
+//! in the file.
 //!
 //! Layout: `docs/trace-format.md`. [`vinter`] reads and writes the format of the predecessor Vinter.
 //! Source: PM file systems dissertation, 8.2 (tracing); design notes on crash testing, 2 and 3.

@@ -1,12 +1,13 @@
-//! Where the code of a program comes from: messages with the action [`ACTION`], by which addresses of instructions become lines
-//! of a source.
+//! Where the code of a program comes from: messages with the action [`ACTION`], by which addresses of
+//! instructions become lines of a source.
 
 use crate::event::{Hypercall, TEXT_BYTES_MAX};
 
 /// The action of these messages.
 pub const ACTION: &str = "module";
 
-/// A part of a file at addresses of the program. As text: address, length and offset in hex, and the path, with blanks between.
+/// A part of a file at addresses of the program. As text: address, length and offset in hex, and the path,
+/// with blanks between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     /// First address.

@@ -72,7 +72,8 @@ impl<R: Read> Reader<R> {
     /// The next event; `None` at the end, which is known to be the end.
     ///
     /// # Errors
-    /// [`TraceError::CutOff`], [`TraceError::Damaged`] with the offset of the frame; then the rest cannot be read.
+    /// [`TraceError::CutOff`], [`TraceError::Damaged`] with the offset of the frame; then the rest cannot be
+    /// read.
     // Not an `Iterator`: an event borrows from the frame.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Event<'_>>> {

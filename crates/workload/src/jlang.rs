@@ -20,11 +20,12 @@
 //! close Afoo
 //! ```
 //!
-//! Commands name a path as it was defined, or without its slashes: the published generators write `Afoo`. A name that
-//! was not defined, or two paths with the same name, are errors. A `#` elsewhere than at the start of a line is an error,
-//! too: the published files have no comments.
+//! Commands name a path as it was defined, or without its slashes: the published generators write `Afoo`. A
+//! name that was not defined, or two paths with the same name, are errors. A `#` elsewhere than at the start
+//! of a line is an error, too: the published files have no comments.
 //!
-//! Bounds of what is parsed: [`TEXT_BYTES_MAX`], [`PATHS_MAX`], [`COMMANDS_MAX`], [`LENGTH_MAX`], [`OFFSET_MAX`].
+//! Bounds of what is parsed: [`TEXT_BYTES_MAX`], [`PATHS_MAX`], [`COMMANDS_MAX`], [`LENGTH_MAX`],
+//! [`OFFSET_MAX`].
 
 mod flags;
 mod parse;
@@ -48,8 +49,8 @@ pub const OFFSET_MAX: u64 = 1 << 43;
 
 /// A workload: what is done to a file system.
 ///
-/// Invariant, kept by [`Workload::parse`] and [`ace`](crate::ace): every path of a command is defined, and no two defined
-/// paths are the same without their slashes.
+/// Invariant, kept by [`Workload::parse`] and [`ace`](crate::ace): every path of a command is defined, and no
+/// two defined paths are the same without their slashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// The paths that the commands use.

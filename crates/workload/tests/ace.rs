@@ -8,7 +8,7 @@ use fastness_workload::{Command, Workload};
 #[test]
 fn each_operation_has_as_many_parameters_as_published() {
     let count = |set| Kind::ALL.map(|kind| operations(kind, set).len());
-    //                                                creat mkdir falloc dwrite link unlink remove rename truncate rmdir
+    // creat mkdir falloc dwrite link unlink remove rename truncate rmdir
     assert_eq!(count(FileSet::Published), [2, 1, 6, 4, 12, 5, 5, 16, 4, 1]);
     assert_eq!(count(FileSet::Intended), [2, 1, 6, 4, 6, 4, 4, 7, 4, 1]);
 }

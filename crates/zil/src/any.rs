@@ -1,4 +1,5 @@
-//! A log of either kind, for a pool whose kind is changed while it is in use ([`Zil::switch_kind`](crate::Zil)).
+//! A log of either kind, for a pool whose kind is changed while it is in use
+//! ([`Zil::switch_kind`](crate::Zil)).
 
 use std::sync::Arc;
 
@@ -96,7 +97,8 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
         either!(self, log => log.refusal())
     }
 
-    /// How full the log is, in 1024ths; kind lwb takes what it needs of the pool, and is never full before that.
+    /// How full the log is, in 1024ths; kind lwb takes what it needs of the pool, and is never full before
+    /// that.
     #[inline]
     pub fn used_per_1024(&self) -> u32 {
         match self {

@@ -1,40 +1,42 @@
-//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the change; and
-//! the *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass is off: the call assigns an
-//! itx, and a flush is a commit.
+//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the
+//! change; and the *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass
+//! is off: the call assigns an itx, and a flush is a commit.
 //!
-//! List: the data of a write is read back at the flush, most of it never; that of a write with FUA is copied at once. A
-//! flush makes durable what was listed when it began. Ranges that overlap have one order for the same reason as in the
-//! bypass: the record is assigned under the range lock.
+//! List: the data of a write is read back at the flush, most of it never; that of a write with FUA is copied
+//! at once. A flush makes durable what was listed when it began. Ranges that overlap have one order for the
+//! same reason as in the bypass: the record is assigned under the range lock.
 //!
-//! Between the two, because the kind or the bypass was changed: a record may not go straight to the log while an earlier
-//! one is listed and has not synced, or a flush would write the earlier one behind it. Until then it is not logged, and
-//! flushes wait for its txg. The other way round needs nothing: what is listed is written behind what went straight to
-//! the log.
+//! Between the two, because the kind or the bypass was changed: a record may not go straight to the log while
+//! an earlier one is listed and has not synced, or a flush would write the earlier one behind it. Until then
+//! it is not logged, and flushes wait for its txg. The other way round needs nothing: what is listed is
+//! written behind what went straight to the log.
 //!
 //! # Bypass
-//! A disk does not order requests that are in flight together, and it promises nothing for what was not flushed. So
-//! records need no commit list: each is written as its request runs, beside others, all in one generation; replay goes
-//! by the place that each took when its writing began. What follows for requests whose ranges overlap:
-//! 1. *One returned before the other began*: its record took the earlier place, and is durable. Replay applies it
-//!    first, or without the other; never the other way round, and never the second without the first.
-//! 2. *Both in flight*: any order is right for a disk, but it must be one order: what a reader saw after both returned
-//!    is what must be there after a crash. So the caller keeps [`RangeLocks`](crate::RangeLocks) (or its equal) of the
-//!    range over all of: beginning the transaction, changing the object, `log_write`. Then place, txg and contents
-//!    have one order.
+//! A disk does not order requests that are in flight together, and it promises nothing for what was not
+//! flushed. So records need no commit list: each is written as its request runs, beside others, all in one
+//! generation; replay goes by the place that each took when its writing began. What follows for requests
+//! whose ranges overlap:
+//! 1. *One returned before the other began*: its record took the earlier place, and is durable. Replay
+//!    applies it first, or without the other; never the other way round, and never the second without the
+//!    first.
+//! 2. *Both in flight*: any order is right for a disk, but it must be one order: what a reader saw after both
+//!    returned is what must be there after a crash. So the caller keeps [`RangeLocks`](crate::RangeLocks) (or
+//!    its equal) of the range over all of: beginning the transaction, changing the object, `log_write`. Then
+//!    place, txg and contents have one order.
 //!
-//! A flush starts a generation. It does so for media, not for crashes: an entry of a later generation counts those of
-//! earlier ones, so that a flushed record that the medium loses is missed at claim and not passed over. A flush
-//! itself has nothing to write, every record that returned is durable. A write with FUA is as durable as any; it starts
-//! a generation if no other write is in flight, at the latest every 64th time: in a row of writes with FUA from many
-//! threads, each would otherwise wait for all others.
+//! A flush starts a generation. It does so for media, not for crashes: an entry of a later generation counts
+//! those of earlier ones, so that a flushed record that the medium loses is missed at claim and not passed
+//! over. A flush itself has nothing to write, every record that returned is durable. A write with FUA is as
+//! durable as any; it starts a generation if no other write is in flight, at the latest every 64th time: in a
+//! row of writes with FUA from many threads, each would otherwise wait for all others.
 //!
-//! A record that the log does not take (no room, suspended, failed) is no error of the write: it is in the txg, and
-//! the next flush waits for that. Later records are logged all the same: a crash may then leave the later without the
-//! earlier write, which a disk may do with writes that were not flushed.
+//! A record that the log does not take (no room, suspended, failed) is no error of the write: it is in the
+//! txg, and the next flush waits for that. Later records are logged all the same: a crash may then leave the
+//! later without the earlier write, which a disk may do with writes that were not flushed.
 //!
-//! Performance: of a write, this adds a head of 64 bytes on the stack, two loads to see where it goes (`arc_swap`
-//! allocates at a thread's first), a read lock of this dataset's log, and what the PRB does with head and data; nothing is
-//! copied but to the medium, unless the length is no multiple of 8.
+//! Performance: of a write, this adds a head of 64 bytes on the stack, two loads to see where it goes
+//! (`arc_swap` allocates at a thread's first), a read lock of this dataset's log, and what the PRB does with
+//! head and data; nothing is copied but to the medium, unless the length is no multiple of 8.
 //!
 //! Source: zil-pmem thesis, 6.3.5.
 
@@ -72,10 +74,10 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// Logs that `data` was written to the object at `offset` in a transaction of `txg`, which is still open.
     /// `commits_at_once`: [`after_fua`](Self::after_fua) follows, and the data is not a part of more.
     ///
-    /// Persistence: true: the record is in the log's care. In the bypass it is durable on return, as one or several
-    /// records of up to 128 KiB, each whole or not at all after a crash inside; on the list it is durable with the next
-    /// [`flush`](Self::flush) or [`after_fua`](Self::after_fua). False: durable with the txg; both wait for it.
-    /// Concurrency: any number of threads; see the module for ranges that overlap.
+    /// Persistence: true: the record is in the log's care. In the bypass it is durable on return, as one or
+    /// several records of up to 128 KiB, each whole or not at all after a crash inside; on the list it is
+    /// durable with the next [`flush`](Self::flush) or [`after_fua`](Self::after_fua). False: durable with
+    /// the txg; both wait for it. Concurrency: any number of threads; see the module for ranges that overlap.
     #[inline]
     pub fn log_write(
         &self,
@@ -197,8 +199,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Puts a record on the commit list. Before the write returns, so that every flush that begins afterwards, and every
-    /// write of the same range, sees that there is one.
+    /// Puts a record on the commit list. Before the write returns, so that every flush that begins
+    /// afterwards, and every write of the same range, sees that there is one.
     fn list(&self, txg: Txg, itx: Itx) -> bool {
         self.listed_txg.fetch_max(txg.0, Ordering::SeqCst);
         self.assign(txg, itx);
@@ -230,7 +232,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         false
     }
 
-    /// Says that a write was not even tried to be logged (`sync=disabled`, a resize): a flush will wait for its txg.
+    /// Says that a write was not even tried to be logged (`sync=disabled`, a resize): a flush will wait for
+    /// its txg.
     pub fn note_unlogged(&self, txg: Txg) {
         self.unlogged_txg.fetch_max(txg.0, Ordering::SeqCst);
     }
@@ -258,7 +261,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// What a write with FUA does after its transaction ended; see the module. `logged` is what `log_write` returned.
+    /// What a write with FUA does after its transaction ended; see the module. `logged` is what `log_write`
+    /// returned.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).

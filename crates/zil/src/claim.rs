@@ -83,8 +83,8 @@ pub struct ClaimSummary {
     pub bytes: u64,
     /// Of the records, those whose data is not in the log but in the pool, where it was claimed as well.
     pub indirect: usize,
-    /// Kind pmem: places missing in the last generation: records that were being written when the crash came, or
-    /// lost. Kind lwb: 0, a chain just ends there.
+    /// Kind pmem: places missing in the last generation: records that were being written when the crash came,
+    /// or lost. Kind lwb: 0, a chain just ends there.
     pub gaps: u64,
     /// Records given up by choice. Kind lwb: 0, nobody knows how many there were.
     pub dropped: usize,

@@ -28,7 +28,8 @@ pub enum LogCause {
     Behind,
     /// The data of a record could not be read back from the pool.
     ReadBack,
-    /// The medium failed; nothing more can be written to it. Kind lwb: nothing until a txg has started a new chain.
+    /// The medium failed; nothing more can be written to it. Kind lwb: nothing until a txg has started a new
+    /// chain.
     Failed,
     /// A side of the log's mirror was lost, and the pool has not recorded that yet: the next txg does.
     SideLost,

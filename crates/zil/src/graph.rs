@@ -1,15 +1,16 @@
 //! What a commit list depends on, and what may be written at one time.
 //!
-//! Entries are numbered in the order of the commit list. An entry *depends* on the last earlier one of each object
-//! that it touches, and so on all earlier ones of these. It is *ready* when none of them is left here; ready entries
-//! may be written side by side. An entry leaves when it is durable.
+//! Entries are numbered in the order of the commit list. An entry *depends* on the last earlier one of each
+//! object that it touches, and so on all earlier ones of these. It is *ready* when none of them is left here;
+//! ready entries may be written side by side. An entry leaves when it is durable.
 //!
-//! A commit needs the entries with `is_sync`, those of its object, and what these depend on. Because a dependency has
-//! the smaller number, the first of them that is left is ready or being written: whoever needs it writes it or waits
-//! for a thread that is awake, and no cycle can arise.
+//! A commit needs the entries with `is_sync`, those of its object, and what these depend on. Because a
+//! dependency has the smaller number, the first of them that is left is ready or being written: whoever needs
+//! it writes it or waits for a thread that is awake, and no cycle can arise.
 //!
-//! Where entries are appended to one chain (kind lwb), *durable* above reads *appended*: a chain has no record without
-//! those before it. So a thread may take entries that depend on each other, and append them in their order.
+//! Where entries are appended to one chain (kind lwb), *durable* above reads *appended*: a chain has no
+//! record without those before it. So a thread may take entries that depend on each other, and append them in
+//! their order.
 //!
 //! This file only decides; locks, threads and media are the kind's. Why replay is right: `docs/adr`.
 
@@ -141,8 +142,9 @@ impl Graph {
         Job { number, txg: node.txg, object: node.object, keys: node.keys, payload }
     }
 
-    /// Takes entries of `needed` to append them to one chain, in this order: everything that each depends on has left,
-    /// or comes before it here; about `run_bytes` at most. Empty: others are appending what is in the way.
+    /// Takes entries of `needed` to append them to one chain, in this order: everything that each depends on
+    /// has left, or comes before it here; about `run_bytes` at most. Empty: others are appending what is in
+    /// the way.
     pub(crate) fn begin_run(&mut self, needed: &VecDeque<u64>, run_bytes: u64) -> Vec<Job> {
         let mut run: Vec<Job> = Vec::new();
         let mut bytes = 0;
@@ -168,8 +170,8 @@ impl Graph {
         run
     }
 
-    /// Notes that a record of these objects goes into the current generation. True if a new one must be started
-    /// first: one of the objects has a record in it.
+    /// Notes that a record of these objects goes into the current generation. True if a new one must be
+    /// started first: one of the objects has a record in it.
     pub(crate) fn enter(&mut self, keys: &Keys) -> bool {
         let is_touched = used(keys).any(|(_, key)| self.touched.contains(&key));
         let starts = is_touched || self.touched.len() >= TOUCHED_MAX;
@@ -205,7 +207,8 @@ impl Graph {
         }
     }
 
-    /// Everything of a txg and of older ones is durable elsewhere. What is being written right now stays until it is.
+    /// Everything of a txg and of older ones is durable elsewhere. What is being written right now stays
+    /// until it is.
     pub(crate) fn forget_synced(&mut self, synced: Txg) {
         let is_over = |node: &Node| node.txg <= synced && node.payload.is_some();
         let over: Vec<u64> =

@@ -122,8 +122,8 @@ impl<'a> StoredHeader<'a> {
         }
     }
 
-    /// Whether it says that there is no log, of whatever kind. A log that is suspended leaves such a header, until the
-    /// log of another kind takes its place.
+    /// Whether it says that there is no log, of whatever kind. A log that is suspended leaves such a header,
+    /// until the log of another kind takes its place.
     pub fn names_no_log(&self) -> bool {
         match self.kind {
             KindId::Pmem => HdlHeader::decode(self.bytes) == Ok(HdlHeader::NoZil),

@@ -18,14 +18,15 @@ pub enum WriteClass {
     Copied,
     /// Read back from the object if the write is ever committed.
     NeedCopy,
-    /// Written to the pool, by the writer or by the commit of what was to be read back; the record has the address.
+    /// Written to the pool, by the writer or by the commit of what was to be read back; the record has the
+    /// address.
     Indirect,
 }
 
 impl WriteClass {
-    /// The class for a write of a file: copied where a commit follows at once and the data is short. Indirect is
-    /// chosen by owners that can write to the pool outside of a txg.
-    /// Source: reference of intent log behaviour, section 1 (write class).
+    /// The class for a write of a file: copied where a commit follows at once and the data is short. Indirect
+    /// is chosen by owners that can write to the pool outside of a txg. Source: reference of intent log
+    /// behaviour, section 1 (write class).
     pub fn choose(len_bytes: u64, commits_at_once: bool) -> Self {
         if commits_at_once && len_bytes <= COPIED_BYTES_MAX { Self::Copied } else { Self::NeedCopy }
     }
@@ -44,9 +45,9 @@ pub struct Itx {
 }
 
 impl Itx {
-    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later. `object` goes
-    /// into the head (of namespace records: the directory); `touches` names the other objects it has to do with, up
-    /// to three.
+    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later.
+    /// `object` goes into the head (of namespace records: the directory); `touches` names the other objects
+    /// it has to do with, up to three.
     ///
     /// # Panics
     /// Caller bug only: more than three.
@@ -76,7 +77,8 @@ impl Itx {
         Self { object, keys, is_sync, promotes: ObjectId::NONE, class: WriteClass::NeedCopy, payload }
     }
 
-    /// The same, behind the records of `object` so far: a name before which the data must be there (rename, link).
+    /// The same, behind the records of `object` so far: a name before which the data must be there (rename,
+    /// link).
     #[must_use]
     pub fn behind(self, object: ObjectId) -> Self {
         Self { promotes: object, ..self }

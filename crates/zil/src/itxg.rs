@@ -1,8 +1,8 @@
-//! What is kept of the unsynced txgs: for each an *itxg* with one list of records that keep their place, and one list
-//! for each object of those that need not.
+//! What is kept of the unsynced txgs: for each an *itxg* with one list of records that keep their place, and
+//! one list for each object of those that need not.
 //!
-//! Order kept: between records of the sync list; between those of one object. A ring of four, by txg: three can be
-//! unsynced, so what is found in a place that is needed again has synced.
+//! Order kept: between records of the sync list; between those of one object. A ring of four, by txg: three
+//! can be unsynced, so what is found in a place that is needed again has synced.
 //!
 //! Source: reference of intent log behaviour, section 1 (in-memory queue); zil-pmem thesis, 2.3.3.
 
@@ -45,7 +45,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Keeps an itx. Returns what was in its place of a txg that has synced, to be dropped outside of the lock.
+    /// Keeps an itx. Returns what was in its place of a txg that has synced, to be dropped outside of the
+    /// lock.
     pub(crate) fn assign(&mut self, txg: Txg, itx: Itx) -> Option<Itxg> {
         if itx.promotes != ObjectId::NONE {
             self.promote(itx.promotes);
@@ -96,8 +97,9 @@ impl Lists {
         self.left_behind = self.newest_taken;
     }
 
-    /// The txg that a commit has to wait for because a log that is not in use any more may have entries that it needs,
-    /// or that what it needs depends on: the newest of all that was taken. `None`: these have synced.
+    /// The txg that a commit has to wait for because a log that is not in use any more may have entries that
+    /// it needs, or that what it needs depends on: the newest of all that was taken. `None`: these have
+    /// synced.
     pub(crate) fn is_behind(&self, synced: Txg) -> Option<Txg> {
         (self.left_behind > synced).then_some(self.newest_taken)
     }

@@ -1,7 +1,8 @@
 //! The seam between what all logs share and how records reach a medium.
 //!
-//! Shared: records, what is kept in memory until a commit, what a commit must cover, waiting for the txg instead.
-//! Of the kind: where records go, in which order, which of them at one time, and what waits for what.
+//! Shared: records, what is kept in memory until a commit, what a commit must cover, waiting for the txg
+//! instead. Of the kind: where records go, in which order, which of them at one time, and what waits for
+//! what.
 //!
 //! Source: zil-pmem thesis, 6.1.2 (the commit list is the interface).
 
@@ -86,22 +87,23 @@ pub trait Kind: Send + Sync {
     /// Longest record in bytes.
     fn record_bytes_max(&self) -> usize;
 
-    /// Whether records of volumes are written one by one as their writes run ([`log_alone`](Self::log_alone)), which
-    /// must be quick then. Otherwise they are put on the commit list, and flushes commit.
+    /// Whether records of volumes are written one by one as their writes run
+    /// ([`log_alone`](Self::log_alone)), which must be quick then. Otherwise they are put on the commit list,
+    /// and flushes commit.
     fn writes_alone(&self) -> bool;
 
-    /// Takes over entries; the order of calls, and in each of the entries, is the order of the commit list. Returns
-    /// the number of the last entry taken over so far. Writes nothing.
+    /// Takes over entries; the order of calls, and in each of the entries, is the order of the commit list.
+    /// Returns the number of the last entry taken over so far. Writes nothing.
     fn submit(&self, entries: Vec<Entry>) -> u64;
 
-    /// Makes durable, of the entries up to number `horizon`: those with `is_sync`, those that touch `object` (all
-    /// for [`ObjectId::NONE`]), and those that these depend on.
+    /// Makes durable, of the entries up to number `horizon`: those with `is_sync`, those that touch `object`
+    /// (all for [`ObjectId::NONE`]), and those that these depend on.
     ///
     /// Persistence: all of that is durable on return, in the log or by its txg.
     ///
     /// # Errors
-    /// [`NotPersisted`] names the newest txg of what is not. Nothing that depends on it is written before that txg
-    /// has synced.
+    /// [`NotPersisted`] names the newest txg of what is not. Nothing that depends on it is written before
+    /// that txg has synced.
     fn persist(
         &self,
         object: ObjectId,
@@ -109,9 +111,9 @@ pub trait Kind: Send + Sync {
         source: &dyn ReadBack,
     ) -> Result<Persisted, NotPersisted>;
 
-    /// Writes one record that is on no commit list: records whose calls overlap in time have no order, of two others
-    /// the one whose call came first is replayed first. The record is its parts one after the other; the first is
-    /// whole lines of 64 bytes, perhaps none.
+    /// Writes one record that is on no commit list: records whose calls overlap in time have no order, of two
+    /// others the one whose call came first is replayed first. The record is its parts one after the other;
+    /// the first is whole lines of 64 bytes, perhaps none.
     ///
     /// Persistence: durable on return.
     ///
@@ -119,8 +121,8 @@ pub trait Kind: Send + Sync {
     /// [`NotPersisted`]; later records are written all the same.
     fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted>;
 
-    /// Makes every later record depend on every earlier one, so that a loss of these is noticed; if not `is_forced`,
-    /// only if nobody has to wait for it.
+    /// Makes every later record depend on every earlier one, so that a loss of these is noticed; if not
+    /// `is_forced`, only if nobody has to wait for it.
     ///
     /// # Errors
     /// The log is not in use; there is nothing to order then.

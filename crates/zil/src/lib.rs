@@ -1,23 +1,26 @@
 //! The intent log: what makes a synchronous operation durable before its transaction group (txg) is.
 //!
-//! Motivation: a txg syncs after seconds, a synchronous caller waits for microseconds. An operation changes the pool
-//! in memory and describes the change in a *record*; what must be durable at once is written to a log, and replayed
-//! after a crash for exactly those txgs that had not synced.
+//! Motivation: a txg syncs after seconds, a synchronous caller waits for microseconds. An operation changes
+//! the pool in memory and describes the change in a *record*; what must be durable at once is written to a
+//! log, and replayed after a crash for exactly those txgs that had not synced.
 //!
 //! Design: [`Zil`] is the intent log of one dataset. There are two ways into it.
-//! 1. *Commit lists* (file systems): [`Zil::assign`] keeps a record in memory (`itxg`), [`Zil::commit`] writes those
-//!    that an object needs. Most records are never written, because their txg syncs first.
-//! 2. *Volumes*: [`Zil::log_write`] writes the record at once, past the commit list and in parallel with others;
-//!    [`Zil::flush`] only orders (`bypass`). With kind lwb, which is too slow for that, they use the commit list.
+//! 1. *Commit lists* (file systems): [`Zil::assign`] keeps a record in memory (`itxg`), [`Zil::commit`]
+//!    writes those that an object needs. Most records are never written, because their txg syncs first.
+//! 2. *Volumes*: [`Zil::log_write`] writes the record at once, past the commit list and in parallel with
+//!    others; [`Zil::flush`] only orders (`bypass`). With kind lwb, which is too slow for that, they use the
+//!    commit list.
 //!
-//! How records reach a medium is a *kind* ([`Kind`]): kind pmem ([`PmemLogs`], [`PmemLog`]) has one HDL for each
-//! dataset on the pool's PRB; kind lwb ([`LwbLogs`], [`LwbLog`]) has one chain of log-write blocks for each dataset in the
-//! pool's log space. [`AnyLog`] is either, for a kind that is changed in use ([`Zil::switch_kind`]). What the log needs of
-//! a pool is in [`Pool`]; nothing here knows how a pool stores, what a file or a volume is, or which devices there are.
+//! How records reach a medium is a *kind* ([`Kind`]): kind pmem ([`PmemLogs`], [`PmemLog`]) has one HDL for
+//! each dataset on the pool's PRB; kind lwb ([`LwbLogs`], [`LwbLog`]) has one chain of log-write blocks for
+//! each dataset in the pool's log space. [`AnyLog`] is either, for a kind that is changed in use
+//! ([`Zil::switch_kind`]). What the log needs of a pool is in [`Pool`]; nothing here knows how a pool stores,
+//! what a file or a volume is, or which devices there are.
 //!
-//! What survives a crash: every record that a commit covered, every write that the bypass acknowledged; of the rest,
-//! each record whole or not at all, and none without the earlier ones of its objects. Where a record cannot be logged
-//! (no room, log suspended, medium failed) the caller waits for the txg instead, and it is counted.
+//! What survives a crash: every record that a commit covered, every write that the bypass acknowledged; of
+//! the rest, each record whole or not at all, and none without the earlier ones of its objects. Where a
+//! record cannot be logged (no room, log suspended, medium failed) the caller waits for the txg instead, and
+//! it is counted.
 //!
 //! # Code map
 //! ```text
@@ -32,18 +35,18 @@
 //! ```
 //!
 //! *A commit.* [`Zil::commit`] takes the lists of the unsynced txgs and hands them to the kind in order.
-//! `PmemLog::persist` (`pmem/commit.rs`) writes the records that the object needs, in parallel with other commits, and
-//! waits for those that other threads are writing. If the log does not accept a record, the commit waits for the txg
-//! instead, and nothing that depends on that record is logged before then. Why replay is right:
-//! `docs/adr/2026-11-22-parallel-commits.md`. `LwbLog::persist` (`lwb/commit.rs`) appends what the object needs to the
-//! chain, in an order that respects the dependencies, and commits the chain. Large amounts of data to be read back are
-//! stored where their txg will have them (`lwb/data.rs`, `pool/stored`), and their records hold the address:
-//! `docs/adr/2026-11-22-indirect-records.md`.
+//! `PmemLog::persist` (`pmem/commit.rs`) writes the records that the object needs, in parallel with other
+//! commits, and waits for those that other threads are writing. If the log does not accept a record, the
+//! commit waits for the txg instead, and nothing that depends on that record is logged before then. Why
+//! replay is right: `docs/adr/2026-11-22-parallel-commits.md`. `LwbLog::persist` (`lwb/commit.rs`) appends
+//! what the object needs to the chain, in an order that respects the dependencies, and commits the chain.
+//! Large amounts of data to be read back are stored where their txg will have them (`lwb/data.rs`,
+//! `pool/stored`), and their records hold the address: `docs/adr/2026-11-22-indirect-records.md`.
 //!
-//! *A volume's write.* [`Zil::log_write`] writes the record at once (kind pmem), or assigns it to the list, which
-//! [`Zil::flush`] commits (kind lwb, or bypass off). Headers of kind pmem are stored by transactions; those of kind lwb by
-//! the txg that is being written (`LwbLogs::sync`). Changing the kind: [`Zil::switch_kind`],
-//! `docs/adr/2026-11-22-kinds-and-switching.md`.
+//! *A volume's write.* [`Zil::log_write`] writes the record at once (kind pmem), or assigns it to the list,
+//! which [`Zil::flush`] commits (kind lwb, or bypass off). Headers of kind pmem are stored by transactions;
+//! those of kind lwb by the txg that is being written (`LwbLogs::sync`). Changing the kind:
+//! [`Zil::switch_kind`], `docs/adr/2026-11-22-kinds-and-switching.md`.
 //!
 //! Source: zil-pmem thesis, 2.3.3 to 2.3.5, ch. 4 and 6; why commits run in parallel: `docs/adr`.
 

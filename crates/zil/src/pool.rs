@@ -50,11 +50,12 @@ pub struct StoredData {
 
 /// Data that records name by its address, between a crash and the end of replay.
 pub trait StoredBlocks: Send + Sync {
-    /// Takes the data of a record, before anything else can have its place, and makes sure that all of it is there. The
-    /// address comes from a medium.
+    /// Takes the data of a record, before anything else can have its place, and makes sure that all of it is
+    /// there. The address comes from a medium.
     ///
     /// # Errors
-    /// It is no address, its place is in use or taken already, or the data is not there. Nothing is taken then.
+    /// It is no address, its place is in use or taken already, or the data is not there. Nothing is taken
+    /// then.
     fn claim(&self, address: &[u8], len_bytes: u64) -> Result<(), PoolFailure>;
 
     /// Gives back what was claimed: nobody will ask for it again.
@@ -63,8 +64,8 @@ pub trait StoredBlocks: Send + Sync {
 
 /// A pool as the intent log sees it.
 ///
-/// Txgs: at most three are unsynced at one time (open, quiescing, syncing); they sync in order, each whole or not at
-/// all. A transaction belongs to one, and holds it open.
+/// Txgs: at most three are unsynced at one time (open, quiescing, syncing); they sync in order, each whole or
+/// not at all. A transaction belongs to one, and holds it open.
 pub trait Pool: Send + Sync {
     /// A transaction; dropping it ends it, what it changed stays.
     type Tx;
@@ -93,12 +94,13 @@ pub trait Pool: Send + Sync {
     /// Whether no txg will sync until somebody repairs the pool.
     fn is_suspended(&self) -> bool;
 
-    /// Stores the header of a dataset's log with the transaction: durable with its txg, and only with it. `None`
-    /// removes it. Of several in one txg the last counts.
+    /// Stores the header of a dataset's log with the transaction: durable with its txg, and only with it.
+    /// `None` removes it. Of several in one txg the last counts.
     fn put_log_header(&self, tx: &Self::Tx, dataset: DatasetId, header: Option<&[u8]>);
 
-    /// Reads what an object holds now, for a record whose data was not copied; returns how many bytes are there
-    /// (fewer behind the object's end, 0 if it is gone). May wait for users of the range, never for a txg.
+    /// Reads what an object holds now, for a record whose data was not copied; returns how many bytes are
+    /// there (fewer behind the object's end, 0 if it is gone). May wait for users of the range, never for a
+    /// txg.
     ///
     /// # Errors
     /// The bytes cannot be read.
@@ -110,18 +112,18 @@ pub trait Pool: Send + Sync {
         buffer: &mut [u8],
     ) -> Result<usize, PoolFailure>;
 
-    /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it never is, or
-    /// this pool cannot.
+    /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it
+    /// never is, or this pool cannot.
     fn store_bytes_min(&self) -> Option<u64> {
         None
     }
 
-    /// Writes what objects hold now to where their next txg will have it, as far as that is possible, and makes it durable
-    /// there; returns what was stored of each range, in order and without overlaps. The ranges were changed in txgs that
-    /// are open or synced by now. Waits for I/O, never for a txg.
+    /// Writes what objects hold now to where their next txg will have it, as far as that is possible, and
+    /// makes it durable there; returns what was stored of each range, in order and without overlaps. The
+    /// ranges were changed in txgs that are open or synced by now. Waits for I/O, never for a txg.
     ///
-    /// Persistence: what is returned can be claimed by its address after any crash before the txgs have synced that were
-    /// open when the call returned.
+    /// Persistence: what is returned can be claimed by its address after any crash before the txgs have
+    /// synced that were open when the call returned.
     ///
     /// # Errors
     /// A flush failed: nothing that was written lately is known to be durable.

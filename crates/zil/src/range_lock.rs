@@ -1,8 +1,8 @@
 //! Locks of ranges, so that overlapping writes have one order everywhere (see `bypass`).
 //!
-//! A fixed number of locks, each for every 256th stripe of 64 KiB: a write of up to a stripe takes one or two, no
-//! memory is allocated, and writes to other stripes mostly meet no lock of theirs. Taken in order of their index, so
-//! no two writers wait for each other.
+//! A fixed number of locks, each for every 256th stripe of 64 KiB: a write of up to a stripe takes one or
+//! two, no memory is allocated, and writes to other stripes mostly meet no lock of theirs. Taken in order of
+//! their index, so no two writers wait for each other.
 
 use fastness_sync::{Mutex, MutexGuard, lock};
 
@@ -32,8 +32,8 @@ impl Default for RangeLocks {
 }
 
 impl RangeLocks {
-    /// Waits until nobody else has locked a byte of the range. One that a thread holds must be dropped before it
-    /// takes another.
+    /// Waits until nobody else has locked a byte of the range. One that a thread holds must be dropped before
+    /// it takes another.
     pub fn lock(&self, offset: u64, len_bytes: u64) -> RangeGuard<'_> {
         let first = offset / STRIPE_BYTES;
         let last = offset.saturating_add(len_bytes.saturating_sub(1)) / STRIPE_BYTES;

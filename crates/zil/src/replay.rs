@@ -13,8 +13,8 @@ use crate::record::{Head, Record, RecordError};
 
 /// Carries records out.
 pub trait ReplayHandler<P: Pool> {
-    /// Applies a record in the transaction, with which the place that replay has come to is stored as well. A record
-    /// that may be reordered, of an object that does not exist, does nothing and is no error.
+    /// Applies a record in the transaction, with which the place that replay has come to is stored as well. A
+    /// record that may be reordered, of an object that does not exist, does nothing and is no error.
     ///
     /// # Errors
     /// What stands in the way; nothing may have been changed then, and replay stops before this record.

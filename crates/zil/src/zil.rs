@@ -26,8 +26,8 @@ pub enum Committed {
 
 /// The intent log of one dataset.
 ///
-/// The caller decides whether to commit at all (`sync` = standard, always, disabled). A dataset is changed either by
-/// [`assign`](Self::assign) and [`commit`](Self::commit), or as a volume (`log_write`, `flush`).
+/// The caller decides whether to commit at all (`sync` = standard, always, disabled). A dataset is changed
+/// either by [`assign`](Self::assign) and [`commit`](Self::commit), or as a volume (`log_write`, `flush`).
 /// Concurrency: any number of threads.
 #[derive(Debug)]
 pub struct Zil<P, K> {
@@ -66,8 +66,8 @@ impl<P: Pool> ReadBack for Source<'_, P> {
 }
 
 impl<P: Pool, K: Kind> Zil<P, K> {
-    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is open or
-    /// [has something unsynced](Self::has_unsynced).
+    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is
+    /// open or [has something unsynced](Self::has_unsynced).
     pub fn new(dataset: DatasetId, pool: Arc<P>, kind: Arc<K>) -> Self {
         Self {
             dataset,
@@ -81,29 +81,31 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Whether volumes write past the commit list where the kind allows it, as they do at first. Can be changed at any
-    /// time; without it their records go to the commit list with every kind, which is for comparison.
+    /// Whether volumes write past the commit list where the kind allows it, as they do at first. Can be
+    /// changed at any time; without it their records go to the commit list with every kind, which is for
+    /// comparison.
     pub fn set_bypass(&self, is_on: bool) {
         self.has_bypass.store(is_on, Ordering::SeqCst);
     }
 
     /// Records go to another log from now on, of the same kind or not; returns the one before.
     ///
-    /// The caller has, in this order: suspended the log before, so that everything that it has is in a synced txg and no
-    /// header names it; stored a header that names `new`, and waited until that is durable (or `new` takes no records
-    /// until it is, as the logs of this crate do). Behind the switch it drops the log before, or keeps it suspended.
+    /// The caller has, in this order: suspended the log before, so that everything that it has is in a synced
+    /// txg and no header names it; stored a header that names `new`, and waited until that is durable (or
+    /// `new` takes no records until it is, as the logs of this crate do). Behind the switch it drops the log
+    /// before, or keeps it suspended.
     ///
-    /// Concurrency: any. Who still has the log before is refused by it and waits for a txg. Until the txgs of what that log
-    /// has taken over and not written have synced, commits wait for txgs. Why nothing acknowledged is lost:
-    /// `docs/adr/2026-11-22-kinds-and-switching.md`.
+    /// Concurrency: any. Who still has the log before is refused by it and waits for a txg. Until the txgs of
+    /// what that log has taken over and not written have synced, commits wait for txgs. Why nothing
+    /// acknowledged is lost: `docs/adr/2026-11-22-kinds-and-switching.md`.
     pub fn switch_kind(&self, new: Arc<K>) -> Arc<K> {
         let mut lists = lock(&self.lists);
         lists.leave_behind();
         self.kind.swap(new)
     }
 
-    /// Keeps the description of a change that a transaction of `txg` has made. Call it before the transaction ends,
-    /// under the lock that orders changes of what it touches.
+    /// Keeps the description of a change that a transaction of `txg` has made. Call it before the transaction
+    /// ends, under the lock that orders changes of what it touches.
     pub fn assign(&self, txg: Txg, itx: Itx) {
         self.stats.assigned(itx.class(), itx.len_bytes());
         let synced = lock(&self.lists).assign(txg, itx);
@@ -121,13 +123,13 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         drop(forgotten);
     }
 
-    /// Makes durable what was assigned before the call: all records that keep their place, and those of `object`
-    /// (of all objects for [`ObjectId::NONE`]).
+    /// Makes durable what was assigned before the call: all records that keep their place, and those of
+    /// `object` (of all objects for [`ObjectId::NONE`]).
     ///
-    /// Persistence: durable on return, in the log; if the log does not take a record, by its txg, which costs a wait
-    /// and is counted.
-    /// Concurrency: commits run side by side. A commit returns only when what an earlier one has taken over and it
-    /// needs as well is durable; it does not wait for the rest of what the earlier one writes.
+    /// Persistence: durable on return, in the log; if the log does not take a record, by its txg, which costs
+    /// a wait and is counted. Concurrency: commits run side by side. A commit returns only when what an
+    /// earlier one has taken over and it needs as well is durable; it does not wait for the rest of what the
+    /// earlier one writes.
     ///
     /// # Errors
     /// [`CommitError`]; nothing is known to be durable.
@@ -139,8 +141,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     pub(crate) fn commit_lists(&self, object: ObjectId) -> Result<Committed, CommitError> {
         let synced = self.pool.synced_txg();
         let (kind, horizon, behind) = {
-            // Entries reach the kind in the order in which they are taken: it is the order of replay. A kind that was
-            // replaced gets none.
+            // Entries reach the kind in the order in which they are taken: it is the order of replay. A kind
+            // that was replaced gets none.
             let mut lists = lock(&self.lists);
             let kind = self.kind.load_full();
             let horizon = kind.submit(lists.take(object, synced));
@@ -188,9 +190,9 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.kind.load().txg_synced(txg);
     }
 
-    /// Whether a commit or a flush that comes next may have something to wait for: records that no commit has taken, or
-    /// changes that are in no log, of txgs after `synced`. As long as there is, the dataset must not get another intent
-    /// log: that would know of nothing.
+    /// Whether a commit or a flush that comes next may have something to wait for: records that no commit has
+    /// taken, or changes that are in no log, of txgs after `synced`. As long as there is, the dataset must
+    /// not get another intent log: that would know of nothing.
     pub fn has_unsynced(&self, synced: Txg) -> bool {
         let newest = self.unlogged_txg.load(Ordering::SeqCst).max(self.listed_txg.load(Ordering::SeqCst));
         newest > synced.0 || lock(&self.lists).has_unsynced(synced)

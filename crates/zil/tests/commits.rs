@@ -247,7 +247,8 @@ fn claimed_records_survive_txgs_and_further_crashes() {
     }
 }
 
-/// 3 and 17: a fence fails: no acknowledgement from then on but by txgs; what was acknowledged before is there.
+/// 3 and 17: a fence fails: no acknowledgement from then on but by txgs; what was acknowledged before is
+/// there.
 #[test]
 fn a_medium_that_fails_is_not_trusted_again() {
     use fastness_pm_model::{Fault, RecordStyle, Recorder};

@@ -1,10 +1,10 @@
 //! Several threads commit to one dataset; the power fails anywhere.
 //!
 //! The threads are real and their interleaving differs from run to run, or shuttle's, where a seed repeats it
-//! (`scripts/shuttle`). What a crash can leave of an interleaving is enumerated (`support/tagged.rs`). Judged is, of
-//! each image: import and replay succeed, with an owner that refuses what cannot happen in its state; what was
-//! acknowledged is there; each record whole or not at all; and of the records that touch one object, a prefix in the
-//! order in which they were assigned.
+//! (`scripts/shuttle`). What a crash can leave of an interleaving is enumerated (`support/tagged.rs`). Judged
+//! is, of each image: import and replay succeed, with an owner that refuses what cannot happen in its state;
+//! what was acknowledged is there; each record whole or not at all; and of the records that touch one object,
+//! a prefix in the order in which they were assigned.
 
 mod support;
 
@@ -154,7 +154,8 @@ fn volume_writes_of_threads(seed: u64) -> Looked {
             let (locks, order, world, threads, recorder) = (&locks, &order, &world, &threads, &recorder);
             scope.spawn(move || {
                 for round in 0..3usize {
-                    // Two threads overlap; the third one is elsewhere, so that its stores are mixed with theirs.
+                    // Two threads overlap; the third one is elsewhere, so that its stores are mixed with
+                    // theirs.
                     let stripe = if thread == 2 { 1 << 20 } else { 0 };
                     let offset = if thread == 2 { 40 } else { 8 * (round % 2) };
                     let guard = locks.lock(stripe, 16);

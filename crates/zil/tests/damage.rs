@@ -1,5 +1,6 @@
-//! Every record of a log is damaged in turn, in its header, its head and its data: claim and replay do exactly what
-//! `docs/format.md` and `docs/semantics.md` say, and what they say is computed here from the undamaged medium.
+//! Every record of a log is damaged in turn, in its header, its head and its data: claim and replay do
+//! exactly what `docs/format.md` and `docs/semantics.md` say, and what they say is computed here from the
+//! undamaged medium.
 
 #[path = "damage/blocks.rs"]
 mod blocks;

@@ -1,4 +1,5 @@
-//! The life of a log, scenario by scenario. The numbers are those of the reference of intent log behaviour, section 4.
+//! The life of a log, scenario by scenario. The numbers are those of the reference of intent log behaviour,
+//! section 4.
 
 #[macro_use]
 mod support;
@@ -258,7 +259,8 @@ fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses<R: Rig>(
     assert!(world.volume_write(1, 0, b"on").1);
 }
 
-/// 16: crafted: the checksum of the entry is right, the record in it is not; or says another txg than the entry.
+/// 16: crafted: the checksum of the entry is right, the record in it is not; or says another txg than the
+/// entry.
 fn crafted_records_are_reported_with_their_place<R: Rig>() {
     for (at, byte, kind) in
         [(4, 0xff, ErrorKind::Corrupt), (40, 99, ErrorKind::Corrupt), (8, 3, ErrorKind::Corrupt)]
@@ -321,7 +323,8 @@ fn no_byte_of_an_earlier_record_is_in_the_padding_of_a_later_one() {
     assert!(changed.iter().filter(|&&byte| byte == 0xab).count() < 4, "what is 0xab is in checksums");
 }
 
-/// 23: one-byte writes fill the log by their heads; whoever finds it full waits for a txg, and nothing is lost.
+/// 23: one-byte writes fill the log by their heads; whoever finds it full waits for a txg, and nothing is
+/// lost.
 fn small_writes_fill_the_log_and_fall_back<R: Rig>() {
     let rig = R::tight();
     let world = rig.world(Contents::volume(1, 1024));

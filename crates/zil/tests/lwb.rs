@@ -1,5 +1,5 @@
-//! Kind lwb on a device that loses power, fails and forgets: what was acknowledged is there, and no error is an
-//! acknowledgement. The numbers are those of the reference of intent log behaviour, section 4.
+//! Kind lwb on a device that loses power, fails and forgets: what was acknowledged is there, and no error is
+//! an acknowledgement. The numbers are those of the reference of intent log behaviour, section 4.
 
 #[macro_use]
 mod support;
@@ -259,8 +259,8 @@ fn fails(operation: Operation, when: When) -> FaultPlan {
     FaultPlan::new(3).rule(On::Only(operation), when, Fault::Errno(5))
 }
 
-/// 1, 2 and 4: the error reaches who waits for the record, whoever wrote it, and who needs it later; all wait for the
-/// txg. The next txg brings a new chain.
+/// 1, 2 and 4: the error reaches who waits for the record, whoever wrote it, and who needs it later; all wait
+/// for the txg. The next txg brings a new chain.
 #[test]
 fn a_write_error_reaches_every_waiter_and_they_fall_back_to_the_txg() {
     let rig = LwbRig::new(DISK_BYTES, fails(Operation::Write, When::Nth(2)));
@@ -455,8 +455,8 @@ fn claimed_blocks_are_held_until_no_durable_header_names_them() {
     }
 }
 
-/// A log has no header before its dataset is there, and is not written to before it has one. A txg that the pool could
-/// not sync is asked for again, and gets its headers again; what is durable is not stored again.
+/// A log has no header before its dataset is there, and is not written to before it has one. A txg that the
+/// pool could not sync is asked for again, and gets its headers again; what is durable is not stored again.
 #[test]
 fn headers_are_stored_with_the_right_txg_and_until_they_are_durable() {
     let rig = LwbRig::new(DISK_BYTES, FaultPlan::new(1));
@@ -509,8 +509,8 @@ fn assign_indirect<L: Logs>(world: &World<L>) {
     assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
 }
 
-/// A record whose data is elsewhere, where nobody has it: of kind lwb the claim says so, of kind pmem, which has no such
-/// records, replay does.
+/// A record whose data is elsewhere, where nobody has it: of kind lwb the claim says so, of kind pmem, which
+/// has no such records, replay does.
 #[test]
 fn a_record_whose_data_nobody_has_is_damage() {
     let rig = LwbRig::new(DISK_BYTES, FaultPlan::new(1));

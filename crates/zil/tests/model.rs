@@ -1,8 +1,10 @@
-//! Random histories against a model: changes in up to three open txgs, commits of any object, writes past the commit
-//! list, txg syncs, suspends, crashes (at any time, also between claim, replay and what follows), imports.
+//! Random histories against a model: changes in up to three open txgs, commits of any object, writes past the
+//! commit list, txg syncs, suspends, crashes (at any time, also between claim, replay and what follows),
+//! imports.
 //!
-//! After each import and replay: what was acknowledged is there; of the records that touch one object, a prefix in the
-//! order in which they were assigned (replay refuses what cannot happen); and nothing that never happened.
+//! After each import and replay: what was acknowledged is there; of the records that touch one object, a
+//! prefix in the order in which they were assigned (replay refuses what cannot happen); and nothing that
+//! never happened.
 
 #[macro_use]
 mod support;
@@ -208,8 +210,9 @@ impl<R: Rig> Sim<R> {
     /// The state is explained by all that is durable and, of the objects' other changes, a prefix for each.
     fn check(&self) {
         let found = self.world.pool.contents(DATASET);
-        // What was synced or committed beyond what had to be shows in the state; greedily take the longest prefixes
-        // that explain it, object by object: contents first, as names and contents are made by one list.
+        // What was synced or committed beyond what had to be shows in the state; greedily take the longest
+        // prefixes that explain it, object by object: contents first, as names and contents are made by one
+        // list.
         let sync_ops: Vec<usize> = (0..self.done.len()).filter(|&i| is_sync(&self.done[i].op)).collect();
         let must = sync_ops.iter().rposition(|&i| self.done[i].is_durable).map_or(0, |last| last + 1);
         let explains = (must..=sync_ops.len()).any(|names| self.is_explained(&found, &sync_ops[..names]));

@@ -1,5 +1,5 @@
-//! A log whose kind is changed while it is in use: what was acknowledged is there after a crash at any moment, whichever
-//! kind took the record, and nothing comes back that was overwritten.
+//! A log whose kind is changed while it is in use: what was acknowledged is there after a crash at any
+//! moment, whichever kind took the record, and nothing comes back that was overwritten.
 
 mod support;
 
@@ -138,10 +138,12 @@ fn value(contents: &Contents, object: u64, at: usize) -> u64 {
     u64::from_le_bytes(contents.objects[&object][at..at + 8].try_into().unwrap())
 }
 
-/// How often a thread does something: until it is told to stop, or a few times, where there are many schedules.
+/// How often a thread does something: until it is told to stop, or a few times, where there are many
+/// schedules.
 const ROUNDS: u64 = if cfg!(shuttle) { 4 } else { u64::MAX };
 
-/// Writers of files and of a volume, beside a thread that changes the kind; crashes at each step of that, and between.
+/// Writers of files and of a volume, beside a thread that changes the kind; crashes at each step of that, and
+/// between.
 fn run(seed: u64, switches: usize, toggles_bypass: bool) {
     let both = Both::new();
     let is_over = AtomicBool::new(false);
@@ -284,7 +286,8 @@ fn records_that_the_log_before_took_over_are_not_forgotten() {
     }
 }
 
-/// A write that is on the list when the bypass comes back is not written behind a later one of the same place.
+/// A write that is on the list when the bypass comes back is not written behind a later one of the same
+/// place.
 #[test]
 fn a_listed_write_does_not_come_back_over_a_later_one() {
     for by_switch in [true, false] {
@@ -318,7 +321,8 @@ fn a_listed_write_does_not_come_back_over_a_later_one() {
     }
 }
 
-/// A write that was listed under one kind is durable when a flush, or its own FUA, has returned under the other.
+/// A write that was listed under one kind is durable when a flush, or its own FUA, has returned under the
+/// other.
 #[test]
 fn a_listed_write_is_flushed_by_the_next_kind() {
     for is_fua in [true, false] {

@@ -36,7 +36,8 @@ fn block_bytes(dataset: &Dataset) -> u64 {
 }
 
 impl Volume {
-    /// Makes a sparse volume of zeroes below a dataset that exists; `log` is the pool's log device, if it has one.
+    /// Makes a sparse volume of zeroes below a dataset that exists; `log` is the pool's log device, if it has
+    /// one.
     ///
     /// Persistence: durable on return. A crash inside leaves the volume whole or not at all.
     ///

@@ -47,7 +47,8 @@ pub enum VolumeError {
         /// The rule that it breaks.
         why: &'static str,
     },
-    /// The volume's dataset has no data object: its creation was not atomic, which is a defect, or it is damaged.
+    /// The volume's dataset has no data object: its creation was not atomic, which is a defect, or it is
+    /// damaged.
     #[error("volume {name} has no data")]
     NoData {
         /// The volume.

@@ -48,8 +48,8 @@ impl Default for Counters {
 pub(crate) struct Live([Counters; KINDS]);
 
 impl Live {
-    /// Counts an operation that begins. One of 16 is timed, and every one that somebody waits for: a clock costs as much
-    /// as a cached read's bookkeeping.
+    /// Counts an operation that begins. One of 16 is timed, and every one that somebody waits for: a clock
+    /// costs as much as a cached read's bookkeeping.
     pub(crate) fn start(&self, operation: VolumeOperation) -> Option<Instant> {
         // Independent sums: no order between them is promised.
         let before = self.0[operation as usize].ops.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A region of the log, or the pool, that is a copy of itself from earlier: refused, with its path and its age.
+//! A region of the log, or the pool, that is a copy of itself from earlier: refused, with its path and its
+//! age.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -283,8 +284,8 @@ impl TxgHook for Stopper {
     fn synced(&self, _: Txg) {}
 }
 
-/// The log leaves its region in a txg while the one before is being synced; the power fails when that is durable. The
-/// pool names the region still.
+/// The log leaves its region in a txg while the one before is being synced; the power fails when that is
+/// durable. The pool names the region still.
 #[test]
 fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

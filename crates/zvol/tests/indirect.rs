@@ -1,5 +1,5 @@
-//! Large synchronous writes whose data goes to its place at once, and only its address into the log: they are written once,
-//! and are there after a crash.
+//! Large synchronous writes whose data goes to its place at once, and only its address into the log: they are
+//! written once, and are there after a crash.
 
 #[path = "../../pool/tests/support/mod.rs"]
 mod support;

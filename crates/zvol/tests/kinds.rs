@@ -1,4 +1,5 @@
-//! The log of a pool changes its kind and its devices while volumes are written, and nothing acknowledged is lost.
+//! The log of a pool changes its kind and its devices while volumes are written, and nothing acknowledged is
+//! lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,8 +123,8 @@ fn write_on(volume: &Volume, thread: usize, told: &Told, is_done: &AtomicBool) {
     }
 }
 
-/// Writes from several threads on two volumes, while `change` does something to the log; then all is dropped, and an
-/// import must find everything that was acknowledged.
+/// Writes from several threads on two volumes, while `change` does something to the log; then all is dropped,
+/// and an import must find everything that was acknowledged.
 fn nothing_is_lost_while(
     bench: &mut Bench,
     pool: Arc<Pool>,

@@ -1,4 +1,5 @@
-//! Volumes with a log: what a crash leaves is every write that had returned, flushed or not, as long as the log has room.
+//! Volumes with a log: what a crash leaves is every write that had returned, flushed or not, as long as the
+//! log has room.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -308,8 +309,8 @@ fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
     let (_bench, open) = Bench::new(true);
     let (pool, log, volume) = &open;
     volume.resize(4 * MIB).unwrap();
-    // The write is cut into three transactions. The first and the last are on the commit list; the second, which may go
-    // straight to the log while an earlier one is listed, is logged nowhere.
+    // The write is cut into three transactions. The first and the last are on the commit list; the second,
+    // which may go straight to the log while an earlier one is listed, is logged nowhere.
     let logged = log.volume(volume.dataset().id()).unwrap();
     let until = |is_so: &dyn Fn() -> bool| {
         while !is_so() {

@@ -1,36 +1,41 @@
-//! The whole stack, simulated: a pool, its log of either kind and volumes, on persistent memory and on disks that lose
-//! their power together, or under a process that dies.
+//! The whole stack, simulated: a pool, its log of either kind and volumes, on persistent memory and on disks
+//! that lose their power together, or under a process that dies.
 //!
-//! One seed is one program and one schedule that can be repeated, without a txg thread. Each seed draws which steps it
-//! takes, and how often (a swarm):
-//! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to 128 KiB, by
-//!   several clients, one after the other or at one time. Volumes are made, closed, opened, resized and destroyed.
+//! One seed is one program and one schedule that can be repeated, without a txg thread. Each seed draws which
+//! steps it takes, and how often (a swarm):
+//! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
+//!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
+//!   resized and destroyed.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
-//! - Devices fail reads, writes, flushes, tear writes, or go away, and are back; regions are cut short while they are in
-//!   use; sides are attached, replaced, detached, taken offline and back; scrubs and resilvers, with all of this beside
-//!   them. A pool that is suspended is cleared, with faults in the middle of that, too.
-//! - Between two lives a device is put back as it was some txgs ago, or a bit flips in a block or an entry of a log.
+//! - Devices fail reads, writes, flushes, tear writes, or go away, and are back; regions are cut short while
+//!   they are in use; sides are attached, replaced, detached, taken offline and back; scrubs and resilvers,
+//!   with all of this beside them. A pool that is suspended is cleared, with faults in the middle of that,
+//!   too.
+//! - Between two lives a device is put back as it was some txgs ago, or a bit flips in a block or an entry of
+//!   a log.
 //!
-//! The end comes at any store or fence in persistent memory, or any write or flush of a disk, which are counted
-//! together; then, now and then, once more in the middle of the import. What is left of persistent memory is drawn from
-//! the states that the `pm-model` allows, what is left of each disk from those that its volatile cache allows. When a
-//! process dies, nothing is lost of either, and nothing is durable that was not.
+//! The end comes at any store or fence in persistent memory, or any write or flush of a disk, which are
+//! counted together; then, now and then, once more in the middle of the import. What is left of persistent
+//! memory is drawn from the states that the `pm-model` allows, what is left of each disk from those that its
+//! volatile cache allows. When a process dies, nothing is lost of either, and nothing is durable that was
+//! not.
 //!
 //! What must hold of a volume after an import:
-//! 1. Its bytes are divided at the borders of blocks of 4096 bytes, of changes since it was last durable as a whole, and of
-//!    their records (64 KiB from the beginning of a change). Each part holds, as a whole, what one of the changes that
-//!    cover it left, or what was there before them; never anything older than the newest of these that is *durable*.
-//! 2. Durable is a change that returned with FUA; before which a flush of the volume returned; whose txg is synced (so a
-//!    sync that returned); and of kind pmem each that returned and was logged.
-//! 3. If the log was of kind lwb throughout, what is left is a prefix of the records since then, the last change up to the
-//!    border of a block, each with what it read back, or stored in the pool, at the commit. A write with FUA then makes
-//!    durable what came before it, too.
+//! 1. Its bytes are divided at the borders of blocks of 4096 bytes, of changes since it was last durable as a
+//!    whole, and of their records (64 KiB from the beginning of a change). Each part holds, as a whole, what
+//!    one of the changes that cover it left, or what was there before them; never anything older than the
+//!    newest of these that is *durable*.
+//! 2. Durable is a change that returned with FUA; before which a flush of the volume returned; whose txg is
+//!    synced (so a sync that returned); and of kind pmem each that returned and was logged.
+//! 3. If the log was of kind lwb throughout, what is left is a prefix of the records since then, the last
+//!    change up to the border of a block, each with what it read back, or stored in the pool, at the commit.
+//!    A write with FUA then makes durable what came before it, too.
 //! 4. A volume whose making returned is there; another is whole or not.
 //!
-//! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged or put
-//! back: then it names the device or the log, changes nothing, and succeeds with the device as it was; or nothing is
-//! lost. After a clear everything reads as before. Allocated is reachable, after an import, after another txg, and after
-//! the volumes were used; on a log of kind pmem no log block is left.
+//! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged
+//! or put back: then it names the device or the log, changes nothing, and succeeds with the device as it was;
+//! or nothing is lost. After a clear everything reads as before. Allocated is reachable, after an import,
+//! after another txg, and after the volumes were used; on a log of kind pmem no log block is left.
 //!
 //! `FASTNESS_STACK_SEEDS=FROM..TO` runs others than the default 0..400.
 

@@ -198,8 +198,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// One volume against an array: with one writer and no txg that ends by itself, a crash leaves what the last flush,
-    /// or resize, made durable.
+    /// One volume against an array: with one writer and no txg that ends by itself, a crash leaves what the
+    /// last flush, or resize, made durable.
     #[test]
     fn a_volume_behaves_like_an_array(steps in steps()) {
         let disk = disk();

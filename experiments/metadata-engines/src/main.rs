@@ -1,10 +1,11 @@
-//! Two engines for the pool's tables, by turns: what a txg commits, what a read looks up, how a crashed store opens.
+//! Two engines for the pool's tables, by turns: what a txg commits, what a read looks up, how a crashed store
+//! opens.
 //!
 //! ```text
 //! cargo run --release -- [FOLDER] [ROWS]
 //! ```
-//! A row is what the pool stores for 32 blocks: a key of 24 bytes, a value of 1 KiB. A commit updates rows at random, in key
-//! order as the pool does, and is durable when it returns (fsync, each engine in its own way).
+//! A row is what the pool stores for 32 blocks: a key of 24 bytes, a value of 1 KiB. A commit updates rows at
+//! random, in key order as the pool does, and is durable when it returns (fsync, each engine in its own way).
 
 use std::error::Error;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Large synchronous writes to a volume of a pool without a vdev for logs: data written once (indirect records) against
-//! data that goes through the log. Each turn ends with the sync of its txg: without it the second time that data is
-//! written would not show.
+//! Large synchronous writes to a volume of a pool without a vdev for logs: data written once (indirect
+//! records) against data that goes through the log. Each turn ends with the sync of its txg: without it the
+//! second time that data is written would not show.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

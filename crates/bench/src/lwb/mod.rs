@@ -1,8 +1,8 @@
-//! `fastness bench lwb`: threads that commit records to the block log, beside threads that write the same bytes and
-//! make them durable themselves.
+//! `fastness bench lwb`: threads that commit records to the block log, beside threads that write the same
+//! bytes and make them durable themselves.
 //!
-//! The floor is what a program does without a log: `pwrite` and `fdatasync` for each record, each thread in its own
-//! range of one file. Folder and medium as for `fastness bench pool`.
+//! The floor is what a program does without a log: `pwrite` and `fdatasync` for each record, each thread in
+//! its own range of one file. Folder and medium as for `fastness bench pool`.
 
 mod commit;
 mod indirect;

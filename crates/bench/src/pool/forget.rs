@@ -6,8 +6,8 @@ use fastness_blkdev::{BlockDevice, BlockError, DeviceInfo, FileDevice, StatsSnap
 pub(super) const MARK: [u8; 8] = *b"forgetme";
 const UNIT_BYTES: usize = 4096;
 
-/// Writes in which every unit begins with the mark are dropped; all else goes to a sparse file. An import reads no data,
-/// so it sees no difference.
+/// Writes in which every unit begins with the mark are dropped; all else goes to a sparse file. An import
+/// reads no data, so it sees no difference.
 pub(super) struct Forgetful(pub(super) FileDevice);
 
 impl BlockDevice for Forgetful {

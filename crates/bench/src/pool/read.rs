@@ -29,7 +29,8 @@ fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> anyhow::Result<(fa
     Ok((pool, object))
 }
 
-/// Twice: alone, as the goal is a time, and by turns with a copy, whose memory then takes the CPU's caches away.
+/// Twice: alone, as the goal is a time, and by turns with a copy, whose memory then takes the CPU's caches
+/// away.
 fn cached(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
     let (pool, object) = filled(place, CACHED_BYTES, CACHED_BYTES * 2)?;
     let mut buf = vec![0; BLOCK_BYTES];

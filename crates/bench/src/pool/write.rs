@@ -30,8 +30,8 @@ impl Writer {
         Ok(Self { object, numbers: Numbers(1), block: noise(BLOCK_BYTES, 7) })
     }
 
-    /// Times of `count` writes, one for each group, in ns for one write. The same places each time: a pool of bounded
-    /// length takes any number of turns.
+    /// Times of `count` writes, one for each group, in ns for one write. The same places each time: a pool of
+    /// bounded length takes any number of turns.
     fn write(&mut self, pool: &Pool, count: usize, times: &mut Vec<f64>) -> anyhow::Result<()> {
         self.numbers = Numbers(1);
         for _ in 0..count / GROUP {

@@ -1,8 +1,9 @@
 //! How long single writes take, and where the time goes.
 //!
-//! The parts are those of the thesis' figure 7.6. *async*: the write under `sync=disabled`. *log*: what the PRB
-//! takes inside of the logged writes, by its own sample of one entry in 64 (up to the return of the last fence). *itx*: the
-//! rest: the record, the locks that order it, the release of the commit slot, what a write with FUA does behind it.
+//! The parts are those of the thesis' figure 7.6. *async*: the write under `sync=disabled`. *log*: what the
+//! PRB takes inside of the logged writes, by its own sample of one entry in 64 (up to the return of the last
+//! fence). *itx*: the rest: the record, the locks that order it, the release of the commit slot, what a write
+//! with FUA does behind it.
 
 use std::time::Instant;
 

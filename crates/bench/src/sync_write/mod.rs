@@ -1,10 +1,13 @@
-//! `fastness bench sync-write`: 4 KiB random writes with FUA into volumes, in process, with a log in emulated PM.
+//! `fastness bench sync-write`: 4 KiB random writes with FUA into volumes, in process, with a log in emulated
+//! PM.
 //!
-//! *Floor*: header and body of the entry by plain non-temporal copies and the same two fences. *Upper bound*: the same
-//! writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every row begins with
-//! volumes that were written before. Txgs sync between turns, not beside them, but for the rows that say so.
+//! *Floor*: header and body of the entry by plain non-temporal copies and the same two fences. *Upper bound*:
+//! the same writes under `sync=disabled`. Pages of the region are mapped before anything is timed, and every
+//! row begins with volumes that were written before. Txgs sync between turns, not beside them, but for the
+//! rows that say so.
 //!
-//! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary files.
+//! The pool is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in that for temporary
+//! files.
 
 mod beside;
 mod kinds;

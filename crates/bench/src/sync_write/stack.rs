@@ -41,8 +41,8 @@ pub(super) struct Plan {
 }
 
 impl Default for Plan {
-    /// One volume. A txg syncs when it is told to: [`Stack::settle`] does so between turns, so that on a machine with
-    /// few CPUs what is timed is the writer and not the txg thread beside it.
+    /// One volume. A txg syncs when it is told to: [`Stack::settle`] does so between turns, so that on a
+    /// machine with few CPUs what is timed is the writer and not the txg thread beside it.
     fn default() -> Self {
         let pool = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
         Self {
@@ -100,8 +100,8 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Makes the files `name` anew, every byte of them written once, and the pool in them. The files' names are gone on
-    /// return, so that nothing is left however the program ends.
+    /// Makes the files `name` anew, every byte of them written once, and the pool in them. The files' names
+    /// are gone on return, so that nothing is left however the program ends.
     pub(super) fn new(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
         let stack = Stack::kept(site, name, plan)?;
         site.place.remove(name)?;
@@ -156,7 +156,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Writes every block of each volume and syncs, twice: buffers, tables and the log's pages are there then.
+    /// Writes every block of each volume and syncs, twice: buffers, tables and the log's pages are there
+    /// then.
     pub(super) fn warm(&self) -> anyhow::Result<()> {
         for _ in 0..2 {
             for volume in &self.volumes {
@@ -168,7 +169,8 @@ impl Stack {
         Ok(())
     }
 
-    /// How many synchronous writes waited for a txg although there is a log: if any, a row is about something else.
+    /// How many synchronous writes waited for a txg although there is a log: if any, a row is about something
+    /// else.
     pub(super) fn fallbacks(&self) -> u64 {
         self.log.iter().flat_map(|log| log.stats()).map(|(_, stats)| stats.fallbacks_total()).sum()
     }

@@ -1,10 +1,10 @@
 //! A device that fails on purpose, and knows what a crash may leave.
 //!
-//! Design: [`Faulty`] hands every operation to the device below, so that reads see the newest contents, and keeps
-//! beside it, for every unit that is not durable yet, what it may be after a crash (`pending`). Rules say which
-//! operations go wrong and how (`plan`). One lock serialises everything: one seed and one order of operations
-//! are one schedule. The requests of a batch run one by one in an order drawn from the seed, because a batch
-//! promises none.
+//! Design: [`Faulty`] hands every operation to the device below, so that reads see the newest contents, and
+//! keeps beside it, for every unit that is not durable yet, what it may be after a crash (`pending`). Rules
+//! say which operations go wrong and how (`plan`). One lock serialises everything: one seed and one order of
+//! operations are one schedule. The requests of a batch run one by one in an order drawn from the seed,
+//! because a batch promises none.
 //!
 //! Cost: copies what it overwrites. A wrapper for tests.
 
@@ -51,9 +51,9 @@ struct State {
 /// Wraps a device in a schedule of faults and in a volatile cache that crashes lose.
 ///
 /// Exactly the states that [`BlockDevice`] allows come out of [`crash`](Self::crash) and
-/// [`for_each_crash_state`](Self::for_each_crash_state): what was flushed or written with FUA is there, every other
-/// tear unit holds its last durable contents or any of those written since. The device below must be used through
-/// the wrapper only.
+/// [`for_each_crash_state`](Self::for_each_crash_state): what was flushed or written with FUA is there, every
+/// other tear unit holds its last durable contents or any of those written since. The device below must be
+/// used through the wrapper only.
 ///
 /// A failed flush or FUA write poisons the wrapper until [`reopen`](Self::reopen).
 #[derive(Debug)]
@@ -100,7 +100,8 @@ impl<D: BlockDevice> Faulty<D> {
         self.state().ops
     }
 
-    /// Crash points that were passed, by name, with how often. A first run without faults lists what to cut at.
+    /// Crash points that were passed, by name, with how often. A first run without faults lists what to cut
+    /// at.
     pub fn crash_points(&self) -> Vec<(&'static str, u64)> {
         self.state().points.iter().map(|(name, count)| (*name, *count)).collect()
     }
@@ -125,8 +126,8 @@ impl<D: BlockDevice> Faulty<D> {
         self.state().link = Link::Vanished;
     }
 
-    /// Brings a vanished device back. If a flush failed meanwhile, it stays poisoned. After a power cut there is no
-    /// coming back, only a crash image or [`reopen`](Self::reopen).
+    /// Brings a vanished device back. If a flush failed meanwhile, it stays poisoned. After a power cut there
+    /// is no coming back, only a crash image or [`reopen`](Self::reopen).
     pub fn come_back(&self) {
         let mut state = self.state();
         if state.link == Link::Vanished {
@@ -134,7 +135,8 @@ impl<D: BlockDevice> Faulty<D> {
         }
     }
 
-    /// The contents after a crash at this instant: one of the allowed states, chosen by `seed`. Changes nothing.
+    /// The contents after a crash at this instant: one of the allowed states, chosen by `seed`. Changes
+    /// nothing.
     ///
     /// # Errors
     /// Those of reading the device below.
@@ -147,8 +149,8 @@ impl<D: BlockDevice> Faulty<D> {
         Ok(image)
     }
 
-    /// Shows every contents that a crash at this instant may leave; if there are more than `limit`, a sample of that
-    /// many.
+    /// Shows every contents that a crash at this instant may leave; if there are more than `limit`, a sample
+    /// of that many.
     ///
     /// # Errors
     /// Those of reading the device below.
@@ -163,8 +165,8 @@ impl<D: BlockDevice> Faulty<D> {
         Ok(state.pending.for_each(scope, limit, &newest, &mut show))
     }
 
-    /// Opens the device again after poison or a power cut: what was not durable becomes one of the allowed states,
-    /// chosen by `seed`, in the device below too.
+    /// Opens the device again after poison or a power cut: what was not durable becomes one of the allowed
+    /// states, chosen by `seed`, in the device below too.
     ///
     /// # Errors
     /// Those of the device below.
@@ -205,7 +207,8 @@ impl<D: BlockDevice> Faulty<D> {
 }
 
 impl Faulty<MemDevice> {
-    /// As [`crash`](Self::crash), without a look at what is not in doubt: simulations of whole stacks crash often.
+    /// As [`crash`](Self::crash), without a look at what is not in doubt: simulations of whole stacks crash
+    /// often.
     pub fn crash_image(&self, seed: u64) -> MemImage {
         let state = self.state();
         let mut image = self.inner.image();

@@ -1,9 +1,9 @@
 //! What is acknowledged and not durable, and the states that a crash may leave of it.
 //!
-//! Model: between two flushes a device may bring each tear unit (a sector) of each write to the medium, or not, in
-//! any order. A unit therefore ends as its durable contents or as any version written since, independently of all
-//! other units, and the allowed states are the product of these choices. A FUA write makes its bytes durable and
-//! leaves other choices open.
+//! Model: between two flushes a device may bring each tear unit (a sector) of each write to the medium, or
+//! not, in any order. A unit therefore ends as its durable contents or as any version written since,
+//! independently of all other units, and the allowed states are the product of these choices. A FUA write
+//! makes its bytes durable and leaves other choices open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +84,8 @@ impl Pending {
         self.units.len()
     }
 
-    /// A change from `old` to `new` at `offset`, where both begin and end at borders of units (or of the device).
+    /// A change from `old` to `new` at `offset`, where both begin and end at borders of units (or of the
+    /// device).
     pub(crate) fn record(&mut self, offset: u64, old: &[u8], new: &[u8]) {
         let (write, tear) = (self.next_write, self.tear_bytes);
         self.next_write += 1;
@@ -121,7 +122,8 @@ impl Pending {
         }
     }
 
-    /// One allowed state, as changes to the newest contents: (offset, bytes). The seed also chooses how wild it is.
+    /// One allowed state, as changes to the newest contents: (offset, bytes). The seed also chooses how wild
+    /// it is.
     pub(crate) fn crash(&self, seed: u64) -> Vec<(u64, &[u8])> {
         let mut rng = Rng::of(seed, 0xc4a5, 0);
         match rng.below(6) {

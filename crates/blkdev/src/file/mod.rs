@@ -1,13 +1,13 @@
 //! Regular files and block devices.
 //!
 //! Design: [`FileDevice`] checks, counts and keeps the poison; single requests are one system call each
-//! (`psync`), batches go through io_uring where the kernel has it (`uring`). With direct I/O, buffers that are
-//! not aligned go through a small pool (`bounce`).
+//! (`psync`), batches go through io_uring where the kernel has it (`uring`). With direct I/O, buffers that
+//! are not aligned go through a small pool (`bounce`).
 //!
-//! Durability: on a page-cached file a write is in the memory of the kernel until `flush` (`fdatasync`), and a
-//! FUA write (`RWF_DSYNC`) is a write and an `fdatasync` of its range. With `O_DIRECT` the data is past the page
-//! cache, yet maybe in a volatile cache of the disk, and a file's new extents are in the journal of its file
-//! system: both need the same flush. Opening looks at the cache of a block device for
+//! Durability: on a page-cached file a write is in the memory of the kernel until `flush` (`fdatasync`), and
+//! a FUA write (`RWF_DSYNC`) is a write and an `fdatasync` of its range. With `O_DIRECT` the data is past the
+//! page cache, yet maybe in a volatile cache of the disk, and a file's new extents are in the journal of its
+//! file system: both need the same flush. Opening looks at the cache of a block device for
 //! [`DeviceInfo::write_cache`]; no flush is ever left out because of it.
 
 mod bounce;
@@ -110,8 +110,8 @@ impl FileDevice {
         if self.must_settle(operation) { self.health.settle().map_err(poisoned) } else { Ok(()) }
     }
 
-    /// Whether another syncer can have taken an error that is about this operation's bytes. A direct FUA write has
-    /// its own result from the disk; everything else goes through write-back.
+    /// Whether another syncer can have taken an error that is about this operation's bytes. A direct FUA
+    /// write has its own result from the disk; everything else goes through write-back.
     fn must_settle(&self, operation: Operation) -> bool {
         operation == Operation::Flush || !self.info.is_direct
     }

@@ -79,8 +79,8 @@ impl OpenOptions {
         self
     }
 
-    /// Keeps others out (default): `flock` on a file, shared between readers; `O_EXCL` on a block device, which
-    /// also refuses mounted ones. Without it the caller answers for what others write.
+    /// Keeps others out (default): `flock` on a file, shared between readers; `O_EXCL` on a block device,
+    /// which also refuses mounted ones. Without it the caller answers for what others write.
     #[must_use]
     pub fn exclusive(mut self, is_exclusive: bool) -> OpenOptions {
         self.is_exclusive = is_exclusive;
@@ -101,8 +101,8 @@ impl OpenOptions {
         self
     }
 
-    /// Unit of offsets and lengths: a power of two, 512 to 65536, not less than that of a block device. By default
-    /// the least that the device takes.
+    /// Unit of offsets and lengths: a power of two, 512 to 65536, not less than that of a block device. By
+    /// default the least that the device takes.
     #[must_use]
     pub fn logical_block_bytes(mut self, block_bytes: u32) -> OpenOptions {
         self.logical_block_bytes = Some(block_bytes);
@@ -116,8 +116,8 @@ impl OpenOptions {
         self
     }
 
-    /// Creates files without space of their own: it is taken by what is written, and a write fails when the file system
-    /// has none left.
+    /// Creates files without space of their own: it is taken by what is written, and a write fails when the
+    /// file system has none left.
     #[must_use]
     pub fn sparse(mut self, is_sparse: bool) -> OpenOptions {
         self.is_sparse = is_sparse;
@@ -126,8 +126,8 @@ impl OpenOptions {
 
     /// Opens what exists.
     ///
-    /// After a failed flush by an earlier handle of this process, the page cache's idea of the contents is dropped
-    /// first, so that reads show what is on the medium.
+    /// After a failed flush by an earlier handle of this process, the page cache's idea of the contents is
+    /// dropped first, so that reads show what is on the medium.
     ///
     /// # Errors
     /// [`OpenError`]; nothing stays open.
@@ -148,8 +148,8 @@ impl OpenOptions {
         self.finish(path, file, Vec::new())
     }
 
-    /// Creates a file of `len_bytes` zeroes, allocated where the file system can (unless [`sparse`](Self::sparse)), and
-    /// durable with its name.
+    /// Creates a file of `len_bytes` zeroes, allocated where the file system can (unless
+    /// [`sparse`](Self::sparse)), and durable with its name.
     ///
     /// # Errors
     /// [`OpenError`]; no file is left.

@@ -102,8 +102,8 @@ fn queue_attribute(rdev: u64, attribute: &str) -> Option<String> {
 
 /// Alignment for direct I/O, or why there is none.
 ///
-/// Source: statx(2), `STATX_DIOALIGN` (Linux 6.1). A kernel without it gets a guess: the logical block size of a
-/// block device, 4096 for a file.
+/// Source: statx(2), `STATX_DIOALIGN` (Linux 6.1). A kernel without it gets a guess: the logical block size
+/// of a block device, 4096 for a file.
 pub(crate) fn direct_align(file: &File, found: &Found) -> Result<DirectAlign, String> {
     let guess = match found.kind {
         DeviceKind::Block => found.logical_block_bytes,

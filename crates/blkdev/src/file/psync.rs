@@ -15,8 +15,8 @@ pub(crate) struct Stopped {
     pub(crate) cause: Cause,
 }
 
-/// How many of the `transferred` bytes count: whole granules. Direct I/O cannot continue inside of a block, its
-/// granule, which is transferred again; otherwise a granule is one byte. `None` if there is no progress.
+/// How many of the `transferred` bytes count: whole granules. Direct I/O cannot continue inside of a block,
+/// its granule, which is transferred again; otherwise a granule is one byte. `None` if there is no progress.
 pub(crate) fn whole_granules(transferred: usize, asked: usize, granule_bytes: usize) -> Option<usize> {
     if transferred >= asked {
         return Some(asked);

@@ -17,8 +17,8 @@ fn checked(result: libc::c_int) -> io::Result<()> {
 /// Length of a block device in bytes.
 pub(crate) fn block_len_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut len_bytes = 0u64;
-    // SAFETY: the descriptor is open for the call; BLKGETSIZE64 stores one u64 through the pointer, which points
-    // to one that lives and is not otherwise used until the call returns. Other drivers answer ENOTTY.
+    // SAFETY: the descriptor is open for the call; BLKGETSIZE64 stores one u64 through the pointer, which
+    // points to one that lives and is not otherwise used until the call returns. Other drivers answer ENOTTY.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64 as _, &raw mut len_bytes) })?;
     Ok(len_bytes)
 }
@@ -34,13 +34,15 @@ pub(crate) fn block_is_read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
 /// Discards a range of a block device.
 pub(crate) fn block_discard(fd: BorrowedFd<'_>, offset: u64, len_bytes: u64) -> io::Result<()> {
     let range = [offset, len_bytes];
-    // SAFETY: BLKDISCARD reads two u64, start and length, through the pointer; the array lives during the call.
+    // SAFETY: BLKDISCARD reads two u64, start and length, through the pointer; the array lives during the
+    // call.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) })
 }
 
 /// Zeroes a range of a block device.
 pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len_bytes: u64) -> io::Result<()> {
     let range = [offset, len_bytes];
-    // SAFETY: BLKZEROOUT reads two u64, start and length, through the pointer; the array lives during the call.
+    // SAFETY: BLKZEROOUT reads two u64, start and length, through the pointer; the array lives during the
+    // call.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), BLKZEROOUT as _, range.as_ptr()) })
 }

@@ -1,7 +1,7 @@
 //! Batches with one system call for many requests.
 //!
-//! A ring belongs to one batch at a time; a device keeps a few, so that several threads can run batches. Single
-//! requests do not come here: for one request a ring has nothing to save.
+//! A ring belongs to one batch at a time; a device keeps a few, so that several threads can run batches.
+//! Single requests do not come here: for one request a ring has nothing to save.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -66,8 +66,9 @@ impl Ring {
 impl Rings {
     /// Makes the first ring, which shows whether the kernel allows io_uring.
     ///
-    /// The descriptor must stay open as long as the rings live. It is not registered with them: the kernel takes a
-    /// ring down some time after it was closed, and would keep the file, and the lock on it, until then.
+    /// The descriptor must stay open as long as the rings live. It is not registered with them: the kernel
+    /// takes a ring down some time after it was closed, and would keep the file, and the lock on it, until
+    /// then.
     pub(crate) fn new(fd: RawFd, depth: u32) -> io::Result<Rings> {
         let first = Ring::new(depth)?;
         let spare = Spare { rings: vec![first], existing: 1 };
@@ -253,12 +254,12 @@ impl<N: FnMut(usize, bool)> Flight<'_, N> {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {
-                    // Out of memory or of completion slots: completions make room. Nothing may be in flight yet,
-                    // then this is a busy wait for memory.
+                    // Out of memory or of completion slots: completions make room. Nothing may be in flight
+                    // yet, then this is a busy wait for memory.
                     std::thread::yield_now();
                 }
-                // Whether the kernel owns buffers is not known any more; returning could let it write to memory
-                // that has another use by then.
+                // Whether the kernel owns buffers is not known any more; returning could let it write to
+                // memory that has another use by then.
                 Err(error) => abort(&error),
             }
             self.reap();

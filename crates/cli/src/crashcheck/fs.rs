@@ -174,7 +174,8 @@ struct Machine<'a> {
     threads: usize,
 }
 
-/// Those of the guest's kernel; kept beside traces. Without them reports have addresses, which is no reason not to test.
+/// Those of the guest's kernel; kept beside traces. Without them reports have addresses, which is no reason
+/// not to test.
 fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> anyhow::Result<Option<KernelSymbols>> {
     let symbols = match snapshot.kernel_symbols() {
         Ok(symbols) => symbols,

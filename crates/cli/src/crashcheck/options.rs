@@ -64,7 +64,8 @@ impl RecoverArgs {
 /// Names for the addresses of a kernel, in traces of guests.
 #[derive(Debug, Args)]
 pub(crate) struct SymbolArgs {
-    /// For traces of guests, symbols of their kernel: the file `kallsyms` that `crashcheck fs -o` leaves beside them
+    /// For traces of guests, symbols of their kernel: the file `kallsyms` that `crashcheck fs -o` leaves
+    /// beside them
     #[arg(long, value_name = "FILE")]
     kallsyms: Option<PathBuf>,
 }

@@ -36,8 +36,8 @@ pub(crate) enum LogCommand {
     /// Show everything that is in a record log, or in the log of a pool that does not run; changes nothing
     #[command(after_help = dump::EXAMPLES)]
     Dump(dump::DumpArgs),
-    /// Read everything in a record log, or in the log of a pool that does not run, and check it; exit code 1 if there is
-    /// damage
+    /// Read everything in a record log, or in the log of a pool that does not run, and check it; exit code 1
+    /// if there is damage
     Verify(verify::VerifyArgs),
     /// Show what the region is, what survives on it, and how it is divided
     Info(info::InfoArgs),

@@ -40,7 +40,8 @@ pub(crate) struct ImportArgs {
     /// Change nothing, not even labels
     #[arg(long)]
     read_only: bool,
-    /// Import although a side of a mirror is missing that may be newer than what is there; what it alone knows is lost
+    /// Import although a side of a mirror is missing that may be newer than what is there; what it alone
+    /// knows is lost
     #[arg(long)]
     degraded: bool,
     /// Where the log's region of persistent memory is now, if it is somewhere else

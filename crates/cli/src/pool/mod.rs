@@ -52,8 +52,8 @@ pub(crate) enum PoolCommand {
         /// Path or GUID
         device: String,
     },
-    /// Make a mirror of a device, or a larger one, and copy everything onto the new side; or of the log's region of
-    /// persistent memory
+    /// Make a mirror of a device, or a larger one, and copy everything onto the new side; or of the log's
+    /// region of persistent memory
     Attach(AttachArgs),
     /// Take a side off a mirror
     Detach {
@@ -130,8 +130,8 @@ A pool that is suspended takes devices for data, and goes on with them, as after
 /// How a log device on persistent memory is used.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PmArgs {
-    /// Use an ordinary file for the log as if it were persistent memory: fast; what is in it survives the process, and
-    /// not the power
+    /// Use an ordinary file for the log as if it were persistent memory: fast; what is in it survives the
+    /// process, and not the power
     #[arg(long)]
     pub(crate) emulate_pm: bool,
     /// Size of that file, if it is made

@@ -10,8 +10,8 @@ pub(super) fn absolute(path: &str) -> anyhow::Result<String> {
     absolute.into_os_string().into_string().map_err(|_| refuse(format!("{path} is no text")))
 }
 
-/// The words after the pool's name, as zpool reads them: `mirror` makes one vdev of what follows, up to the next keyword;
-/// `log` says that what follows is for logs.
+/// The words after the pool's name, as zpool reads them: `mirror` makes one vdev of what follows, up to the
+/// next keyword; `log` says that what follows is for logs.
 pub(super) fn parse(words: &[String]) -> anyhow::Result<Vec<VdevRequest>> {
     let mut vdevs = Vec::<VdevRequest>::new();
     let (mut is_log, mut in_mirror) = (false, false);

@@ -7,10 +7,11 @@ use super::object;
 /// From this many equal bytes on, they are counted. In bytes.
 const RUN_MIN: usize = 32;
 
-/// Text as a string; else a list of strings, of `{"byte": "00", "count": 4096}` for equal bytes in a row, and of `{"hex": "..."}`.
+/// Text as a string; else a list of strings, of `{"byte": "00", "count": 4096}` for equal bytes in a row, and
+/// of `{"hex": "..."}`.
 ///
-/// Text is UTF-8 without control characters other than line feeds and tabs. Different bytes are different JSON, and the
-/// same bytes always the same.
+/// Text is UTF-8 without control characters other than line feeds and tabs. Different bytes are different
+/// JSON, and the same bytes always the same.
 pub fn content(bytes: &[u8]) -> Value {
     let mut pieces = Vec::new();
     let (mut start, mut at) = (0, 0);

@@ -36,9 +36,10 @@ pub(super) fn write_mapped(fd: &OwnedFd, offset: u64, len: u64, byte: u8) -> Res
         return Ok(());
     }
     let flags = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, at a place of the kernel's choice, aligned; it is not shared with other code of this process,
-    // and is gone before this returns. The stores are inside: `skip + len == bytes`, and the file is at least that
-    // long, so they do not fault unless its medium does (then the process dies, which a tester sees).
+    // SAFETY: a new mapping, at a place of the kernel's choice, aligned; it is not shared with other code of
+    // this process, and is gone before this returns. The stores are inside: `skip + len == bytes`, and the
+    // file is at least that long, so they do not fault unless its medium does (then the process dies, which a
+    // tester sees).
     unsafe {
         let mapped = mmap(std::ptr::null_mut(), bytes, flags, MapFlags::SHARED, fd, start)?;
         std::ptr::write_bytes(mapped.cast::<u8>().add(skip), byte, bytes - skip);

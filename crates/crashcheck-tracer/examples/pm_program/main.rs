@@ -1,4 +1,5 @@
-//! Programs for the tests of the tracer: each does something to PM, and prints the events that its trace is to have.
+//! Programs for the tests of the tracer: each does something to PM, and prints the events that its trace is
+//! to have.
 //!
 //! ```text
 //! pm_program WHAT FILE [FILE]     WHAT: instructions, random SEED, threads, signal, fork, fork-write, files, maps, ...

@@ -1,7 +1,7 @@
 //! QEMU's plug-in interface, version 4: every call into QEMU is in here.
 //!
-//! Concurrency: callbacks run in the thread of the virtual CPU that they are about, several at a time. What is read here
-//! (registers, memory, values) is that CPU's, so it may be asked for in its callbacks only.
+//! Concurrency: callbacks run in the thread of the virtual CPU that they are about, several at a time. What
+//! is read here (registers, memory, values) is that CPU's, so it may be asked for in its callbacks only.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,8 @@ use qemu_plugin_sys as sys;
 use glib::Bytes;
 pub(crate) use registers::{REGISTERS, Registers, read_register};
 
-/// A store or load was executed: virtual CPU, which kind of access, address, and what was given at registration.
+/// A store or load was executed: virtual CPU, which kind of access, address, and what was given at
+/// registration.
 pub(crate) type OnMemory = extern "C" fn(c_uint, u32, u64, *mut c_void);
 /// An instruction is about to be executed: virtual CPU, and what was given at registration.
 pub(crate) type OnExecution = extern "C" fn(c_uint, *mut c_void);
@@ -40,7 +41,8 @@ pub(crate) type OnSyscallEnd = extern "C" fn(sys::qemu_plugin_id_t, c_uint, i64,
 
 impl Plugin {
     pub(crate) fn register(self, hooks: Hooks) {
-        // SAFETY: the identity is that of this plug-in, which stays loaded as long as QEMU runs; so do functions.
+        // SAFETY: the identity is that of this plug-in, which stays loaded as long as QEMU runs; so do
+        // functions.
         unsafe {
             sys::qemu_plugin_register_vcpu_init_cb(self.0, Some(hooks.on_cpu));
             sys::qemu_plugin_register_vcpu_tb_trans_cb(self.0, Some(hooks.on_block));
@@ -150,7 +152,8 @@ pub(crate) fn access_bytes(info: u32) -> usize {
 
 /// What was loaded or stored, in the callback of the access.
 pub(crate) fn access_value(info: u32) -> Value {
-    // SAFETY: in the callback of the access, whose value QEMU keeps until the next one; all bit patterns are integers.
+    // SAFETY: in the callback of the access, whose value QEMU keeps until the next one; all bit patterns are
+    // integers.
     let (low, high) = unsafe {
         let value = sys::qemu_plugin_mem_get_value(info);
         match value.type_ {
@@ -185,7 +188,8 @@ pub(crate) enum Target {
 
 /// What an access was to, in its callback. In a guest only.
 pub(crate) fn access_target(info: u32, address: u64) -> Target {
-    // SAFETY: in the callback of the access; the handle is used before the next call; the name is a text that stays.
+    // SAFETY: in the callback of the access; the handle is used before the next call; the name is a text that
+    // stays.
     unsafe {
         let handle = sys::qemu_plugin_get_hwaddr(info, address);
         if handle.is_null() {
@@ -202,7 +206,8 @@ pub(crate) fn access_target(info: u32, address: u64) -> Target {
     }
 }
 
-/// Fills the buffer from the memory of this CPU, as its page tables show it. `false`: not all of it can be read.
+/// Fills the buffer from the memory of this CPU, as its page tables show it. `false`: not all of it can be
+/// read.
 pub(crate) fn read_memory(address: u64, buffer: &mut [u8]) -> bool {
     if buffer.is_empty() {
         return true;

@@ -73,8 +73,8 @@ impl Registers {
     }
 }
 
-/// Value of a 64-bit register of this CPU, or the base of `fs` or `gs`; that of other segments is 0, as in 64-bit mode.
-/// Parts of registers, vectors and the like are none.
+/// Value of a 64-bit register of this CPU, or the base of `fs` or `gs`; that of other segments is 0, as in
+/// 64-bit mode. Parts of registers, vectors and the like are none.
 pub(crate) fn read_register(register: Register) -> Option<u64> {
     if matches!(register, Register::CS | Register::DS | Register::ES | Register::SS) {
         return Some(0);

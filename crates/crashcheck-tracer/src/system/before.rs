@@ -1,12 +1,12 @@
 //! What is on a disk when the trace begins.
 //!
-//! The disk's file does not say it: what the guest has written without a flush is in the file, but a crash may lose it; and
-//! of commands in flight nobody knows how much is there. So the file is read before the guest first uses the disk, and from
-//! then on commands are followed. Those that a flush has made durable become contents; the others, and those in flight, are
-//! the first events of the trace.
+//! The disk's file does not say it: what the guest has written without a flush is in the file, but a crash
+//! may lose it; and of commands in flight nobody knows how much is there. So the file is read before the
+//! guest first uses the disk, and from then on commands are followed. Those that a flush has made durable
+//! become contents; the others, and those in flight, are the first events of the trace.
 //!
-//! A flush settles what came before it if nothing else was in flight when it was handed over. Otherwise the next one does:
-//! too much may be said to be pending, never too little.
+//! A flush settles what came before it if nothing else was in flight when it was handed over. Otherwise the
+//! next one does: too much may be said to be pending, never too little.
 //!
 //! Memory: what the disk holds, and what was written to it since such a flush.
 

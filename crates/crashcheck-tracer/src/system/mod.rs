@@ -1,18 +1,21 @@
 //! A whole guest: its kernel and programs, and a range of physical memory that is PM.
 //!
-//! The guest's memory is a file that QEMU shares (`memory-backend-file,share=on`): page tables are walked in it for operands
-//! of flushes, and it says what PM held when the trace began. Addresses of the trace begin with 0 at the first byte of PM.
+//! The guest's memory is a file that QEMU shares (`memory-backend-file,share=on`): page tables are walked in
+//! it for operands of flushes, and it says what PM held when the trace began. Addresses of the trace begin
+//! with 0 at the first byte of PM.
 //!
-//! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always (`from_boot=on`). With
-//! `repeat=on` it may go on with another `start`: whoever reads the trace while it grows finds all events up to `success` there
-//! when that has been executed. In between PM may be changed from outside; its contents are not in such a trace.
-//! A flush of an address that is not mapped does nothing in QEMU; their number is said at the end.
+//! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always
+//! (`from_boot=on`). With `repeat=on` it may go on with another `start`: whoever reads the trace while it
+//! grows finds all events up to `success` there when that has been executed. In between PM may be changed
+//! from outside; its contents are not in such a trace. A flush of an address that is not mapped does nothing
+//! in QEMU; their number is said at the end.
 //!
-//! Disks are NVMe ones, in the order in which the guest begins to use them. Their registers are watched all the time, as queues
-//! are older than the trace (`nvme`), and as what is on them when it begins is what they held and what was done to it (`before`).
+//! Disks are NVMe ones, in the order in which the guest begins to use them. Their registers are watched all
+//! the time, as queues are older than the trace (`nvme`), and as what is on them when it begins is what they
+//! held and what was done to it (`before`).
 //!
-//! Limits: memory up to 2 GiB. What devices write to PM (DMA) is no store: it is found at the end, as a difference between
-//! what the events make of PM and what is there, and is an error.
+//! Limits: memory up to 2 GiB. What devices write to PM (DMA) is no store: it is found at the end, as a
+//! difference between what the events make of PM and what is there, and is an error.
 
 mod before;
 mod callbacks;
@@ -270,7 +273,8 @@ impl Guest {
         IS_ON.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the trace, or what is recorded of it for now; says it, and ends QEMU, if PM is not what the events make of it.
+    /// Ends the trace, or what is recorded of it for now; says it, and ends QEMU, if PM is not what the
+    /// events make of it.
     fn finish(&self, is_end: bool) {
         let was_on = IS_ON.swap(false, Ordering::Relaxed);
         let mut recorder = self.lock();

@@ -14,8 +14,8 @@ const LOW_BYTES_MAX: u64 = 2 << 30;
 
 /// The mapping; it stays as long as QEMU runs.
 ///
-/// Concurrency: the guest changes the memory at any time. It is copied out byte by byte or word by word, and what is copied
-/// is whatever was there; callbacks of a CPU see what that CPU has stored.
+/// Concurrency: the guest changes the memory at any time. It is copied out byte by byte or word by word, and
+/// what is copied is whatever was there; callbacks of a CPU see what that CPU has stored.
 #[derive(Debug)]
 pub(crate) struct Ram {
     start: NonNull<u8>,

@@ -22,8 +22,8 @@ const LARGE: u64 = 1 << 7;
 /// Bits 12 to 51.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Physical address; none if it is not mapped, a table is not in memory, or the CPU is in a mode of 32 bits with paging
-/// but without PAE. `word` reads eight bytes of physical memory.
+/// Physical address; none if it is not mapped, a table is not in memory, or the CPU is in a mode of 32 bits
+/// with paging but without PAE. `word` reads eight bytes of physical memory.
 pub(crate) fn physical(
     paging: Paging,
     address: u64,

@@ -11,8 +11,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use crate::area::AREA_BYTES_MAX;
 
-/// Descriptors of the tracer are this and up: the program's have the numbers that it expects, and programs that close
-/// all those that they find open rarely look here.
+/// Descriptors of the tracer are this and up: the program's have the numbers that it expects, and programs
+/// that close all those that they find open rarely look here.
 const DESCRIPTOR_MIN: RawFd = 1000;
 
 /// Why a file cannot be PM.

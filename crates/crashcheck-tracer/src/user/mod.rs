@@ -1,18 +1,18 @@
 //! User mode: one program, and files that it maps as PM.
 //!
-//! Which files: known by device and inode, so it does not matter how the program names them, which part of them it maps,
-//! or at how many places. A file is a region of the trace; the address of an event is the region's first one and the
-//! byte in the file. Private mappings are no PM.
+//! Which files: known by device and inode, so it does not matter how the program names them, which part of
+//! them it maps, or at how many places. A file is a region of the trace; the address of an event is the
+//! region's first one and the byte in the file. Private mappings are no PM.
 //!
 //! What the kernel does for the program is recorded as a DAX file system would do it: `write` and the like as
 //! non-temporal stores, `fsync` and `msync` as write-back of what is dirty and `sfence` (`syscalls`).
 //!
-//! Concurrency: callbacks of several threads run at once; those that find PM take one lock, in which the order of the
-//! trace is made. Between an instruction and its callback another thread may do the same, so the order of accesses that
-//! the program does not order itself is one of several that are possible.
+//! Concurrency: callbacks of several threads run at once; those that find PM take one lock, in which the
+//! order of the trace is made. Between an instruction and its callback another thread may do the same, so the
+//! order of accesses that the program does not order itself is one of several that are possible.
 //!
-//! Shutdown: at the end of the program, however it ends, what the events make of the files is compared with what is in
-//! them; a change without an event is an error. A child of `fork` is not traced.
+//! Shutdown: at the end of the program, however it ends, what the events make of the files is compared with
+//! what is in them; a change without an event is an error. A child of `fork` is not traced.
 
 mod files;
 mod mappings;
@@ -170,8 +170,9 @@ impl User {
             let mut bytes = [0; 16];
             let mut data =
                 &value.as_slice()[(piece.start - address) as usize..(piece.end - address) as usize];
-            // QEMU gives the operand of some LOCKed operations, not what they leave. And with several threads, what is in
-            // memory now is at least as new as what this one stored: the last event has what stays.
+            // QEMU gives the operand of some LOCKed operations, not what they leave. And with several
+            // threads, what is in memory now is at least as new as what this one stored: the last event has
+            // what stays.
             if is_locked || THREADS.load(Ordering::Relaxed) > 1 {
                 let now = &mut bytes[..data.len()];
                 if !api::read_memory(piece.start, now) {

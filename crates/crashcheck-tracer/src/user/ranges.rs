@@ -1,4 +1,5 @@
-//! Whether an address may be PM: asked at every store of the program, so it takes a few instructions and no lock.
+//! Whether an address may be PM: asked at every store of the program, so it takes a few instructions and no
+//! lock.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +20,9 @@ struct Snapshot {
 
 /// Ranges of memory that have PM.
 ///
-/// Concurrency: readers see the ranges before a change or those behind it. Snapshots are kept as long as the process
-/// lives, because readers do not say when they are done; there is one for each `mmap` or `munmap` of PM.
+/// Concurrency: readers see the ranges before a change or those behind it. Snapshots are kept as long as the
+/// process lives, because readers do not say when they are done; there is one for each `mmap` or `munmap` of
+/// PM.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     now: AtomicPtr<Snapshot>,

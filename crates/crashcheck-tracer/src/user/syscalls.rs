@@ -1,12 +1,13 @@
 //! System calls of the program that concern PM.
 //!
-//! 1. `mmap`, `munmap`, `mremap` say where PM is. What is unmapped is so from the call's begin on, what is mapped from its
-//!    end: meanwhile another thread may be given the same addresses.
-//! 2. `write` and the like on such a file are non-temporal stores of what is in the file afterwards; with `O_DSYNC`, or the
-//!    flag of `pwritev2`, they are durable on return.
+//! 1. `mmap`, `munmap`, `mremap` say where PM is. What is unmapped is so from the call's begin on, what is
+//!    mapped from its end: meanwhile another thread may be given the same addresses.
+//! 2. `write` and the like on such a file are non-temporal stores of what is in the file afterwards; with
+//!    `O_DSYNC`, or the flag of `pwritev2`, they are durable on return.
 //! 3. What truncates, punches or zeroes is non-temporal stores of what it changed.
-//! 4. `fsync`, `fdatasync`, `syncfs`, `sync` and `msync` with `MS_SYNC` write back the dirty lines of the file, the file
-//!    system or the range (`clwb`), and wait for that and for all non-temporal stores before (`sfence`).
+//! 4. `fsync`, `fdatasync`, `syncfs`, `sync` and `msync` with `MS_SYNC` write back the dirty lines of the
+//!    file, the file system or the range (`clwb`), and wait for that and for all non-temporal stores before
+//!    (`sfence`).
 //! 5. `read` and the like into mapped PM are cached stores.
 //! 6. `execve` ends the trace: the next program is not run by QEMU.
 

@@ -1,10 +1,10 @@
 //! What the states of crash images say about the operations of a test.
 //!
-//! Operations lie between checkpoints. An operation has a *single final state* if all images of a crash at the checkpoint
-//! behind it have one state: what it did is durable. It is *atomic* if besides it has at most one other state, that before it.
-//! Recoveries that fail are a finding, and no state in this sense.
-//! A test without checkpoints is one operation. What comes before the first checkpoint, if it is tested, and what comes behind
-//! the last only has to be recoverable: it is an operation only if something is wrong with it.
+//! Operations lie between checkpoints. An operation has a *single final state* if all images of a crash at
+//! the checkpoint behind it have one state: what it did is durable. It is *atomic* if besides it has at most
+//! one other state, that before it. Recoveries that fail are a finding, and no state in this sense. A test
+//! without checkpoints is one operation. What comes before the first checkpoint, if it is tested, and what
+//! comes behind the last only has to be recoverable: it is an operation only if something is wrong with it.
 //!
 //! Source: PM file systems dissertation, 8.6.2.
 
@@ -230,8 +230,9 @@ fn judge_atomicity(states: &States, operation: &mut Operation, must_be_atomic: b
     }
 }
 
-/// Failure points at which a state may depend on non-temporal stores alone: all their images with this state have some, so
-/// images with a part of them may have another. Events, for [`NonTemporal::PartialAt`](crate::generate::NonTemporal).
+/// Failure points at which a state may depend on non-temporal stores alone: all their images with this state
+/// have some, so images with a part of them may have another. Events, for
+/// [`NonTemporal::PartialAt`](crate::generate::NonTemporal).
 ///
 /// Source: PM file systems dissertation, 8.4.2 (Suvi-NT).
 pub fn depends_on_non_temporal(images: &CrashImages, states: &States) -> BTreeSet<u64> {

@@ -73,8 +73,8 @@ pub fn extract_all<E: Extract>(
 /// Runs a program on files with what the crash left.
 #[derive(Debug, Clone)]
 pub struct CommandExtract {
-    /// The program and its arguments; `{pm}` or `{0}` stands for the file of the first region, `{1}` for the second, and so
-    /// on; disks follow the regions.
+    /// The program and its arguments; `{pm}` or `{0}` stands for the file of the first region, `{1}` for the
+    /// second, and so on; disks follow the regions.
     pub command: Vec<String>,
     /// Run on the files once the first has ended well: does what was recovered take writes?
     pub write: Option<Vec<String>>,
@@ -166,7 +166,8 @@ impl Extract for CommandExtract {
     }
 }
 
-/// Writes what a crash left into files of `dir`: one for each region, and one for each disk. Holes are zeroes.
+/// Writes what a crash left into files of `dir`: one for each region, and one for each disk. Holes are
+/// zeroes.
 ///
 /// # Errors
 /// Those of the files.

@@ -9,15 +9,17 @@ use crate::process::{self, Ending};
 
 /// Judges single states.
 pub trait Oracle {
-    /// Why a crash behind this checkpoint, and before the next, must not lead to this state; `None` if it may.
+    /// Why a crash behind this checkpoint, and before the next, must not lead to this state; `None` if it
+    /// may.
     ///
     /// # Errors
     /// If the oracle itself fails.
     fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>>;
 }
 
-/// A program that gets a state as its standard input, and the checkpoint's number (or nothing) in `CHECKPOINT`. Exit code 0:
-/// the state may be. 1: it must not; the first line of what it writes says why. Everything else is a failure of the oracle.
+/// A program that gets a state as its standard input, and the checkpoint's number (or nothing) in
+/// `CHECKPOINT`. Exit code 0: the state may be. 1: it must not; the first line of what it writes says why.
+/// Everything else is a failure of the oracle.
 #[derive(Debug, Clone)]
 pub struct Predicate {
     /// The program and its arguments.
@@ -46,8 +48,9 @@ impl Oracle for Predicate {
     }
 }
 
-/// For logs and databases: each line of a state is a record, checkpoint N says that N records were acknowledged. A state must
-/// have the first records of the complete list, in order, and all that were acknowledged.
+/// For logs and databases: each line of a state is a record, checkpoint N says that N records were
+/// acknowledged. A state must have the first records of the complete list, in order, and all that were
+/// acknowledged.
 #[derive(Debug, Clone)]
 pub struct Prefix {
     /// All records, as a state without a loss has them.

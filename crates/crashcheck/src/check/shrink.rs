@@ -1,7 +1,8 @@
 //! Of what a crash has lost, the part that is enough for what it has led to.
 //!
-//! An image that was drawn at random lacks many lines, of which one or two matter. So recoveries are tried with less lost: images
-//! that have some of the lost lines and blocks, in halves, quarters and so on, until none can be left out or enough were tried.
+//! An image that was drawn at random lacks many lines, of which one or two matter. So recoveries are tried
+//! with less lost: images that have some of the lost lines and blocks, in halves, quarters and so on, until
+//! none can be left out or enough were tried.
 //!
 //! Source: A. Zeller, R. Hildebrandt, Simplifying and isolating failure-inducing input, 2002 (ddmin).
 
@@ -39,8 +40,8 @@ enum Loss {
 }
 
 impl Shrink<'_> {
-    /// Of what `image` lacks of `everything`, a part that still leads to `state`. Mixes of the two are tried, by whole lines of PM and
-    /// blocks of disks: where a crash cannot leave any such mix this is not for.
+    /// Of what `image` lacks of `everything`, a part that still leads to `state`. Mixes of the two are tried,
+    /// by whole lines of PM and blocks of disks: where a crash cannot leave any such mix this is not for.
     ///
     /// # Errors
     /// Those of recoveries that cannot be run.
@@ -88,8 +89,8 @@ fn copy(from: &Image, to: &mut Image, offset: u64, unit: &mut [u8]) {
     to.write(offset, &unit[..len]);
 }
 
-/// A part of `items` of which `is_enough` says yes, as it does of all of them; it is asked up to `most` times. With enough of
-/// these no single item of the part can be left out.
+/// A part of `items` of which `is_enough` says yes, as it does of all of them; it is asked up to `most`
+/// times. With enough of these no single item of the part can be left out.
 fn minimal<T: Copy>(
     mut items: Vec<T>,
     most: usize,

@@ -38,8 +38,8 @@ impl ExplainedLine {
     }
 }
 
-/// Says of each line with pending stores which of them `image` has. Where several answers are right, that which loses least.
-/// `None` if the image is not possible there.
+/// Says of each line with pending stores which of them `image` has. Where several answers are right, that
+/// which loses least. `None` if the image is not possible there.
 pub fn explain(pending: &Pending, image: &Image) -> Option<Vec<ExplainedLine>> {
     let base = pending.replay.machine().persistent();
     if image.len_bytes() != base.len_bytes() {

@@ -1,7 +1,7 @@
 //! Patterns of a trace that hint at mistakes, whatever the states are.
 //!
-//! They hint and do not prove: a flush too many costs time, and whether a store without a flush matters only a crash image can
-//! show.
+//! They hint and do not prove: a flush too many costs time, and whether a store without a flush matters only
+//! a crash image can show.
 //!
 //! Source: PM file systems dissertation, 8.7.2.
 

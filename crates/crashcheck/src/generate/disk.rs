@@ -1,11 +1,13 @@
 //! What a crash can leave on a disk.
 //!
-//! The disk is the worst that its specification allows: a volatile cache, blocks that persist whole but for themselves, and no
-//! order between commands that are in flight together. Of each block the disk has one of its *versions*:
+//! The disk is the worst that its specification allows: a volatile cache, blocks that persist whole but for
+//! themselves, and no order between commands that are in flight together. Of each block the disk has one of
+//! its *versions*:
 //!
-//! - A write adds a version to each of its blocks when it is handed over; the older ones may still be what is left.
-//! - A flush that has ended makes durable what had ended before it was handed over, and a write with FUA, once it has ended,
-//!   itself: of each block, what had ended before such a version was handed over is gone.
+//! - A write adds a version to each of its blocks when it is handed over; the older ones may still be what is
+//!   left.
+//! - A flush that has ended makes durable what had ended before it was handed over, and a write with FUA,
+//!   once it has ended, itself: of each block, what had ended before such a version was handed over is gone.
 //! - A command that fails leaves either. Write-zeroes and discard are writes of zeroes.
 //! - What the trace says that it held at the beginning is durable.
 //!
@@ -291,8 +293,8 @@ impl Disk {
         choices.fold(1, |product, choices| product.saturating_mul(choices as u128))
     }
 
-    /// Calls `visit` with every image that can be left, if there are at most `limit`; otherwise with `limit` of them, chosen
-    /// at random. Some may be equal. Says whether they are all.
+    /// Calls `visit` with every image that can be left, if there are at most `limit`; otherwise with `limit`
+    /// of them, chosen at random. Some may be equal. Says whether they are all.
     pub fn for_each(
         &self,
         seed: u64,

@@ -6,8 +6,9 @@ use fastness_pm_model::Config;
 
 /// Where crashes are, and how many of their images are taken.
 ///
-/// A failure point with at most [`images_per_point`](Self::images_per_point) images gets all of them, whatever else is said
-/// here. Of the others the heuristics leave something out, and a [`Point`](super::Point) says so.
+/// A failure point with at most [`images_per_point`](Self::images_per_point) images gets all of them,
+/// whatever else is said here. Of the others the heuristics leave something out, and a
+/// [`Point`](super::Point) says so.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The machine.
@@ -16,8 +17,8 @@ pub struct Options {
     pub first_event: u64,
     /// Which images of a failure point.
     pub pick: Pick,
-    /// Most images of PM, and most of the disks, of one failure point; the one without and the one with everything come on
-    /// top.
+    /// Most images of PM, and most of the disks, of one failure point; the one without and the one with
+    /// everything come on top.
     pub images_per_point: usize,
     /// Seed of what is chosen at random.
     pub seed: u64,
@@ -46,12 +47,13 @@ impl Default for Options {
 pub enum Pick {
     /// With part of what is pending: finds ordering bugs.
     Subsets,
-    /// With everything that is pending alone, at flushes too, once for each stack: finds logic bugs, fast. Without stacks, once
-    /// for each address of the instruction.
+    /// With everything that is pending alone, at flushes too, once for each stack: finds logic bugs, fast.
+    /// Without stacks, once for each address of the instruction.
     Fast,
 }
 
-/// What becomes of non-temporal stores to a line that follow each other, where there are too many images for all.
+/// What becomes of non-temporal stores to a line that follow each other, where there are too many images for
+/// all.
 #[derive(Debug, Clone, Default)]
 pub enum NonTemporal {
     /// All of them or none.

@@ -1,14 +1,15 @@
 //! The heuristic of reads: lines that a recovery does not read need no images of their own.
 //!
-//! Whoever recovers what a crash left looks at valid marks first, and at data behind them only if they are set. So of
-//! thousands of lines that are pending only those are varied that a recovery reads. Which these are depends on the image:
-//! a recovery of the one with everything misses lines that an image with less would make it read (a mark that is being
-//! cleared). Therefore the lines are those that a recovery reads
+//! Whoever recovers what a crash left looks at valid marks first, and at data behind them only if they are
+//! set. So of thousands of lines that are pending only those are varied that a recovery reads. Which these
+//! are depends on the image: a recovery of the one with everything misses lines that an image with less would
+//! make it read (a mark that is being cleared). Therefore the lines are those that a recovery reads
 //! - of the image with everything,
 //! - of the image with nothing that is pending, and
 //! - of the images of both kinds at the failure point before.
 //!
-//! Source: PM file systems dissertation, 8.4.1 (Suvi-Reads), which takes the first and the last of the former kind.
+//! Source: PM file systems dissertation, 8.4.1 (Suvi-Reads), which takes the first and the last of the former
+//! kind.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,8 +19,8 @@ use crate::image::ImageHash;
 
 /// Says what a recovery reads.
 pub trait Recovery {
-    /// Runs the recovery on a copy of `contents`, and reads everything that is reachable then. Returns the lines of PM, by
-    /// number, that were read before the recovery itself had stored to them.
+    /// Runs the recovery on a copy of `contents`, and reads everything that is reachable then. Returns the
+    /// lines of PM, by number, that were read before the recovery itself had stored to them.
     ///
     /// # Errors
     /// A recovery that cannot be run at all; one that fails is no error here.

@@ -80,8 +80,9 @@ impl Replay {
         self.checkpoint
     }
 
-    /// Of what `event` would make something impossible that can be left now. Crashes just before such an event, just before checkpoints and at the end leave
-    /// everything that a crash at any moment can leave: other events only add to what is possible.
+    /// Of what `event` would make something impossible that can be left now. Crashes just before such an
+    /// event, just before checkpoints and at the end leave everything that a crash at any moment can leave:
+    /// other events only add to what is possible.
     pub(super) fn shrinks(&self, event: &Event<'_>) -> Option<Medium> {
         let cpu = event.origin.thread;
         let is_shrinking = match event.kind {

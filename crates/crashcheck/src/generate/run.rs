@@ -14,8 +14,8 @@ use super::replay::{Medium, Replay};
 use crate::Result;
 use crate::image::Image;
 
-/// Number of the event with which the test of a trace begins: what comes before is preparation. That is the message that it
-/// begins, or the first checkpoint, or the first event. Reads the rest of the trace.
+/// Number of the event with which the test of a trace begins: what comes before is preparation. That is the
+/// message that it begins, or the first checkpoint, or the first event. Reads the rest of the trace.
 ///
 /// # Errors
 /// Those of the trace.
@@ -34,7 +34,8 @@ pub fn begins_at(reader: &mut Reader<impl Read>) -> Result<u64> {
     }
 }
 
-/// The crash images of the rest of a trace. With a `recovery`, the lines that it reads are varied where there are too many.
+/// The crash images of the rest of a trace. With a `recovery`, the lines that it reads are varied where there
+/// are too many.
 ///
 /// The same trace, options and recovery give the same images in the same order.
 ///
@@ -134,7 +135,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether nothing is left out by varying these: parts of one medium are not combined with parts of another.
+    /// Whether nothing is left out by varying these: parts of one medium are not combined with parts of
+    /// another.
     fn varies_all(&self, reach: Option<Medium>) -> bool {
         let memory = (self.replay.machine().pending_lines() > 0).then_some(Medium::Memory);
         let disks = self.replay.disks().iter().enumerate().filter(|(_, disk)| disk.pending_blocks() > 0);
@@ -154,7 +156,8 @@ impl Run<'_> {
         }
     }
 
-    /// Takes images of PM: all if they are few; otherwise those that differ in what a recovery reads; otherwise some.
+    /// Takes images of PM: all if they are few; otherwise those that differ in what a recovery reads;
+    /// otherwise some.
     fn memory(
         &mut self,
         event: u64,

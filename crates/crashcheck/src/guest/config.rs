@@ -24,7 +24,8 @@ pub struct GuestConfig {
     pub ram_bytes: u64,
     /// PM, in bytes: a multiple of 2 MiB, which ends in the RAM.
     pub pm_bytes: u64,
-    /// Time is instructions (`-icount`): the same commands give the same trace. Slower to boot, and idle time passes at once.
+    /// Time is instructions (`-icount`): the same commands give the same trace. Slower to boot, and idle time
+    /// passes at once.
     pub repeatable: bool,
     /// Where folders of guests are made: on memory, with room for the RAM of each.
     pub folder: PathBuf,
@@ -120,9 +121,10 @@ impl GuestConfig {
 pub struct Restore {
     /// What is in PM: a file of its size. Without one PM is as it was after the boot, all zeroes.
     pub pm_image: Option<PathBuf>,
-    /// More arguments for QEMU, as `-plugin FILE,ARGUMENTS`. They may not change the machine. QEMU runs in the guest's folder
-    /// ([`Guest::folder`](super::Guest::folder)), where the RAM is the file `ram`: so a plug-in finds it, and its own output goes
-    /// with the guest unless it is taken away by [`Guest::quit_and`](super::Guest::quit_and).
+    /// More arguments for QEMU, as `-plugin FILE,ARGUMENTS`. They may not change the machine. QEMU runs in
+    /// the guest's folder ([`Guest::folder`](super::Guest::folder)), where the RAM is the file `ram`: so a
+    /// plug-in finds it, and its own output goes with the guest unless it is taken away by
+    /// [`Guest::quit_and`](super::Guest::quit_and).
     pub qemu_arguments: Vec<OsString>,
     /// Drives that are plugged in before the guest runs on; two at most.
     pub nvme: Vec<Nvme>,

@@ -10,7 +10,8 @@ use crate::process;
 /// For a program to say its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The name of the snapshot of a machine: a hash of QEMU's version, its arguments, the kernel and the initramfs.
+/// The name of the snapshot of a machine: a hash of QEMU's version, its arguments, the kernel and the
+/// initramfs.
 pub(super) fn of(config: &GuestConfig) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     let version = process::run(Command::new(&config.qemu).arg("--version"), &[], VERSION_TIMEOUT);

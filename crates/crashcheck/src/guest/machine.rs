@@ -55,11 +55,12 @@ impl Guest {
         Ok(Self { process, qmp, agent, config: config.clone(), is_stopped: true, folder })
     }
 
-    /// Runs a command line with the guest's `sh`. A command that does not end in `timeout` is killed, and its output says so.
+    /// Runs a command line with the guest's `sh`. A command that does not end in `timeout` is killed, and its
+    /// output says so.
     ///
     /// # Errors
-    /// [`GuestError::Ended`] for a guest that is gone (a kernel panic), [`GuestError::TimedOut`] for one that does not answer.
-    /// After these it is of no use any more.
+    /// [`GuestError::Ended`] for a guest that is gone (a kernel panic), [`GuestError::TimedOut`] for one that
+    /// does not answer. After these it is of no use any more.
     pub fn command(&mut self, command: &str, timeout: Duration) -> Result<Output> {
         let outside = timeout * if self.config.repeatable { SLOW } else { 1 } + AGENT_GRACE;
         let by = Instant::now() + outside;
@@ -68,8 +69,8 @@ impl Guest {
         done.map_err(|silence| self.error(silence, "a command runs", outside))
     }
 
-    /// Lets a guest that has been restored run. It stands still until its first command is with it, so that the command
-    /// comes at the same instruction each time.
+    /// Lets a guest that has been restored run. It stands still until its first command is with it, so that
+    /// the command comes at the same instruction each time.
     fn go_on(&mut self, by: Instant) -> Result<(), Silence> {
         if std::mem::take(&mut self.is_stopped) {
             // QEMU handles all its sockets in one loop: after a few answers it has taken the command.
@@ -99,7 +100,8 @@ impl Guest {
         ram::take_pm(&self.ram_file(), image, self.config.pm_bytes)
     }
 
-    /// Puts another image into PM while the guest runs: only when nothing in it is mounted from PM, or has it open.
+    /// Puts another image into PM while the guest runs: only when nothing in it is mounted from PM, or has it
+    /// open.
     ///
     /// # Errors
     /// [`GuestError::Io`], [`GuestError::ImageSize`]; PM is undefined then.
@@ -128,8 +130,8 @@ impl Guest {
         self.folder.path()
     }
 
-    /// Ends QEMU in order, so that what it writes (a plug-in's trace) is whole; what is in its folder is still there
-    /// while `look` runs.
+    /// Ends QEMU in order, so that what it writes (a plug-in's trace) is whole; what is in its folder is
+    /// still there while `look` runs.
     ///
     /// # Errors
     /// It does not end.
@@ -185,7 +187,8 @@ impl Guest {
     }
 
     fn error(&mut self, silence: Silence, during: &'static str, after: Duration) -> GuestError {
-        // A machine that is about to end has closed its sockets before, and its last words are not yet in the file.
+        // A machine that is about to end has closed its sockets before, and its last words are not yet in the
+        // file.
         if matches!(silence, Silence::Closed) {
             let _ = self.process.wait(Duration::from_secs(1));
         }

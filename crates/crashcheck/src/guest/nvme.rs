@@ -20,7 +20,8 @@ impl Nvme {
         })
     }
 
-    /// Arguments of `device_add`. Without shadow doorbells (`dbcs`) the guest rings those of the registers, which a tracer sees.
+    /// Arguments of `device_add`. Without shadow doorbells (`dbcs`) the guest rings those of the registers,
+    /// which a tracer sees.
     pub(super) fn device(index: usize, has_dbcs: bool) -> Value {
         let mut device = json!({
             "driver": "nvme", "id": format!("nvme{index}"), "drive": format!("drive{index}"),

@@ -7,14 +7,15 @@ use std::time::Duration;
 use super::folder::Folder;
 use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, ram};
 
-/// Guests of one snapshot that look at images, of PM and of disks beside it: for any number of threads, scripts and tests.
+/// Guests of one snapshot that look at images, of PM and of disks beside it: for any number of threads,
+/// scripts and tests.
 ///
-/// A guest that has translated its kernel's code is ten times as fast as a new one. So those that nobody uses stay until somebody
-/// needs one; there are never more than threads that have used them at the same time.
+/// A guest that has translated its kernel's code is ten times as fast as a new one. So those that nobody uses
+/// stay until somebody needs one; there are never more than threads that have used them at the same time.
 ///
-/// A guest has its disks on files of its own, which are filled again for each image: the recovery of the one before
-/// has written to them, so what differs between the images is not all that differs. What the guest's kernel has cached of a
-/// disk is gone when nothing has it open any more, that is once it is unmounted.
+/// A guest has its disks on files of its own, which are filled again for each image: the recovery of the one
+/// before has written to them, so what differs between the images is not all that differs. What the guest's
+/// kernel has cached of a disk is gone when nothing has it open any more, that is once it is unmounted.
 #[derive(Debug)]
 pub struct Guests<'a> {
     snapshot: &'a Snapshot,
@@ -40,8 +41,9 @@ struct Disks {
 }
 
 impl<'a> Guests<'a> {
-    /// None yet. A guest sees up to `images_per_guest` images, one after the other; 1 is a fresh guest for each, where all starts
-    /// from the same state. With more, what a guest costs is shared, and the time of day is another for each image.
+    /// None yet. A guest sees up to `images_per_guest` images, one after the other; 1 is a fresh guest for
+    /// each, where all starts from the same state. With more, what a guest costs is shared, and the time of
+    /// day is another for each image.
     pub fn new(snapshot: &'a Snapshot, images_per_guest: usize) -> Self {
         Guests { snapshot, images_per_guest, idle: Mutex::default() }
     }
@@ -51,10 +53,11 @@ impl<'a> Guests<'a> {
         self.snapshot
     }
 
-    /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole blocks of 512 bytes. The
-    /// files stay as they are.
+    /// What the script, which leaves nothing mounted, says of an image of PM and images of disks in whole
+    /// blocks of 512 bytes. The files stay as they are.
     ///
-    /// An image on which it does not succeed is always done again in a fresh guest, and no guest that has seen one sees another.
+    /// An image on which it does not succeed is always done again in a fresh guest, and no guest that has
+    /// seen one sees another.
     ///
     /// # Errors
     /// Those of [`Snapshot::restore`] and [`Guest::command`]: a panic while an image is mounted is one.

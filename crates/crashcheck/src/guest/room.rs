@@ -6,8 +6,9 @@ use super::GuestConfig;
 const QEMU_BYTES: u64 = 256 << 20;
 
 impl GuestConfig {
-    /// How many guests can recover images at a time, up to `most`: as many as there is room for now, in memory and in the folder, beside
-    /// one with a tracer. At least one: if there is no room for that either it will say so itself.
+    /// How many guests can recover images at a time, up to `most`: as many as there is room for now, in
+    /// memory and in the folder, beside one with a tracer. At least one: if there is no room for that either
+    /// it will say so itself.
     pub fn at_a_time(&self, most: usize) -> usize {
         let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
         let folder = rustix::fs::statvfs(&self.folder).ok();

@@ -14,7 +14,8 @@ use crate::symbols::KernelSymbols;
 /// Those of the kernel's symbols that are code: the others are more than half of them.
 const SYMBOLS: &str = "grep ' [TtWw] ' /proc/kallsyms";
 
-/// A guest after its boot: RAM, devices, and the names of its kernel's functions. Any number of guests can be restored from it, also at the same time.
+/// A guest after its boot: RAM, devices, and the names of its kernel's functions. Any number of guests can be
+/// restored from it, also at the same time.
 ///
 /// Guests that were restored have files of their own, and outlive it.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ enum Place {
 }
 
 impl Snapshot {
-    /// Boots a guest, and keeps it as it is when its agent serves, for as long as this is not dropped. Takes 7 to 20 s, as the
-    /// machine is.
+    /// Boots a guest, and keeps it as it is when its agent serves, for as long as this is not dropped. Takes
+    /// 7 to 20 s, as the machine is.
     ///
     /// # Errors
     /// [`GuestError::Config`], or that it does not boot.
@@ -60,10 +61,11 @@ impl Snapshot {
         Ok(Self { config: config.clone(), place: Place::Own(guest.into_folder()) })
     }
 
-    /// The snapshot of this machine in the folder `cache`; a guest is booted, and kept there, if there is none. About 150 MB each.
+    /// The snapshot of this machine in the folder `cache`; a guest is booted, and kept there, if there is
+    /// none. About 150 MB each.
     ///
-    /// A snapshot is found by what it depends on: QEMU, its arguments, kernel, initramfs. Two processes may do this at the same
-    /// time.
+    /// A snapshot is found by what it depends on: QEMU, its arguments, kernel, initramfs. Two processes may
+    /// do this at the same time.
     ///
     /// # Errors
     /// As [`Snapshot::boot`], and files in the cache.
@@ -136,14 +138,16 @@ impl Snapshot {
         self.restore(&restore)?.command(script, timeout)
     }
 
-    /// The functions of the guest's kernel, and of the modules that it has loaded. All guests of a snapshot have them at the same
-    /// addresses.
+    /// The functions of the guest's kernel, and of the modules that it has loaded. All guests of a snapshot
+    /// have them at the same addresses.
     ///
-    /// They are taken out of a guest once, and kept with the snapshot: one in a cache has them for the next program, too, and one
-    /// that an older program has left there gets them. Takes two to five seconds the first time.
+    /// They are taken out of a guest once, and kept with the snapshot: one in a cache has them for the next
+    /// program, too, and one that an older program has left there gets them. Takes two to five seconds the
+    /// first time.
     ///
     /// # Errors
-    /// Those of [`Snapshot::restore`] and [`Guest::command`]; [`GuestError::Symbols`] for a kernel that has no table, or hides it.
+    /// Those of [`Snapshot::restore`] and [`Guest::command`]; [`GuestError::Symbols`] for a kernel that has
+    /// no table, or hides it.
     pub fn kernel_symbols(&self) -> Result<KernelSymbols> {
         let kept = self.path().join("kallsyms");
         // One that is damaged is taken again, too.

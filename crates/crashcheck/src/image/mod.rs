@@ -1,13 +1,15 @@
 //! Contents of memory or of a disk, of which there are thousands that hardly differ.
 //!
-//! Motivation: every failure point of a trace has images that differ from each other in a few lines, and a test has to
-//! know which of them it has seen. Copies of hundreds of MiB, and hashes over them, would be most of its work.
+//! Motivation: every failure point of a trace has images that differ from each other in a few lines, and a
+//! test has to know which of them it has seen. Copies of hundreds of MiB, and hashes over them, would be most
+//! of its work.
 //!
-//! Design: a tree of pages that nobody changes while somebody else has them. A clone shares everything; a write copies the
-//! page that it changes, and the nodes above it. Each node remembers its hash (BLAKE3) until it is changed, so the hash of an
-//! image costs what was changed since the last one. Zeroes take no memory.
+//! Design: a tree of pages that nobody changes while somebody else has them. A clone shares everything; a
+//! write copies the page that it changes, and the nodes above it. Each node remembers its hash (BLAKE3) until
+//! it is changed, so the hash of an image costs what was changed since the last one. Zeroes take no memory.
 //!
-//! Performance: of a change of one line, three nodes and a page are copied and hashed for an image of up to 1 GiB.
+//! Performance: of a change of one line, three nodes and a page are copied and hashed for an image of up to 1
+//! GiB.
 //!
 //! Source: PM file systems dissertation, 9.2 (memory images).
 
@@ -143,8 +145,8 @@ impl Image {
         ImageHash(*hasher.finalize().as_bytes())
     }
 
-    /// Ranges of whole units of `unit_bytes` in which two images differ, in order; neighbours are one range. Costs what is
-    /// not shared.
+    /// Ranges of whole units of `unit_bytes` in which two images differ, in order; neighbours are one range.
+    /// Costs what is not shared.
     ///
     /// # Panics
     /// Caller bug only: their lengths differ, or a unit is no power of two of at most a page.
@@ -156,8 +158,8 @@ impl Image {
         found.ranges
     }
 
-    /// Writes `len_bytes` bytes from `start` on into a file, from its beginning, and makes that its length. The file was
-    /// empty: pages that were never written are left out, and read as zeroes.
+    /// Writes `len_bytes` bytes from `start` on into a file, from its beginning, and makes that its length.
+    /// The file was empty: pages that were never written are left out, and read as zeroes.
     ///
     /// # Errors
     /// Those of the file.
@@ -177,7 +179,8 @@ impl Image {
         Ok(())
     }
 
-    /// As [`write_sparse`](Self::write_sparse), into a file that has the same range of `other`: writes the pages that differ.
+    /// As [`write_sparse`](Self::write_sparse), into a file that has the same range of `other`: writes the
+    /// pages that differ.
     ///
     /// # Errors
     /// Those of the file.

@@ -36,8 +36,9 @@ impl Group {
         }
     }
 
-    /// Starts a program that is to die with us, whatever we die of. The signal for that (`setpriv --pdeathsig`) comes when the
-    /// *thread* that started it ends, so there is one thread for all of them, which never does.
+    /// Starts a program that is to die with us, whatever we die of. The signal for that
+    /// (`setpriv --pdeathsig`) comes when the *thread* that started it ends, so there is one thread for all
+    /// of them, which never does.
     pub(crate) fn spawn_bound(command: Command) -> io::Result<Group> {
         static JOBS: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
         let jobs = JOBS.get_or_init(|| {

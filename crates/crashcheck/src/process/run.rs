@@ -27,8 +27,8 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
-/// Runs a program to its end, and everything that it has started, with `input` as its standard input. After `time_out` they
-/// are killed.
+/// Runs a program to its end, and everything that it has started, with `input` as its standard input. After
+/// `time_out` they are killed.
 ///
 /// # Errors
 /// Those of starting it, and of waiting for it.
@@ -49,8 +49,9 @@ pub fn run(command: &mut Command, input: &[u8], time_out: Duration) -> io::Resul
     Ok(Output { ending, stdout: pipes.stdout.bytes, stderr: pipes.stderr.bytes })
 }
 
-/// Runs a program to its end, and everything that it has started, with the standard streams of `command`. After `time_out` all of
-/// them get the signal `ask`; those that are still there five seconds later are killed.
+/// Runs a program to its end, and everything that it has started, with the standard streams of `command`.
+/// After `time_out` all of them get the signal `ask`; those that are still there five seconds later are
+/// killed.
 ///
 /// # Errors
 /// Those of starting it, and of waiting for it.
@@ -208,7 +209,8 @@ mod tests {
     fn what_is_asked_to_end_may_still_do_something() {
         let folder = tempfile::tempdir().unwrap();
         let shell = |script: &str, ms: u64| {
-            // Whoever starts tests in the background of a script has them ignore SIGQUIT, and a shell cannot trap what it ignores.
+            // Whoever starts tests in the background of a script has them ignore SIGQUIT, and a shell cannot
+            // trap what it ignores.
             let mut command = Command::new("env");
             command.args(["--default-signal=QUIT", "sh", "-c", script]).current_dir(folder.path());
             run_visibly(&mut command, Signal::QUIT, Duration::from_millis(ms)).unwrap()

@@ -172,7 +172,8 @@ impl Expected {
         Expected { before: complete(operation.points.start), after: complete(last) }
     }
 
-    /// The states of a finding that need evidence: those that are not expected, or else that before the operation.
+    /// The states of a finding that need evidence: those that are not expected, or else that before the
+    /// operation.
     fn suspects(&self, finding: &Finding) -> Vec<usize> {
         let is_expected = |state: &usize| Some(*state) == self.before || Some(*state) == self.after;
         if !matches!(finding.kind, FindingKind::FinalStates | FindingKind::Atomicity) {

@@ -96,7 +96,8 @@ pub struct FindingReport {
 pub struct EvidenceReport {
     /// Name of the state.
     pub state: String,
-    /// How it differs from the state that was expected, line by line; empty where there is none to compare with.
+    /// How it differs from the state that was expected, line by line; empty where there is none to compare
+    /// with.
     pub difference: String,
     /// Name of the state that was expected.
     pub expected: Option<String>,
@@ -106,8 +107,8 @@ pub struct EvidenceReport {
     pub event: u64,
     /// What was being done: the event itself.
     pub at: String,
-    /// The image lacks so many lines of PM and blocks of disks, of which those below are enough for the state; none if that is all, or
-    /// was not tried.
+    /// The image lacks so many lines of PM and blocks of disks, of which those below are enough for the
+    /// state; none if that is all, or was not tried.
     #[serde(default)]
     pub is_enough_of: Option<usize>,
     /// Lines of which something was lost.

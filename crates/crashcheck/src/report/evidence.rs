@@ -96,7 +96,8 @@ fn choose<'a>(source: &Source<'a>, operation: &Operation, finding: &Finding, sta
     best.map_or_else(any, |(_, crash)| crash)
 }
 
-/// A crash there that has lost less. Where lines depend on each other there may be no crash that leaves such a mix.
+/// A crash there that has lost less. Where lines depend on each other there may be no crash that leaves such
+/// a mix.
 fn shrunk(source: &Source<'_>, crash: &Crash<'_>, pending: &Pending, state: usize) -> Result<Option<Shrunk>> {
     let Some(everything) = crash.complete.filter(|_| !pending.replay.machine().has_order_across_lines())
     else {
@@ -155,8 +156,8 @@ fn line_report(source: &Source<'_>, header: &Header, pending: &Pending, line: Ex
     }
 }
 
-/// Gives lines their histories: the last events before `end`, and from `begin` on, that concern each. Returns what event `end`
-/// is. A trace may have millions of events: it is read once.
+/// Gives lines their histories: the last events before `end`, and from `begin` on, that concern each. Returns
+/// what event `end` is. A trace may have millions of events: it is read once.
 fn histories(source: &Source<'_>, lines: &mut [LineReport], begin: u64, end: u64) -> Result<String> {
     let filters: Vec<Filter> =
         lines.iter().map(|line| Filter { line: Some(line.address), from: begin, count: None }).collect();

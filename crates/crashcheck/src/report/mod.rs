@@ -1,7 +1,7 @@
 //! What a test has shown, for people and for programs.
 //!
-//! A [`Report`] is data: `run` and `analyze` write it as JSON, and everything else (text, JUnit, a page of HTML) is made of it,
-//! then or later.
+//! A [`Report`] is data: `run` and `analyze` write it as JSON, and everything else (text, JUnit, a page of
+//! HTML) is made of it, then or later.
 
 mod build;
 mod data;

@@ -28,8 +28,8 @@ const PREFIX: &str = "PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt\n";
 /// Shell: a drive that was plugged in a moment ago.
 const WAIT_FOR_DISK: &str = "until [ -b $DISK ]; do sleep 0.05; done\n";
 
-/// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, and `$M` for where it is
-/// mounted.
+/// A file system under test; shell, with `$PM` for the device, `$DISK` for an NVMe disk beside it, and `$M`
+/// for where it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSystem {
@@ -77,7 +77,8 @@ impl FileTest {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// A generated workload. It says itself where its operation begins and ends; before both everything is made durable.
+    /// A generated workload. It says itself where its operation begins and ends; before both everything is
+    /// made durable.
     pub fn of_workload(name: &str, workload: &Workload) -> FileTest {
         let mut workload = workload.clone();
         for section in [&mut workload.setup, &mut workload.run] {
@@ -132,7 +133,8 @@ pub struct GuestSetting<'a> {
     pub has_stacks: bool,
     /// Which crash images.
     pub images: &'a ImagesConfig,
-    /// Functions of the guest's kernel, for reports ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
+    /// Functions of the guest's kernel, for reports
+    /// ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
     pub symbols: Option<&'a KernelSymbols>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
@@ -190,8 +192,8 @@ pub fn run_in_guest(
     analysis.run()
 }
 
-/// A guest with the tracer, with more options of its own, each behind a comma, and with disks on these files. The trace is the file
-/// `trace` of the guest's folder.
+/// A guest with the tracer, with more options of its own, each behind a comma, and with disks on these files.
+/// The trace is the file `trace` of the guest's folder.
 pub(super) fn traced(
     setting: &GuestSetting<'_>,
     options: &str,

@@ -20,9 +20,9 @@ const IMAGES_PER_GUEST: usize = 50;
 
 /// Says what a recovery reads by tracing it in a guest.
 ///
-/// A guest that has translated the kernel's code once is several times as fast as a new one. So one guest recovers image after
-/// image, and its trace is read as it grows: all of a recovery is there when its command has ended. Disks are plugged into a
-/// guest that is new.
+/// A guest that has translated the kernel's code once is several times as fast as a new one. So one guest
+/// recovers image after image, and its trace is read as it grows: all of a recovery is there when its command
+/// has ended. Disks are plugged into a guest that is new.
 pub(super) struct GuestRecovery<'a> {
     setting: &'a GuestSetting<'a>,
     script: String,
@@ -59,7 +59,8 @@ impl<'a> GuestRecovery<'a> {
     fn recover(&self, traced: &mut TracedGuest) -> Result<(BTreeSet<u64>, bool)> {
         traced.seen += 1;
         let output = match traced.guest.command(&self.script, RECOVERY_TIMEOUT) {
-            // What a kernel had read before it panicked or hung is lost with it: other images say what is read.
+            // What a kernel had read before it panicked or hung is lost with it: other images say what is
+            // read.
             Err(GuestError::Ended { .. } | GuestError::TimedOut { .. }) => {
                 return Ok((BTreeSet::new(), false));
             }
@@ -71,7 +72,8 @@ impl<'a> GuestRecovery<'a> {
         Ok((lines_of_next(&mut traced.trace)?, output.is_success()))
     }
 
-    /// In the guest that is there; none if there is none, or it does not go well: that may be the guest's fault.
+    /// In the guest that is there; none if there is none, or it does not go well: that may be the guest's
+    /// fault.
     fn in_warm_guest(&mut self, image: &Path) -> Result<Option<BTreeSet<u64>>> {
         let Some(mut traced) = self.warm.take().filter(|traced| traced.seen < IMAGES_PER_GUEST) else {
             return Ok(None);

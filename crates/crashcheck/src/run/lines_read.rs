@@ -10,8 +10,8 @@ use crate::generate::{Layout, Place};
 
 const LINE_BYTES: u64 = 64;
 
-/// The lines that were read before they were stored to. Regions are those of the recovery's own trace, in the same order and of
-/// the same lengths.
+/// The lines that were read before they were stored to. Regions are those of the recovery's own trace, in the
+/// same order and of the same lengths.
 #[derive(Debug, Default)]
 struct LinesRead {
     read: BTreeSet<u64>,
@@ -57,7 +57,8 @@ pub(super) fn lines_read(reader: &mut Reader<impl Read>) -> Result<BTreeSet<u64>
     Ok(lines.read)
 }
 
-/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader goes on behind it.
+/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader goes
+/// on behind it.
 ///
 /// # Errors
 /// Those of the trace: one that is cut off before the message is damaged.

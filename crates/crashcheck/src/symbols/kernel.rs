@@ -1,6 +1,7 @@
 //! Addresses of instructions of a kernel as its functions, by its own table: `/proc/kallsyms`.
 //!
-//! The table is of one boot: modules are somewhere else in the next, and without `nokaslr` the kernel is, too.
+//! The table is of one boot: modules are somewhere else in the next, and without `nokaslr` the kernel is,
+//! too.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use fastness_error::ErrorKind;
 const TEXT_MAX_BYTES: usize = 128 << 20;
 /// Longest line: the kernel's names have up to 512 bytes, those of its modules up to 56.
 const LINE_MAX_BYTES: usize = 1024;
-/// Code further behind the beginning of a function than this is not of that function: what is between the last function of a
-/// module and the first of another is nobody's.
+/// Code further behind the beginning of a function than this is not of that function: what is between the
+/// last function of a module and the first of another is nobody's.
 const FUNCTION_MAX_BYTES: u64 = 1 << 20;
 
 /// Why a table of a kernel's symbols cannot be used.
@@ -64,7 +65,8 @@ impl KernelSymbolsError {
 #[derive(Debug, Clone)]
 pub struct KernelSymbols {
     text: String,
-    /// By address, ascending; of several names for one place the first of the table, as the kernel itself has it.
+    /// By address, ascending; of several names for one place the first of the table, as the kernel itself has
+    /// it.
     functions: Vec<Function>,
 }
 
@@ -76,8 +78,8 @@ struct Function {
 }
 
 impl KernelSymbols {
-    /// Takes the functions of a table, a line each: address, letter, name, and for a module its name in brackets. What is not
-    /// code (letters other than `t` and `w`, small or not) is left out.
+    /// Takes the functions of a table, a line each: address, letter, name, and for a module its name in
+    /// brackets. What is not code (letters other than `t` and `w`, small or not) is left out.
     ///
     /// # Errors
     /// [`KernelSymbolsError`]; the table is of no use then.
@@ -110,7 +112,8 @@ impl KernelSymbols {
     pub fn read(path: &Path) -> Result<KernelSymbols, KernelSymbolsError> {
         let file = |source| KernelSymbolsError::File { path: path.to_owned(), source };
         let mut text = String::new();
-        // A byte more than `parse` takes, so that it is the one who complains. `/proc` does not say how long its files are.
+        // A byte more than `parse` takes, so that it is the one who complains. `/proc` does not say how long
+        // its files are.
         let limit = TEXT_MAX_BYTES as u64 + 1;
         std::fs::File::open(path)
             .and_then(|file| file.take(limit).read_to_string(&mut text))
@@ -118,8 +121,8 @@ impl KernelSymbols {
         KernelSymbols::parse(text)
     }
 
-    /// The function that an instruction is in, and how far behind its beginning in bytes, as the kernel's own messages have it:
-    /// `function+0x1a`, and of a module `function+0x1a [module]`.
+    /// The function that an instruction is in, and how far behind its beginning in bytes, as the kernel's own
+    /// messages have it: `function+0x1a`, and of a module `function+0x1a [module]`.
     pub fn find(&self, pc: u64) -> Option<String> {
         let behind = self.functions.partition_point(|function| function.address <= pc);
         let function = self.functions.get(behind.checked_sub(1)?)?;

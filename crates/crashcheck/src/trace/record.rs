@@ -1,7 +1,8 @@
-//! Traces of what a structure did in this process, recorded by the model's stand-in for persistent memory (PM).
+//! Traces of what a structure did in this process, recorded by the model's stand-in for persistent memory
+//! (PM).
 //!
-//! This is the tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw, and everything that
-//! looks at traces can look at it.
+//! This is the tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw, and
+//! everything that looks at traces can look at it.
 
 use std::io::Write;
 
@@ -10,7 +11,8 @@ use fastness_trace::{
     Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Region, TraceError, Writer,
 };
 
-/// Writes a recorded trace; its PM becomes one region from address 0. Marks become checkpoints. Returns the output.
+/// Writes a recorded trace; its PM becomes one region from address 0. Marks become checkpoints. Returns the
+/// output.
 ///
 /// # Errors
 /// Those of the output; [`TraceError::Invalid`] for a store of more than 64 KiB.

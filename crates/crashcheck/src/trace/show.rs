@@ -26,7 +26,8 @@ pub enum ShowError {
 /// Which events are shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Filter {
-    /// Those that touch the cache line of this address, and fences, checkpoints and what else concerns all lines.
+    /// Those that touch the cache line of this address, and fences, checkpoints and what else concerns all
+    /// lines.
     pub line: Option<u64>,
     /// Those from this number on.
     pub from: u64,
@@ -56,8 +57,8 @@ fn concerns(event: &Event<'_>, line: u64) -> bool {
     }
 }
 
-/// Prints a trace: a line of text an event, or with `is_json` an object a line, of which the first is the header. Instructions
-/// have the names that `symbols` gives them. Returns how many events were printed.
+/// Prints a trace: a line of text an event, or with `is_json` an object a line, of which the first is the
+/// header. Instructions have the names that `symbols` gives them. Returns how many events were printed.
 ///
 /// # Errors
 /// Those of the trace, after everything before; those of `out`.

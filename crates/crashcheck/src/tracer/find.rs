@@ -72,7 +72,8 @@ impl Programs {
         })
     }
 
-    /// A `qemu-x86_64` that is new enough and takes plug-ins: as given, else in the path, else the one that was built.
+    /// A `qemu-x86_64` that is new enough and takes plug-ins: as given, else in the path, else the one that
+    /// was built.
     ///
     /// # Errors
     /// [`TracerError::NoQemu`]

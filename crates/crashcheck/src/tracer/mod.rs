@@ -1,12 +1,12 @@
 //! Traces of programs, recorded by the QEMU plug-in of the crate `crashcheck-tracer`.
 //!
-//! The plug-in is a program of its own, under another licence: it is found, started and waited for here, and what it
-//! leaves is a trace in a file. Without QEMU nothing else misses anything.
+//! The plug-in is a program of its own, under another licence: it is found, started and waited for here, and
+//! what it leaves is a trace in a file. Without QEMU nothing else misses anything.
 //!
-//! Which PM: files that the program maps; `write`, `fsync` and `msync` on them are traced as a DAX file system does them.
-//! Limits: x86-64 programs; children of the program are not traced, nor what it executes in its place; `MAP_SYNC` only
-//! where the files' file system has it. A trace is whole however the program ends, but for `SIGKILL` and other signals
-//! that end QEMU with it without a core dump, such as `SIGTERM`.
+//! Which PM: files that the program maps; `write`, `fsync` and `msync` on them are traced as a DAX file
+//! system does them. Limits: x86-64 programs; children of the program are not traced, nor what it executes in
+//! its place; `MAP_SYNC` only where the files' file system has it. A trace is whole however the program ends,
+//! but for `SIGKILL` and other signals that end QEMU with it without a core dump, such as `SIGTERM`.
 
 mod error;
 mod find;
@@ -26,7 +26,8 @@ use crate::process::{Ending, run_visibly};
 pub use error::TracerError;
 pub use find::{PLUGIN_VARIABLE, Programs, QEMU_VARIABLE, Tools};
 
-/// Of the signals that end a program, one that QEMU hands on to it: it ends the trace. `SIGTERM` ends QEMU itself.
+/// Of the signals that end a program, one that QEMU hands on to it: it ends the trace. `SIGTERM` ends QEMU
+/// itself.
 const ASKING: Signal = Signal::QUIT;
 /// What the plug-in makes QEMU exit with when it cannot do its work.
 const FAILED_CODE: i32 = 125;
@@ -69,7 +70,8 @@ pub struct Traced {
 }
 
 impl UserTracer {
-    /// Runs a program, given with its arguments, and writes its trace. The program does not outlive the calling thread. What was at `out` before is lost.
+    /// Runs a program, given with its arguments, and writes its trace. The program does not outlive the
+    /// calling thread. What was at `out` before is lost.
     ///
     /// How the program ends is no error: a trace of a program that dies is whole.
     ///

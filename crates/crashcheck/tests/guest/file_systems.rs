@@ -34,7 +34,8 @@ fn hello_world(snapshot: &Snapshot, folder: &Path, system: &str, images: &Images
     report.unwrap_or_else(|error| panic!("{system}: {error}"))
 }
 
-/// Sectors of ext4's journal tear (`docs/crashcheck-results.md`): what was lost was stored by functions that have names.
+/// Sectors of ext4's journal tear (`docs/crashcheck-results.md`): what was lost was stored by functions that
+/// have names.
 pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     let symbols = snapshot.kernel_symbols().unwrap();
     for module in ["[ext4]", "[xfs]", "[jbd2]", "[nd_pmem]"] {
@@ -52,7 +53,8 @@ pub(crate) fn named(snapshot: &Snapshot, folder: &Path) {
     assert!(lost.iter().all(|store| store.at.contains("+0x")), "{lost:?}");
 }
 
-/// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new one does.
+/// One guest that recovers an image twice, with a broken one between, reads the same lines each time as a new
+/// one does.
 pub(crate) fn repeated(snapshot: &Snapshot, folder: &Path) {
     let (image, broken) = (folder.join("image"), folder.join("broken"));
     let (mkfs, mount) = ("mkfs.ext4 -q -F -b 4096 /dev/pmem0", "mount -t ext4 -o dax=always /dev/pmem0 /mnt");

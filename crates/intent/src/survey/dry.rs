@@ -82,11 +82,13 @@ impl Space for Untouched {
     }
 }
 
-/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is imported
-/// read-only. Kind pmem: bodies of entries are not looked at, see [`RegionSurvey::chunk`](crate::survey::RegionSurvey::chunk) for these.
+/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is
+/// imported read-only. Kind pmem: bodies of entries are not looked at, see
+/// [`RegionSurvey::chunk`](crate::survey::RegionSurvey::chunk) for these.
 ///
 /// # Errors
-/// What stands in the way of claiming any log: a region that is missing or another one, a damaged description.
+/// What stands in the way of claiming any log: a region that is missing or another one, a damaged
+/// description.
 pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
     let config = PoolLog::config(pool)?;
     if config.kind == KindId::Lwb {

@@ -33,11 +33,11 @@ pub struct Claimed<S> {
     loss: Option<ClaimError>,
 }
 
-/// Walks over the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first txg
-/// after the import; records of older ones are not counted. Nothing is written.
+/// Walks over the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first
+/// txg after the import; records of older ones are not counted. Nothing is written.
 ///
-/// The header that [`Claimed::header`] returns must be durable with `first_txg`, before anything that was not claimed
-/// is written over. A crash before finds the log as it was.
+/// The header that [`Claimed::header`] returns must be durable with `first_txg`, before anything that was not
+/// claimed is written over. A crash before finds the log as it was.
 ///
 /// # Errors
 /// [`ClaimError`] under [`OnLoss::Fail`]; then no space is held.
@@ -50,11 +50,12 @@ pub fn claim<S: Space>(
     claim_each(space, header, first_txg, on_loss, &mut |_| Ok(()))
 }
 
-/// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that replay would hand
-/// out, in order, and may refuse one whose data is not there. That is damage at its place: nothing from there on counts.
+/// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that
+/// replay would hand out, in order, and may refuse one whose data is not there. That is damage at its place:
+/// nothing from there on counts.
 ///
-/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those after
-/// [`Claimed::last_lsn`].
+/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those
+/// after [`Claimed::last_lsn`].
 ///
 /// # Errors
 /// As [`claim`].
@@ -209,8 +210,8 @@ impl<S> Claimed<S> {
 }
 
 impl<S: Space> Claimed<S> {
-    /// Gives the space back. Call it when a header that no longer names the chain is durable: until then a crash
-    /// claims it again.
+    /// Gives the space back. Call it when a header that no longer names the chain is durable: until then a
+    /// crash claims it again.
     pub fn release(self) {
         self.extents.iter().for_each(|extent| self.space.free(*extent));
     }

@@ -1,4 +1,5 @@
-//! Replay: hands the records of a claimed chain to their owner, in order, each with the header to store with it.
+//! Replay: hands the records of a claimed chain to their owner, in order, each with the header to store with
+//! it.
 
 use std::error::Error;
 
@@ -36,9 +37,10 @@ pub struct Replayed {
 impl<S: Space> Claimed<S> {
     /// Replays the records after the last one that was replayed.
     ///
-    /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may become
-    /// durable; a later call goes on from that record. When all are replayed, the owner stores a header without the
-    /// chain ([`Header::None`], or that of a new log), and calls [`release`](Claimed::release) when it is durable.
+    /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may
+    /// become durable; a later call goes on from that record. When all are replayed, the owner stores a
+    /// header without the chain ([`Header::None`], or that of a new log), and calls
+    /// [`release`](Claimed::release) when it is durable.
     ///
     /// # Errors
     /// [`ReplayError`]: try again, or give up the rest by storing [`Header::None`].

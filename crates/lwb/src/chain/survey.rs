@@ -35,8 +35,8 @@ pub enum Found<'a> {
     Record(Record<'a>),
 }
 
-/// Hands out all of the chain that can be read, synced and replayed records too, and returns where and why it ends. Nothing
-/// is claimed, held or written; blocks that were written after a claim are shown as well.
+/// Hands out all of the chain that can be read, synced and replayed records too, and returns where and why it
+/// ends. Nothing is claimed, held or written; blocks that were written after a claim are shown as well.
 pub fn survey<S: Space>(space: &S, chain: &Chain, mut tell: impl FnMut(Found<'_>)) -> Ended {
     let (mut walk, mut gather) = (Walk::new(space, chain), Gather::default());
     loop {

@@ -47,8 +47,8 @@ impl<'a, S: Space> Walk<'a, S> {
         Ended::at(self.space, self.seq, self.place(), end)
     }
 
-    /// The next block, with all its pieces inside of their bounds. Ends at the first block that is not there whole;
-    /// each block has one number, so a chain that leads back into itself ends, too.
+    /// The next block, with all its pieces inside of their bounds. Ends at the first block that is not there
+    /// whole; each block has one number, so a chain that leads back into itself ends, too.
     pub(super) fn next(&mut self) -> Result<Found<'_>, Box<Ended>> {
         let Some(extent) = self.next[0] else {
             return Err(Box::new(self.ended(End::NoRoom)));

@@ -1,8 +1,8 @@
 //! The header of a block: where the chain goes on, and the verifier by which a reader knows the block.
 //!
-//! The address of a block is on the medium before the block is, so nothing about its contents can stand beside the
-//! address. The block itself carries what identifies it, the *verifier*: the chain's random guid and the block's
-//! number. Every sector has a tag that is made of both (`sector`).
+//! The address of a block is on the medium before the block is, so nothing about its contents can stand
+//! beside the address. The block itself carries what identifies it, the *verifier*: the chain's random guid
+//! and the block's number. Every sector has a tag that is made of both (`sector`).
 
 use crate::format::sector::{Contents, SECTOR_BYTES, Sector, Tags, contents_of, stored_bytes};
 use crate::format::{get, get_u32, get_u64, put};

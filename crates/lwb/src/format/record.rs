@@ -1,4 +1,5 @@
-//! Records in blocks. A record is one piece or several: a block takes what it has room for, the next blocks the rest.
+//! Records in blocks. A record is one piece or several: a block takes what it has room for, the next blocks
+//! the rest.
 
 use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Contents, Reject, get_u32, get_u64, put};
 use crate::ids::{Lsn, Txg};

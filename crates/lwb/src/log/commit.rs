@@ -24,14 +24,15 @@ enum Step {
 impl<S: Space> Log<S> {
     /// Makes all records up to `upto` durable. A number after the last one stands for the last one.
     ///
-    /// Persistence: on success each of the records is in the log, with all that came before it, and durable; or its
-    /// txg has synced. A crash before leaves a prefix of what was appended.
+    /// Persistence: on success each of the records is in the log, with all that came before it, and durable;
+    /// or its txg has synced. A crash before leaves a prefix of what was appended.
     ///
-    /// Concurrency: any number of threads; the one that finds records in the queue puts all of them into blocks.
+    /// Concurrency: any number of threads; the one that finds records in the queue puts all of them into
+    /// blocks.
     ///
     /// # Errors
-    /// [`CommitError`]: the records may become part of the log or not; wait until their txgs have synced. Also makes
-    /// the log start a chain with the next txg that allows it.
+    /// [`CommitError`]: the records may become part of the log or not; wait until their txgs have synced.
+    /// Also makes the log start a chain with the next txg that allows it.
     pub fn commit(&self, upto: Lsn) -> Result<(), CommitError> {
         Counters::add(&self.counters.commits, 1);
         let result = self.run_commit(upto);

@@ -1,11 +1,13 @@
 //! Flushing and acknowledging, in the order of the chain.
 //!
-//! A flush serves all blocks that were written without a gap when it began. Threads whose blocks are written meanwhile
-//! begin another one, up to [`Options::flushes_max`](crate::Options::flushes_max) at a time; beyond that they wait, and
-//! when a flush ends one of them flushes for all. A block that nobody waits for is part of the next flush.
+//! A flush serves all blocks that were written without a gap when it began. Threads whose blocks are written
+//! meanwhile begin another one, up to [`Options::flushes_max`](crate::Options::flushes_max) at a time; beyond
+//! that they wait, and when a flush ends one of them flushes for all. A block that nobody waits for is part
+//! of the next flush.
 //!
-//! Each flush is for all devices with blocks that are not acknowledged, whether another flush is under way for them or
-//! not: so its success alone acknowledges all blocks that it began with, whatever becomes of the others.
+//! Each flush is for all devices with blocks that are not acknowledged, whether another flush is under way
+//! for them or not: so its success alone acknowledges all blocks that it began with, whatever becomes of the
+//! others.
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{MutexGuard, lock, now};
@@ -34,9 +36,9 @@ impl<S: Space> Log<S> {
         drop(index);
         let _told = OnPanic { log: self, from };
 
-        // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all blocks before, had
-        // returned when it began; without it a crash could leave any of them as it was, and replay would stop there,
-        // before records whose committers were told that they are durable.
+        // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all blocks
+        // before, had returned when it began; without it a crash could leave any of them as it was, and
+        // replay would stop there, before records whose committers were told that they are durable.
         let result = self.space.flush(&devices);
 
         let mut index = lock(&self.index);

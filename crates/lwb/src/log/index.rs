@@ -181,7 +181,8 @@ impl Index {
         self.blocks.get_mut(usize::try_from(at).ok()?)
     }
 
-    /// The block with the last piece of any record up to `upto`: it, and all before it, is what a commit waits for.
+    /// The block with the last piece of any record up to `upto`: it, and all before it, is what a commit
+    /// waits for.
     pub(super) fn target(&mut self, upto: Lsn) -> Option<&mut Block> {
         let behind = self.blocks.partition_point(|block| block.first <= upto);
         self.blocks.get_mut(behind.checked_sub(1)?)
@@ -230,7 +231,8 @@ impl Index {
         }
     }
 
-    /// Whether a waiter of a block should flush: it is written, no flush serves it yet, and there are not too many.
+    /// Whether a waiter of a block should flush: it is written, no flush serves it yet, and there are not too
+    /// many.
     pub(super) fn is_to_flush(&self, seq: BlockSeq) -> bool {
         seq > self.covered && seq <= self.flushable() && self.flushes < self.flushes_max
     }
@@ -241,7 +243,8 @@ impl Index {
             return;
         }
         let (from, to) = (self.covered.0 + 1, self.flushable().0);
-        // The last one with a waiter: its flush serves all before it, one that came before would leave it out.
+        // The last one with a waiter: its flush serves all before it, one that came before would leave it
+        // out.
         let waited = (from..=to).rev().find_map(|seq| {
             self.block(BlockSeq(seq)).filter(|block| block.waiters > 0).map(|block| Arc::clone(&block.wake))
         });
@@ -250,7 +253,8 @@ impl Index {
         }
     }
 
-    /// Nothing from block `from` on will be acknowledged. The first reason counts; returns whether this is it.
+    /// Nothing from block `from` on will be acknowledged. The first reason counts; returns whether this is
+    /// it.
     pub(super) fn bring_down(&mut self, error: CommitError, from: BlockSeq) -> bool {
         let is_first = self.down.is_none();
         let down = self.down.get_or_insert(Down { error, from });

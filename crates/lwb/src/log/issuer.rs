@@ -1,6 +1,7 @@
 //! Putting records into blocks, one after the other: the serial part of a commit.
 //!
-//! Only sizes are looked at. What was decided is a list of pieces for each block; copying happens without the lock.
+//! Only sizes are looked at. What was decided is a list of pieces for each block; copying happens without the
+//! lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::log::queue::Batch;
 use crate::log::{Counters, Log};
 use crate::space::{Space, SpaceError, UNIT_BYTES};
 
-/// A record is not split for less room than this, unless it is the end of it: headers would take more than data.
+/// A record is not split for less room than this, unless it is the end of it: headers would take more than
+/// data.
 const SPLIT_BYTES_MIN: usize = 512;
 
 /// A piece of a record, by reference.
@@ -105,7 +107,8 @@ impl Open {
 }
 
 impl<S: Space> Log<S> {
-    /// Puts all records of the queue into blocks. Those that are closed go to `work`; the caller must write them.
+    /// Puts all records of the queue into blocks. Those that are closed go to `work`; the caller must write
+    /// them.
     pub(super) fn assign(&self, issuer: &mut Issuer, work: &mut Vec<Closed>) {
         {
             let index = lock(&self.index);
@@ -152,7 +155,8 @@ impl<S: Space> Log<S> {
         self.assigned.store(last.0, Ordering::Release);
     }
 
-    /// Puts one record into as many blocks as it takes; `following` bytes of records follow. `false`: no room.
+    /// Puts one record into as many blocks as it takes; `following` bytes of records follow. `false`: no
+    /// room.
     fn assign_record(
         &self,
         issuer: &mut Issuer,

@@ -15,10 +15,11 @@
 //! flushed   acknowledged; free when a txg has synced that all its records belong to, or older ones
 //! ```
 //!
-//! Locks, in this order: issuer (who puts records into blocks), queue (records without a block), index (states of
-//! blocks). None is held during I/O or copying into blocks.
+//! Locks, in this order: issuer (who puts records into blocks), queue (records without a block), index
+//! (states of blocks). None is held during I/O or copying into blocks.
 //!
-//! Source: OpenZFS `zil_commit` since 2017, in behaviour; see `docs/adr/2026-11-22-block-log.md` for what differs.
+//! Source: OpenZFS `zil_commit` since 2017, in behaviour; see `docs/adr/2026-11-22-block-log.md` for what
+//! differs.
 
 mod append;
 mod commit;
@@ -51,10 +52,11 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 pub struct Options {
     /// Longest block, in bytes: a multiple of [`UNIT_BYTES`], at most [`BLOCK_BYTES_MAX`].
     pub block_bytes_max: u32,
-    /// How long an open block waits for more records under parallel load, in percent of a moving average of the time
-    /// that a block takes from its write to its acknowledgement.
+    /// How long an open block waits for more records under parallel load, in percent of a moving average of
+    /// the time that a block takes from its write to its acknowledgement.
     pub timeout_percent: u32,
-    /// Most flushes under way at a time. Fewer serve more blocks each, more wait less; the kernel joins those that meet.
+    /// Most flushes under way at a time. Fewer serve more blocks each, more wait less; the kernel joins those
+    /// that meet.
     pub flushes_max: u32,
     /// Makes the guids of chains; each must be new.
     pub guid: fn() -> LogGuid,

@@ -88,8 +88,8 @@ impl Queue {
         }
     }
 
-    /// Puts records that were taken, after `durable` and of txgs that have not synced, before those in the queue.
-    /// Returns the number of the last record that is neither.
+    /// Puts records that were taken, after `durable` and of txgs that have not synced, before those in the
+    /// queue. Returns the number of the last record that is neither.
     pub(super) fn put_back(&mut self, taken: VecDeque<Arc<Batch>>, durable: Lsn, synced: Txg) -> Lsn {
         let mut kept = Batch::default();
         for batch in taken.iter().chain([&self.batch]) {

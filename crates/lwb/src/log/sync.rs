@@ -1,8 +1,9 @@
 //! What txgs have to do with the log: the header to store, the blocks to free, a new chain after a failure.
 //!
-//! When the log is down, what was acknowledged stays in the old chain until it has synced; only then a new one may take
-//! its place. The new chain begins with every record that has not synced, in order, whether it was in a block of the
-//! old chain or not: so it is again a prefix of what was appended, on top of a txg that has all records that it lacks.
+//! When the log is down, what was acknowledged stays in the old chain until it has synced; only then a new
+//! one may take its place. The new chain begins with every record that has not synced, in order, whether it
+//! was in a block of the old chain or not: so it is again a prefix of what was appended, on top of a txg that
+//! has all records that it lacks.
 
 use std::array;
 
@@ -19,10 +20,11 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// The header to store with `txg`, whose changes are complete. Records of it may still be appended, by commits that
-    /// come late: what they describe is in the txg.
+    /// The header to store with `txg`, whose changes are complete. Records of it may still be appended, by
+    /// commits that come late: what they describe is in the txg.
     ///
-    /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) when it is durable.
+    /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) when it is
+    /// durable.
     pub fn sync_header(&self, txg: Txg) -> Header {
         let issuer = lock(&self.issuer);
         let mut index = lock(&self.index);
@@ -41,7 +43,8 @@ impl<S: Space> Log<S> {
         Header::Logging(Chain { guid, first, then, first_seq, durable_seq: durable })
     }
 
-    /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain into use.
+    /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain
+    /// into use.
     pub fn synced(&self, txg: Txg) {
         self.synced.fetch_max(txg.0, Ordering::AcqRel);
         let mut issuer = lock(&self.issuer);
@@ -49,7 +52,8 @@ impl<S: Space> Log<S> {
         let mut freed = Vec::new();
         match index.starting.take_if(|starting| starting.txg <= txg) {
             Some(starting) => {
-                // Numbers of blocks are not given twice: a thread may still have a closed block of the old chain.
+                // Numbers of blocks are not given twice: a thread may still have a closed block of the old
+                // chain.
                 let last = self.last_seq(&index);
                 (index.flushed, index.written, index.covered, index.stated) = (last, last, last, last);
                 while let Some(extent) = index.pop() {
@@ -77,8 +81,9 @@ impl<S: Space> Log<S> {
         lock(&self.index).is_wanted = true;
     }
 
-    /// Takes the log down, for its device to be removed or its dataset to be closed: commits fail, and the first txg
-    /// that has all that was acknowledged gets [`Header::None`]. When that has synced, nothing is allocated.
+    /// Takes the log down, for its device to be removed or its dataset to be closed: commits fail, and the
+    /// first txg that has all that was acknowledged gets [`Header::None`]. When that has synced, nothing is
+    /// allocated.
     ///
     /// Writes under way still end, and what they complete is acknowledged.
     pub fn stop(&self) {

@@ -1,11 +1,12 @@
 //! A log that is idle says on the medium what was acknowledged last.
 //!
-//! A block says which one was durable when it was filled. So nobody says it of the last ones: if the medium loses them
-//! as a whole, that looks like a crash (`docs/format.md`, "What stays undetected"). While records are written, the next
-//! block says it. When none come, a block without records does.
+//! A block says which one was durable when it was filled. So nobody says it of the last ones: if the medium
+//! loses them as a whole, that looks like a crash (`docs/format.md`, "What stays undetected"). While records
+//! are written, the next block says it. When none come, a block without records does.
 //!
-//! Nobody waits for that block, and it is not flushed for its own sake: it is on the medium for a process that dies,
-//! and for a power cut with the next flush. It is part of the chain, so the next commit flushes it as well.
+//! Nobody waits for that block, and it is not flushed for its own sake: it is on the medium for a process
+//! that dies, and for a power cut with the next flush. It is part of the chain, so the next commit flushes it
+//! as well.
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
@@ -15,9 +16,9 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// Call it every few milliseconds, as long as it returns `true`: the medium does not say yet of everything that was
-    /// acknowledged, and has not synced, that it was durable. The second time that it finds nothing new it writes a
-    /// block that says so.
+    /// Call it every few milliseconds, as long as it returns `true`: the medium does not say yet of
+    /// everything that was acknowledged, and has not synced, that it was durable. The second time that it
+    /// finds nothing new it writes a block that says so.
     ///
     /// Concurrency: any number of threads, beside commits, which do not wait for it.
     pub fn witness_idle(&self) -> bool {

@@ -82,7 +82,8 @@ pub fn total(extents: &[Extent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.len_bytes)).sum()
 }
 
-/// The oracle: what is replayed is a prefix of what was appended and has not synced, with everything committed.
+/// The oracle: what is replayed is a prefix of what was appended and has not synced, with everything
+/// committed.
 pub fn check(records: &[Appended], appended: &[Appended], synced: Txg, committed: Lsn) {
     let unsynced: Vec<_> = appended.iter().filter(|(_, txg, _)| *txg > synced).collect();
     for (at, record) in records.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The x86-64 ways to store one line, and the kernels made of them.
 //!
-//! Source: Intel SDM volume 2 (MOVNTDQ, CLWB, CLFLUSHOPT, CLFLUSH, MOVDIR64B), volume 3A section 9.2; Werling,
-//! *PM file systems* (2025), sections 2.4.1 and 3.3.
+//! Source: Intel SDM volume 2 (MOVNTDQ, CLWB, CLFLUSHOPT, CLFLUSH, MOVDIR64B), volume 3A section 9.2;
+//! Werling, *PM file systems* (2025), sections 2.4.1 and 3.3.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -36,8 +36,8 @@ kernel!(copy_plain_avx2, "avx2,bmi2", store_line_plain);
 
 // Every function below: `dst` is line-aligned and valid for writes of a line, `src` for reads of a line.
 // PERSIST (all of them): none of these orders anything by itself. Stores and write-backs of different lines
-// may reach the medium in any order and in 8-byte pieces until `kernels::fence`; a structure relies on nothing
-// else before that.
+// may reach the medium in any order and in 8-byte pieces until `kernels::fence`; a structure relies on
+// nothing else before that.
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -110,10 +110,10 @@ unsafe fn store_line_movdir64b(dst: *mut u8, src: *const u8) {
 /// Starts the write-back of one line; it may stay cached.
 #[inline(always)]
 unsafe fn clwb(line: *const u8) {
-    // PERSIST: the line must be on its way to the persistence domain when the next fence waits; without it the
-    // fence returns while the line sits in a volatile cache. The block counts as a memory access for the
-    // compiler, so stores stay before it; the CPU orders it after older stores to the same line.
-    // SAFETY: a write-back changes no value; the caller promises a mapped address and a CPU with clwb.
+    // PERSIST: the line must be on its way to the persistence domain when the next fence waits; without it
+    // the fence returns while the line sits in a volatile cache. The block counts as a memory access for the
+    // compiler, so stores stay before it; the CPU orders it after older stores to the same line. SAFETY: a
+    // write-back changes no value; the caller promises a mapped address and a CPU with clwb.
     unsafe {
         asm!("clwb [{line}]", line = in(reg) line, options(nostack, preserves_flags));
     }
@@ -139,8 +139,8 @@ pub(super) unsafe fn write_back(start: *const u8, len_bytes: usize) {
         // SAFETY: `offset` is below `len_bytes`; each instruction is used only where the CPU has it.
         unsafe {
             let line = start.add(offset);
-            // PERSIST: bytes that an earlier process left in the caches are written back before the fence that
-            // the caller issues; excludes that recovery acts on bytes which a power cut then takes away.
+            // PERSIST: bytes that an earlier process left in the caches are written back before the fence
+            // that the caller issues; excludes that recovery acts on bytes which a power cut then takes away.
             if cpu.clwb {
                 clwb(line);
             } else if cpu.clflushopt {

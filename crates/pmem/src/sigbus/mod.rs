@@ -2,15 +2,16 @@
 //! poison.
 //!
 //! Two ways, because a load and a store want different things:
-//! 1. A load that fails must say so. On x86-64 a routine in assembly has a recovery address, which the handler
-//!    resumes at (`checked_x86`); elsewhere the kernel copies on our behalf and reports `EFAULT` (`vm_read`).
-//! 2. A store that fails may go anywhere, as long as the next fence fails. The handler notes that the region is
-//!    lost and puts ordinary memory in its place (`watch`); then the instruction is made again. So every way to
-//!    store, to flush and to zero survives, compiled as the compiler likes, and none of them costs anything. Why
-//!    not a recovery address for each store: `docs/adr/2026-11-23-stores-to-a-lost-region.md`.
+//! 1. A load that fails must say so. On x86-64 a routine in assembly has a recovery address, which the
+//!    handler resumes at (`checked_x86`); elsewhere the kernel copies on our behalf and reports `EFAULT`
+//!    (`vm_read`).
+//! 2. A store that fails may go anywhere, as long as the next fence fails. The handler notes that the region
+//!    is lost and puts ordinary memory in its place (`watch`); then the instruction is made again. So every
+//!    way to store, to flush and to zero survives, compiled as the compiler likes, and none of them costs
+//!    anything. Why not a recovery address for each store: `docs/adr/2026-11-23-stores-to-a-lost-region.md`.
 //!
-//! The handler takes no lock, allocates nothing, and makes one system call. Neither way unwinds or jumps out of
-//! it. A `SIGBUS` that is neither goes to the handler that was installed before, or to the default action.
+//! The handler takes no lock, allocates nothing, and makes one system call. Neither way unwinds or jumps out
+//! of it. A `SIGBUS` that is neither goes to the handler that was installed before, or to the default action.
 
 mod handler;
 mod watch;

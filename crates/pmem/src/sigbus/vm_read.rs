@@ -13,7 +13,8 @@ pub(crate) unsafe fn copy_out(src: *const u8, dst: &mut [u8]) -> usize {
         // SAFETY: `copied` is less than `dst.len()`, the length of the mapping at `src`.
         let from = unsafe { src.add(copied) };
         let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: rest.len() };
-        // SAFETY: `local` is exactly `rest`; the kernel checks `remote` itself and reports what it cannot read.
+        // SAFETY: `local` is exactly `rest`; the kernel checks `remote` itself and reports what it cannot
+        // read.
         let moved = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         match usize::try_from(moved) {
             Ok(moved) if moved > 0 => copied += moved,

@@ -1,9 +1,9 @@
 //! Vdevs whose devices have no room: a sparse file on a full file system, a thin volume.
 //!
 //! Such a device takes what it has room for already, labels and uberblocks among it, and refuses new places
-//! (ENOSPC). Nothing is given out there any more until the next import, and nothing there counts as free. What a
-//! step of a sync had written when it found out is taken back as a whole, and the step is made again elsewhere:
-//! nothing durable refers to it.
+//! (ENOSPC). Nothing is given out there any more until the next import, and nothing there counts as free.
+//! What a step of a sync had written when it found out is taken back as a whole, and the step is made again
+//! elsewhere: nothing durable refers to it.
 
 use crate::alloc::{Allocator, Taken};
 use crate::ids::UNIT_BYTES;
@@ -17,6 +17,11 @@ impl Allocator {
     pub(super) fn usable_bytes(&self) -> u64 {
         let usable = self.spaces.values().filter(|space| !space.is_full);
         usable.map(|space| space.units).sum::<u64>() * UNIT_BYTES
+    }
+
+    /// What is in use, wherever it is.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.spaces.values().map(|space| space.units - space.free).sum::<u64>() * UNIT_BYTES
     }
 
     pub(super) fn note_place(&mut self, taken: Taken) {

@@ -1,10 +1,11 @@
 //! Units for log blocks: busy, and in no bitmap that is stored.
 //!
-//! So a crash frees all of them; an import takes back what their owner still needs, before anything else is handed
-//! out. Freed ones can be used at once, also for data: their owner frees them when no durable txg names them.
+//! So a crash frees all of them; an import takes back what their owner still needs, before anything else is
+//! handed out. Freed ones can be used at once, also for data: their owner frees them when no durable txg
+//! names them.
 //!
-//! They have a part of each vdev of their own where they are looked for first, so that they neither lie between data
-//! nor make bitmaps for all of a large vdev.
+//! They have a part of each vdev of their own where they are looked for first, so that they neither lie
+//! between data nor make bitmaps for all of a large vdev.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +68,8 @@ impl Allocator {
         None
     }
 
-    /// A run of units for a block that a txg may make data ([`log_to_data`](Self::log_to_data)): where data goes.
+    /// A run of units for a block that a txg may make data ([`log_to_data`](Self::log_to_data)): where data
+    /// goes.
     pub(crate) fn allocate_stored(&mut self, units: u64) -> Option<Place> {
         let place = self.allocate_near_data(units, false)?;
         self.log_units += units;
@@ -102,7 +104,8 @@ impl Allocator {
         self.spaces.get(&place.vdev).is_some_and(|space| space.are_free(place.unit, units))
     }
 
-    /// Takes these very units; `false` if one is busy. The caller has asked [`can_hold_log`](Self::can_hold_log).
+    /// Takes these very units; `false` if one is busy. The caller has asked
+    /// [`can_hold_log`](Self::can_hold_log).
     pub(crate) fn claim_log(&mut self, place: Place, units: u64) -> bool {
         let space = self.spaces.get_mut(&place.vdev).expect("a place inside of the pool");
         let is_free = space.are_free(place.unit, units);

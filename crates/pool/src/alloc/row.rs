@@ -1,10 +1,10 @@
 //! Bitmaps of free space as rows.
 //!
-//! Motivation: an import reads all rows, so there are to be few of them, and short ones: most regions of a large pool are
-//! full or empty, and one byte says so.
+//! Motivation: an import reads all rows, so there are to be few of them, and short ones: most regions of a
+//! large pool are full or empty, and one byte says so.
 //!
-//! Shape: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions behind the last one that is
-//! not empty are left out.
+//! Shape: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions behind the last
+//! one that is not empty are left out.
 //!
 //! | tag | region | follows |
 //! |---:|---|---|

@@ -11,9 +11,9 @@ use crate::log_space::LogExtent;
 use crate::log_space::lost::Lost;
 use crate::vdev::{Vdev, Vdevs};
 
-/// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an import reads and
-/// replays them all. Without that only the time between two txgs would bound the log, as what is written over and over is
-/// in memory once.
+/// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an
+/// import reads and replays them all. Without that only the time between two txgs would bound the log, as
+/// what is written over and over is in memory once.
 const HURRY_BYTES_MAX: u64 = 64 << 20;
 const HURRY_SHARE: u64 = 8;
 /// Below it a small pool does not hurry either: txgs cost something, too.
@@ -37,8 +37,8 @@ pub(crate) struct LogBlocks {
     data_units: u64,
     /// The txg that was last asked to end because there are many.
     hurried: Option<Txg>,
-    /// Of these, those with data that was stored ahead of its txg: units, and the txg with which they are free unless it
-    /// has made them data.
+    /// Of these, those with data that was stored ahead of its txg: units, and the txg with which they are
+    /// free unless it has made them data.
     held: BTreeMap<Place, (u64, Txg)>,
     /// Space of vdevs for logs; that of the others is in the pool's allocator.
     pub(super) own: Allocator,

@@ -61,12 +61,13 @@ impl LogSpace {
         results.into_iter().map(|result| result.expect("each write has a vdev")).collect()
     }
 
-    /// Makes durable what had been written to these vdevs when the call began, as far as acknowledging it goes: on a
-    /// current side, and with labels that name the sides which may not have it. Several may be under way at a time.
+    /// Makes durable what had been written to these vdevs when the call began, as far as acknowledging it
+    /// goes: on a current side, and with labels that name the sides which may not have it. Several may be
+    /// under way at a time.
     ///
     /// # Errors
-    /// Those of the devices: then nothing since the last flush may be believed to be durable, and a device that failed
-    /// its flush is poisoned, so that no overlapping or later flush that needs it succeeds.
+    /// Those of the devices: then nothing since the last flush may be believed to be durable, and a device
+    /// that failed its flush is poisoned, so that no overlapping or later flush that needs it succeeds.
     pub fn flush(&self, vdevs: &[u16]) -> Result<()> {
         self.check_writable()?;
         self.shared.flush_log(vdevs)
@@ -80,10 +81,10 @@ impl LogSpace {
         self.read_checked(place, buf, &mut |_| true).map(drop)
     }
 
-    /// Fills `buf`, whole units, from one side after the other until `check` accepts what it has; current sides first,
-    /// then stale ones. If the units are in a block that is claimed or allocated, sides that had something else are
-    /// rewritten. `Ok(false)`: no side has what is looked for, and at least one current side could be read, or the
-    /// labels say that nothing on the vdev counts.
+    /// Fills `buf`, whole units, from one side after the other until `check` accepts what it has; current
+    /// sides first, then stale ones. If the units are in a block that is claimed or allocated, sides that had
+    /// something else are rewritten. `Ok(false)`: no side has what is looked for, and at least one current
+    /// side could be read, or the labels say that nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if no current side could be read; [`PoolError::BadValue`] outside of the pool.
@@ -106,8 +107,8 @@ impl LogSpace {
         }
     }
 
-    /// Shows what each current side has there, by filling `buf` with whole units: zeroes, if the labels say that
-    /// nothing on the vdev counts.
+    /// Shows what each current side has there, by filling `buf` with whole units: zeroes, if the labels say
+    /// that nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if none could be read; [`PoolError::BadValue`] outside of the pool.
@@ -136,14 +137,14 @@ impl Shared {
         for vdev in &vdevs {
             self.check_not_lost(vdev)?;
             let _no_change = read(&vdev.log_io);
-            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the block as it was,
-            // on a side that is called current.
+            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the
+            // block as it was, on a side that is called current.
             let flushed = vdev.flush_log(self.options.has_txg_thread);
             flushed.map_err(|error| self.log_failed(vdev.id, failed(error)))?;
         }
-        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that missed a
-        // block, or its flush. Excludes an import that takes such a side for current, and the end of its blocks for
-        // that of the log.
+        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that
+        // missed a block, or its flush. Excludes an import that takes such a side for current, and the end of
+        // its blocks for that of the log.
         if vdevs.iter().any(|vdev| vdev.has_stale_side()) {
             self.name_stale_sides()?;
         }

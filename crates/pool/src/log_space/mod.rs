@@ -1,31 +1,34 @@
-//! Room for the blocks of logs: on the vdevs for logs, if one of them can be written and has room, else among the data.
+//! Room for the blocks of logs: on the vdevs for logs, if one of them can be written and has room, else among
+//! the data.
 //!
-//! Motivation: an intent log needs places that it can have without a txg, and that are free again without one. Its
-//! owner knows which of its blocks count; nothing here knows what is in them.
+//! Motivation: an intent log needs places that it can have without a txg, and that are free again without
+//! one. Its owner knows which of its blocks count; nothing here knows what is in them.
 //!
-//! Design. Which blocks there are is known in DRAM only. The stored bitmaps of free space do not have them: after a crash
-//! everything is free but what the tables refer to, and what the owner [claims](LogSpace::claim) before any txg runs.
-//! Among the data a log block is busy in the allocator, so a txg never takes it; and what the last durable txg refers to
-//! is busy too, so no log block takes that. Space that is kept back for txgs to sync with, dirty data has been promised,
-//! or reservations keep free is not given to log blocks.
+//! Design. Which blocks there are is known in DRAM only. The stored bitmaps of free space do not have them:
+//! after a crash everything is free but what the tables refer to, and what the owner
+//! [claims](LogSpace::claim) before any txg runs. Among the data a log block is busy in the allocator, so a
+//! txg never takes it; and what the last durable txg refers to is busy too, so no log block takes that. Space
+//! that is kept back for txgs to sync with, dirty data has been promised, or reservations keep free is not
+//! given to log blocks.
 //!
-//! Mirrors. A block proves itself to its owner, and no two blocks with one proof are ever written, so it is read by
-//! trying every side (`io`). A write or flush counts when one current side has it; the others are stale from then on.
-//! What must be durable before that is acknowledged:
+//! Mirrors. A block proves itself to its owner, and no two blocks with one proof are ever written, so it is
+//! read by trying every side (`io`). A write or flush counts when one current side has it; the others are
+//! stale from then on. What must be durable before that is acknowledged:
 //! 1. The block on a side that is current, flushed.
-//! 2. Labels that call the sides stale which may not have it. Otherwise an import could take such a side for current;
-//!    if the good one went away before the log was claimed, the side without the block would look like the end of the
-//!    log, and what was acknowledged would be gone without a word. With those labels an import without the good side is
-//!    refused, and a good side that fails later suspends the pool.
+//! 2. Labels that call the sides stale which may not have it. Otherwise an import could take such a side for
+//!    current; if the good one went away before the log was claimed, the side without the block would look
+//!    like the end of the log, and what was acknowledged would be gone without a word. With those labels an
+//!    import without the good side is refused, and a good side that fails later suspends the pool.
 //!
-//! So all current sides have all log blocks. To keep that, a resilver copies the blocks that a side missed (`resilver`):
-//! no table refers to them, so nothing else would.
+//! So all current sides have all log blocks. To keep that, a resilver copies the blocks that a side missed
+//! (`resilver`): no table refers to them, so nothing else would.
 //!
-//! Crash cases: a block that was not acknowledged may be on any of the sides, on none, or torn. Its owner finds it by
-//! its proof or does not; either is right. What reads it again after it was claimed rewrites sides that differ.
+//! Crash cases: a block that was not acknowledged may be on any of the sides, on none, or torn. Its owner
+//! finds it by its proof or does not; either is right. What reads it again after it was claimed rewrites
+//! sides that differ.
 //!
-//! Performance: allocating and freeing take two locks that nobody holds during I/O. With threads, the sides of a mirror
-//! are written and flushed at a time.
+//! Performance: allocating and freeing take two locks that nobody holds during I/O. With threads, the sides
+//! of a mirror are written and flushed at a time.
 
 mod blocks;
 mod io;
@@ -110,9 +113,9 @@ fn units_of(len_bytes: u32) -> u64 {
 }
 
 impl LogSpace {
-    /// Room for a block of `len_bytes`, a multiple of [`UNIT_BYTES`] up to [`LOG_BLOCK_BYTES_MAX`]: on the vdevs for
-    /// logs by turns of 1 MiB, the emptiest first; where none of them can be written or has room, on the others. Waits
-    /// for no I/O.
+    /// Room for a block of `len_bytes`, a multiple of [`UNIT_BYTES`] up to [`LOG_BLOCK_BYTES_MAX`]: on the
+    /// vdevs for logs by turns of 1 MiB, the emptiest first; where none of them can be written or has room,
+    /// on the others. Waits for no I/O.
     ///
     /// Persistence: none; a crash frees it.
     ///
@@ -139,8 +142,8 @@ impl LogSpace {
         Ok(place)
     }
 
-    /// Gives a block back that was allocated or claimed as a whole. No durable txg may need it: its room can be used at
-    /// once.
+    /// Gives a block back that was allocated or claimed as a whole. No durable txg may need it: its room can
+    /// be used at once.
     ///
     /// # Panics
     /// If there is no such block.
@@ -151,8 +154,8 @@ impl LogSpace {
     /// Takes a block after an import, before txgs run ([`Pool::import_paused`]).
     ///
     /// # Errors
-    /// [`PoolError::BadValue`] if it is not inside of the pool, or a part of it is in use; [`PoolError::Invalid`] when
-    /// txgs may have run, [`PoolError::ReadOnly`], [`PoolError::Closed`].
+    /// [`PoolError::BadValue`] if it is not inside of the pool, or a part of it is in use;
+    /// [`PoolError::Invalid`] when txgs may have run, [`PoolError::ReadOnly`], [`PoolError::Closed`].
     pub fn claim(&self, extent: LogExtent) -> Result<()> {
         self.check_writable()?;
         let bad = |what: &str| PoolError::bad_value("log blocks", format!("{}: {what}", extent.place));
@@ -164,7 +167,8 @@ impl LogSpace {
         if is_free { Ok(()) } else { Err(bad("in use already")) }
     }
 
-    /// Whether a block can be there at all; says nothing about whether it is in use. Any value may be asked about.
+    /// Whether a block can be there at all; says nothing about whether it is in use. Any value may be asked
+    /// about.
     pub fn contains(&self, extent: LogExtent) -> bool {
         let is_len =
             extent.len_bytes.is_multiple_of(UNIT_BYTES as u32) && extent.len_bytes <= LOG_BLOCK_BYTES_MAX;
@@ -204,8 +208,8 @@ impl LogSpace {
             .collect()
     }
 
-    /// Allocates nothing on a vdev for logs any more, until [`restore`](Self::restore) or the next import. Blocks on it
-    /// stay until their owner frees them; then [`Pool::remove`] succeeds.
+    /// Allocates nothing on a vdev for logs any more, until [`restore`](Self::restore) or the next import.
+    /// Blocks on it stay until their owner frees them; then [`Pool::remove`] succeeds.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for a vdev that is not for logs.
@@ -290,7 +294,8 @@ impl Shared {
         result
     }
 
-    /// Adds log blocks to what is in use, and compares that with what is busy. `units`: all that the tables refer to.
+    /// Adds log blocks to what is in use, and compares that with what is busy. `units`: all that the tables
+    /// refer to.
     pub(crate) fn check_log_blocks(&self, units: &mut BTreeSet<Place>, report: &mut CheckReport) {
         let log = lock(&self.log);
         let mut busy = lock(&self.allocator).busy_units();

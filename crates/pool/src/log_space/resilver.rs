@@ -18,8 +18,8 @@ impl Shared {
         lock(&self.log).miss_all(vdev.id, new);
     }
 
-    /// Copies the log blocks that a side missed onto it. I/O on log blocks waits for one copy at most. The caller holds off
-    /// syncing.
+    /// Copies the log blocks that a side missed onto it. I/O on log blocks waits for one copy at most. The
+    /// caller holds off syncing.
     pub(crate) fn copy_log_blocks(&self, vdev: &Vdev, side: &Side) -> Result<()> {
         loop {
             let _no_log_io = write(&vdev.log_io);
@@ -29,7 +29,8 @@ impl Shared {
         }
     }
 
-    /// Copies what was missed since, and uses the vdev again. The caller holds `log_io` alone until the side is current.
+    /// Copies what was missed since, and uses the vdev again. The caller holds `log_io` alone until the side
+    /// is current.
     pub(crate) fn copy_last_log_blocks(&self, vdev: &Vdev, side: &Side) -> Result<()> {
         while self.copy_log_block(vdev, side)? {}
         lock(&self.log).note_recovered(vdev.id);
@@ -42,8 +43,8 @@ impl Shared {
         };
         let mut buf = AlignedBuf::zeroed((units * UNIT_BYTES) as usize, UNIT_BYTES as usize);
         vdev.copy_log(side, place.unit, &mut buf, |source| !missed_by.contains(&source.guid))?;
-        // It may have been freed meanwhile. What was copied is of no use then and does no harm: no txg writes to its room,
-        // because the caller holds off syncing, and another log block waits with its I/O.
+        // It may have been freed meanwhile. What was copied is of no use then and does no harm: no txg writes
+        // to its room, because the caller holds off syncing, and another log block waits with its I/O.
         if let Some(block) = lock(&self.log).holding(place, units) {
             block.missed_by.retain(|guid| *guid != side.guid);
         }

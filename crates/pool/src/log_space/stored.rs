@@ -1,4 +1,5 @@
-//! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg makes them its own.
+//! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg makes them
+//! its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,13 +26,14 @@ fn bad(place: Place, what: &str) -> PoolError {
 }
 
 impl LogSpace {
-    /// Takes the blocks of a record after an import, before txgs run ([`Pool::import_paused`](crate::Pool::import_paused)),
-    /// and reads all of them: `len_bytes` bytes are there, with their checksums. Any bytes may be an address.
+    /// Takes the blocks of a record after an import, before txgs run
+    /// ([`Pool::import_paused`](crate::Pool::import_paused)), and reads all of them: `len_bytes` bytes are
+    /// there, with their checksums. Any bytes may be an address.
     ///
     /// # Errors
-    /// [`PoolError::BadValue`]: no address, or a place that is not among the data of this pool, is in use or claimed
-    /// already, or does not have what the record says; [`PoolError::Invalid`] when txgs may have run; those of the devices.
-    /// Nothing is taken then.
+    /// [`PoolError::BadValue`]: no address, or a place that is not among the data of this pool, is in use or
+    /// claimed already, or does not have what the record says; [`PoolError::Invalid`] when txgs may have run;
+    /// those of the devices. Nothing is taken then.
     pub fn claim_stored(&self, address: &[u8], len_bytes: u64) -> Result<()> {
         self.check_writable()?;
         let address = Address::decode(address, len_bytes)?;
@@ -48,8 +50,8 @@ impl LogSpace {
         verified
     }
 
-    /// As [`claim_stored`](Self::claim_stored), of a pool that is only looked at: nothing is taken, so that two records
-    /// which name one place are not noticed.
+    /// As [`claim_stored`](Self::claim_stored), of a pool that is only looked at: nothing is taken, so that
+    /// two records which name one place are not noticed.
     ///
     /// # Errors
     /// As there.
@@ -64,7 +66,8 @@ impl LogSpace {
         self.read_extents(&address, &mut |_| ())
     }
 
-    /// What an address says, whether it is there or not: the first place, the number of blocks, their bytes on the medium.
+    /// What an address says, whether it is there or not: the first place, the number of blocks, their bytes
+    /// on the medium.
     ///
     /// # Errors
     /// [`PoolError::BadValue`]: it is no address.
@@ -128,13 +131,14 @@ impl Shared {
         let vdevs = self.vdevs.all();
         !self.options.is_read_only
             && self.check_alive().is_ok()
-            // Where the log is on vdevs of its own, it writes nothing among the data; and no txg takes over what a side
-            // has missed, so nothing would be gained.
+            // Where the log is on vdevs of its own, it writes nothing among the data; and no txg takes over
+            // what a side has missed, so nothing would be gained.
             && vdevs.iter().all(|vdev| vdev.class == VdevClass::Normal && !vdev.has_stale_side())
     }
 
-    /// Writes blocks, which lie one behind the other in `bytes`, each in whole units, to places of their own, and makes them
-    /// durable. Returns the place of each; `None` where there was no room, or it could not be written.
+    /// Writes blocks, which lie one behind the other in `bytes`, each in whole units, to places of their own,
+    /// and makes them durable. Returns the place of each; `None` where there was no room, or it could not be
+    /// written.
     ///
     /// # Errors
     /// That of the flush; no place is taken then.
@@ -149,8 +153,8 @@ impl Shared {
         }
         let vdevs: BTreeSet<u16> = places.iter().flatten().map(|place| place.vdev).collect();
         let vdevs: Vec<u16> = vdevs.into_iter().collect();
-        // PERSIST: the caller's record names these places. Without it a crash could leave the record, and something else
-        // where it says that the data is.
+        // PERSIST: the caller's record names these places. Without it a crash could leave the record, and
+        // something else where it says that the data is.
         if let Err(error) = self.flush_log(&vdevs) {
             (0..units.len()).for_each(|at| free(&places, at));
             return Err(error);

@@ -1,7 +1,8 @@
 //! The page map: for each page of the metadata's file, its place and checksum.
 //!
-//! Shape on the medium: a block is 4 KiB of 256 entries (place + 1 as packed number, 0 for none; checksum). Leaves
-//! describe pages, the blocks of the upper level describe leaves, the root (in the uberblock) describes those.
+//! Shape on the medium: a block is 4 KiB of 256 entries (place + 1 as packed number, 0 for none; checksum).
+//! Leaves describe pages, the blocks of the upper level describe leaves, the root (in the uberblock)
+//! describes those.
 
 use std::sync::Mutex;
 
@@ -68,8 +69,8 @@ impl Node {
 }
 
 impl Node {
-    /// Loads many: a map is written in sequence, so neighbours are read at once, and an import of a large pool takes
-    /// few reads. What is not right then is read again by itself, and healed.
+    /// Loads many: a map is written in sequence, so neighbours are read at once, and an import of a large
+    /// pool takes few reads. What is not right then is read again by itself, and healed.
     fn load_all(stored: &[Option<Entry>], vdevs: &Vdevs) -> Result<Vec<Node>> {
         let mut nodes = Vec::with_capacity(stored.len());
         nodes.resize_with(stored.len(), || Node { is_dirty: false, ..Node::default() });

@@ -1,22 +1,23 @@
 //! Where the metadata engine keeps its bytes: a file of pages that is replaced as a whole, once a txg.
 //!
-//! Motivation: the tables must commit together with the data that they refer to, every page must be verified and
-//! healed from a mirror, and none of it may depend on how the engine writes (redb overwrites its first page in
-//! place, and a torn write of it is its own affair). So the engine gets a *virtual* file. A page that it writes goes
-//! to a new place on the vdevs; the page map says where each page is, with its checksum; the map is stored the same
-//! way in two levels, and the uberblock holds the places and checksums of the upper one.
+//! Motivation: the tables must commit together with the data that they refer to, every page must be verified
+//! and healed from a mirror, and none of it may depend on how the engine writes (redb overwrites its first
+//! page in place, and a torn write of it is its own affair). So the engine gets a *virtual* file. A page that
+//! it writes goes to a new place on the vdevs; the page map says where each page is, with its checksum; the
+//! map is stored the same way in two levels, and the uberblock holds the places and checksums of the upper
+//! one.
 //!
-//! Crash cases. Until the uberblock is durable, everything that the one before refers to is untouched: its pages
-//! are busy in the allocator until `release`. So a crash leaves the whole file of the last synced txg, and the engine never
-//! sees a torn or reordered write: its syncs do nothing.
+//! Crash cases. Until the uberblock is durable, everything that the one before refers to is untouched: its
+//! pages are busy in the allocator until `release`. So a crash leaves the whole file of the last synced txg,
+//! and the engine never sees a torn or reordered write: its syncs do nothing.
 //!
-//! A page that cannot be read on any side: the engine refuses everything that it does not have in memory from then
-//! on, until the pool is imported again. Every such refusal is the error of that page, with its place; what is in
-//! memory (blocks in the cache, what is not synced yet, pages that the engine has) can still be read, and the next
-//! sync suspends the pool.
+//! A page that cannot be read on any side: the engine refuses everything that it does not have in memory from
+//! then on, until the pool is imported again. Every such refusal is the error of that page, with its place;
+//! what is in memory (blocks in the cache, what is not synced yet, pages that the engine has) can still be
+//! read, and the next sync suspends the pool.
 //!
-//! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import, 0.4 % of the
-//! metadata, which is itself about 1 % of the data with 4 KiB blocks.
+//! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import, 0.4 % of
+//! the metadata, which is itself about 1 % of the data with 4 KiB blocks.
 
 mod map;
 
@@ -100,8 +101,8 @@ impl MetaFile {
         lock(&self.state).map.entries()
     }
 
-    /// The error behind one of the engine's: after a page that could not be read it refuses everything that it does
-    /// not have in memory, and forgets why.
+    /// The error behind one of the engine's: after a page that could not be read it refuses everything that
+    /// it does not have in memory, and forgets why.
     pub(crate) fn explain(&self, error: PoolError) -> PoolError {
         match &error {
             PoolError::Engine(engine) if matches!(**engine, redb::Error::PreviousIo) => {

@@ -1,7 +1,8 @@
 //! Addresses of stored blocks as bytes.
 //!
-//! Shape: bytes of a block (4), zero (4); then for each block of the run packed place (8), checksum of the stored bytes (8),
-//! stored bytes (4), compression in the upper 8 bits and logical bytes in the lower 24 (4), all as in the table of extents.
+//! Shape: bytes of a block (4), zero (4); then for each block of the run packed place (8), checksum of the
+//! stored bytes (8), stored bytes (4), compression in the upper 8 bits and logical bytes in the lower 24 (4),
+//! all as in the table of extents.
 
 use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
@@ -45,8 +46,8 @@ impl Address {
         bytes
     }
 
-    /// Reads the address of `len_bytes` bytes. It comes from a medium: no value of it is trusted, and what it takes in
-    /// memory is in proportion to its length.
+    /// Reads the address of `len_bytes` bytes. It comes from a medium: no value of it is trusted, and what it
+    /// takes in memory is in proportion to its length.
     pub(crate) fn decode(bytes: &[u8], len_bytes: u64) -> Result<Address> {
         let strange = |what| PoolError::bad_value("address of a record", what);
         let short = || strange("it ends too early");

@@ -1,28 +1,32 @@
 //! Blocks that are durable in their final places before their txg is.
 //!
-//! Motivation: a large synchronous write would be written twice, into a log and again when its txg syncs. Here the owner of
-//! a log has the data written where it is to be; its record names the place, and the txg takes the block over as it is.
+//! Motivation: a large synchronous write would be written twice, into a log and again when its txg syncs.
+//! Here the owner of a log has the data written where it is to be; its record names the place, and the txg
+//! takes the block over as it is.
 //!
-//! Design: [`Pool::store`] works in three phases, of which the second waits for devices and holds no lock and no
-//! transaction.
-//! 1. Under the object's lock, shared: the newest bytes of each whole block are copied, and a token is left in the object.
-//!    Every change of the block takes the token away.
-//! 2. The blocks are packed, get places among the data, are written, and their vdevs flushed. Until a txg takes it over, a
-//!    stored block is a log block (`log_space`): busy, and in no bitmap that is stored.
-//! 3. In a transaction: where the token is still there and the block is in the layer of that txg, the layer notes the place.
-//!    A later change of the block takes the note away. Whether noted or not, the block is *held* until that txg has synced.
+//! Design: [`Pool::store`] works in three phases, of which the second waits for devices and holds no lock and
+//! no transaction.
+//! 1. Under the object's lock, shared: the newest bytes of each whole block are copied, and a token is left
+//!    in the object. Every change of the block takes the token away.
+//! 2. The blocks are packed, get places among the data, are written, and their vdevs flushed. Until a txg
+//!    takes it over, a stored block is a log block (`log_space`): busy, and in no bitmap that is stored.
+//! 3. In a transaction: where the token is still there and the block is in the layer of that txg, the layer
+//!    notes the place. A later change of the block takes the note away. Whether noted or not, the block is
+//!    *held* until that txg has synced.
 //!
-//! The sync of a txg makes the blocks that its layer notes its own (`output`), unless a side of a mirror has missed one:
-//! what a side that comes back has to be given is known of log blocks and of what tables refer to, not of what becomes
-//! the one from the other. When the txg is durable, what it has not taken over is free (`publish`).
+//! The sync of a txg makes the blocks that its layer notes its own (`output`), unless a side of a mirror has
+//! missed one: what a side that comes back has to be given is known of log blocks and of what tables refer
+//! to, not of what becomes the one from the other. When the txg is durable, what it has not taken over is
+//! free (`publish`).
 //!
-//! Why a record of txg T finds its data after a crash, if T has not synced: the block was flushed before the record was
-//! written; the transaction of phase 3 began after that of the record, so the block is held at least until T has synced;
-//! and an import takes it ([`LogSpace::claim_stored`](crate::LogSpace::claim_stored)) before anything else can have its
-//! place. After T has synced nobody asks for the record's data.
+//! Why a record of txg T finds its data after a crash, if T has not synced: the block was flushed before the
+//! record was written; the transaction of phase 3 began after that of the record, so the block is held at
+//! least until T has synced; and an import takes it
+//! ([`LogSpace::claim_stored`](crate::LogSpace::claim_stored)) before anything else can have its place. After
+//! T has synced nobody asks for the record's data.
 //!
-//! Crash cases: before the uberblock of the txg that takes a block over, it is free but for a record that names it;
-//! afterwards it is data. Nothing in between, because the bitmaps and the table change in one txg.
+//! Crash cases: before the uberblock of the txg that takes a block over, it is free but for a record that
+//! names it; afterwards it is data. Nothing in between, because the bitmaps and the table change in one txg.
 
 mod address;
 mod object;
@@ -86,22 +90,23 @@ struct Part {
 }
 
 impl Pool {
-    /// Writes whole blocks of the ranges to their final places and makes them durable there, as far as that is possible: a
-    /// block that is not dirty in the open txg, is all zeroes, is stored already, finds no room or cannot be written is left
-    /// out. Nothing is done if less than `least_bytes` in whole blocks could be, if the pool has a vdev for logs (its log
-    /// does not write among the data then), or while a side of a mirror is stale.
+    /// Writes whole blocks of the ranges to their final places and makes them durable there, as far as that
+    /// is possible: a block that is not dirty in the open txg, is all zeroes, is stored already, finds no
+    /// room or cannot be written is left out. Nothing is done if less than `least_bytes` in whole blocks
+    /// could be, if the pool has a vdev for logs (its log does not write among the data then), or while a
+    /// side of a mirror is stale.
     ///
-    /// Returns what is stored of each range, in order. The caller held a transaction when it changed the ranges, or holds
-    /// one.
+    /// Returns what is stored of each range, in order. The caller held a transaction when it changed the
+    /// ranges, or holds one.
     ///
-    /// Persistence: what is returned is durable. It can be read by its address until the txgs that were open during the
-    /// call have synced, and after a crash before that by who claims it.
-    /// Concurrency: any number of threads. Waits for I/O; the caller must hold no lock that a reader or a txg waits for.
+    /// Persistence: what is returned is durable. It can be read by its address until the txgs that were open
+    /// during the call have synced, and after a crash before that by who claims it. Concurrency: any number
+    /// of threads. Waits for I/O; the caller must hold no lock that a reader or a txg waits for.
     ///
     /// # Errors
-    /// A flush failed, or the labels could not be made to say which sides missed a block: nothing is stored, and nothing
-    /// written since the last flush may be believed to be durable. [`PoolError`](crate::PoolError) of a pool that is closed
-    /// or suspended.
+    /// A flush failed, or the labels could not be made to say which sides missed a block: nothing is stored,
+    /// and nothing written since the last flush may be believed to be durable.
+    /// [`PoolError`](crate::PoolError) of a pool that is closed or suspended.
     pub fn store(&self, requests: &[StoreRequest<'_>], least_bytes: u64) -> Result<Vec<Vec<StoredRun>>> {
         if !self.shared.can_store() {
             return Ok(vec![Vec::new(); requests.len()]);
@@ -152,8 +157,8 @@ impl Pool {
         let shared = &self.shared;
         // Not `begin_tx`: this makes nothing dirty, so it need not wait while much is.
         let hold = shared.pipeline.hold();
-        // A pool that is given up has waited for the transactions that it could see, and shows what they have left. What is
-        // noted in one that is suspended, nobody would take over.
+        // A pool that is given up has waited for the transactions that it could see, and shows what they have
+        // left. What is noted in one that is suspended, nobody would take over.
         let is_alive = !shared.must_check.load(Ordering::Relaxed) || shared.check_alive().is_ok();
         // Before the notes: a txg that makes a block data takes it off this list, so it must be there first.
         shared.hold_stored(parts.iter().filter_map(|part| part.extent.as_ref()), hold.txg);

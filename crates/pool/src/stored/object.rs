@@ -39,7 +39,8 @@ impl Storing {
 }
 
 impl Contents {
-    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is not their contents any more.
+    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is not their
+    /// contents any more.
     pub(crate) fn forget_stored(&mut self, index: usize, blocks: Range<u64>) {
         let storing = self.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !storing.tokens.is_empty() {
@@ -57,7 +58,8 @@ impl Contents {
         let has_it = |layer: &&Arc<crate::object::Layer>| {
             layer.blocks.contains_key(&block) || layer.cleared.contains(block)
         };
-        // One that is being written out, or will be next, is best left to that: its txg cannot take it over any more.
+        // One that is being written out, or will be next, is best left to that: its txg cannot take it over
+        // any more.
         let layer = self.layers.iter().rev().find(has_it).filter(|layer| layer.txg == open)?;
         if layer.is_destroyed || layer.stored.contains_key(&block) {
             return None;
@@ -91,7 +93,8 @@ impl Object {
         }
     }
 
-    /// Ends the storing of blocks, and notes those that `txg`, whose transaction the caller holds, can take over.
+    /// Ends the storing of blocks, and notes those that `txg`, whose transaction the caller holds, can take
+    /// over.
     pub(super) fn end_storing<'p>(&self, parts: impl Iterator<Item = &'p Part>, txg: Option<Txg>) {
         let mut contents = write(&self.core.contents);
         let index = contents.layers.iter().position(|layer| Some(layer.txg) == txg);
@@ -99,7 +102,8 @@ impl Object {
             let storing = contents.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
             let is_same = storing.end(part.block, part.token);
             let (Some(index), Some(extent), true) = (index, part.extent, is_same) else { continue };
-            // Unchanged since a txg was open that was no newer: if this one's layer has the block, they are the same txg.
+            // Unchanged since a txg was open that was no newer: if this one's layer has the block, they are
+            // the same txg.
             if contents.layers[index].blocks.contains_key(&part.block) {
                 contents.layer_mut(index).stored.insert(part.block, extent);
             }

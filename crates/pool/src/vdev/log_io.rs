@@ -27,7 +27,8 @@ impl Vdev {
         lock(&self.listed).iter().any(|side| side.is_stale())
     }
 
-    /// Writes to all sides without an order between the writes; outcomes in their order. The caller holds `log_io`.
+    /// Writes to all sides without an order between the writes; outcomes in their order. The caller holds
+    /// `log_io`.
     pub(crate) fn write_log(&self, writes: &[LogWrite<'_>], at_once: bool) -> Vec<Outcome> {
         self.change(writes.len(), at_once, |_, device| match writes {
             [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
@@ -46,8 +47,8 @@ impl Vdev {
         self.change(1, at_once, |_, device| vec![device.flush()]).remove(0)
     }
 
-    /// Reads whole units from one side after the other, current ones first, until `check` accepts what one has. With
-    /// `heal`, those that had something else are rewritten.
+    /// Reads whole units from one side after the other, current ones first, until `check` accepts what one
+    /// has. With `heal`, those that had something else are rewritten.
     ///
     /// `Ok(false)`: none has it, and a current side said so. What only a stale side denies is not known.
     pub(crate) fn read_log(

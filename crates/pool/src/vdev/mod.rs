@@ -1,8 +1,9 @@
 //! Top-level vdevs: one device, or a mirror of several.
 //!
-//! A write goes to every side. A side that fails one is *stale* from then on: it is not read until it has been
-//! resilvered, and the labels of the others say so before the next txg claims success. A read is verified by its
-//! caller's checksum; where one side is wrong and another is right, the wrong one is rewritten and counted.
+//! A write goes to every side. A side that fails one is *stale* from then on: it is not read until it has
+//! been resilvered, and the labels of the others say so before the next txg claims success. A read is
+//! verified by its caller's checksum; where one side is wrong and another is right, the wrong one is
+//! rewritten and counted.
 
 mod log_io;
 mod sides;
@@ -53,9 +54,9 @@ impl Device {
         Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
     }
 
-    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. When the file
-    /// system has no space left, what is new goes to other vdevs; a pool without one that has room is suspended, and
-    /// what had synced is safe.
+    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. When
+    /// the file system has no space left, what is new goes to other vdevs; a pool without one that has room
+    /// is suspended, and what had synced is safe.
     ///
     /// # Errors
     /// [`PoolError::Open`]; no file is left.
@@ -199,7 +200,8 @@ pub(crate) struct Vdev {
     listed: Mutex<Vec<Arc<Side>>>,
     /// Held while it is decided whether a write succeeded, and who is stale for it.
     judging: Mutex<()>,
-    /// Held shared while log blocks are written, flushed or healed; alone while a side is made current, comes or goes.
+    /// Held shared while log blocks are written, flushed or healed; alone while a side is made current, comes
+    /// or goes.
     pub(crate) log_io: RwLock<()>,
 }
 
@@ -259,8 +261,8 @@ impl Vdev {
         DATA_START_BYTES + unit * UNIT_BYTES
     }
 
-    /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides that
-    /// failed are stale now.
+    /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides
+    /// that failed are stale now.
     pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
         debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
         let offset = self.offset(unit);
@@ -281,8 +283,8 @@ impl Vdev {
         self.on_all_sides(|_, device| device.flush())
     }
 
-    /// Reads `len_bytes`, of which the first `sum_bytes` must have the checksum `sum`, from any side; wrong sides
-    /// are rewritten. `what` names the bytes in an error.
+    /// Reads `len_bytes`, of which the first `sum_bytes` must have the checksum `sum`, from any side; wrong
+    /// sides are rewritten. `what` names the bytes in an error.
     pub(crate) fn read_verified(
         &self,
         unit: u64,
@@ -344,8 +346,8 @@ impl Vdev {
         }
     }
 
-    /// Reads every side that is not stale and compares with the checksum; wrong ones are rewritten from a right
-    /// one. Returns how many were wrong, and whether one was right.
+    /// Reads every side that is not stale and compares with the checksum; wrong ones are rewritten from a
+    /// right one. Returns how many were wrong, and whether one was right.
     pub(crate) fn scrub(&self, unit: u64, sum_bytes: usize, sum: u64) -> (u64, bool) {
         let len_bytes = sum_bytes.next_multiple_of(UNIT_BYTES as usize);
         let (mut wrong, mut right) = (Vec::new(), None);

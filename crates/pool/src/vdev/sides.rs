@@ -59,7 +59,8 @@ impl Vdev {
         &self,
         answers: impl Iterator<Item = (&'a Arc<Side>, Option<Result<(), BlockError>>)>,
     ) -> Outcome {
-        // Two changes that fail on different sides: the second finds the first one's side stale, and has no side left.
+        // Two changes that fail on different sides: the second finds the first one's side stale, and has no
+        // side left.
         let _judging = lock(&self.judging);
         let (mut is_there, mut failed, mut last) = (false, Vec::new(), None);
         for (side, answer) in answers {

@@ -67,8 +67,8 @@ impl Vdevs {
         vdev.read_unverified(place.unit, units)
     }
 
-    /// Flushes all devices; fails if a vdev has no side left that took everything. Returns the vdevs for logs that have
-    /// none: they are no reason not to go on.
+    /// Flushes all devices; fails if a vdev has no side left that took everything. Returns the vdevs for logs
+    /// that have none: they are no reason not to go on.
     pub(crate) fn flush(&self) -> Result<Vec<u16>> {
         self.each(|vdev| vdev.flush())
     }

@@ -30,8 +30,8 @@ impl Faults {
         }
     }
 
-    /// Lets them strike one side of each mirror, or one device of others. A side that is stale is struck, because
-    /// the pool stands on the other.
+    /// Lets them strike one side of each mirror, or one device of others. A side that is stale is struck,
+    /// because the pool stands on the other.
     pub fn plant(self, rig: &Rig, shape: Shape, pool: &Pool, rng: &mut Rng) {
         if self == Faults::None {
             return;

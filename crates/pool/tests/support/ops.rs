@@ -142,8 +142,8 @@ impl Op {
         Ok(Made::None)
     }
 
-    /// Does it to a model; `made` is what it made in the pool. What the model does not have is left alone: a newer
-    /// txg has it.
+    /// Does it to a model; `made` is what it made in the pool. What the model does not have is left alone: a
+    /// newer txg has it.
     pub fn apply(&self, model: &mut Model, made: Made) {
         let find = |model: &Model, id: &DatasetId| {
             model.iter().find(|(_, entry)| entry.id == *id).map(|(name, _)| name.clone())
@@ -216,8 +216,8 @@ pub fn step(pool: &Pool, tx: &Tx, model: &mut Model, rng: &mut Rng) {
     step_in(pool, tx, model, None, rng).unwrap();
 }
 
-/// Does one random operation in a transaction that may be of an older txg than the newest: to what can be seen, and
-/// to the model of that txg. False: there was no room, and nothing was changed.
+/// Does one random operation in a transaction that may be of an older txg than the newest: to what can be
+/// seen, and to the model of that txg. False: there was no room, and nothing was changed.
 pub fn step_in(
     pool: &Pool,
     tx: &Tx,
@@ -268,7 +268,8 @@ pub fn free_some(pool: &Pool, tx: &Tx, model: &mut Model, rng: &mut Rng) -> Resu
     Ok(())
 }
 
-/// Stores blocks of an object ahead of their txg, which changes nothing that can be seen; returns how many runs.
+/// Stores blocks of an object ahead of their txg, which changes nothing that can be seen; returns how many
+/// runs.
 pub fn store_some(pool: &Pool, model: &Model, rng: &mut Rng) -> u64 {
     let all: Vec<(&String, u64)> =
         model.iter().flat_map(|(name, entry)| entry.objects.keys().map(move |id| (name, *id))).collect();

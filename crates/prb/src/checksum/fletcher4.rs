@@ -1,10 +1,10 @@
 //! Fletcher-4 in eight independent lanes, so that the compiler can keep the sums in vector registers.
 //!
-//! With `w` the little-endian 32-bit words, ZFS computes `a += w; b += a; c += b; d += c` in 64 bits. Lane `i`
-//! of `N` runs the same recurrence over the words `i, i + N, i + 2N, ...`; at the end the lanes fold into the
-//! scalar sums. A word that is `x` words from the end weighs 1, x, x(x+1)/2, x(x+1)(x+2)/6 in the four sums;
-//! in its lane it is `k` words from the end with `x = N k - i`, so every scalar weight is a fixed combination
-//! of the lane's weights. The combinations are computed at compile time.
+//! With `w` the little-endian 32-bit words, ZFS computes `a += w; b += a; c += b; d += c` in 64 bits. Lane
+//! `i` of `N` runs the same recurrence over the words `i, i + N, i + 2N, ...`; at the end the lanes fold into
+//! the scalar sums. A word that is `x` words from the end weighs 1, x, x(x+1)/2, x(x+1)(x+2)/6 in the four
+//! sums; in its lane it is `k` words from the end with `x = N k - i`, so every scalar weight is a fixed
+//! combination of the lane's weights. The combinations are computed at compile time.
 
 use super::Checksum;
 

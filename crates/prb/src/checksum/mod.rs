@@ -77,8 +77,8 @@ impl ChecksumKind {
 
 /// A summer that ends in a checksum for the header.
 pub trait BodySum: Summer + Default {
-    /// For a body that comes in several copies: every part but the last is whole lines, and may be shorter than a
-    /// block.
+    /// For a body that comes in several copies: every part but the last is whole lines, and may be shorter
+    /// than a block.
     fn in_parts() -> Self {
         Self::default()
     }

@@ -88,8 +88,8 @@ impl Start {
 }
 
 impl<M: Medium + Sync> Hdl<M> {
-    /// Claims the log's entries: scans the chunks, replays in a dry run that reads every body, holds the chunks
-    /// back. `pool_first_txg` is the first txg after import.
+    /// Claims the log's entries: scans the chunks, replays in a dry run that reads every body, holds the
+    /// chunks back. `pool_first_txg` is the first txg after import.
     ///
     /// The update must be persisted with `pool_first_txg`. A log without entries to claim (nozil) is left as
     /// it is, and the result is empty.

@@ -210,7 +210,8 @@ impl ReplayingHeader {
         Ok(Self { log, first_txg, checkpoint, seal: Arc::new(Seal { id, counters, last_gsid, gaps }) })
     }
 
-    /// Gaps as [`Seal`] has them: not empty, in order, an entry behind each, the last one at most `last_gsid`.
+    /// Gaps as [`Seal`] has them: not empty, in order, an entry behind each, the last one at most
+    /// `last_gsid`.
     fn decode_gaps(input: &mut Input<'_>, last_gsid: Gsid) -> Result<Vec<(u64, u64)>, HeaderError> {
         let invalid = HeaderError::Field { offset: input.offset };
         let len = input.u64()?;

@@ -278,7 +278,8 @@ fn replay_resumes_behind_the_last_replayed_entry() {
         // A missing entry that is back before its dependents: replay goes on.
         (I_SHAPE, 1, &[("D", None, MissingSeenBySeal), ("", None, Well)], "ABCD"),
         (V_SHAPE, 1, &[("B", None, MissingSeenBy('C')), ("", None, Well)], "ABCDE"),
-        // One that is back too late, behind the checkpoint, is left out: replaying it now would break the order.
+        // One that is back too late, behind the checkpoint, is left out: replaying it now would break the
+        // order.
         (I_SHAPE, 1, &[("A", None, MissingSeenBy('D')), ("", None, MissingSeenBy('D'))], "BC"),
         (ONE_GENERATION, 1, &[("B", None, MissingSeenBySeal), ("", None, MissingSeenBySeal)], "AC"),
         // All replayed, then a crash before replay was done: nothing is replayed twice.
@@ -295,7 +296,8 @@ fn replay_resumes_behind_the_last_replayed_entry() {
 }
 
 /// Entries that claim did not see are not replayed: their owner may have given up what they refer to. In the
-/// last generation only the seal can know them; (42, 2) standing in for (42, 1) is the thesis's example (5.7).
+/// last generation only the seal can know them; (42, 2) standing in for (42, 1) is the thesis's example
+/// (5.7).
 #[test]
 fn entries_that_reappear_after_claim_are_left_out() {
     for (grid, hidden_at_claim, hidden_at_replay, expected, ends) in [

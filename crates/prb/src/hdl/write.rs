@@ -132,7 +132,8 @@ impl<M: Medium + Sync> Hdl<M> {
         self.write_entry_parts(txg, [&[], body], wait)
     }
 
-    /// As [`write_entry`](Self::write_entry), with a body whose parts lie apart: they need not be copied together first.
+    /// As [`write_entry`](Self::write_entry), with a body whose parts lie apart: they need not be copied
+    /// together first.
     ///
     /// # Errors
     /// As there.

@@ -23,8 +23,8 @@ struct Record {
     stack: Vec<u64>,
 }
 
-/// Appends all events of a trace of Vinter's to `to`; returns how many. The header of `to` has one region, from address 0.
-/// Stacks deeper than [`STACK_MAX`] keep their innermost frames.
+/// Appends all events of a trace of Vinter's to `to`; returns how many. The header of `to` has one region,
+/// from address 0. Stacks deeper than [`STACK_MAX`] keep their innermost frames.
 ///
 /// # Errors
 /// [`TraceError::Damaged`] and [`TraceError::CutOff`] with offsets behind the decompression; those of `to`.

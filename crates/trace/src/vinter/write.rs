@@ -18,12 +18,12 @@ pub struct Exported {
     pub left_out: u64,
 }
 
-/// Writes all that the format has a place for. Addresses become relative to the start of the only region; threads are
-/// forgotten.
+/// Writes all that the format has a place for. Addresses become relative to the start of the only region;
+/// threads are forgotten.
 ///
 /// # Errors
-/// Those of `from`; [`TraceError::Invalid`] for a trace that has not exactly one region, or an event outside of it; those
-/// of the output.
+/// Those of `from`; [`TraceError::Invalid`] for a trace that has not exactly one region, or an event outside
+/// of it; those of the output.
 pub fn export(from: &mut Reader<impl Read>, to: impl Write) -> Result<Exported> {
     let [region] = &from.header().regions[..] else {
         let what = format!("the format has one region, the trace {}", from.header().regions.len());

@@ -1,9 +1,9 @@
 //! Dependencies: what has to be there before an operation, as commands.
 //!
-//! A small model of a file system says what is there. Rules: missing parents are made; a file is opened with O_CREAT, and
-//! stays open; it gets 4096 bytes before it is allocated in, cut, or written over; it is closed before its name goes or
-//! changes; a name in use is freed before a link, a new file or a new directory takes it; a directory is emptied before
-//! it goes.
+//! A small model of a file system says what is there. Rules: missing parents are made; a file is opened with
+//! O_CREAT, and stays open; it gets 4096 bytes before it is allocated in, cut, or written over; it is closed
+//! before its name goes or changes; a name in use is freed before a link, a new file or a new directory takes
+//! it; a directory is emptied before it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,7 +33,8 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// All workloads of `length` operations: of all kinds, but for three or more over dwrite, link, unlink and rename.
+    /// All workloads of `length` operations: of all kinds, but for three or more over dwrite, link, unlink
+    /// and rename.
     ///
     /// # Panics
     /// If `length` is 0 or above 8.
@@ -55,13 +56,15 @@ impl Sequences {
         Self { kinds, length, next: 0, end: count(true), left: count(false), choices }
     }
 
-    /// One workload by its number among the published ones, from 1, whatever the set; `None` if there is no such number.
+    /// One workload by its number among the published ones, from 1, whatever the set; `None` if there is no
+    /// such number.
     pub fn get(&self, number: u64) -> Option<Generated> {
         let index = number.checked_sub(1).filter(|index| *index < self.end)?;
         Some(self.generate(index, self.core(index).into_iter().map(|(operation, _)| operation).collect()))
     }
 
-    /// The operations of a workload: first its skeleton, by the sizes of those before it, then its parameters.
+    /// The operations of a workload: first its skeleton, by the sizes of those before it, then its
+    /// parameters.
     fn core(&self, mut index: u64) -> Vec<(Operation, bool)> {
         let total: u64 = self.choices.iter().map(|choices| choices.len() as u64).sum();
         let mut skeleton = Vec::new();

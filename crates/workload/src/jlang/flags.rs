@@ -142,7 +142,8 @@ impl NodeMode {
         self.0
     }
 
-    /// Names and octal numbers with `|` between them. `TEST_FILE_PERMS` is what the published generators write.
+    /// Names and octal numbers with `|` between them. `TEST_FILE_PERMS` is what the published generators
+    /// write.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bits = text.split('|').try_fold(0, |bits, part| {
             let found = match Self::TYPES.iter().find(|(name, _)| *name == part) {

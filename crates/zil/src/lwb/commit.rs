@@ -1,23 +1,28 @@
-//! Commits of one dataset: into the chain in an order that replay may see, and then up to the last of what is needed.
+//! Commits of one dataset: into the chain in an order that replay may see, and then up to the last of what is
+//! needed.
 //!
-//! A chain has one order, and after a crash a prefix of it is there. So only the order of *appending* matters: an entry
-//! may be appended when everything that it depends on is, whoever appended that. Durability is the chain's affair: a
-//! commit makes all durable that was appended before its own last record.
+//! A chain has one order, and after a crash a prefix of it is there. So only the order of *appending*
+//! matters: an entry may be appended when everything that it depends on is, whoever appended that. Durability
+//! is the chain's affair: a commit makes all durable that was appended before its own last record.
 //!
-//! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or before it in
-//!    the run. It reads back and appends without a lock; who needs one of these entries sleeps until the run is appended.
-//!    Where there is much to read back, what can be stored in the pool instead is stored first, all of it with one flush.
-//! 2. *A read-back that fails*: the entry goes back into line with what is after it in the run; so nothing that depends
-//!    on it gets into the chain, until its txg has synced or a later commit reads it back. Of a write of which some
-//!    pieces are appended the rest stays: a retry appends nothing twice, so memory is bounded by what is dirty. The
-//!    commit, and any other that needs the entry, waits for the txg.
-//! 3. *A chain that fails* is not this file's worry: appended records that are not durable go into the next chain, in
-//!    order and before anything that is appended later (`fastness_lwb`). A commit that the chain fails waits for the newest
-//!    txg of everything that was appended so far, of which what it needs is a part.
-//! 4. *A chain that is down* is not fed: nothing is read back for it, entries stay in line, commits wait for txgs.
+//! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or
+//!    before it in the run. It reads back and appends without a lock; who needs one of these entries sleeps
+//!    until the run is appended. Where there is much to read back, what can be stored in the pool instead is
+//!    stored first, all of it with one flush.
+//! 2. *A read-back that fails*: the entry goes back into line with what is after it in the run; so nothing
+//!    that depends on it gets into the chain, until its txg has synced or a later commit reads it back. Of a
+//!    write of which some pieces are appended the rest stays: a retry appends nothing twice, so memory is
+//!    bounded by what is dirty. The commit, and any other that needs the entry, waits for the txg.
+//! 3. *A chain that fails* is not this file's worry: appended records that are not durable go into the next
+//!    chain, in order and before anything that is appended later (`fastness_lwb`). A commit that the chain
+//!    fails waits for the newest txg of everything that was appended so far, of which what it needs is a
+//!    part.
+//! 4. *A chain that is down* is not fed: nothing is read back for it, entries stay in line, commits wait for
+//!    txgs.
 //!
-//! Why nothing acknowledged is missing: a commit returns success when its entries have left the graph, which they do only
-//! appended or with their txg synced, and the chain has made durable what had been appended by then.
+//! Why nothing acknowledged is missing: a commit returns success when its entries have left the graph, which
+//! they do only appended or with their txg synced, and the chain has made durable what had been appended by
+//! then.
 
 use std::collections::VecDeque;
 
@@ -101,8 +106,8 @@ impl<S: Space> Kind for LwbLog<S> {
 }
 
 impl<S: Space> LwbLog<S> {
-    /// Sees to it that all that a commit needs is appended. Returns up to where the chain must be durable, and the
-    /// newest txg of what is appended up to there.
+    /// Sees to it that all that a commit needs is appended. Returns up to where the chain must be durable,
+    /// and the newest txg of what is appended up to there.
     fn append_needed(
         &self,
         object: ObjectId,
@@ -140,7 +145,8 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Appends the records of a run, in order, up to the first that cannot be read back. Holds no lock of this log.
+    /// Appends the records of a run, in order, up to the first that cannot be read back. Holds no lock of
+    /// this log.
     fn append_run(
         &self,
         run: &mut [Job],
@@ -226,7 +232,8 @@ impl<S: Space> LwbLog<S> {
     }
 }
 
-/// What a commit has to wait for: what is left of its entries, and those that are appended and may not be durable.
+/// What a commit has to wait for: what is left of its entries, and those that are appended and may not be
+/// durable.
 fn not_persisted(commits: &Commits, needed: &VecDeque<u64>, cause: LogCause) -> NotPersisted {
     let left = commits.graph.newest_txg(needed).unwrap_or_default();
     NotPersisted { txg: left.max(commits.newest), cause }

@@ -1,14 +1,16 @@
 //! The data of writes that a commit reads back: where it goes, and the records that say so.
 //!
-//! Motivation: what goes into the log is written twice, there and in the pool when its txg syncs. Of a large write it is
-//! cheaper to write the data where the txg will have it, and only its address into the log, although that is two flushes in
-//! a row. `docs/adr/2026-11-22-indirect-records.md` has the measurement, and why replay is right.
+//! Motivation: what goes into the log is written twice, there and in the pool when its txg syncs. Of a large
+//! write it is cheaper to write the data where the txg will have it, and only its address into the log,
+//! although that is two flushes in a row. `docs/adr/2026-11-22-indirect-records.md` has the measurement, and
+//! why replay is right.
 //!
-//! Order: all that a run of entries can store is stored and flushed in one call, before the first record of the run is
-//! appended. So the data of every record in the chain is durable, and what cannot be read at claim was lost by the medium.
+//! Order: all that a run of entries can store is stored and flushed in one call, before the first record of
+//! the run is appended. So the data of every record in the chain is durable, and what cannot be read at claim
+//! was lost by the medium.
 //!
-//! What is not stored (parts of blocks, blocks that have changed since, no room) is read back into the log as before; the
-//! records of a write follow each other in the order of its bytes, whatever they are.
+//! What is not stored (parts of blocks, blocks that have changed since, no room) is read back into the log as
+//! before; the records of a write follow each other in the order of its bytes, whatever they are.
 
 use fastness_lwb::{Lsn, RECORD_BYTES_MAX};
 

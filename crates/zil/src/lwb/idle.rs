@@ -1,5 +1,6 @@
-//! A thread that looks after logs which were written lately: when one of them falls idle, it says on the medium what
-//! was acknowledged last (`fastness_lwb::Log::witness_idle`). Where it does not run, nothing else changes.
+//! A thread that looks after logs which were written lately: when one of them falls idle, it says on the
+//! medium what was acknowledged last (`fastness_lwb::Log::witness_idle`). Where it does not run, nothing else
+//! changes.
 //!
 //! A commit tells it of its log by setting a flag that nearly always is set already.
 
@@ -81,7 +82,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Looks after each log every `period` until it is idle. A system without another thread has no witnesses.
+    /// Looks after each log every `period` until it is idle. A system without another thread has no
+    /// witnesses.
     pub(super) fn start<S: Space + 'static>(
         written: Arc<Written>,
         logs: LogMap<S>,

@@ -1,4 +1,5 @@
-//! Import: every dataset's chain is claimed by its stored header, before the first txg and before anything is allocated.
+//! Import: every dataset's chain is claimed by its stored header, before the first txg and before anything is
+//! allocated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +28,8 @@ enum Slot<S: Space> {
 
 /// An import between the pool's tables and the first txg.
 ///
-/// Nothing was written before [`finish`](Self::finish); dropping it leaves everything as it was, but for the space's own
-/// notes of what is in use: begin again with a new space.
+/// Nothing was written before [`finish`](Self::finish); dropping it leaves everything as it was, but for the
+/// space's own notes of what is in use: begin again with a new space.
 pub struct Import<S: Space> {
     space: Arc<S>,
     blocks: Arc<dyn StoredBlocks>,
@@ -48,11 +49,11 @@ impl<S: Space> fmt::Debug for Import<S> {
 }
 
 impl<S: Space> LwbLogs<S> {
-    /// Claims the log of each dataset, by the header that the last synced txg has of it (`None`: it has no log).
-    /// `first_txg` is the txg after that one. Nothing in the space is in use.
+    /// Claims the log of each dataset, by the header that the last synced txg has of it (`None`: it has no
+    /// log). `first_txg` is the txg after that one. Nothing in the space is in use.
     ///
-    /// Logs that cannot be claimed are in [`Import::problems`]. One with a record whose data is not in the log is among
-    /// them, see [`import_with`](Self::import_with).
+    /// Logs that cannot be claimed are in [`Import::problems`]. One with a record whose data is not in the
+    /// log is among them, see [`import_with`](Self::import_with).
     pub fn import(
         space: Arc<S>,
         first_txg: Txg,
@@ -124,12 +125,13 @@ impl<S: Space> Import<S> {
         &self.summaries
     }
 
-    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`]
-    /// gives up what is missing or damaged and what comes after it, all of it if the header is unusable.
+    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again;
+    /// [`Choice::DropTail`] gives up what is missing or damaged and what comes after it, all of it if the
+    /// header is unusable.
     ///
     /// # Errors
-    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any txg, so drop
-    /// the import.
+    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any
+    /// txg, so drop the import.
     pub fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
         match choice {
             Choice::Retry => self.try_claim(dataset, OnLoss::Fail),
@@ -144,14 +146,15 @@ impl<S: Space> Import<S> {
         self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
-    /// Ends the import: stores the headers of what was claimed in `tx`, which is of the first txg, and makes logs for
-    /// datasets that have none; the headers of these come with [`LwbLogs::sync`] of that txg. One transaction for all
-    /// datasets.
+    /// Ends the import: stores the headers of what was claimed in `tx`, which is of the first txg, and makes
+    /// logs for datasets that have none; the headers of these come with [`LwbLogs::sync`] of that txg. One
+    /// transaction for all datasets.
     ///
     /// Persistence: with that txg; a crash before is followed by the same import again.
     ///
     /// # Errors
-    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin again.
+    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin
+    /// again.
     pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<LwbLogs<S>, LogError> {
         check_finish(&self.problems, self.first_txg, P::txg_of(tx))?;
         let synced = Txg(self.first_txg.0 - 1);

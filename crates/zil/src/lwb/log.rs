@@ -40,7 +40,8 @@ pub(super) struct Commits {
 /// Which headers the log stores, and what it holds until a txg has synced.
 #[derive(Debug)]
 pub(super) struct Life<S: Space> {
-    /// The first txg whose header is the log's: before, the dataset is not there, or transactions of replay store it.
+    /// The first txg whose header is the log's: before, the dataset is not there, or transactions of replay
+    /// store it.
     pub(super) from: Option<Txg>,
     /// The txg that destroys the dataset: from it on there is no header.
     pub(super) until: Option<Txg>,
@@ -54,8 +55,8 @@ pub(super) struct Life<S: Space> {
 
 /// The log of one dataset in a chain of log-write blocks.
 ///
-/// Concurrency: any number of threads. Locks, none of which is held during I/O or while data is read back: `commits` or
-/// `life`, then those of the chain. `claimed` is held by replay alone, as long as it takes.
+/// Concurrency: any number of threads. Locks, none of which is held during I/O or while data is read back:
+/// `commits` or `life`, then those of the chain. `claimed` is held by replay alone, as long as it takes.
 #[derive(Debug)]
 pub struct LwbLog<S: Space> {
     pub(super) dataset: DatasetId,
@@ -217,11 +218,11 @@ impl<S: Space> LwbLog<S> {
         self.set_status(Status::InUse);
     }
 
-    /// Stops the use of the log and waits until the pool needs none of its blocks, as before the device is removed or
-    /// the kind is changed. Meanwhile commits wait for their txgs.
+    /// Stops the use of the log and waits until the pool needs none of its blocks, as before the device is
+    /// removed or the kind is changed. Meanwhile commits wait for their txgs.
     ///
-    /// Persistence: on return the header says that there is no log, everything that was acknowledged is in the pool, and
-    /// the log has no space.
+    /// Persistence: on return the header says that there is no log, everything that was acknowledged is in
+    /// the pool, and the log has no space.
     ///
     /// # Errors
     /// [`LogError::Busy`] for a log that was not replayed; the pool's own, and then the log stays suspended.
@@ -233,9 +234,9 @@ impl<S: Space> LwbLog<S> {
         }
         self.log.stop();
         self.wake();
-        // What is acknowledged from here on is in blocks that were being written, so its transaction had begun: the
-        // txg of one that begins now is at least as new. A block that is still being written keeps the chain for another
-        // txg: its place cannot be given to anybody else.
+        // What is acknowledged from here on is in blocks that were being written, so its transaction had
+        // begun: the txg of one that begins now is at least as new. A block that is still being written keeps
+        // the chain for another txg: its place cannot be given to anybody else.
         loop {
             let txg = {
                 let tx = pool.begin_tx()?;
@@ -248,7 +249,8 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Takes a suspended log into use again: the next txg has a new chain, and when that has synced records are written.
+    /// Takes a suspended log into use again: the next txg has a new chain, and when that has synced records
+    /// are written.
     ///
     /// # Errors
     /// None yet; as that of kind pmem.

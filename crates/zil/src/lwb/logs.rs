@@ -16,10 +16,11 @@ use crate::pool::Pool;
 
 /// All logs of a pool.
 ///
-/// The owner calls [`sync`](Self::sync) while each txg is written, and [`txg_synced`](Self::txg_synced) when it is
-/// durable, from the first txg on and in order.
+/// The owner calls [`sync`](Self::sync) while each txg is written, and [`txg_synced`](Self::txg_synced) when
+/// it is durable, from the first txg on and in order.
 ///
-/// Concurrency: any number of threads; the map is read for each opening of a dataset and each txg, not for each record.
+/// Concurrency: any number of threads; the map is read for each opening of a dataset and each txg, not for
+/// each record.
 #[derive(Debug)]
 pub struct LwbLogs<S: Space> {
     /// The first to go: it uses the others.
@@ -49,8 +50,9 @@ impl<S: Space> LwbLogs<S> {
         Self { space, logs, written, watcher, dying: Mutex::default(), synced: Mutex::new(synced) }
     }
 
-    /// Starts a thread that looks every `period` at the logs which were written since: one that is idle says on the
-    /// medium what was acknowledged last, so that an import misses it if the medium loses it. It ends with these logs.
+    /// Starts a thread that looks every `period` at the logs which were written since: one that is idle says
+    /// on the medium what was acknowledged last, so that an import misses it if the medium loses it. It ends
+    /// with these logs.
     pub fn watch_idle(&self, period: Duration)
     where
         S: 'static,
@@ -82,8 +84,9 @@ impl<S: Space> LwbLogs<S> {
         Ok(log)
     }
 
-    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not replayed
-    /// are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being replayed.
+    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not
+    /// replayed are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being
+    /// replayed.
     ///
     /// Persistence: with that txg; a crash before finds dataset and log as they were.
     ///
@@ -112,9 +115,9 @@ impl<S: Space> LwbLogs<S> {
         logs.into_iter().chain(lock(&self.dying).iter().cloned()).collect()
     }
 
-    /// Hands out the headers that must be durable with `txg`: no transaction is in it any more, and it is not durable yet.
-    /// A header counts over what a transaction of the txg has stored for the same dataset. Those that are durable as they
-    /// are are left out.
+    /// Hands out the headers that must be durable with `txg`: no transaction is in it any more, and it is not
+    /// durable yet. A header counts over what a transaction of the txg has stored for the same dataset. Those
+    /// that are durable as they are are left out.
     ///
     /// A txg that could not be synced is asked for again.
     pub fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
@@ -125,8 +128,9 @@ impl<S: Space> LwbLogs<S> {
         }
     }
 
-    /// A txg is durable, with every header that was stored in it: what no header names any more is free, and chains that
-    /// are new can be written. Call it after each txg, in order, before those are told that wait for the txg.
+    /// A txg is durable, with every header that was stored in it: what no header names any more is free, and
+    /// chains that are new can be written. Call it after each txg, in order, before those are told that wait
+    /// for the txg.
     pub fn txg_synced(&self, txg: Txg) {
         {
             // Whoever makes a log takes this lock under that of the map.

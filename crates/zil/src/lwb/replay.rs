@@ -1,8 +1,8 @@
 //! Replay of one dataset's log.
 //!
-//! Crash cases: a record's effect and the header with its number are in one transaction, so after a crash both are there
-//! or neither. The header of the new chain is stored with the txg of the transaction after the last record, or a later
-//! one; the old blocks stay until that txg has synced.
+//! Crash cases: a record's effect and the header with its number are in one transaction, so after a crash
+//! both are there or neither. The header of the new chain is stored with the txg of the transaction after the
+//! last record, or a later one; the old blocks stay until that txg has synced.
 
 use fastness_lwb::{Header, Record as ChainRecord, ReplayError, Space};
 use fastness_sync::atomic::Ordering;
@@ -17,11 +17,11 @@ use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<S: Space> LwbLog<S> {
-    /// Replays the log, after the place that an earlier replay came to, and makes a new log. A log that was replayed
-    /// is left alone.
+    /// Replays the log, after the place that an earlier replay came to, and makes a new log. A log that was
+    /// replayed is left alone.
     ///
-    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can be
-    /// changed on return.
+    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can
+    /// be changed on return.
     ///
     /// # Errors
     /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
@@ -83,7 +83,8 @@ impl<S: Space> LwbLog<S> {
         self.start_anew(claimed, P::txg_of(tx));
     }
 
-    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how many.
+    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how
+    /// many.
     ///
     /// Persistence: with the txg of a transaction of its own.
     ///

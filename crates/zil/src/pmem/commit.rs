@@ -1,9 +1,9 @@
 //! Commits of one dataset, side by side.
 //!
 //! Which entries may be written at one time, and which share a generation, is argued in
-//! `docs/adr/2026-11-22-parallel-commits.md`. In short: an entry is written when all that it depends on is durable, so
-//! a crash never leaves it without these; and it starts a generation if an entry that it depends on is in the current
-//! one, so that a later loss of that one is noticed.
+//! `docs/adr/2026-11-22-parallel-commits.md`. In short: an entry is written when all that it depends on is
+//! durable, so a crash never leaves it without these; and it starts a generation if an entry that it depends
+//! on is in the current one, so that a later loss of that one is noticed.
 
 use fastness_pmem::Medium;
 use fastness_prb::{Hdl, Wait, WriteError};
@@ -64,8 +64,8 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
             match written {
                 Ok(()) => commits.graph.finish(job.number),
                 Err(cause) => {
-                    // It stays, and with it what depends on it stays out of the log, until its txg has synced or
-                    // somebody succeeds in writing it.
+                    // It stays, and with it what depends on it stays out of the log, until its txg has synced
+                    // or somebody succeeds in writing it.
                     let txg = commits.graph.newest_txg(&needed).unwrap_or(job.txg);
                     commits.graph.put_back(job);
                     self.notify(&commits);
@@ -191,8 +191,9 @@ impl<M: Medium + Sync> PmemLog<M> {
             commits.graph.enter_again(keys);
             false
         };
-        // Still under the lock: between a generation's start in the graph and in the log, nobody may write. Who is
-        // writing now needs no lock to come to the end of its record, so this waits for one record at most.
+        // Still under the lock: between a generation's start in the graph and in the log, nobody may write.
+        // Who is writing now needs no lock to come to the end of its record, so this waits for one record at
+        // most.
         if starts {
             // In any other state the write that follows says so.
             let _ = write(&self.hdl).start_generation();

@@ -31,8 +31,8 @@ enum Slot<M: Medium + Sync> {
 
 /// An import between the scan of PM and the first txg.
 ///
-/// Nothing was changed in PM or in the pool before [`finish`](Self::finish), but for entries that one side of a mirror lacked;
-/// dropping it leaves everything as it was.
+/// Nothing was changed in PM or in the pool before [`finish`](Self::finish), but for entries that one side of
+/// a mirror lacked; dropping it leaves everything as it was.
 pub struct Import<M: Medium + Sync> {
     prb: Arc<Prb<M>>,
     /// Where entries may be hidden.
@@ -53,8 +53,9 @@ impl<M: Medium + Sync> fmt::Debug for Import<M> {
 }
 
 impl<M: Medium + Sync> PmemLogs<M> {
-    /// Scans PM once and claims the log of each dataset, by the header that the last synced txg has of it (`None`: it
-    /// has no log). `first_txg` is the txg after that one. The ranges are those of the last use, in the same order.
+    /// Scans PM once and claims the log of each dataset, by the header that the last synced txg has of it
+    /// (`None`: it has no log). `first_txg` is the txg after that one. The ranges are those of the last use,
+    /// in the same order.
     ///
     /// Logs that cannot be claimed are in [`Import::problems`].
     ///
@@ -165,12 +166,13 @@ impl<M: Medium + Sync> Import<M> {
         &self.summaries
     }
 
-    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`]
-    /// gives up what is missing or damaged and what depends on it, all of it if the header is unusable.
+    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again;
+    /// [`Choice::DropTail`] gives up what is missing or damaged and what depends on it, all of it if the
+    /// header is unusable.
     ///
     /// # Errors
-    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any txg, so drop
-    /// the import.
+    /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any
+    /// txg, so drop the import.
     pub fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
         match choice {
             Choice::Retry => {
@@ -192,13 +194,14 @@ impl<M: Medium + Sync> Import<M> {
         self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
-    /// Ends the import: stores the new headers in `tx`, which is of the first txg, and makes logs for datasets that
-    /// have none. One transaction for all datasets.
+    /// Ends the import: stores the new headers in `tx`, which is of the first txg, and makes logs for
+    /// datasets that have none. One transaction for all datasets.
     ///
     /// Persistence: with that txg; a crash before is followed by the same import again.
     ///
     /// # Errors
-    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin again.
+    /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin
+    /// again.
     pub fn finish<P: Pool>(self, pool: &P, tx: &P::Tx) -> Result<PmemLogs<M>, LogError> {
         check_finish(&self.problems, self.first_txg, P::txg_of(tx))?;
         self.prb.finish_claiming()?;

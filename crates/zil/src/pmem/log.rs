@@ -48,8 +48,8 @@ pub(super) struct Commits {
 
 /// The log of one dataset in persistent memory.
 ///
-/// Concurrency: any number of threads. Locks: `commits`, then `hdl`; a thread that writes to PM holds `hdl` (shared)
-/// and not `commits`.
+/// Concurrency: any number of threads. Locks: `commits`, then `hdl`; a thread that writes to PM holds `hdl`
+/// (shared) and not `commits`.
 #[derive(Debug)]
 pub struct PmemLog<M: Medium + Sync> {
     pub(super) dataset: DatasetId,
@@ -178,8 +178,8 @@ impl<M: Medium + Sync> PmemLog<M> {
         }
     }
 
-    /// Stops the use of the log and waits until the pool needs none of its entries, as before the medium is removed.
-    /// Meanwhile commits wait for their txgs.
+    /// Stops the use of the log and waits until the pool needs none of its entries, as before the medium is
+    /// removed. Meanwhile commits wait for their txgs.
     ///
     /// Persistence: on return no header names the log.
     ///
@@ -191,9 +191,10 @@ impl<M: Medium + Sync> PmemLog<M> {
             Some(LogCause::Destroyed) => return Err(LogError::Destroyed { dataset: self.dataset }),
             _ => self.set_status(Status::Suspended),
         }
-        // Behind this nobody is writing a record or will: writers look at the status again under the lock. So the txg
-        // of a transaction that begins now is at least as new as that of every record. It must not begin under the
-        // lock: the pool may make it wait for a txg, which a writer that waits for the lock may hold open.
+        // Behind this nobody is writing a record or will: writers look at the status again under the lock. So
+        // the txg of a transaction that begins now is at least as new as that of every record. It must not
+        // begin under the lock: the pool may make it wait for a txg, which a writer that waits for the lock
+        // may hold open.
         drop(write(&self.hdl));
         let tx = pool.begin_tx()?;
         let txg = P::txg_of(&tx);
@@ -205,7 +206,8 @@ impl<M: Medium + Sync> PmemLog<M> {
         Ok(())
     }
 
-    /// Takes a suspended log into use again, as a new one; records are written as soon as its header is durable.
+    /// Takes a suspended log into use again, as a new one; records are written as soon as its header is
+    /// durable.
     ///
     /// # Errors
     /// Those of the pool; the log stays suspended.

@@ -27,8 +27,8 @@ impl<M: Medium + Sync> PmemLogs<M> {
         Self { prb, logs: RwLock::new(logs) }
     }
 
-    /// Makes PM durably empty, and logs on it of no dataset yet: a new pool, or PM that is added to one. What was in
-    /// PM is lost.
+    /// Makes PM durably empty, and logs on it of no dataset yet: a new pool, or PM that is added to one. What
+    /// was in PM is lost.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -59,8 +59,9 @@ impl<M: Medium + Sync> PmemLogs<M> {
         Ok(log)
     }
 
-    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not replayed
-    /// are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being replayed.
+    /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not
+    /// replayed are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being
+    /// replayed.
     ///
     /// Persistence: with that txg; a crash before finds dataset and log as they were.
     ///
@@ -86,8 +87,8 @@ impl<M: Medium + Sync> PmemLogs<M> {
         read(&self.logs).keys().copied().collect()
     }
 
-    /// A txg is durable, with every header that was stored in it: logs whose header that is can be written, and PM
-    /// that only older entries are in is emptied. Call it after each txg, in order.
+    /// A txg is durable, with every header that was stored in it: logs whose header that is can be written,
+    /// and PM that only older entries are in is emptied. Call it after each txg, in order.
     ///
     /// # Errors
     /// PM failed; from then on commits wait for their txgs.

@@ -15,8 +15,8 @@ impl Record<'_> {
     /// Encodes into the front of `buffer`; returns the length. Allocates nothing.
     ///
     /// # Panics
-    /// Caller bug only: the buffer is shorter than [`encoded_bytes`](Self::encoded_bytes), the record longer than
-    /// [`RECORD_BYTES_MAX`], or a name longer than 65535 bytes.
+    /// Caller bug only: the buffer is shorter than [`encoded_bytes`](Self::encoded_bytes), the record longer
+    /// than [`RECORD_BYTES_MAX`], or a name longer than 65535 bytes.
     pub fn encode(&self, head: Head, buffer: &mut [u8]) -> usize {
         let len = self.encoded_bytes();
         assert!(len <= RECORD_BYTES_MAX && len <= buffer.len(), "a record of {len} bytes does not fit");

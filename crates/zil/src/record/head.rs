@@ -80,8 +80,8 @@ impl RecordType {
         Self::ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
 
-    /// Whether it may be logged behind records of other objects that came later. Such a record names its object in
-    /// the head, and does nothing in replay if the object is gone.
+    /// Whether it may be logged behind records of other objects that came later. Such a record names its
+    /// object in the head, and does nothing in replay if the object is gone.
     pub fn may_be_reordered(self) -> bool {
         matches!(
             self,
@@ -127,8 +127,8 @@ impl Head {
         out
     }
 
-    /// Reads the head at the front of `bytes`: type, head and length of the whole record, which `bytes` may not
-    /// reach.
+    /// Reads the head at the front of `bytes`: type, head and length of the whole record, which `bytes` may
+    /// not reach.
     ///
     /// # Errors
     /// [`RecordError`]; an unknown type only where the rest of the head is in order.

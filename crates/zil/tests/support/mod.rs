@@ -1,6 +1,7 @@
 //! A small pool with objects and names, logs on PM of any sort, and how operations become records and back.
 //!
-//! The pool keeps its state as of the last synced txg and the operations since; a crash keeps the former only.
+//! The pool keeps its state as of the last synced txg and the operations since; a crash keeps the former
+//! only.
 
 #![allow(dead_code, unreachable_pub, unused_imports)] // Each test binary uses its part.
 

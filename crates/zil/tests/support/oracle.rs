@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What the threads have done: operations in the order in which they were assigned, and what each commit covered.
+/// What the threads have done: operations in the order in which they were assigned, and what each commit
+/// covered.
 #[derive(Debug, Default)]
 pub struct History {
     pub ops: Vec<Op>,
@@ -39,8 +40,8 @@ impl History {
         self.commits.len() as u64 - 1
     }
 
-    /// Whether what these commits covered is there, each operation whole or not at all, and of those that touch one
-    /// object a prefix.
+    /// Whether what these commits covered is there, each operation whole or not at all, and of those that
+    /// touch one object a prefix.
     pub fn explains(&self, commits: &[u64], found: &Contents) -> Result<(), String> {
         let there = self.ops.iter().map(|op| is_there(op, found)).collect::<Result<Vec<_>, _>>()?;
         for &commit in commits {

@@ -1,9 +1,9 @@
 //! PM on which several threads write at once, and the crash images that their interleaving allows.
 //!
-//! The recorder takes the operations of all threads as one program, in which a fence would cover the stores of all.
-//! A real fence covers those of its CPU. So each operation is noted with its thread, and a crash behind the first *k*
-//! operations is modelled exactly: what a thread issued before its own last fence is durable, what it issued behind it
-//! is pending, and any part of that, of all threads together, is there.
+//! The recorder takes the operations of all threads as one program, in which a fence would cover the stores
+//! of all. A real fence covers those of its CPU. So each operation is noted with its thread, and a crash
+//! behind the first *k* operations is modelled exactly: what a thread issued before its own last fence is
+//! durable, what it issued behind it is pending, and any part of that, of all threads together, is there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -133,8 +133,8 @@ impl Looked {
     }
 }
 
-/// Hands every crash image of every crash point behind operation `from` to `visit`, with the marks before it; points
-/// with more than `limit` images are sampled.
+/// Hands every crash image of every crash point behind operation `from` to `visit`, with the marks before it;
+/// points with more than `limit` images are sampled.
 pub fn every_image(
     recorder: &Recorder,
     threads: &Threads,

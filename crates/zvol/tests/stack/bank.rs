@@ -1,4 +1,5 @@
-//! Regions of persistent memory: recorded stores, a power supply that they share, files that are cut short in use.
+//! Regions of persistent memory: recorded stores, a power supply that they share, files that are cut short in
+//! use.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -97,7 +98,8 @@ impl Bank {
         }
     }
 
-    /// The file behind it ends at a region offset from now on: what is behind is gone for those who have it mapped.
+    /// The file behind it ends at a region offset from now on: what is behind is gone for those who have it
+    /// mapped.
     pub fn cut_at(&self, end: usize) {
         self.cut.end.fetch_min(end, Ordering::SeqCst);
     }

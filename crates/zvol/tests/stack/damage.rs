@@ -64,7 +64,8 @@ impl World<'_> {
         damage
     }
 
-    /// An import was refused: takes the damage back, if that was the reason. What must not be refused may not.
+    /// An import was refused: takes the damage back, if that was the reason. What must not be refused may
+    /// not.
     pub fn undo(&mut self, damage: &mut Damage, error: &IntentError) -> bool {
         if !damage.is_accepted() || damage.is_covered {
             return false;

@@ -1,5 +1,5 @@
-//! New pools, and pools that are full but for a little: beside the volumes there is an object that takes the rest. They are
-//! made once for each shape, and copied.
+//! New pools, and pools that are full but for a little: beside the volumes there is an object that takes the
+//! rest. They are made once for each shape, and copied.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -42,7 +42,8 @@ counters! {
     sides_changed: 60,
     sides_lost: 60,
     sides_back: 60,
-    /// Rare: the power must fail between a record's header and its fence. `crates/prb/tests/mirror.rs` goes there.
+    /// Rare: the power must fail between a record's header and its fence. `crates/prb/tests/mirror.rs` goes
+    /// there.
     sides_repaired: 2000,
     blocks_of_512: 60,
     blocks_of_128k: 60,

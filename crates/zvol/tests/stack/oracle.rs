@@ -30,8 +30,8 @@ impl Change {
         self.offset..self.end()
     }
 
-    /// Where it may come apart: its records, and in a long one any border of a block, because whole blocks may have records
-    /// of their own.
+    /// Where it may come apart: its records, and in a long one any border of a block, because whole blocks
+    /// may have records of their own.
     fn records(&self, unit: usize) -> Vec<Range<usize>> {
         let mut borders: BTreeSet<usize> = self.range().step_by(PIECE).collect();
         if self.data.is_some() {
@@ -70,8 +70,8 @@ pub struct Window {
     pub base: Vec<u8>,
     /// In order.
     pub changes: Vec<Change>,
-    /// Edges of changes that became durable while others changed the same bytes: a log of kind lwb reads the data
-    /// back, so of what overlaps an edge one part may be durable and the other not.
+    /// Edges of changes that became durable while others changed the same bytes: a log of kind lwb reads the
+    /// data back, so of what overlaps an edge one part may be durable and the other not.
     edges: BTreeSet<usize>,
 }
 
@@ -230,8 +230,8 @@ impl Model {
         self.window.settle(&self.now);
     }
 
-    /// The first changes of the window are durable; of those that came later nobody knows. `is_read_back`: the log
-    /// may have taken their data when later ones had changed it.
+    /// The first changes of the window are durable; of those that came later nobody knows. `is_read_back`:
+    /// the log may have taken their data when later ones had changed it.
     pub fn settle_first(&mut self, count: usize, is_read_back: bool) {
         let Window { base, changes, edges } = &mut self.window;
         let count = count.min(changes.len());
@@ -264,7 +264,8 @@ impl Model {
         self.resizing = None;
     }
 
-    /// Nobody has it open any more: what was listed may be gone, or not; a disk may lose what was not flushed.
+    /// Nobody has it open any more: what was listed may be gone, or not; a disk may lose what was not
+    /// flushed.
     pub fn close(&mut self) {
         self.is_listed &= self.window.changes.is_empty();
     }
@@ -306,8 +307,8 @@ impl Model {
         resized.judge(found)
     }
 
-    /// Kind lwb: a prefix of the changes, the last of them up to the border of a record or a block, each with what was read
-    /// back, or stored, when it was committed.
+    /// Kind lwb: a prefix of the changes, the last of them up to the border of a record or a block, each with
+    /// what was read back, or stored, when it was committed.
     fn judge_prefix(&self, found: &[u8]) -> Result<(), String> {
         let mut bytes = self.window.base.clone();
         let mut wrong = BTreeSet::new();

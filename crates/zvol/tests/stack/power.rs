@@ -1,4 +1,5 @@
-//! One power supply for persistent memory and for disks: one count of events over both, and a cut at any of them.
+//! One power supply for persistent memory and for disks: one count of events over both, and a cut at any of
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! Several clients at one time, on one volume or on several, beside txgs, resizes, scrubs and changes of the log.
+//! Several clients at one time, on one volume or on several, beside txgs, resizes, scrubs and changes of the
+//! log.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

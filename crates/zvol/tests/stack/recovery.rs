@@ -18,7 +18,8 @@ use crate::world::{TUNING, World, manual};
 const CUTS_MAX: u64 = 4;
 
 impl World<'_> {
-    /// The power fails, if it has not yet, the process dies, or the pool is exported; what is left is imported, and judged.
+    /// The power fails, if it has not yet, the process dies, or the pool is exported; what is left is
+    /// imported, and judged.
     pub fn end_and_import(&mut self) {
         let mut loses_power = self.rng.below(8) < self.swarm.power_cuts;
         if !self.power.is_off() && !self.is_suspended() && self.rng.below(8) < self.swarm.exports {
@@ -83,7 +84,8 @@ impl World<'_> {
         self.banks.iter_mut().for_each(Bank::mend);
     }
 
-    /// An import may fail because of devices that fail or are damaged. Without that, the next one must succeed.
+    /// An import may fail because of devices that fail or are damaged. Without that, the next one must
+    /// succeed.
     fn excuse_import(&mut self, damage: &mut Damage, error: &IntentError) {
         if self.is_any_loud() {
             self.heal_all();
@@ -147,7 +149,8 @@ impl World<'_> {
         Ok(found.into_iter().map(|(_, device)| device).collect())
     }
 
-    /// Imports the pool without txgs. A device that was never quite added, or is not quite removed, says so and is left out.
+    /// Imports the pool without txgs. A device that was never quite added, or is not quite removed, says so
+    /// and is left out.
     pub fn import_paused(&self, is_read_only: bool) -> Result<Arc<Pool>, PoolError> {
         let mut devices = self.found()?;
         let options = ImportOptions { host: Host::current(), ..ImportOptions::default() };

@@ -1,9 +1,11 @@
-//! Several threads at one time, in an order that the seed draws. One of them runs, from *gate* to gate; gates are accesses to
-//! media, and locks. At one of them, at its end, or when it cannot go on, another one has its turn.
+//! Several threads at one time, in an order that the seed draws. One of them runs, from *gate* to gate; gates
+//! are accesses to media, and locks. At one of them, at its end, or when it cannot go on, another one has its
+//! turn.
 //!
-//! A lock that is taken is no reason to sleep but to let others go on, and so is a condition (`fastness_sync::turns`). What
-//! sleeps in the system all the same, on a lock inside of a library, is seen from outside; and whoever runs looks at each
-//! gate whether somebody was woken, and waits until that one is at a gate, too.
+//! A lock that is taken is no reason to sleep but to let others go on, and so is a condition
+//! (`fastness_sync::turns`). What sleeps in the system all the same, on a lock inside of a library, is seen
+//! from outside; and whoever runs looks at each gate whether somebody was woken, and waits until that one is
+//! at a gate, too.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -88,7 +90,8 @@ fn take(is_blocked: bool) {
     }
 }
 
-/// Runs all of them at one time; what each returned, or the text of its panic. `None`: some of them wait for ever.
+/// Runs all of them at one time; what each returned, or the text of its panic. `None`: some of them wait for
+/// ever.
 pub fn run<T: Send + 'static>(
     acts: Vec<Box<dyn FnOnce() -> T + Send>>,
     rng: &mut Rng,

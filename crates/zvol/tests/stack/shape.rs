@@ -1,5 +1,5 @@
-//! What a seed has: its devices, and which kinds of steps at all, and how often. Most seeds have few kinds, so that these come
-//! in a row, in combinations that an even mixture would hardly ever have.
+//! What a seed has: its devices, and which kinds of steps at all, and how often. Most seeds have few kinds,
+//! so that these come in a row, in combinations that an even mixture would hardly ever have.
 
 use crate::rng::Rng;
 

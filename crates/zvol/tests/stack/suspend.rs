@@ -1,4 +1,5 @@
-//! A pool that is suspended, and goes on: what `pool clear` does in the daemon, with crashes and faults inside.
+//! A pool that is suspended, and goes on: what `pool clear` does in the daemon, with crashes and faults
+//! inside.
 
 use fastness_pool::{ErrorKind, PoolError};
 use fastness_zvol::{Volume, VolumeError};

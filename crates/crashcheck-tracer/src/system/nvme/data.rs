@@ -61,7 +61,8 @@ impl Data<'_> {
         Ok(())
     }
 
-    /// One segment of data, or lists of them: address, length, and the kind in the upper half of the last byte.
+    /// One segment of data, or lists of them: address, length, and the kind in the upper half of the last
+    /// byte.
     fn segments(&mut self, first: [u8; 16]) -> Result<()> {
         let mut next = Some(first);
         for _ in 0..LISTS_MAX {

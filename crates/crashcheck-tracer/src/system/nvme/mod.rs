@@ -1,10 +1,12 @@
 //! NVMe commands, from the doorbells that the guest rings.
 //!
-//! Writing a submission queue's tail hands the commands before it to the disk; writing a completion queue's head says that
-//! the guest has seen the completions before it. Both queues, and the data, are in the guest's memory. Queues other than
-//! the admin's are known from the commands that create them, so registers are watched from the guest's first use of a disk on.
+//! Writing a submission queue's tail hands the commands before it to the disk; writing a completion queue's
+//! head says that the guest has seen the completions before it. Both queues, and the data, are in the guest's
+//! memory. Queues other than the admin's are known from the commands that create them, so registers are
+//! watched from the guest's first use of a disk on.
 //!
-//! Source: NVM Express base specification 2.0, 3.1 (registers), 3.3 (queues), 4.1 (commands); NVM command set 1.0, 3.2.
+//! Source: NVM Express base specification 2.0, 3.1 (registers), 3.3 (queues), 4.1 (commands); NVM command set
+//! 1.0, 3.2.
 
 mod data;
 
