@@ -14,7 +14,6 @@
 //!
 //! Memory: about 100 bytes a range. Each counts as dirty, like a block, until it is freed: a caller that
 //! clears faster than txgs free has to wait.
-//! clears faster than txgs free waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -3,7 +3,6 @@
 //! Whole blocks are cleared: the layer says so, and the txg frees them, or notes that they are to be freed
 //! (`freeing`). Parts of blocks are written, like any other data: that takes room, even where little data is
 //! left in the end.
-//! left in the end.
 
 use std::ops::Range;
 

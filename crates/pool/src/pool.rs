@@ -159,6 +159,7 @@ impl Pool {
     /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
     /// the room was reserved then (`room`), and no quota limits it. One record at a time: while there is less
     /// room than a record may need, waits for a txg, if one can sync.
+    ///
     /// # Errors
     /// As [`begin_tx`](Self::begin_tx); those of a sync.
     pub fn begin_replay_tx(&self) -> Result<Tx> {

@@ -2,9 +2,9 @@
 //! change; and the *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass
 //! is off: the call assigns an itx, and a flush is a commit.
 //!
-//! List: the data of a write is read back at the flush, mostly never; that of a write with FUA is copied at
-//! once. A flush makes durable what was listed when it began. Overlapping ranges have one order for the same
-//! reason as in the bypass: the record is assigned under the range lock.
+//! List: the data of a write is read back at the flush, and most data never is; that of a write with FUA is
+//! copied at once. A flush makes durable what was listed when it began. Overlapping ranges have one order for
+//! the same reason as in the bypass: the record is assigned under the range lock.
 //!
 //! Between the two, when the kind or the bypass was changed: a record may not go directly to the log while an
 //! earlier one is listed and has not synced, or a flush would write the earlier one after it. Until then the

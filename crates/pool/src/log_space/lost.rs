@@ -5,7 +5,7 @@
 //! moment the vdev lacks a txg:
 //! 1. No flush of log blocks succeeds there; the log waits for txgs, and starts anew elsewhere.
 //! 2. Once the txg that was open at that moment has synced, nothing that was acknowledged because of the vdev
-//!    counts any more: the labels call it given up, and an import goes on without it and without asking: a
+//!    needs it any more: the labels call it given up, and an import goes on without it and without asking: a
 //!    log whose next block would have been there ends before it. The vdev is used again after a resilver.
 //!
 //! In between, an import may find the vdev in state 1: a txg's uberblock records which vdevs for logs did not

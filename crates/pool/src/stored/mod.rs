@@ -104,6 +104,7 @@ impl Pool {
     /// during the call have synced, and after a crash before that by whoever claims it. Concurrency: any
     /// number of threads. Waits for I/O; the caller must hold no lock that a reader or a txg waits for.
     ///
+    /// # Errors
     /// A flush failed, or the labels could not be updated to name the sides that missed a block: nothing is
     /// stored, and nothing written since the last flush may be assumed durable.
     /// [`PoolError`](crate::PoolError) of a pool that is closed or suspended.
