@@ -1,6 +1,6 @@
 //! Which log a pool has, as the pool stores it in its root dataset's aux data.
 //!
-//! Layout, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4);
+//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4);
 //! then for each region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit
 //! 1, it is out), length of its path (2), the path, UTF-8; then CRC-32C of everything before it (4). Version
 //! 1 had no bit 1.

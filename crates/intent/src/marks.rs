@@ -1,7 +1,7 @@
 //! Marks in a region of kind pmem: which txgs of the pool the region has seen, so that an older copy of the
 //! region, put back, can be told from the region itself, and an older copy of the pool from the pool.
 //!
-//! Layout: a slot is a line of 64 bytes; there are four in each of two copies (at 8192 and 12288):
+//! Shape: a slot is a line of 64 bytes; there are four in each of two copies (at 8192 and 12288):
 //!
 //! | offset in the copy | what |
 //! |---:|---|

@@ -1,6 +1,6 @@
 //! The region of a pool's log: two superblocks, marks (`marks`), then chunks.
 //!
-//! Layout: a superblock of 4096 bytes at 0 and a copy at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`]
+//! Shape: a superblock of 4096 bytes at 0 and a copy at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`]
 //! from 16384 on, as many as fit. Superblocks are written once, when the region becomes a log; either copy
 //! suffices.
 //!

@@ -10,7 +10,7 @@ const _: () =
 
 /// Space for the blocks of a block log on the vdevs of a pool.
 ///
-/// Layout: a place's device is the number of a vdev, its offset counts bytes from the beginning of that
+/// Shape: a place's device is the number of a vdev, its offset counts bytes from the beginning of that
 /// vdev's data area.
 #[derive(Debug, Clone)]
 pub struct PoolSpace(LogSpace);

@@ -1,7 +1,7 @@
 //! Where a block is stored: entries, groups of entries, and how bytes are transformed on their way to the
 //! vdevs.
 //!
-//! Layout: the table of extents has one row for 32 blocks of an object, so that a sequential write changes
+//! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes
 //! few rows, and a random one no more pages than single rows would. A row is a list of: index in the group (1
 //! byte), packed place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression
 //! (and a flag for pieces) in the upper 8 bits and logical bytes in the lower 24 (4). A block that is not

@@ -1,6 +1,6 @@
 //! The header of a dataset's log as the pool stores it: which kind, and what that kind keeps.
 //!
-//! Layout: version 1 (2 bytes), kind (1), zero (5), then the kind's own header, which has its own checksum.
+//! Shape: version 1 (2 bytes), kind (1), zero (5), then the kind's own header, which has its own checksum.
 //! Source: zil-pmem thesis, 6.1.1 (a tagged union).
 
 use fastness_prb::HdlHeader;

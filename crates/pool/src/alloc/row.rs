@@ -3,7 +3,7 @@
 //! Motivation: an import reads all rows, so they must be few and short: most regions of a large pool are full
 //! or empty, and one byte says so.
 //!
-//! Layout: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions after the last
+//! Shape: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions after the last
 //! non-empty one are left out.
 //!
 //! | tag | region | follows |

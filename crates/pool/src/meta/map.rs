@@ -1,6 +1,6 @@
 //! The page map: the place and checksum of each page of the metadata file.
 //!
-//! Layout on the medium: a block is 4 KiB of 256 entries (place + 1 as packed number, 0 for none; checksum).
+//! Shape on the medium: a block is 4 KiB of 256 entries (place + 1 as packed number, 0 for none; checksum).
 //! Leaves describe pages, upper-level blocks describe leaves, and the root (in the uberblock) describes the
 //! upper level.
 

@@ -1,6 +1,6 @@
 //! Addresses of stored blocks as bytes.
 //!
-//! Layout: bytes of a block (4), zero (4); then for each block of the run: packed place (8), checksum of the
+//! Shape: bytes of a block (4), zero (4); then for each block of the run: packed place (8), checksum of the
 //! stored bytes (8), stored bytes (4), compression in the upper 8 bits and logical bytes in the lower 24 (4),
 //! all as in the table of extents.
 

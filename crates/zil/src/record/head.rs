@@ -99,7 +99,7 @@ impl RecordType {
 
 /// The head of a record.
 ///
-/// Layout: version (2), type (2), length (4), txg (8), number (8), object (8).
+/// Shape: version (2), type (2), length (4), txg (8), number (8), object (8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The txg that makes the change durable elsewhere.

@@ -1,6 +1,6 @@
 //! Records: one change each, in an encoding that no kind of log looks into.
 //!
-//! Layout: a head of 32 bytes that all records share, then the fields of the type, then bytes of variable
+//! Shape: a head of 32 bytes that all records share, then the fields of the type, then bytes of variable
 //! length (data, names, values); little endian, every field aligned to its size, the whole a multiple of 8
 //! bytes. Reserved fields and padding are zero on the medium, and a decoder insists on it: no bytes of the
 //! process's memory leak into a log, and a record of a version that gives them a meaning is not misread. Byte
