@@ -1,13 +1,14 @@
-//! Changing the log's devices, and with them its kind, while volumes are written.
+//! Changing the log's devices, and with them its kind, while volumes are being written.
 //!
-//! The steps of a change of the kind, each of which a crash may be the last:
-//! 1. All logs are suspended: nothing new gets in, commits wait for txgs, and everything that they have is in
-//!    a synced txg. Their headers say then that there is no log.
-//! 2. One transaction stores what the pool's log is now, and begins new logs. Volumes that are open go on
-//!    with these; they take records as soon as that txg is durable.
-//! 3. The txg is durable. Before it a crash leaves the old description and empty logs, after it the new one.
+//! The steps of a change of the kind; a crash may follow any of them:
+//! 1. All logs are suspended: they take no new records, commits wait for txgs, and everything in them is in a
+//!    synced txg. Their headers then say that there is no log.
+//! 2. One transaction stores the description of the pool's new log, and creates the new logs. Open volumes
+//!    switch to these; they take records as soon as that txg is durable.
+//! 3. The txg is durable. A crash before this leaves the old description and empty logs, one after it the new
+//!    description.
 //!
-//! A failure in 1 takes the old logs into use again. Why nothing acknowledged is lost on the way:
+//! If step 1 fails, the old logs are put back into use. Why nothing acknowledged is lost on the way:
 //! `docs/adr/2026-11-22-kinds-and-switching.md`.
 
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};
 use crate::space::PoolSpace;
 
-/// Logs that are suspended at one time: they share the txgs that they wait for.
+/// Logs that are suspended at a time: they share the txgs that they wait for.
 const SUSPENDED_AT_ONCE: usize = 64;
 
 impl PoolLog {
@@ -39,16 +40,16 @@ impl PoolLog {
 }
 
 impl PoolLog {
-    /// Makes a region of persistent memory the log of the pool, or two that are a mirror: kind pmem, from now
-    /// on. What was in the regions is lost. `make` is called if they are used.
+    /// Makes a region of persistent memory, or a mirror of two, the log of the pool: the kind is pmem from
+    /// now on. The contents of the regions are lost. `make` is called if they are used.
     ///
-    /// Persistence: on return the pool has the new log, and records go there. A crash inside leaves it with
-    /// the old log or the new one, and nothing acknowledged is lost. Concurrency: volumes are written
-    /// meanwhile, synchronous writes wait for txgs for a moment.
+    /// Persistence: on return the pool has the new log, and records go there. A crash during the call leaves
+    /// the old log or the new one, and nothing acknowledged is lost. Concurrency: volumes can be written
+    /// meanwhile; synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if the pool has a log device already; [`IntentError::TooSmall`]; those of the
-    /// region and the pool. The log is as it was, unless the pool is suspended.
+    /// [`IntentError::Mixed`] if the pool already has a log device; [`IntentError::TooSmall`]; those of the
+    /// region and the pool. The log is then unchanged, unless the pool is suspended.
     pub fn add_regions(
         &self,
         make: impl FnOnce() -> Result<Vec<NewRegion>, IntentError>,
@@ -78,10 +79,10 @@ impl PoolLog {
         self.switch(Logs::Pmem(logs, regions), &config).map(drop)
     }
 
-    /// Takes all regions out of use: the log is of kind lwb from now on, on the pool's vdevs.
+    /// Takes all regions out of use: from now on the log is of kind lwb, on the pool's vdevs.
     ///
-    /// Persistence, concurrency: as [`add_regions`](Self::add_regions). On return nothing of the pool is in
-    /// the regions.
+    /// Persistence, concurrency: as [`add_regions`](Self::add_regions). On return the regions hold nothing of
+    /// the pool.
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if there is none; those of the pool.
@@ -102,12 +103,13 @@ impl PoolLog {
         self.switch(logs, &LogConfig::default())
     }
 
-    /// Takes all blocks off a vdev for logs and removes it; the log goes on with the others.
+    /// Moves all blocks off a vdev for logs and removes it; the log continues on the others.
     ///
-    /// Persistence: on return the pool does without it. A crash inside leaves the pool with it or without.
+    /// Persistence: on return the pool no longer needs it. A crash during the call leaves the pool with or
+    /// without it.
     ///
     /// # Errors
-    /// Those of the pool; the vdev is used on then.
+    /// Those of the pool; the vdev then stays in use.
     pub fn remove_vdev(&self, vdev: u16) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
         let pool = self.side.pool();
@@ -120,7 +122,7 @@ impl PoolLog {
             Ok(pool.remove(vdev)?)
         });
         if removed.is_err() {
-            // It stays a vdev for logs; that it is none any more is the only reason why this could fail.
+            // It is still a vdev for logs; this could fail only if it were not.
             let _ = space.restore(vdev);
         }
         let resumed = self.resume(&logs);
@@ -130,7 +132,7 @@ impl PoolLog {
         Ok(())
     }
 
-    /// From the next txg on, these logs have the pool's marks in their regions.
+    /// From the next txg on, writes the pool's marks to the regions of these logs.
     fn mark(&self, logs: &[&Arc<Logs>]) {
         *self.marked.lock().unwrap_or_else(PoisonError::into_inner) = marked(logs);
     }
@@ -184,14 +186,14 @@ impl PoolLog {
         }
     }
 
-    /// Stores what the log is, and begins the new ones; returns the txg that makes it durable, and the logs
-    /// before.
+    /// Stores the description of the log, and creates the new logs; returns the txg that makes it durable,
+    /// and the previous logs.
     fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), IntentError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let volumes = volumes(pool)?;
         let tx = pool.begin_tx()?;
-        // A program that does not know of log devices must not overlook this one.
+        // A program that does not know about log devices must not overlook this one.
         pool.set_feature(&tx, Feature::LogDevice, !config.regions.is_empty())?;
         for volume in &volumes {
             new.create(&self.side, &tx, DatasetId(volume.id().0))?;

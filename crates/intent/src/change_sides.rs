@@ -1,7 +1,7 @@
 //! Changing the regions of a log of kind pmem: attaching, detaching and replacing sides.
 //!
-//! A new side is never resilvered. The log goes to the pool's vdevs, and then to a new PRB on the regions
-//! that are to be, all of them empty; each of the two steps is a change of the kind (`change`). A crash
+//! A new side is never resilvered. The log moves to the pool's vdevs, and from there to a new PRB on the new
+//! set of regions, all of them empty; each of the two steps is a change of the kind (`change`). A crash
 //! between them leaves the log on the vdevs, with everything that was acknowledged.
 
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::logs::Logs;
 use crate::region::RegionId;
 use crate::sides::{NewRegion, apart};
 
-/// How long those who use the old logs have to let go of them; it takes the end of a write.
+/// How long users of the old logs have to release them; it takes until a write ends.
 const LET_GO: Duration = Duration::from_secs(30);
 
 impl PoolLog {
-    /// Makes a mirror of the log's region and another one. What was in that is lost. Regions that are out are
+    /// Makes a mirror of the log's region and another one, whose contents are lost. Regions that are out are
     /// forgotten.
     ///
-    /// Persistence: on return each record goes to both. A crash inside leaves the log as it was, on the
-    /// pool's vdevs, or on both regions, and nothing acknowledged is lost. Concurrency: volumes are written
-    /// meanwhile, synchronous writes wait for txgs for a moment.
+    /// Persistence: on return each record goes to both. A crash during the call leaves the log as it was, on
+    /// the pool's vdevs, or on both regions, and nothing acknowledged is lost. Concurrency: volumes can be
+    /// written meanwhile; synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
     /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the
@@ -41,13 +41,13 @@ impl PoolLog {
         self.reform(&config, |_| true, Some(new))
     }
 
-    /// Takes a side off a mirror; the log goes on with the other.
+    /// Removes a side from a mirror; the log continues on the other.
     ///
-    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is
-    /// in the region.
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return the region holds
+    /// nothing of the pool.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if it is the only one that is in use, or none; as
+    /// [`IntentError::Mixed`] if it is the only one in use, or no region is; otherwise as
     /// [`attach_region`](Self::attach_region).
     pub fn detach_region(&self, id: RegionId) -> Result<(), IntentError> {
         let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
@@ -55,7 +55,7 @@ impl PoolLog {
         if !config.in_use().any(|region| region.id != id) {
             return Err(IntentError::Mixed("it is the only region of the log: remove it instead"));
         }
-        // One that was lost in use is out, and open still.
+        // A region that was lost in use is out, but still open.
         let is_open = self.logs().regions().iter().any(|region| region.id == id);
         if is_open || config.in_use().any(|region| region.id == id) {
             return self.reform(&config, |other| other != id, None);
@@ -64,11 +64,11 @@ impl PoolLog {
         self.store(&config)
     }
 
-    /// Puts a region in the place of one that the log has or had: of the log's only one, or of a side of a
-    /// mirror, there or not.
+    /// Replaces a region that the log has or had: its only one, or a side of a mirror, whether present or
+    /// not.
     ///
-    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return nothing of the pool is
-    /// in the old one.
+    /// Persistence, concurrency: as [`attach_region`](Self::attach_region). On return the old region holds
+    /// nothing of the pool.
     ///
     /// # Errors
     /// As [`attach_region`](Self::attach_region).
@@ -95,7 +95,7 @@ impl PoolLog {
         Ok(pool.wait_synced(txg)?)
     }
 
-    /// Begins the log anew on the regions in use that are kept, and a new one.
+    /// Starts the log anew on those regions in use that are kept, and a new one.
     fn reform(
         &self,
         config: &LogConfig,
@@ -115,7 +115,7 @@ impl PoolLog {
     }
 }
 
-/// The regions of logs that are not in use any more, as soon as nobody has one of them.
+/// The regions of logs that are no longer in use, as soon as no reference to them is left.
 fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionParts)>, IntentError> {
     let until = Instant::now() + LET_GO;
     loop {

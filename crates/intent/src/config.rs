@@ -1,10 +1,11 @@
-//! Which log a pool has, as the pool stores it beside its root dataset.
+//! Which log a pool has, as the pool stores it in its root dataset's aux data.
 //!
-//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4); then
-//! of each region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit 1, it
-//! is out), length of its path (2), the path, UTF-8; then CRC-32C of all before (4). Version 1 had no bit 1.
+//! Shape, little endian: version 2 (2 bytes), kind (1, see [`KindId`]), number of regions (1), zero (4);
+//! then for each region: its number (8 bytes), flags (1: bit 0, it only stands in for persistent memory; bit
+//! 1, it is out), length of its path (2), the path, UTF-8; then CRC-32C of everything before it (4). Version
+//! 1 had no bit 1.
 //!
-//! A pool that stores nothing has kind lwb: it is as new, and no log of it has a header.
+//! A pool that stores nothing has kind lwb: it is like a new pool, and no log of it has a header.
 
 use std::path::PathBuf;
 
@@ -21,28 +22,28 @@ const FLAG_OUT: u8 = 2;
 const HEAD_BYTES: usize = 8;
 const PATH_BYTES_MAX: usize = 4096;
 
-/// A region of persistent memory that a pool's log is in.
+/// A region of persistent memory that holds a pool's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionConfig {
-    /// What its superblock says.
+    /// The identity in its superblock.
     pub id: RegionId,
     /// Whether it is an ordinary file or memory that stands in for persistent memory.
     pub emulates: bool,
-    /// It was not there when the log was taken into use without it, and does not have what was logged since;
-    /// or it was lost in use, and what it alone had is in the pool. It is never read again. It is kept here
-    /// to be named.
+    /// It was missing when the log was put into use without it, and lacks what was logged since; or it was
+    /// lost in use, and what only it had is in the pool. It is never read again. It is kept here so that it
+    /// can be named.
     pub is_out: bool,
     /// Where it was last; a hint.
     pub path: PathBuf,
 }
 
-/// What a pool says about its log.
+/// A pool's description of its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// The kind of all its logs.
     pub kind: KindId,
     /// Regions of kind pmem; two are a mirror. If none is in use, all were lost, and nothing in them is
-    /// needed. None for kind lwb.
+    /// needed. Empty for kind lwb.
     pub regions: Vec<RegionConfig>,
 }
 
@@ -59,33 +60,33 @@ impl Default for LogConfig {
     }
 }
 
-/// Stored bytes are not the description of a log.
+/// The stored bytes are not a description of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigFault {
     /// Written by a newer version.
     #[error("it is of version {0}")]
     Version(u16),
-    /// A kind that is not known.
+    /// An unknown kind.
     #[error("it is of unknown kind {0}")]
     Kind(u8),
     /// The checksum does not match.
     #[error("its checksum does not match")]
     Checksum,
-    /// A field that cannot be.
+    /// A field with an invalid value.
     #[error("byte {0} of it cannot be")]
     Field(usize),
 }
 
 impl LogConfig {
-    /// As the pool stores it.
+    /// As stored by the pool.
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.regions.len() <= REGIONS_MAX, "{} regions", self.regions.len());
         let mut out = Vec::new();
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[self.kind as u8, self.regions.len() as u8, 0, 0, 0, 0]);
         for region in &self.regions {
-            // A hint that cannot be stored is none.
+            // A hint that cannot be stored is left empty.
             let path = region.path.to_str().filter(|path| path.len() <= PATH_BYTES_MAX).unwrap_or_default();
             out.extend_from_slice(&region.id.0.to_le_bytes());
             let flags = [(region.emulates, FLAG_EMULATES), (region.is_out, FLAG_OUT)];
@@ -98,7 +99,7 @@ impl LogConfig {
         out
     }
 
-    /// What stored bytes say; they are not trusted.
+    /// Decodes stored bytes; they are not trusted.
     ///
     /// # Errors
     /// [`ConfigFault`].
@@ -159,7 +160,7 @@ mod tests {
         LogConfig { kind: KindId::Pmem, regions: vec![region(1, "/dev/dax0.0"), region(2, "")] }
     }
 
-    /// Bytes after a change, with the checksum that fits.
+    /// Bytes after a change, with a matching checksum.
     fn with(good: &LogConfig, changes: &[(usize, u8)]) -> Vec<u8> {
         let mut bytes = good.encode();
         changes.iter().for_each(|(at, byte)| bytes[*at] = *byte);

@@ -4,11 +4,10 @@
 //! 1. While the log is short of space, sleep a little.
 //! 2. Lock the range: what a reader saw last is what replay leaves.
 //! 3. Begin a transaction, make the change in memory, log its record, end the transaction, unlock.
-//! 4. The [`Receipt`] says what is left to wait for. [`Receipt::wait`] makes the change as durable as `sync`
-//!    demands.
+//! 4. The [`Receipt`] tracks what is left to wait for. [`Receipt::wait`] makes the change as durable as
+//!    `sync` demands.
 //!
-//! If the log does not take the record (no space, suspended, its medium failed), the receipt waits for the
-//! txg.
+//! If the log does not take the record (no space, suspended, medium failed), the receipt waits for the txg.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ pub enum ChangeError {
 
 type Result<T, E = ChangeError> = std::result::Result<T, E>;
 
-/// How durable a change is to be: what its caller asks for, and the property `sync`.
+/// How durable a change must be: what its caller asks for, combined with the property `sync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// With its txg: it is not logged.
@@ -55,9 +54,9 @@ impl Demand {
     }
 }
 
-/// A dataset that is open, with its log.
+/// An open dataset, with its log.
 ///
-/// Concurrency: any number of threads and of handles on one dataset.
+/// Concurrency: any number of threads, and of handles on one dataset.
 #[derive(Debug)]
 pub struct OpenDataset {
     pool: Arc<Pool>,
@@ -72,19 +71,19 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Logs that `data` was written at `offset`. Not `is_copied`: a later commit reads the data back. Whether
-    /// the record is in the log, or will be with the next flush.
+    /// Logs that `data` was written at `offset`. Without `is_copied`, a later commit reads the data back.
+    /// Returns whether the record is in the log, or will be with the next flush.
     #[inline]
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8], is_copied: bool) -> bool {
         self.zil.log_write(self.txg, object, offset, data, is_copied)
     }
 
-    /// Logs that a range became zeroes.
+    /// Logs that a range was zeroed.
     pub fn zeroes(&self, object: ObjectId, zeroes: Zeroes) -> bool {
         self.zil.log_zeroes(self.txg, object, zeroes)
     }
 
-    /// Logs that an object was cut.
+    /// Logs that an object was truncated.
     pub fn truncate(&self, object: ObjectId, cut: Truncate) -> bool {
         self.zil.log_truncate(self.txg, object, cut)
     }
@@ -101,18 +100,19 @@ pub struct Receipt<'a> {
 }
 
 impl Receipt<'_> {
-    /// A receipt for this change and a later one of the same dataset, with the demand of the later one.
+    /// Combines the receipts of this change and a later one of the same dataset, with the demand of the later
+    /// one.
     pub fn and(self, later: Self) -> Self {
-        // One part that is not in the log makes the whole wait.
+        // If one part is not in the log, the whole must wait.
         Receipt { txg: self.txg.max(later.txg), is_logged: self.is_logged && later.is_logged, ..later }
     }
 
-    /// Waits as long as `sync` demands.
+    /// Waits for as long as `sync` demands.
     ///
-    /// Persistence: on return the change is durable if that is demanded now.
+    /// Persistence: on return the change is durable, if the property now demands that.
     ///
     /// # Errors
-    /// Those of the log and of the txg. What is durable then is not known.
+    /// Those of the log and of the txg. How much is then durable is unknown.
     #[inline]
     pub fn wait(self) -> Result<()> {
         match &self.of.log {
@@ -125,14 +125,14 @@ impl Receipt<'_> {
     /// Waits for the txg, whatever `sync` says.
     ///
     /// # Errors
-    /// That the txg failed.
+    /// The txg failed.
     pub fn wait_txg(self) -> Result<()> {
         Ok(self.of.pool.wait_synced(fastness_pool::Txg(self.txg.0))?)
     }
 }
 
 impl OpenDataset {
-    /// The dataset; `log` is that of its pool. `None`: the pool is read-only, or everything waits for txgs.
+    /// The dataset; `log` is its pool's log. `None`: the pool is read-only, or everything waits for txgs.
     pub fn new(pool: &Arc<Pool>, dataset: Dataset, log: Option<&PoolLog>) -> OpenDataset {
         let log = log.and_then(|log| log.volume(dataset.id()));
         OpenDataset { pool: pool.clone(), dataset, log }
@@ -143,8 +143,8 @@ impl OpenDataset {
         &self.dataset
     }
 
-    /// Makes a change of `range`, and logs its record. If there is no space, waits for the space of what was
-    /// discarded or replaced lately, as long as txgs free some, and makes it again.
+    /// Makes a change of `range`, and logs its record. If the pool is out of space, waits for the space of
+    /// what was recently discarded or replaced, for as long as txgs free some, and tries again.
     ///
     /// Persistence: none yet, see [`Receipt`].
     ///
@@ -200,11 +200,12 @@ impl OpenDataset {
         Ok(Receipt { of: self, demand, txg, is_logged })
     }
 
-    /// Makes every change durable that had returned before, through any handle of this process. `unsynced`:
-    /// the newest txg that changed the dataset and has not synced, for one without a log.
+    /// Makes every change durable that had returned before the call, through any handle of this process.
+    /// `unsynced`: for a dataset without a log, the newest unsynced txg that changed it.
     ///
     /// # Errors
-    /// Those of the log and of the txg. What is durable then is not known, and no later flush will claim it.
+    /// Those of the log and of the txg. How much is then durable is unknown, and no later flush will claim
+    /// it.
     pub fn flush(&self, unsynced: impl FnOnce() -> Option<fastness_pool::Txg>) -> Result<()> {
         match &self.log {
             _ if self.dataset.sync_mode() == SyncMode::Disabled => Ok(()),

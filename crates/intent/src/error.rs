@@ -19,10 +19,10 @@ pub enum IntentError {
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The region cannot be opened or made.
+    /// The region cannot be opened or created.
     #[error("the log's region cannot be used")]
     Region(#[source] Box<RegionError>),
-    /// The region is shorter than a log needs, or than it was.
+    /// The region is shorter than a log needs, or shorter than it was.
     #[error("the log's region has {found_bytes} bytes, it needs {least_bytes}")]
     TooSmall {
         /// Its length.
@@ -30,10 +30,10 @@ pub enum IntentError {
         /// What it must have.
         least_bytes: u64,
     },
-    /// Neither superblock is one.
+    /// Neither superblock is valid.
     #[error("the region holds no log of a pool: {0}")]
     NoLog(&'static str),
-    /// The pool has another log device than this.
+    /// The pool has a different log device.
     #[error(
         "{} is another: it is log {found}, and the pool has log {expected}{}",
         place(*.found, path.as_deref()), was_at(last)
@@ -48,7 +48,7 @@ pub enum IntentError {
         /// In the pool.
         expected: RegionId,
     },
-    /// The region is a copy of itself from earlier, or the pool is one: what was acknowledged since may be in
+    /// The region is an earlier copy of itself, or the pool is one: what was acknowledged since may be in
     /// neither.
     #[error("{} {}", place(*.region, path.as_deref()), of_when(*mismatch, *synced, devices))]
     Copy {
@@ -78,7 +78,7 @@ pub enum IntentError {
     /// A superblock cannot be read.
     #[error("the region's superblock cannot be read")]
     Read(#[from] ReadError),
-    /// The medium does not take a superblock.
+    /// Writing a superblock to the medium failed.
     #[error("the region's superblock cannot be written")]
     Persist(#[from] PersistError),
     /// The PRB in the region cannot be set up.
@@ -89,35 +89,35 @@ pub enum IntentError {
     Claim {
         /// The name of the first volume.
         volume: String,
-        /// What is the matter with its log.
+        /// What is wrong with its log.
         problem: Box<ClaimProblem>,
         /// How many there are.
         count: usize,
     },
-    /// What the pool stores about its log is damaged.
+    /// The pool's stored description of its log is damaged.
     #[error("the pool's description of its log cannot be used: {0}")]
     Config(ConfigFault),
     /// The pool has log devices of another kind.
     #[error("{0}")]
     Mixed(&'static str),
-    /// The regions of the log were to be changed, and the second half of that failed.
+    /// The regions of the log were being changed, and the second half of that failed.
     #[error(
         "the log's regions are not as they were to be; the log is on the pool's vdevs now, and nothing is lost"
     )]
     LeftOnVdevs(#[source] Box<IntentError>),
-    /// Two at once want to change the pool's log.
+    /// Two callers are changing the pool's log at once.
     #[error("the pool's log is being changed by somebody else")]
     Busy,
     /// A volume's log stops in the middle.
     #[error(transparent)]
     Replay(Box<ReplayFailure>),
-    /// A log is in no state for what was asked.
+    /// The log is not in a state that allows this operation.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
 impl IntentError {
-    /// Whether the region that the pool's log was in is not there, or is no longer that.
+    /// Whether the region of the pool's log is missing, or is no longer that region.
     pub(crate) fn is_missing_region(&self) -> bool {
         matches!(
             self,

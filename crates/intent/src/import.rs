@@ -1,4 +1,4 @@
-//! Taking a pool's log into use again.
+//! Importing a pool's log.
 
 use std::sync::Arc;
 
@@ -17,34 +17,34 @@ use crate::side_loss::LossRecord;
 use crate::sides::Sides;
 use crate::space::PoolSpace;
 
-/// What may be given up so that an import succeeds: with it, acknowledged writes are lost.
+/// What may be given up so that an import succeeds: acknowledged writes are then lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Consent {
-    /// A log device that is missing, or is another one.
+    /// A log device that is missing, or is a different one.
     pub missing: bool,
-    /// Of a log that is damaged, what is damaged and what comes after it.
+    /// In a damaged log, what is damaged and what comes after it.
     pub damaged: bool,
 }
 
 impl Consent {
-    /// Whatever it takes.
+    /// Whatever is necessary.
     pub const ALL: Consent = Consent { missing: true, damaged: true };
     /// Nothing.
     pub const NONE: Consent = Consent { missing: false, damaged: false };
 }
 
-/// How far a replay is.
+/// How far a replay has come.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayProgress<'a> {
     /// The volume.
     pub volume: &'a str,
-    /// Records of all volumes that are done.
+    /// Records replayed so far, of all volumes.
     pub done_records: u64,
-    /// Records of all volumes.
+    /// Records to replay, of all volumes.
     pub total_records: u64,
 }
 
-/// What an import of a log does; told when it begins, and a replay now and then.
+/// What an import of a log is doing; reported at the start, and during a replay now and then.
 #[derive(Debug, Clone, Copy)]
 pub enum LogImportStep<'a> {
     /// Finds what is in the log, and holds it.
@@ -55,23 +55,23 @@ pub enum LogImportStep<'a> {
     Sync,
 }
 
-/// Records after which the progress is told, besides at the beginning of each volume.
+/// Records after which progress is reported, besides at the beginning of each volume.
 const TELL_RECORDS: u64 = 10_000;
 
-/// Whether txgs run when an import has claimed the log.
+/// Whether txgs run once an import has claimed the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Txgs {
-    /// They do: on return all that was replayed is durable.
+    /// They do: on return everything that was replayed is durable.
     Run,
-    /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first one, with what the
-    /// caller changes before that. For a pool that was suspended, and has more to take over than its log
-    /// ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory then, as it is now.
-    /// Whoever drops the pool before has changed nothing.
+    /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first txg, with what the
+    /// caller changes before that. For a pool that was suspended and has more to carry over than its log
+    /// ([`Unsynced::apply`](fastness_pool::Unsynced::apply)); all of it was in memory then, as it is now. A
+    /// caller that drops the pool before that has changed nothing.
     Paused,
 }
 
 impl PoolLog {
-    /// The log of a pool that was made just now and not imported: of kind lwb.
+    /// The log of a pool that was just created and not imported: of kind lwb.
     ///
     /// Persistence: none; the next txg has headers of the logs.
     ///
@@ -93,18 +93,18 @@ impl PoolLog {
         Ok(log)
     }
 
-    /// Takes a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs
-    /// run unless they are to wait, and replays the volumes. `regions` are those that the pool's
-    /// [`LogConfig`] has in use, in any order, as far as they could be opened. Of a mirror one suffices: the
-    /// other is out from then on ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log
-    /// gets one of kind lwb. `tell` is told how far it is.
+    /// Puts a pool's log into use after [`Pool::import_paused`]: claims all logs in the first txg, lets txgs
+    /// run unless they must wait, and replays the volumes. `regions` are those that the pool's [`LogConfig`]
+    /// has in use, in any order, as far as they could be opened. One side of a mirror suffices: the other is
+    /// then out ([`RegionConfig::is_out`](crate::RegionConfig)). A pool that never had a log gets one of kind
+    /// lwb. `tell` is called with the progress.
     ///
-    /// Persistence: on return everything that was acknowledged is in the pool, and, if txgs run, synced.
+    /// Persistence: on return everything that was acknowledged is in the pool and, if txgs run, synced.
     ///
     /// # Errors
     /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`],
-    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Nothing was changed
-    /// then but what was replayed.
+    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Then only what was
+    /// replayed has been changed.
     pub fn import(
         pool: &Arc<Pool>,
         regions: Vec<Result<RegionParts, IntentError>>,
@@ -171,8 +171,8 @@ impl PoolLog {
         let logs = {
             let tx = pool.begin_tx()?;
             if let Some(config) = new_config {
-                // In the txg of the headers: before it is durable nothing is logged and no chunk emptied, so
-                // the region that is missing is as good as this one; after it, it is not.
+                // In the txg of the headers: before it is durable nothing is logged and no chunk is emptied,
+                // so the missing region is as good as this one; afterwards it is not.
                 pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
             }
             if begins_anew {
@@ -235,13 +235,13 @@ fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> IntentError 
     IntentError::Claim { volume, problem: Box::new(problem), count }
 }
 
-/// The medium of a pool's log, before it is looked at.
+/// The medium of a pool's log, before it is read.
 pub(crate) enum OpenLog {
     Pmem(Sides),
     Lwb,
     /// All regions were lost in use, and nothing in them is needed: the pool has it.
     Outlived,
-    /// Whatever the pool had is given up.
+    /// Everything in the log that the pool had is given up.
     Forgotten,
 }
 
@@ -258,8 +258,8 @@ impl OpenLog {
         })
     }
 
-    /// What the pool is to say of its log from now on; `None` if that is what it says. A region that is not
-    /// there is out: from the first txg on it lacks what is logged.
+    /// The new description of the log for the pool to store; `None` if it is unchanged. A missing region is
+    /// out: from the first txg on it lacks what is logged.
     fn new_config(&self, config: &LogConfig) -> Option<LogConfig> {
         let OpenLog::Pmem(sides) = self else { return None };
         let mut new = config.clone();
@@ -267,7 +267,7 @@ impl OpenLog {
         (new != *config).then_some(new)
     }
 
-    /// `config` is for the PRB: with the machine's choices, and whether the sides of a mirror are repaired.
+    /// `config` is for the PRB: with this machine's settings, and whether the sides of a mirror are repaired.
     pub(crate) fn claim(
         self,
         pool: &Arc<Pool>,

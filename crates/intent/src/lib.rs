@@ -1,14 +1,16 @@
-//! The intent log of a pool: what ties `zil`, which knows no pool, to `pool`, which knows no log.
+//! The intent log of a pool: connects `zil`, which knows nothing of pools, to `pool`, which knows nothing of
+//! logs.
 //!
-//! Design: a [`PoolLog`] is the log of one pool, which is of one kind at a time for all its volumes. Kind
-//! pmem: a region of persistent memory with a superblock (`region`), or two that are a mirror (`sides`). Kind
-//! lwb: log-write blocks on the pool's vdevs for logs, or on its others (`space`). The rule: a pool with a
-//! region has kind pmem, any other kind lwb. The pool stores which ([`LogConfig`]), so that an import without
-//! the region, or with another, is an error and not an empty log; and each log's header, beside its dataset.
+//! Design: a [`PoolLog`] is the log of one pool; at any time all of its volumes use the same kind. Kind pmem:
+//! a region of persistent memory with a superblock (`region`), or a mirror of two (`sides`). Kind lwb:
+//! log-write blocks on the pool's vdevs for logs, or on its other vdevs (`space`). The rule: a pool with a
+//! region has kind pmem, any other pool kind lwb. The pool stores which one it has ([`LogConfig`]), so that
+//! importing without the region, or with a different one, is an error and not an empty log; it also stores
+//! each log's header, with the dataset.
 //!
 //! Import: the pool is imported without txgs ending, every log is claimed in one transaction of the first
-//! txg, then txgs run, then volumes are replayed (`import`). The kind is changed while volumes are written
-//! (`change`), and so are the sides of a mirror (`change_sides`).
+//! txg, then txgs run, then volumes are replayed (`import`). The kind can be changed while volumes are
+//! written (`change`), and so can the sides of a mirror (`change_sides`).
 //!
 //! # Code map
 //! ```text

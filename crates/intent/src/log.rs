@@ -18,29 +18,31 @@ use crate::side_loss::LossRecord;
 use crate::sides::OpenRegion;
 use crate::volume_log::VolumeLog;
 
-/// Key beside the root dataset: the pool's [`LogConfig`].
+/// Key in the root dataset's aux data: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
 
-/// Of [`Tuning::indirect_bytes_min`]: below it two flushes in a row cost more than the data twice, at least
-/// with several threads.
+/// Default of [`Tuning::indirect_bytes_min`]: below it, two flushes in a row cost more than writing the data
+/// twice, at least with several threads.
 const INDIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// The intent log of one dataset.
 pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
-/// Choices about a log that depend on the machine and not on what is in it; none of them is stored.
+/// Settings of a log that depend on the machine and not on what is in the log; none of them is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Kind pmem: threads that may write to the medium at one time, at most 32; `None`: as many as there are
-    /// CPUs. On Optane two to four for each module. Each has a chunk open, so at most half of the chunks.
+    /// CPUs. On Optane, two to four for each module. Each has an open chunk, so at most half of the chunks.
     pub ncommitters: Option<u32>,
-    /// Writers are not slowed down while the log is short of room: one that finds none waits for a whole txg.
+    /// Writers are not slowed down while the log is short of space: one that finds none waits for a whole
+    /// txg.
     pub lets_log_fill: bool,
-    /// How many logs are suspended at a time when their devices change, by a thread each; by default 64. With
+    /// How many logs are suspended at a time when their devices change, by a thread each; 64 by default. With
     /// 1 the order of all I/O is that of the caller's calls.
     pub suspended_at_once: Option<usize>,
-    /// Kind lwb on a pool without vdevs for logs: a commit that has at least so much to read back, in whole
-    /// blocks, writes that to its final place at once, and only its address into the log. `None`: none does.
+    /// Kind lwb on a pool without vdevs for logs: a commit with at least this much to read back, in whole
+    /// blocks, writes that to its final place at once, and only its address into the log. `None`: no commit
+    /// does.
     pub indirect_bytes_min: Option<u64>,
 }
 
@@ -69,19 +71,19 @@ impl Tuning {
 pub struct PoolLog {
     pub(crate) side: Arc<PoolSide>,
     pub(crate) tuning: Tuning,
-    /// Of the kind that the pool has now.
+    /// The logs, of the kind that the pool has now.
     pub(crate) logs: Arc<RwLock<Arc<Logs>>>,
     /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at
-    /// a time, and a flush has to know of what was written before the volume was closed and opened again.
+    /// a time, and a flush must know what was written before the volume was closed and opened again.
     pub(crate) open: OpenLogs,
-    /// What the pool's hook tells of txgs; empty when this is dropped.
+    /// What the pool's hook informs about txgs; empty once this is dropped.
     told: Arc<Mutex<Option<Told>>>,
     pub(crate) marked: Marked,
-    /// Shared by who makes or destroys a volume, so that a change of the kind sees all of them.
+    /// Held shared while a volume is created or destroyed, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
-    /// Held over a change of the log's devices.
+    /// Held during a change of the log's devices.
     pub(crate) changing: Mutex<()>,
-    /// What becomes of a side of the log that is lost.
+    /// Tracks sides of the log that are lost.
     pub(crate) losses: Arc<LossRecord>,
 }
 
@@ -97,32 +99,33 @@ impl std::fmt::Debug for PoolLog {
 
 type OpenLogs = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog>)>>>;
 
-/// Lets go of the logs of volumes that are closed, once nothing is left that a flush would have to wait for.
+/// Releases the logs of closed volumes, once nothing is left that a flush would have to wait for.
 fn drop_idle(open: &mut Vec<(DatasetId, Arc<VolumeLog>)>, synced: Txg) {
     open.retain(|(_, log)| Arc::strong_count(log) > 1 || log.zil.has_unsynced(synced));
 }
 
-/// What needs to know of txgs.
+/// What must be informed about txgs.
 struct Told {
     logs: Arc<RwLock<Arc<Logs>>>,
     open: OpenLogs,
 }
 
-/// Logs whose regions an import may look at: those in use, and those before as long as the change is not
-/// durable. Only of kind pmem: nothing in these has the pool.
+/// Logs whose regions an import may read: those in use, and the previous ones until the change is durable.
+/// Only of kind pmem: nothing in these refers to the pool.
 pub(crate) type Marked = Arc<Mutex<Vec<Arc<Logs>>>>;
 
 pub(crate) fn marked(logs: &[&Arc<Logs>]) -> Vec<Arc<Logs>> {
     logs.iter().filter(|logs| logs.kind() == KindId::Pmem).map(|logs| Arc::clone(logs)).collect()
 }
 
-/// Stores headers with each txg, and tells the logs that it is durable.
+/// Stores headers with each txg, and tells the logs when it is durable.
 ///
-/// It is called by the thread that ends txgs, which must not be the last to let go of the pool: it would wait
-/// for its own end. So it has nothing that has the pool, but logs of volumes for as long as it holds the
-/// lock, and [`PoolLog`], which has the pool, lives as long: its drop takes the lock.
+/// It is called by the thread that ends txgs, which must not drop the last reference to the pool: it would
+/// wait for its own end. So this hook holds nothing that refers to the pool, except logs of volumes while it
+/// holds the lock; and [`PoolLog`], which refers to the pool, lives at least as long: its drop takes the
+/// lock.
 ///
-/// The regions it keeps for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not
+/// It keeps the regions for as long as the pool syncs, with a [`PoolLog`] or without: a txg that they do not
 /// know of makes them older than the pool.
 struct Collector {
     told: Arc<Mutex<Option<Told>>>,
@@ -132,13 +135,13 @@ struct Collector {
 }
 
 impl Collector {
-    /// Notes in the regions what has become of a txg.
+    /// Notes in the regions how far a txg has come.
     fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
         let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
         marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
     }
 
-    /// The logs in use, or those that were when the [`PoolLog`] went, unless nothing of them can be lost.
+    /// The logs in use, or those in use when the [`PoolLog`] was dropped, unless nothing in them can be lost.
     fn logs(&self, told: Option<&Told>) -> Option<Arc<Logs>> {
         let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
         told.map(|told| current(&told.logs)).or_else(last)
@@ -168,11 +171,11 @@ impl TxgHook for Collector {
     }
 
     fn synced(&self, txg: fastness_pool::Txg) {
-        // Before anything in the regions goes because of it.
+        // Before anything in the regions is emptied because of it.
         self.mark(Phase::Synced, txg);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(logs) = self.logs(told.as_ref()) {
-            // Before writers hear of the txg: from here on the side that is left suffices.
+            // Before writers are told of the txg: from here on the remaining side suffices.
             self.losses.synced(txg, &logs);
         }
         if let Some(told) = &*told {
@@ -190,10 +193,10 @@ fn current(logs: &RwLock<Arc<Logs>>) -> Arc<Logs> {
     logs.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Maps the pages of emulated PM, as a DAX file system has them mapped after the first touch of each 2 MiB.
+/// Maps the pages of emulated PM up front, as a DAX file system maps each 2 MiB on first touch.
 fn populated(region: Region) -> Region {
     if region.info().kind == RegionKind::Tmpfs {
-        // It saves page faults, nothing more.
+        // This only saves page faults.
         let _ = region.populate();
     }
     region
@@ -201,12 +204,12 @@ fn populated(region: Region) -> Region {
 
 fn options(emulates: bool) -> OpenOptions {
     let options = OpenOptions::new();
-    // Emulated: no msync at a fence; it survives the process, and says so itself.
+    // Emulated: no msync at a fence; the contents survive the process, and the region reports so itself.
     if emulates { options.msync(MsyncMode::Never) } else { options }
 }
 
 impl PoolLog {
-    /// What the last synced txg says about the log of a pool.
+    /// What the last synced txg says about a pool's log.
     ///
     /// # Errors
     /// Those of reading the tables; [`IntentError::Config`] if it is damaged.
@@ -218,8 +221,8 @@ impl PoolLog {
         }
     }
 
-    /// Opens the region of a log. `emulates`: an ordinary file is used as if it were persistent memory; what
-    /// is in it survives the process, and not the power.
+    /// Opens the region of a log. With `emulates`, an ordinary file is used as if it were persistent memory;
+    /// its contents survive the process, but not a power cut.
     ///
     /// # Errors
     /// Those of opening it.
@@ -227,10 +230,10 @@ impl PoolLog {
         Ok(populated(Region::open(path, &options(emulates))?))
     }
 
-    /// Makes a file for a log, as [`open_region`](Self::open_region) opens it.
+    /// Creates a file for a log, and opens it as [`open_region`](Self::open_region) does.
     ///
     /// # Errors
-    /// Those of making it; no file is left.
+    /// Those of creating it; no file is left.
     pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
         Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
@@ -269,20 +272,20 @@ impl PoolLog {
         })
     }
 
-    /// Taken before the transaction that makes or destroys a volume begins, and held until it has ended.
+    /// Taken before the transaction that creates or destroys a volume begins, and held until it has ended.
     pub fn members(&self) -> Members<'_> {
         Members(self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes the log of a new volume, in the transaction that makes the volume.
+    /// Creates the log of a new volume, in the transaction that creates the volume.
     ///
     /// # Errors
-    /// [`IntentError::Log`]: it has one.
+    /// [`IntentError::Log`]: the volume already has one.
     pub fn create_log(&self, tx: &Tx, volume: &Dataset, _members: &Members<'_>) -> Result<(), IntentError> {
         Ok(self.logs().create(&self.side, tx, DatasetId(volume.id().0))?)
     }
 
-    /// Destroys the log of a volume, in the transaction that destroys the volume; nobody uses it.
+    /// Destroys the log of a volume, in the transaction that destroys the volume; the log must not be in use.
     ///
     /// # Errors
     /// [`IntentError::Log`].
@@ -295,7 +298,7 @@ impl PoolLog {
         Ok(self.logs().destroy(&self.side, tx, DatasetId(volume.0))?)
     }
 
-    /// The log of a volume; the same for all who have it open. `None` if it has none.
+    /// The log of a volume; the same one for all handles of the volume. `None` if it has none.
     pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog>> {
         let id = DatasetId(volume.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,7 +312,7 @@ impl PoolLog {
         Some(log)
     }
 
-    /// Counters of the logs of volumes that are open.
+    /// Counters of the logs of open volumes.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = open.iter().filter(|(_, log)| Arc::strong_count(log) > 1);
@@ -321,21 +324,21 @@ impl PoolLog {
         self.logs().medium_stats()
     }
 
-    /// The kind of all logs now.
+    /// The current kind of all logs.
     pub fn kind(&self) -> KindId {
         self.logs().kind()
     }
 
-    /// Kind pmem: what is wrong with each region that cannot be written any more. Of a mirror, the log goes
-    /// on with the other side; otherwise synchronous writes wait for txgs until the region is replaced or
-    /// removed.
+    /// Kind pmem: what is wrong with each region that can no longer be written. If it is a side of a mirror,
+    /// the log continues on the other side; otherwise synchronous writes wait for txgs until the region is
+    /// replaced or removed.
     pub fn lost_regions(&self) -> Vec<(RegionId, PersistError)> {
         let logs = self.logs();
         let lost = |region: &OpenRegion| Some((region.id, region.check().err()?));
         logs.regions().iter().filter_map(lost).collect()
     }
 
-    /// Kind pmem: of each region in use its number, what it is made of, and what survives on it.
+    /// Kind pmem: for each region in use, its number, what it is made of, and which failures it survives.
     pub fn regions(&self) -> Vec<(RegionId, RegionInfo)> {
         self.logs().regions().iter().map(|region| (region.id, region.info.clone())).collect()
     }

@@ -1,4 +1,4 @@
-//! The logs of all volumes of a pool, of the kind that the pool has now.
+//! The logs of all volumes of a pool, of the pool's current kind.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 use crate::space::PoolSpace;
 
-/// A log of kind lwb is idle when nothing was acknowledged for so long.
+/// A log of kind lwb is idle when nothing was acknowledged for this long.
 const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one volume.
@@ -36,7 +36,7 @@ impl fmt::Debug for Logs {
 }
 
 impl Logs {
-    /// Lets logs that are idle say what was acknowledged last, if the pool has threads of its own.
+    /// Lets idle logs record what was acknowledged last, if the pool has its own threads.
     pub(crate) fn watch_idle(&self, pool: &Pool) {
         if let (Logs::Lwb(logs), true) = (self, pool.has_threads()) {
             logs.watch_idle(IDLE_PERIOD);
@@ -50,7 +50,7 @@ impl Logs {
         }
     }
 
-    /// Regions of kind pmem that are written.
+    /// Regions of kind pmem that are being written.
     pub(crate) fn regions(&self) -> &[OpenRegion] {
         match self {
             Logs::Pmem(_, regions) => regions,
@@ -74,13 +74,13 @@ impl Logs {
         matches!(self, Logs::Pmem(logs, _) if logs.prb().has_failed())
     }
 
-    /// Whether a volume has records that are in the log only since before the import.
+    /// Whether a volume still has records from before the import that are only in the log.
     pub(crate) fn has_unreplayed(&self) -> bool {
         let has = |dataset| self.get(dataset).is_some_and(|log| log.unreplayed_records() > 0);
         self.datasets().into_iter().any(has)
     }
 
-    /// That a side is out is durable.
+    /// The fact that a side is out is durable.
     pub(crate) fn side_is_out(&self, side: usize) {
         if let Logs::Pmem(logs, _) = self {
             logs.prb().side_is_out(side);
@@ -122,15 +122,15 @@ impl Logs {
         }
     }
 
-    /// Hands out the headers that must be durable with `txg`. Those of kind pmem are in the transactions
-    /// already.
+    /// Returns the headers that must be durable with `txg`. Those of kind pmem are already in the
+    /// transactions.
     pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
         if let Logs::Lwb(logs) = self {
             logs.sync(txg, put);
         }
     }
 
-    /// Notes in the regions of kind pmem what has become of a txg.
+    /// Notes in the regions of kind pmem how far a txg has come.
     pub(crate) fn mark(&self, phase: Phase, mark: Mark) {
         let Logs::Pmem(logs, regions) = self else { return };
         for (side, region) in regions.iter().enumerate() {
@@ -143,7 +143,7 @@ impl Logs {
 
     pub(crate) fn txg_synced(&self, txg: Txg) {
         match self {
-            // The logs remember that their medium has failed: from then on everybody waits for txgs instead.
+            // The logs remember that their medium has failed: from then on all callers wait for txgs instead.
             Logs::Pmem(logs, _) => drop(logs.txg_synced(txg)),
             Logs::Lwb(logs) => logs.txg_synced(txg),
         }
@@ -164,7 +164,7 @@ impl Claims {
         }
     }
 
-    /// What opening has copied from one side of a mirror to the other.
+    /// What opening copied from one side of a mirror to the other.
     pub(crate) fn side_repairs(&self) -> SideRepairs {
         match self {
             Claims::Pmem(import, _) => import.side_repairs(),

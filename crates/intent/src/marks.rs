@@ -1,7 +1,7 @@
-//! Marks of a region of kind pmem: which txgs of the pool it has seen, so that an older copy of the region,
-//! put back, is told from the region, and an older copy of the pool from the pool.
+//! Marks in a region of kind pmem: which txgs of the pool the region has seen, so that an older copy of the
+//! region, put back, can be told from the region itself, and an older copy of the pool from the pool.
 //!
-//! Shape: a slot is a line of 64 bytes, at four places of each of two copies (8192 and 12288):
+//! Shape: a slot is a line of 64 bytes; there are four in each of two copies (at 8192 and 12288):
 //!
 //! | offset in the copy | what |
 //! |---:|---|
@@ -16,10 +16,10 @@
 //! | 24 | 36 | zero |
 //! | 60 | 4 | CRC-32C of bytes 0 to 59 |
 //!
-//! When an import finds the pool at txg T, the region has the mark that T began, of the import that synced
-//! it: it is durable before T's uberblock is written, and replaced by that of T + 2, which begins after T + 1
-//! has synced. And it has no mark of a later txg that has synced. Whatever a crash tears is of T + 1, in
-//! another slot.
+//! When an import finds the pool at txg T, the region has the mark that T began, from the import that synced
+//! it: this mark is durable before T's uberblock is written, and is overwritten by that of T + 2, which
+//! begins after T + 1 has synced. And it has no mark of a later txg that has synced. Whatever a crash tears
+//! belongs to T + 1, in another slot.
 
 use fastness_pmem::{Medium, NoSum, PersistError};
 use fastness_pool::Mark;
@@ -29,10 +29,11 @@ use crate::region::RegionId;
 const SLOT_BYTES: usize = 64;
 const COPIES: [usize; 2] = [8192, 12288];
 
-/// What a mark says of its txg.
+/// What a mark says about its txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It began to sync: nothing of it may be durable yet, and nothing of the one before is needed any more.
+    /// It began to sync: nothing of it may be durable yet, and nothing of the previous one is needed any
+    /// more.
     Begun,
     /// It is durable.
     Synced,
@@ -58,7 +59,7 @@ fn encode(region: RegionId, mark: Mark) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// The mark in a slot, if there is a whole one of this region.
+/// The mark in a slot, if it holds an intact one of this region.
 fn decode(region: RegionId, slot: &[u8; SLOT_BYTES]) -> Option<Mark> {
     let number = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("8 bytes"));
     let mark = Mark { txg: fastness_pool::Txg(number(8)), import: fastness_pool::ImportId(number(16)) };
@@ -67,8 +68,8 @@ fn decode(region: RegionId, slot: &[u8; SLOT_BYTES]) -> Option<Mark> {
 
 /// Writes a mark into both copies.
 ///
-/// Persistence: durable on return, as far as the region's stores are; a crash inside may leave either copy
-/// torn.
+/// Persistence: durable on return, as far as the region's stores are; a crash during the call may tear either
+/// copy.
 pub(crate) fn write<M: Medium>(
     front: &mut M,
     region: RegionId,
@@ -79,20 +80,20 @@ pub(crate) fn write<M: Medium>(
         let slot = encode(region, mark);
         front.copy(copy + phase.offset(mark.txg.0), &slot, SLOT_BYTES, &mut NoSum);
     }
-    // PERSIST: that a txg began is durable before its uberblock is written, or an import would take the
-    // region for an older copy; that it has synced, before a chunk is emptied because of it, or an import
-    // with an older copy of the pool would not miss what was there.
+    // PERSIST: the mark that a txg began is durable before its uberblock is written, or an import would take
+    // the region for an older copy; the mark that it has synced, before a chunk is emptied because of it, or
+    // an import with an older copy of the pool would not miss what was there.
     front.fence()
 }
 
-/// The newest txg that a region has seen become durable, in what is in front of its chunks.
+/// The newest txg that a region has seen become durable, read from the bytes before its chunks.
 pub(crate) fn newest_synced(front: &[u8], region: RegionId) -> Option<Mark> {
     let places = COPIES.into_iter().flat_map(|copy| [0, 1].map(|txg| copy + Phase::Synced.offset(txg)));
     let slots = places.filter_map(|at| front.get(at..)?.first_chunk());
     slots.filter_map(|slot| decode(region, slot)).max_by_key(|mark| mark.txg)
 }
 
-/// Why a region is not the one that belongs to the pool as it is.
+/// Why a region does not match the pool as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
     /// It has not seen the pool's last txg; the newest that it has seen, if any.

@@ -1,18 +1,18 @@
 //! Persistent memory as a block device: an ordinary log vdev, or a block log's own device.
 //!
 //! Design: a write copies with non-temporal stores and fences before it returns, on the thread that copied: a
-//! fence completes the stores of its own thread only, so a flush by another thread could not do it. Every
-//! write is therefore durable on return, with FUA or without, and a flush has nothing to do but to say
-//! whether that held.
+//! fence completes only the stores of its own thread, so a flush by another thread could not do it. Every
+//! write is therefore durable on return, with or without FUA, and a flush only has to report whether that
+//! held.
 //!
-//! The memory is divided into parts with a lock each, so that writes to different parts run at a time.
+//! The memory is divided into parts with a lock each, so that writes to different parts run in parallel.
 //!
-//! Crash cases: before a write has returned, any 8-byte words of it are new. So a sector can be torn, which a
-//! [`BlockDevice`] otherwise leaves old or new as a whole: whoever uses this must know his blocks by a
-//! checksum over all of them, as labels, uberblocks and log-write blocks do. A failed fence poisons the
-//! device.
+//! Crash cases: before a write has returned, any of its 8-byte words may be new. So a sector can be torn,
+//! which a [`BlockDevice`] otherwise leaves entirely old or new: a user of this device must recognise its
+//! blocks by a checksum over the whole block, as labels, uberblocks and log-write blocks do. A failed fence
+//! poisons the device.
 //!
-//! What survives a power cut is up to the region: [`RegionInfo`](fastness_pmem::RegionInfo) says.
+//! What survives a power cut depends on the region: see [`RegionInfo`](fastness_pmem::RegionInfo).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use fastness_pmem::{Medium, NoSum, PersistError, PmRange};
 
 /// Parts that a range is divided into.
 const PARTS: usize = 32;
-/// A part is a multiple of this.
+/// The length of a part is a multiple of this.
 const PART_ALIGN_BYTES: usize = 4096;
 /// Zeroes that are written at a time.
 const ZEROES: [u8; 4096] = [0; 4096];
@@ -45,7 +45,7 @@ impl PmDevice<PmRange> {
     /// A device on the whole units of 4096 bytes of `range`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there are none.
     pub fn new(name: &str, range: PmRange) -> PmDevice<PmRange> {
         let len = range.len_bytes() / PART_ALIGN_BYTES * PART_ALIGN_BYTES;
         let part = len.div_ceil(PARTS).next_multiple_of(PART_ALIGN_BYTES);
@@ -63,10 +63,10 @@ impl PmDevice<PmRange> {
 }
 
 impl<M: Medium> PmDevice<M> {
-    /// A device on several media, one behind the other.
+    /// A device on several media, one after the other.
     ///
     /// # Panics
-    /// If one is empty, or no multiple of 512 bytes long.
+    /// If one is empty, or its length is not a multiple of 512 bytes.
     pub fn of_parts(name: &str, media: Vec<M>) -> PmDevice<M> {
         let (mut parts, mut len_bytes) = (Vec::new(), 0);
         for medium in media {
@@ -86,7 +86,7 @@ impl<M: Medium> PmDevice<M> {
     }
 
     fn part(&self, index: usize) -> MutexGuard<'_, M> {
-        // A panic in a copy leaves bytes that were not acknowledged.
+        // A panic in a copy leaves only bytes that were not acknowledged.
         self.parts[index].1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,9 +143,9 @@ impl<M: Medium> PmDevice<M> {
                     medium.copy(at + done, data, data.len(), &mut NoSum);
                     done += data.len();
                 }
-                // PERSIST: the write is durable when it returns, and whoever flushes behind it relies on
-                // that: a log block is acknowledged then, and a crash must not find older bytes. On this
-                // thread, which copied.
+                // PERSIST: the write is durable when it returns, and whoever flushes after it relies on that:
+                // a log block is then acknowledged, and a crash must not find older bytes. On this thread,
+                // which copied.
                 medium.fence()
             });
             copied.map_err(|(at, PersistError { source, .. })| {
@@ -166,7 +166,7 @@ impl<M: Medium> BlockDevice for PmDevice<M> {
         self.run(Operation::Read, offset, len as u64, || {
             let read = self.each(offset, len, |medium, at, range| medium.read(at, &mut buf[range]));
             read.map_err(|(at, error)| {
-                // Its message has the place in the region.
+                // The error's message has the place in the region.
                 let cause = Cause::Media(io::Error::other(error));
                 self.error(Operation::Read, at, offset + len as u64 - at, cause)
             })
@@ -182,7 +182,8 @@ impl<M: Medium> BlockDevice for PmDevice<M> {
     }
 
     fn flush(&self) -> Result<(), BlockError> {
-        // Every write that returned well has made itself durable; one that did not has poisoned the device.
+        // Every write that returned successfully has made itself durable; one that did not has poisoned the
+        // device.
         self.run(Operation::Flush, 0, 0, || Ok(()))
     }
 

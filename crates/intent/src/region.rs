@@ -1,6 +1,6 @@
 //! The region of a pool's log: two superblocks, marks (`marks`), then chunks.
 //!
-//! Shape: a superblock of 4096 bytes at 0 and the same at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`]
+//! Shape: a superblock of 4096 bytes at 0 and a copy at 4096; marks from 8192 on; chunks of [`CHUNK_BYTES`]
 //! from 16384 on, as many as fit. Superblocks are written once, when the region becomes a log; either copy
 //! suffices.
 //!
@@ -24,12 +24,12 @@ use crate::error::IntentError;
 
 /// Length of a chunk; bounds a record.
 pub const CHUNK_BYTES: u64 = 1 << 20;
-/// Shortest region: superblocks, and chunks enough to write to some while others wait for their txgs.
+/// Shortest region: superblocks, and enough chunks to write to some while others wait for their txgs.
 pub const REGION_BYTES_MIN: u64 = FRONT_BYTES as u64 + 8 * CHUNK_BYTES;
 
 const BLOCK_BYTES: usize = 4096;
 const COPIES: [usize; 2] = [0, BLOCK_BYTES];
-/// Length of what is in front of the chunks: superblocks and marks.
+/// Length of what precedes the chunks: superblocks and marks.
 pub const FRONT_BYTES: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
 const VERSION: u32 = 3;
@@ -50,7 +50,7 @@ impl fmt::Debug for RegionId {
     }
 }
 
-/// What a superblock says.
+/// The contents of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: RegionId,
@@ -89,7 +89,7 @@ impl Superblock {
         }
         let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"));
         let superblock = Superblock { id: RegionId(number(16)), pool: number(24), region_bytes: number(32) };
-        // What else the block holds follows from these.
+        // The rest of the block follows from these.
         if superblock.encode() == *block { Ok(superblock) } else { Err("its superblock has strange values") }
     }
 }
@@ -101,13 +101,13 @@ pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result
     for at in COPIES {
         front.copy(at, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
         // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of
-        // them or, before the pool knows the log, none.
+        // them intact or, before the pool knows the log, none.
         front.fence()?;
     }
     Ok(())
 }
 
-/// Reads the superblocks; the first that is whole counts.
+/// Reads the superblocks; the first intact one counts.
 pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, IntentError> {
     let mut why = "it has no superblock";
     for at in COPIES {
@@ -128,19 +128,19 @@ pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, In
     Err(IntentError::NoLog(why))
 }
 
-/// What the superblocks in these first bytes of a file say, if there is a whole one.
+/// What the superblocks in these first bytes of a file say, if one is intact.
 pub(crate) fn superblock_in(front: &[u8]) -> Option<Superblock> {
     COPIES.into_iter().find_map(|at| Superblock::decode(front.get(at..)?.first_chunk()?).ok())
 }
 
-/// A region as a log needs it: in parts, on any medium.
+/// A region as a log needs it: divided into parts, on any medium.
 #[derive(Debug)]
 pub struct RegionParts {
     /// What it is made of.
     pub info: RegionInfo,
     /// The first [`FRONT_BYTES`].
     pub front: AnyRange,
-    /// What is behind, in equal chunks; they bound a record.
+    /// The rest, in equal chunks; the chunk length bounds a record.
     pub chunks: Vec<AnyRange>,
 }
 
@@ -163,7 +163,7 @@ impl RegionParts {
     }
 }
 
-/// Divides a region into the blocks in front and the chunks.
+/// Divides a region into the blocks at its front and the chunks.
 fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), IntentError> {
     let found_bytes = range.len_bytes() as u64;
     if found_bytes < REGION_BYTES_MIN {

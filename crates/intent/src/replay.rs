@@ -16,19 +16,19 @@ pub struct ReplayReport {
     pub volumes: u64,
     /// Records that were applied.
     pub records: u64,
-    /// Of these, those whose data was not in the log but in the pool.
+    /// Of these, the ones whose data was not in the log but in the pool.
     pub indirect: u64,
-    /// Records that were given up: what was damaged, and what came after it.
+    /// Records that were given up: damaged ones, and those after them.
     pub dropped: u64,
-    /// Logs that were damaged, and of which a part was given up.
+    /// Damaged logs of which a part was given up.
     pub damaged: u64,
-    /// The log was not there, and was given up.
+    /// The log was missing, and was given up.
     pub is_forgotten: bool,
     /// What was copied from one side of a mirror of regions to the other.
     pub sides: SideRepairs,
 }
 
-/// A record of a kind that a volume's log does not have.
+/// A record of a type that a volume's log does not contain.
 #[derive(Debug, thiserror::Error)]
 #[error("a volume has no {0} records")]
 struct NotOfVolumes(&'static str);
@@ -36,11 +36,11 @@ struct NotOfVolumes(&'static str);
 /// Applies records to the objects of one dataset.
 pub(crate) struct Volume<'a> {
     pub(crate) dataset: Dataset,
-    /// Where the data is that records name; it was claimed with them.
+    /// Finds the data that records name; it was claimed with them.
     pub(crate) blocks: LogSpace,
     /// Called for each record.
     pub(crate) applied: &'a mut dyn FnMut(),
-    /// Counts those whose data was in the pool.
+    /// Counts the records whose data was in the pool.
     pub(crate) indirect: &'a mut u64,
 }
 
@@ -53,7 +53,7 @@ impl ReplayHandler<PoolSide> for Volume<'_> {
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         (self.applied)();
         let object = match self.dataset.object(fastness_pool::ObjectId(head.object.0)) {
-            // Records of volumes may be reordered: one of an object that is gone does nothing.
+            // Records of volumes may be reordered: one for an object that is gone does nothing.
             Err(PoolError::NoObject { .. }) => return Ok(()),
             other => other?,
         };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fastness_pool::{LogSpace, Pool, PoolError, StoreRequest, StoredRun, Tx};
 use fastness_zil::{DatasetId, ObjectId, PoolFailure, StoreRange, StoredBlocks, StoredData, Txg};
 
-/// Key beside a dataset: the header of its log.
+/// Key in a dataset's aux data: the header of its log.
 pub(crate) const HEADER: &[u8] = b"log";
 
-/// A pool, with the trait that `zil` asks for.
+/// A pool, with the trait that `zil` requires.
 #[derive(Debug, Clone)]
 pub struct PoolSide {
     pool: Arc<Pool>,
@@ -18,12 +18,12 @@ pub struct PoolSide {
 }
 
 impl PoolSide {
-    /// The pool; `store_bytes_min` as [`Tuning`](crate::Tuning) has it.
+    /// Wraps a pool; `store_bytes_min` as in [`Tuning`](crate::Tuning).
     pub(crate) fn new(pool: &Arc<Pool>, store_bytes_min: Option<u64>) -> PoolSide {
         PoolSide { pool: pool.clone(), store_bytes_min, is_replay: false }
     }
 
-    /// The pool as replay sees it.
+    /// Wraps a pool for replay.
     pub(crate) fn for_replay(pool: &Arc<Pool>) -> PoolSide {
         PoolSide { pool: pool.clone(), store_bytes_min: None, is_replay: true }
     }
@@ -94,7 +94,7 @@ impl fastness_zil::Pool for PoolSide {
 
     fn store(&self, dataset: DatasetId, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure> {
         let mut stored = vec![Vec::new(); ranges.len()];
-        // What cannot be opened cannot be stored; reading it back says why.
+        // An object that cannot be opened cannot be stored; reading it back reports why.
         let open = |range: &StoreRange| self.object(dataset, range.object).ok();
         let objects: Vec<_> = ranges.iter().map(open).collect();
         let with_object = objects.iter().zip(ranges).enumerate();
@@ -118,7 +118,7 @@ fn data_of(run: StoredRun) -> StoredData {
     StoredData { offset, len_bytes, written_bytes, address }
 }
 
-/// Data that records name, among the data of a pool.
+/// Data that records name, stored among the data of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolBlocks(pub(crate) LogSpace);
 
@@ -132,7 +132,7 @@ impl StoredBlocks for PoolBlocks {
     }
 }
 
-/// The same, of a pool that is only looked at.
+/// The same, for a pool that is only inspected.
 pub(crate) struct UntouchedBlocks(pub(crate) LogSpace);
 
 impl StoredBlocks for UntouchedBlocks {

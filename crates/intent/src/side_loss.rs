@@ -1,16 +1,16 @@
-//! What the pool records of regions of its log that were lost in use.
+//! What the pool records about regions of its log that were lost in use.
 //!
-//! One side of a mirror: the log takes no records from the loss on (`fastness_prb`, `health`). The next txg
-//! stores that the region is out; once it is durable no import reads that region again, and the log goes on
-//! with the other.
+//! One side of a mirror is lost: from then on the log takes no records (`fastness_prb`, `health`). The next
+//! txg stores that the region is out; once it is durable no import reads that region again, and the log
+//! continues on the other.
 //!
-//! All that there were: the log takes no more records, and txgs make everything durable instead. Once one has
-//! that is newer than every record, nothing in the regions is needed: it stores that they are all out, and an
-//! import asks for none of them.
+//! All regions are lost: the log takes no more records, and txgs make everything durable instead. Once one of
+//! them is newer than every record, nothing in the regions is needed: it stores that they are all out, and an
+//! import requires none of them.
 //!
-//! Nothing but the thread that ends txgs has to do anything. A region that is lost takes no marks of txgs
-//! (`marks`) either, and an import would refuse it as older than the pool: so the loss is recorded with the
-//! first txg that it has no mark of, as far as what the log has allows.
+//! Only the thread that ends txgs does any of this. A lost region takes no marks of txgs (`marks`) either,
+//! and an import would refuse it as older than the pool: so the loss is recorded with the first txg that the
+//! region has no mark of, as far as the contents of the log allow.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,10 +20,10 @@ use crate::config::LogConfig;
 use crate::log::DEVICE;
 use crate::logs::Logs;
 
-/// What the pool says of its log, and what it is about to say.
+/// The pool's current description of its log, and the one that it is about to store.
 #[derive(Debug)]
 pub(crate) struct LossRecord {
-    /// Whose value the description is.
+    /// The dataset in whose aux data the description is stored.
     root: DatasetId,
     state: Mutex<State>,
 }
@@ -31,11 +31,11 @@ pub(crate) struct LossRecord {
 #[derive(Debug)]
 struct State {
     config: LogConfig,
-    /// The txg that stores it; older ones say something else.
+    /// The txg that stores it; older ones store something else.
     since: Txg,
-    /// A side that a txg, not durable yet, says is out.
+    /// A side that an unsynced txg records as out.
     recording: Option<(Txg, usize)>,
-    /// No region is left, and no record is of a later txg.
+    /// Set once no region is left; no record belongs to a later txg.
     last_logged: Option<Txg>,
 }
 
@@ -50,7 +50,7 @@ impl LossRecord {
         LossRecord { root, state: Mutex::new(State::new(config, Txg(0))) }
     }
 
-    /// A transaction of `txg` stores another description, perhaps of other logs. Call it before that
+    /// A transaction of `txg` stores another description, perhaps of other logs. Must be called before that
     /// transaction ends.
     pub(crate) fn replace(&self, config: &LogConfig, txg: Txg) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::new(config.clone(), txg);
@@ -72,17 +72,17 @@ impl LossRecord {
         state.config.regions.iter_mut().for_each(|known| known.is_out |= known.id == region);
         state.recording = Some((txg, side));
         // PERSIST: stored with this txg, and durable before the PRB is told in `synced`; excludes that an
-        // import takes the lost side for current when it comes back, without what only the other has.
+        // import takes the lost side for current when it comes back, without what only the other side has.
         changes.put(self.root, DEVICE, Some(&state.config.encode()));
     }
 
-    /// Records that no region is needed, as soon as that is so.
+    /// Records that no region is needed, as soon as that is true.
     fn outlive(&self, state: &mut State, txg: Txg, logs: &Logs, changes: &mut HookChanges) {
         if logs.has_unreplayed() {
             return;
         }
-        // Of the txgs later than this one only the next can be open while this one is committed, so whatever
-        // was logged or replayed by now is of that at the latest. Nothing was logged since: the log has
+        // Of the txgs later than this one, only the next can be open while this one commits, so whatever was
+        // logged or replayed by now belongs to that one at the latest. Nothing was logged since: the log has
         // failed.
         let last = *state.last_logged.get_or_insert(txg.next());
         if txg < last {

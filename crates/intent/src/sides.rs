@@ -1,6 +1,6 @@
-//! The regions of a log of kind pmem: one, or two that are a mirror.
+//! The regions of a log of kind pmem: one, or a mirror of two.
 //!
-//! Each region has superblocks of its own, with a number of its own; the chunks of both are one PRB, see
+//! Each region has its own superblocks, with its own number; the chunks of both form one PRB, see
 //! `docs/adr/2026-11-22-mirrored-pm-log.md`.
 
 use std::sync::{Mutex, PoisonError};
@@ -21,12 +21,12 @@ pub(crate) struct OpenRegion {
     pub(crate) info: RegionInfo,
     /// Superblocks and marks.
     front: Mutex<AnyRange>,
-    /// Chunks behind those that are in use.
+    /// Chunks after those that are in use.
     rest: Vec<AnyRange>,
 }
 
 impl OpenRegion {
-    /// Notes durably what has become of a txg. A region that fails a fence takes no more records by itself.
+    /// Notes durably how far a txg has come. A region that fails a fence stops taking records by itself.
     ///
     /// # Errors
     /// That of the fence.
@@ -35,7 +35,7 @@ impl OpenRegion {
         marks::write(&mut *front, self.id, phase, mark)
     }
 
-    /// Whether a fence of it would fail.
+    /// Checks whether a fence of the region would fail.
     ///
     /// # Errors
     /// That of the fence.
@@ -43,7 +43,8 @@ impl OpenRegion {
         self.front.lock().unwrap_or_else(PoisonError::into_inner).check()
     }
 
-    /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: its last synced txg.
+    /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: the pool's last
+    /// synced txg.
     pub(crate) fn check_marks(&self, synced: Mark) -> Result<(), IntentError> {
         let front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
         check_marks(&*front, self.id, &self.info, synced)
@@ -89,7 +90,7 @@ impl Side {
     /// A region that was a log.
     pub(crate) fn open(mut parts: RegionParts) -> Result<Side, IntentError> {
         let len_bytes = parts.len_bytes();
-        // What a dead process stored may still be in the CPU's caches only.
+        // Stores of a process that died may still be only in the CPU's caches.
         parts.front.write_back(0, parts.front.len_bytes());
         // PERSIST: the superblocks are durable before anything is done because of them.
         parts.front.fence()?;
@@ -97,7 +98,7 @@ impl Side {
         Ok(Side::new(parts, found.id, found.region_bytes))
     }
 
-    /// The region as it came.
+    /// The region as it was passed in.
     fn into_parts(self) -> RegionParts {
         let Side { region: OpenRegion { info, front, rest, .. }, mut chunks } = self;
         let front = front.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -110,14 +111,14 @@ impl Side {
     }
 }
 
-/// The regions of a log that are there.
+/// The regions of a log that are present.
 pub(crate) struct Sides(Vec<Side>);
 
 impl Sides {
-    /// Takes those of `regions` that the pool's log is in; one of them suffices.
+    /// Takes those of `regions` that belong to the pool's log; one suffices.
     ///
     /// # Errors
-    /// What is wrong with the first that is none of them; [`IntentError::Missing`].
+    /// What is wrong with the first one that does not belong to it; [`IntentError::Missing`].
     pub(crate) fn find(
         config: &LogConfig,
         regions: Vec<Result<RegionParts, IntentError>>,
@@ -132,9 +133,9 @@ impl Sides {
                 Ok(side) if wanted.contains(&side.region.id) => match side.region.check_marks(synced) {
                     Ok(()) => found.push(side),
                     // Whatever the other side says: what it lacks, if it was lost in use, is in this one and
-                    // in the pool as it was.
+                    // was in the pool.
                     Err(error @ IntentError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
-                    // More telling than that another is not here.
+                    // This says more than that another region is missing.
                     Err(error) => why = Some(error),
                 },
                 Ok(side) => {
@@ -152,8 +153,8 @@ impl Sides {
             }
         }
         found.sort_by_key(|side| wanted.iter().position(|id| *id == side.region.id));
-        // A copy of a region is none of the log; and sides that are not alike cannot have been written
-        // together.
+        // A copy of a region does not belong to the log; and sides that differ in shape cannot have been
+        // written together.
         found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
         match found.is_empty() {
             true => Err(why.unwrap_or(IntentError::Missing { last: last(), expected })),
@@ -166,7 +167,7 @@ impl Sides {
         self.0.iter().any(|side| side.region.id == id)
     }
 
-    /// The regions, and chunks that are in all of them.
+    /// The regions, and the chunks that all of them have.
     pub(crate) fn mirrored(self) -> (Vec<OpenRegion>, Vec<Mirror<AnyRange>>) {
         let (regions, chunks): (Vec<_>, Vec<_>) =
             self.0.into_iter().map(|side| (side.region, side.chunks)).unzip();
@@ -182,7 +183,7 @@ impl Sides {
     }
 }
 
-/// The parts of each region again, after [`Sides::mirrored`].
+/// Restores the parts of each region, after [`Sides::mirrored`].
 pub(crate) fn apart(regions: Vec<OpenRegion>, chunks: Vec<Mirror<AnyRange>>) -> Vec<(RegionId, RegionParts)> {
     let (first, second): (Vec<_>, Vec<_>) = chunks.into_iter().map(Mirror::into_sides).unzip();
     let sides = [first, second.into_iter().flatten().collect()];
@@ -191,25 +192,25 @@ pub(crate) fn apart(regions: Vec<OpenRegion>, chunks: Vec<Mirror<AnyRange>>) -> 
     regions.into_iter().zip(sides).map(part).collect()
 }
 
-/// A region that becomes one of a log; what was in it is lost.
+/// A region that becomes one of a log; its contents are lost.
 #[derive(Debug)]
 pub struct NewRegion {
     /// The region.
     pub parts: RegionParts,
-    /// Remembered for the next import.
+    /// Path, recorded for the next import.
     pub path: std::path::PathBuf,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
 }
 
-/// What a log is made of, before the pool says so.
+/// What a log consists of, before the pool records it.
 pub(crate) struct Formatted {
     pub(crate) logs: PmemLogs<Mirror<AnyRange>>,
     pub(crate) regions: Vec<OpenRegion>,
     pub(crate) configs: Vec<RegionConfig>,
 }
 
-/// Makes regions the log of a pool; nothing of the pool says so yet. What was in them is lost.
+/// Makes regions the log of a pool; the pool does not record it yet. Their contents are lost.
 pub(crate) fn format(pool: &Pool, new: Vec<NewRegion>, tuning: Tuning) -> Result<Formatted, IntentError> {
     if !(1..=REGIONS_MAX).contains(&new.len()) {
         return Err(IntentError::Mixed(

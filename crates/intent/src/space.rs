@@ -1,27 +1,27 @@
-//! The log space of a pool as a block log sees it.
+//! The log space of a pool, as a block log sees it.
 
 use fastness_error::ErrorKind;
 use fastness_lwb::{BLOCK_BYTES_MAX, Extent, Place, Space, SpaceError};
 use fastness_pool::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, PoolError, UNIT_BYTES};
 
-// What one of them hands out, the other must take.
+// What one of them allocates, the other must accept.
 const _: () =
     assert!(BLOCK_BYTES_MAX == LOG_BLOCK_BYTES_MAX && fastness_lwb::UNIT_BYTES as u64 == UNIT_BYTES);
 
 /// Space for the blocks of a block log on the vdevs of a pool.
 ///
-/// Shape: a place's device is the number of a vdev, its offset counts bytes from the beginning of that vdev's
-/// data area.
+/// Shape: a place's device is the number of a vdev, its offset counts bytes from the beginning of that
+/// vdev's data area.
 #[derive(Debug, Clone)]
 pub struct PoolSpace(LogSpace);
 
 impl PoolSpace {
-    /// The space of the pool that `space` is of.
+    /// Wraps the log space of a pool.
     pub fn new(space: LogSpace) -> PoolSpace {
         PoolSpace(space)
     }
 
-    /// The pool's side of it.
+    /// The pool's own log space.
     pub fn log_space(&self) -> &LogSpace {
         &self.0
     }
@@ -31,7 +31,7 @@ fn failure(error: PoolError) -> SpaceError {
     SpaceError::new(error.kind(), error)
 }
 
-/// A place as the pool names it; `None` if it is none. It may come from a medium.
+/// A place as the pool addresses it; `None` if it is not one. It may come from a medium.
 fn place_in(place: Place) -> Option<fastness_pool::Place> {
     let vdev = u16::try_from(place.device).ok()?;
     place
@@ -114,8 +114,8 @@ impl Space for PoolSpace {
         let vdev =
             |device: &u32| u16::try_from(*device).map_err(|_| outside(Place { device: *device, offset: 0 }));
         let vdevs = devices.iter().map(vdev).collect::<Result<Vec<_>, _>>()?;
-        // PERSIST: the block log acknowledges what it had written before; argued where it calls this, and
-        // kept by `LogSpace::flush`.
+        // PERSIST: the block log acknowledges what it had written before; the reason is given where it calls
+        // this, and `LogSpace::flush` ensures it.
         self.0.flush(&vdevs).map_err(failure)
     }
 }

@@ -1,4 +1,4 @@
-//! The offline view of a pool's log: everything that is there, damaged or not, without taking it into use.
+//! Offline inspection of a pool's log: shows everything in it, damaged or not, without putting it into use.
 //!
 //! The pool is imported read-only. Nothing here stores to the region or writes to a device.
 
@@ -43,12 +43,12 @@ pub struct VolumeSurvey {
     pub name: String,
     /// Number.
     pub dataset: DatasetId,
-    /// What the last synced txg has of its log, or why that cannot be used.
+    /// The last synced txg's header of its log, or why that cannot be used.
     pub header: Result<StoredLog, ClaimCause>,
 }
 
 impl VolumeSurvey {
-    /// Kind pmem: the log whose entries count, and the first txg that is needed of it.
+    /// Kind pmem: the log whose entries count, and the first txg for which it is needed.
     pub fn entries(&self, first_txg: Txg) -> Option<(LogGuid, Txg)> {
         match self.header.as_ref().ok()? {
             StoredLog::Pmem(HdlHeader::Logging { log }) => Some((*log, first_txg)),
@@ -80,7 +80,7 @@ pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, IntentError> {
     Ok(found)
 }
 
-/// Reads a stored header; the bytes are not trusted.
+/// Decodes a stored header; the bytes are not trusted.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -92,12 +92,12 @@ pub fn decode_header(bytes: &[u8]) -> Result<StoredLog, ClaimCause> {
     })
 }
 
-/// What a record says, without its data.
+/// The contents of a record, without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordSurvey {
     /// What happened.
     pub record_type: RecordType,
-    /// To what.
+    /// Which object it happened to.
     pub object: ObjectId,
     /// The txg that makes it durable elsewhere.
     pub txg: Txg,
@@ -105,7 +105,7 @@ pub struct RecordSurvey {
     pub range: Option<(u64, u64)>,
     /// Whether its data is not in the log but in the pool.
     pub is_indirect: bool,
-    /// Where that data is; `None` also if its address is none.
+    /// Where that data is; also `None` if its address is invalid.
     pub data: Option<DataSurvey>,
 }
 
@@ -130,20 +130,20 @@ pub fn record(bytes: &[u8]) -> Result<RecordSurvey, RecordError> {
     Ok(RecordSurvey { record_type: record.record_type(), object, txg, range, is_indirect, data })
 }
 
-/// What is wrong with an entry whose header is whole.
+/// What is wrong with an entry whose header is intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryFault {
     /// Its body is damaged.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// Its body is whole, but no record.
+    /// Its body is intact, but is not a record.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Its data is elsewhere, which that of no record of this kind is.
+    /// Its data is elsewhere, which is impossible for records of this kind.
     #[error("its data is not in the log, and a log of this kind has no such records")]
     Elsewhere,
-    /// Its txg is not that of its record.
+    /// Its txg differs from that of its record.
     #[error("the entry is of {entry}, its record of {record}")]
     OtherTxg {
         /// In the entry.
@@ -160,16 +160,16 @@ pub struct EntrySurvey {
     pub entry: Located,
     /// Where it is in the region.
     pub region_offset: u64,
-    /// What is in it.
+    /// Its contents.
     pub record: Result<RecordSurvey, EntryFault>,
 }
 
-/// What is in a chunk.
+/// The contents of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkSurvey {
     /// Region offset of the chunk.
     pub region_offset: u64,
-    /// The entries, front to back, of whatever log.
+    /// The entries of all logs, front to back.
     pub entries: Vec<EntrySurvey>,
     /// Region offset at which they end.
     pub ends_at: u64,
@@ -177,7 +177,7 @@ pub struct ChunkSurvey {
     pub end: End,
 }
 
-/// A log of kind pmem that is looked at: one region, or two that are a mirror.
+/// A log of kind pmem that is inspected: one region, or a mirror of two.
 #[derive(Debug)]
 pub struct RegionSurvey {
     errors: Vec<(usize, IntentError)>,
@@ -185,12 +185,12 @@ pub struct RegionSurvey {
 }
 
 impl RegionSurvey {
-    /// Looks at the regions of the log of a pool; of each chunk there is what either side has. A region whose
-    /// superblocks are damaged, or that is a copy from earlier, has its chunks all the same, for when it is
-    /// the only one: they are always at the same places.
+    /// Inspects the regions of a pool's log; each chunk shows what either side has. The chunks of a region
+    /// whose superblocks are damaged, or that is an earlier copy, are included too, in case it is the only
+    /// one: they are always at the same places.
     ///
     /// # Errors
-    /// What is wrong with the first, if none of them can be looked at.
+    /// What is wrong with the first region, if none of them can be inspected.
     pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
         let first = config.regions.first();
         let expected = first.map_or(RegionId(0), |region| region.id);
@@ -231,7 +231,7 @@ impl RegionSurvey {
                 first.map_or_else(|| IntentError::Missing { last: last(), expected }, |(_, error)| error)
             );
         };
-        // Behind the end of the shorter side nothing is in use.
+        // Nothing after the end of the shorter side is in use.
         let chunks = match sides.next() {
             None => first.into_iter().map(Mirror::single).collect(),
             Some(second) => first.into_iter().zip(second).map(|(a, b)| Mirror::pair(a, b)).collect(),
@@ -239,7 +239,7 @@ impl RegionSurvey {
         Ok(RegionSurvey { errors, chunks })
     }
 
-    /// Regions, by their place among those given, that an import would leave out or refuse, and why.
+    /// The regions, by index among those given, that an import would leave out or refuse, and why.
     pub fn errors(&self) -> &[(usize, IntentError)] {
         &self.errors
     }
@@ -247,7 +247,7 @@ impl RegionSurvey {
     /// How the sides of a chunk differ, if it has two.
     ///
     /// # Panics
-    /// Caller bug only: there is no such chunk.
+    /// Caller bug only: the chunk does not exist.
     pub fn side_report(&self, index: usize) -> SideReport {
         side_report(&self.chunks[index])
     }
@@ -257,10 +257,10 @@ impl RegionSurvey {
         self.chunks.len()
     }
 
-    /// Reads a chunk: every entry with its record, up to where they end.
+    /// Reads a chunk: every entry with its record, up to where the entries end.
     ///
     /// # Panics
-    /// Caller bug only: there is no such chunk.
+    /// Caller bug only: the chunk does not exist.
     pub fn chunk(&self, index: usize) -> ChunkSurvey {
         let chunk = &self.chunks[index];
         let region_offset = chunk.region_offset();
@@ -279,12 +279,12 @@ impl RegionSurvey {
         survey
     }
 
-    /// The first entry behind the end of a chunk that is needed: then the end is damage, because entries are
-    /// written front to back and a chunk is emptied when none of them is needed. Returns its region offset as
-    /// well.
+    /// The first needed entry after the end of a chunk: if there is one, the end is damage, because entries
+    /// are written front to back and a chunk is emptied only when none of them is needed. Also returns its
+    /// region offset.
     ///
     /// # Panics
-    /// Caller bug only: there is no such chunk.
+    /// Caller bug only: the chunk does not exist.
     pub fn behind(
         &self,
         index: usize,
@@ -303,13 +303,13 @@ fn read_record(
     entry: &Located,
     buffer: &mut Vec<u8>,
 ) -> Result<RecordSurvey, EntryFault> {
-    // The traversal has made sure that the body is inside of the chunk.
+    // The traversal has checked that the body is inside the chunk.
     let len = entry.header.body_len_bytes as usize;
     if buffer.len() < len {
         buffer.resize(len, 0);
     }
     match read_body(chunk, entry, buffer) {
-        // The record itself is whole, and replay takes it.
+        // The record itself is intact, and replay accepts it.
         Ok(()) | Err(BodyError::Padding { .. }) => {}
         Err(error) => return Err(error.into()),
     }
@@ -323,7 +323,7 @@ fn read_record(
     Ok(found)
 }
 
-/// The first txg that a log is needed for.
+/// The first txg for which a log is needed.
 pub fn first_needed_txg(pool: &Pool) -> Txg {
     Txg(pool.synced_txg().next().0)
 }

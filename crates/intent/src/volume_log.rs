@@ -1,9 +1,9 @@
 //! What a volume needs to log its writes.
 //!
-//! Room in the log comes back when a txg has synced, all that the txg needed at once. A writer that found
-//! none would wait for a whole txg. So the open txg ends early, when a quarter of the log is in use; and from
-//! 60 % on writers sleep before they begin, `100 us * (used - min) / (max - used)`, as the pool lets them
-//! sleep for memory: the log fills ever more slowly and, with txgs that sync at all, not to the end.
+//! Space in the log is freed when a txg has synced: all of the txg's share at once. A writer that found none
+//! would wait for a whole txg. So the open txg ends early once a quarter of the log is in use; and from 60 %
+//! on writers sleep before they begin, `100 us * (used - min) / (max - used)`, like the pool's delay when
+//! memory is short: the log fills ever more slowly and, as long as txgs sync at all, never completely.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::log::Zil;
 use crate::logs::AnyLog;
 use crate::side::PoolSide;
 
-/// In 1024ths of the log: there the open txg ends.
+/// In 1024ths of the log: at this level the open txg ends.
 const HURRY: u32 = 256;
-/// In 1024ths of the log: from there on writers sleep.
+/// In 1024ths of the log: from this level on writers sleep.
 const SLOW: u32 = 614;
 const FULL: u32 = 1024;
 const DELAY_UNIT_NS: u64 = 100_000;
@@ -28,7 +28,7 @@ const DELAY_MAX_NS: u64 = 20_000_000;
 pub struct VolumeLog {
     /// The log.
     pub zil: Zil,
-    /// Held by a write over its transaction and its record, see [`RangeLocks`].
+    /// Held by a write during its transaction and the logging of its record, see [`RangeLocks`].
     pub ranges: RangeLocks,
     side: Arc<PoolSide>,
     slows_down: bool,
@@ -41,8 +41,8 @@ impl VolumeLog {
         VolumeLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
     }
 
-    /// Lets a writer sleep while the log is short of room. Call it before the transaction begins and without
-    /// locks.
+    /// Makes a writer sleep while the log is short of space. Must be called before the transaction begins and
+    /// without holding locks.
     #[inline]
     pub fn admit(&self) {
         let used = self.zil.with_kind(AnyLog::used_per_1024);
@@ -59,7 +59,7 @@ impl VolumeLog {
             self.side.pool().end_txg_soon();
         }
         let delay = delay(used);
-        // The kernel rounds shorter sleeps up to more than that.
+        // The kernel rounds shorter sleeps up to more than this.
         if delay >= Duration::from_micros(10) {
             std::thread::sleep(delay);
         }

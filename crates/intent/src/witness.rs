@@ -1,11 +1,12 @@
-//! Regions that an import sees and that the pool does not name: they may know that its devices are older
+//! Regions that an import finds but the pool does not name: they may know that the pool's devices are older
 //! copies.
 //!
-//! Motivation: a device from before `pool add tank log REGION` knows no region, so nothing that it says is
-//! missing. The region names the pool, and its marks say which txg of it has become durable.
+//! Motivation: a device from before `pool add tank log REGION` does not name any region, so by its own
+//! account nothing is missing. The region names the pool, and its marks say which txg of the pool has become
+//! durable.
 //!
 //! Design: only superblocks and marks are read, [`FRONT_BYTES`] in all, and only of files and device-DAX
-//! devices. Nothing is written. A file is not locked: one that another process has says the same.
+//! devices. Nothing is written. Files are not locked: one that another process holds says the same.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -20,21 +21,21 @@ use crate::log::PoolLog;
 use crate::marks::{self, Mismatch};
 use crate::region::{self, FRONT_BYTES, RegionId, RegionParts};
 
-/// What a region says of its pool.
+/// What a region says about its pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionWitness {
     /// Where it is.
     pub path: PathBuf,
-    /// What its superblock says.
+    /// The identity in its superblock.
     pub id: RegionId,
-    /// The pool that it is a log of, or was.
+    /// The pool whose log it is, or was.
     pub pool: Guid,
     /// The newest txg that it has seen become durable, if any.
     pub synced: Option<Mark>,
 }
 
 impl RegionWitness {
-    /// What the region at `path` says; `None` if there is none, or it cannot be read.
+    /// Reads the region at `path`; `None` if there is none, or it cannot be read.
     pub fn at(path: &Path) -> Option<RegionWitness> {
         let front = front_of(path)?;
         let superblock = region::superblock_in(&front)?;
@@ -42,10 +43,11 @@ impl RegionWitness {
         Some(RegionWitness { path: path.to_owned(), id: superblock.id, pool: Guid(superblock.pool), synced })
     }
 
-    /// Asks the regions at `paths`, wherever they come from, whether the pool's devices are older copies.
+    /// Checks whether the regions at `paths`, wherever they come from, show the pool's devices to be older
+    /// copies.
     ///
     /// # Errors
-    /// [`IntentError::Copy`] with [`Mismatch::Newer`]: the one that has seen the newest txg.
+    /// [`IntentError::Copy`] with [`Mismatch::Newer`]: the region that has seen the newest txg.
     pub fn ask<'a>(pool: &Pool, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), IntentError> {
         let (guid, synced) = (pool.config().guid, pool.synced_mark());
         let found = paths.into_iter().filter_map(RegionWitness::at).filter(|region| region.pool == guid);
@@ -65,14 +67,14 @@ impl RegionWitness {
     }
 }
 
-/// What is in front of the chunks of the region at `path`.
+/// The bytes before the chunks of the region at `path`.
 fn front_of(path: &Path) -> Option<Vec<u8>> {
     let mut front = vec![0; FRONT_BYTES];
     let found = fs::metadata(path).ok()?.file_type();
     if found.is_file() {
         File::open(path).ok()?.read_exact(&mut front).ok()?;
     } else if found.is_char_device() {
-        // What is no device-DAX device is refused before it is opened.
+        // Anything that is not a device-DAX device is refused before it is opened.
         let region = PoolLog::open_region(path, false).ok()?;
         RegionParts::of(region).ok()?.front.read(0, &mut front).ok()?;
     } else {

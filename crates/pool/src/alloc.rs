@@ -1,17 +1,18 @@
 //! Which units are free.
 //!
 //! Design: each vdev is divided into regions of 4096 units (16 MiB) with two bitmaps. *data* is what the
-//! tables will say when the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed
-//! it. *busy* is what may not be handed out: data, pages of metadata (known from the page map, never stored
-//! twice), log blocks (`log`; stored nowhere), and what the syncing txg has freed. A unit that a txg frees is
-//! still referred to by the txg before, which is what a crash leaves until the uberblock is flushed;
-//! [`Allocator::release`] clears it only then.
+//! tables will say once the syncing txg is durable; it is stored, 16 regions a row, in the txg that changed
+//! it. *busy* is what must not be allocated: data, pages of metadata (known from the page map, never stored
+//! twice), log blocks (`log`; stored nowhere), and what the syncing txg has freed. The previous txg still
+//! refers to a unit that a txg frees, and a crash before the uberblock is flushed goes back to that txg, so
+//! [`Allocator::release`] clears the unit only after that flush.
 //!
-//! Data goes next-fit from a cursor, so that blocks written together lie together; after 1 MiB the next vdev
-//! has its turn, the emptiest first. Metadata has a cursor of its own, so that its pages lie together too.
+//! Data is allocated next-fit from a cursor, so that blocks written together are stored together; after 1 MiB
+//! the next vdev takes its turn, the emptiest first. Metadata has its own cursor, so that its pages are
+//! stored together too.
 //!
-//! Cost: a region without allocations has no bitmaps, nor has one that was full at the import until something
-//! of it is freed; any other has 1 KiB, 0.006 % of its size.
+//! Cost: a region without allocations has no bitmaps; nor has one that was full at import, until something in
+//! it is freed. Any other region has 1 KiB, 0.006 % of its size.
 
 mod bits;
 mod full;
@@ -30,7 +31,7 @@ pub(crate) const REGION_UNITS: u64 = 4096;
 /// Bytes of a region's bitmap.
 pub(crate) const BITMAP_BYTES: usize = REGION_UNITS as usize / 8;
 const WORDS: usize = BITMAP_BYTES / 8;
-/// Units after which the next vdev has its turn.
+/// Units after which the next vdev takes its turn.
 const TURN_UNITS: u64 = 256;
 
 #[derive(Debug, Clone)]
@@ -41,7 +42,7 @@ struct Region {
     is_dirty: bool,
 }
 
-/// A region, with bitmaps only where there is something to say.
+/// A region, with bitmaps only where they are needed.
 #[derive(Debug, Clone)]
 enum Slot {
     Empty,
@@ -56,7 +57,7 @@ struct Space {
     free: u64,
     /// Units that the syncing txg has taken.
     taken: u64,
-    /// Its device has no room for new places: nothing is given out here.
+    /// Its device has no space for new places: nothing is allocated here.
     is_full: bool,
     regions: Vec<Slot>,
     data_cursor: u64,
@@ -110,7 +111,8 @@ impl Space {
         let count = self.regions.len();
         for step in 0..=count {
             let index = (first + step) % count;
-            // The cursor's region is looked at twice: from the cursor on, and at the end from its beginning.
+            // The cursor's region is searched twice: first from the cursor on, and at the end from its
+            // beginning.
             let from = if step == 0 { cursor % REGION_UNITS } else { 0 };
             let end = self.region_units(index);
             let found = match &self.regions[index] {
@@ -126,7 +128,7 @@ impl Space {
         None
     }
 
-    /// Takes over what is stored of a region; `None` if that cannot be.
+    /// Loads the stored state of a region; `None` if it is impossible.
     fn load(&mut self, index: usize, stored: Stored) -> Option<()> {
         let units = self.region_units(index);
         let data = match stored {
@@ -154,7 +156,7 @@ impl Space {
         Some(())
     }
 
-    /// What is to be stored of the regions of a row, if any of them changed.
+    /// What must be stored for the regions of a row, if any of them changed.
     fn take_dirty(&mut self, row: usize) -> Option<Vec<Stored>> {
         let end = self.regions.len().min((row + 1) * ROW_REGIONS);
         let regions = &mut self.regions[row * ROW_REGIONS..end];
@@ -202,7 +204,7 @@ pub(crate) struct Allocator {
     log_units: u64,
     /// What would be free without log blocks, as of the last durable txg.
     synced_free_bytes: u64,
-    /// What was taken since an attempt began.
+    /// What was taken since the attempt began.
     attempt: Option<Vec<Taken>>,
 }
 
@@ -221,12 +223,12 @@ impl Allocator {
         self.synced_free_bytes += units * UNIT_BYTES;
     }
 
-    /// Bytes that the syncing txg has taken, from now on counted anew.
+    /// Bytes that the syncing txg has taken since the last call.
     pub(crate) fn take_count(&mut self) -> u64 {
         self.spaces.values_mut().map(|space| std::mem::take(&mut space.taken)).sum::<u64>() * UNIT_BYTES
     }
 
-    /// Where it may be used, which is not on a device without room.
+    /// Free bytes that can be allocated, so without devices that are out of space.
     pub(crate) fn free_bytes(&self) -> u64 {
         let usable = self.spaces.values().filter(|space| !space.is_full);
         usable.map(|space| space.free).sum::<u64>() * UNIT_BYTES
@@ -236,7 +238,7 @@ impl Allocator {
         self.spaces.values().map(|space| space.units).sum::<u64>() * UNIT_BYTES
     }
 
-    /// Takes over a stored row; no unit of it may be busy yet.
+    /// Loads a stored row; no unit of it may be busy yet.
     pub(crate) fn load(&mut self, vdev: u16, row: u32, bytes: &[u8]) -> Result<()> {
         let strange = || PoolError::bad_value("space", format!("vdev {vdev} row {row}"));
         let space = self.spaces.get_mut(&vdev).ok_or_else(strange)?;
@@ -291,8 +293,7 @@ impl Allocator {
         None
     }
 
-    /// The vdev after the last one of those that may be used; one that is much fuller than the emptiest is
-    /// left out.
+    /// The next usable vdev after the last one; skips one that is much fuller than the emptiest.
     fn next_turn(&self, last: Option<u16>, may_use: &dyn Fn(u16) -> bool) -> Option<u16> {
         let share = |space: &Space| space.free * 1000 / space.units.max(1);
         let is_usable = |id: u16| may_use(id) && !self.is_full(id);
@@ -307,8 +308,8 @@ impl Allocator {
     pub(crate) fn allocate_meta(&mut self) -> Option<Place> {
         let usable = self.spaces.iter().filter(|(_, space)| !space.is_full);
         let mut ids: Vec<_> = usable.map(|(id, space)| (std::cmp::Reverse(space.free), *id)).collect();
-        // One vdev until it has less room than another by a lot would scatter less; the emptiest is good
-        // enough.
+        // Staying on one vdev until it has much less space than another would scatter less; picking the
+        // emptiest is good enough.
         ids.sort_unstable();
         for (_, id) in ids {
             let space = self.spaces.get_mut(&id).expect("a number from the map");

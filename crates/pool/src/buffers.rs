@@ -1,12 +1,12 @@
-//! Buffers of blocks, used again.
+//! Reuse of block buffers.
 //!
-//! Motivation: memory that comes fresh from the kernel costs a page fault for every 4 KiB, several times as
-//! much as the copy of a block into it. What a synced txg leaves is as good as new.
+//! Motivation: fresh memory from the kernel costs a page fault for every 4 KiB, several times as much as
+//! copying a block into it. The buffers that a synced txg leaves are as good as new.
 //!
-//! Design: buffers of one length travel in batches between a common stack and small caches, one for each
-//! group of threads, so that writers meet at the stack's lock only once in a batch. What is kept is bounded,
-//! and a buffer of another length leaves whenever one is made: kept and unsynced bytes together stay within
-//! the limit of the latter.
+//! Design: buffers of one length move in batches between a shared stack and small caches, one for each group
+//! of threads, so that writers contend for the stack's lock only once per batch. What is kept is bounded, and
+//! each new buffer displaces a kept one of another length: kept and unsynced bytes together stay within the
+//! limit for unsynced bytes.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +15,30 @@ use std::sync::{Arc, Mutex};
 use crate::sync_util::lock;
 use crate::txg::{SHARDS, shard_of_thread};
 
-/// A block in memory. The layer that has it owns it alone and may change it; once it is in the cache, nobody
-/// does.
+/// A block in memory. The layer that holds it owns it alone and may change it; once it is in the cache, it is
+/// immutable.
 pub(crate) type Block = Arc<[u8]>;
 type Batch = Vec<Block>;
 
 /// Bytes of a batch; at least one buffer.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// A cache of some threads, in cache lines of its own.
+/// A cache for some threads, in its own cache lines.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Shard(Mutex<Batch>);
 
-/// What is kept.
+/// The buffers that are kept.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     shards: [Shard; SHARDS],
-    /// Of one length each, none empty.
+    /// All of one length per batch; no batch is empty.
     batches: Mutex<Vec<Batch>>,
     kept_bytes: AtomicU64,
     kept_max_bytes: u64,
 }
 
-/// The bytes of a block, to change them.
+/// The bytes of a block, for changing them.
 pub(crate) fn own(block: &mut Block) -> &mut [u8] {
     Arc::get_mut(block).expect("a block that is not in the cache has one owner")
 }
@@ -74,7 +74,7 @@ impl Buffers {
         }
     }
 
-    /// Takes back a buffer that its thread made and nobody else has seen, while it is in the CPU's cache.
+    /// Takes back a buffer that only the calling thread has used, while it is still in the CPU's cache.
     pub(crate) fn give_back(&self, buf: Block) {
         let mut cache = lock(&self.shards[shard_of_thread()].0);
         if cache.last().is_none_or(|other| other.len() == buf.len())
@@ -84,7 +84,7 @@ impl Buffers {
         }
     }
 
-    /// A batch of buffers of `len` bytes; if there is none, one of another length goes.
+    /// A batch of buffers of `len` bytes; if there is none, drops one of another length.
     fn take_batch(&self, len: usize) -> Batch {
         if self.kept_bytes.load(Ordering::Relaxed) == 0 {
             return Batch::new();
@@ -100,12 +100,12 @@ impl Buffers {
         if found.is_some() { batch } else { Batch::new() }
     }
 
-    /// Keeps buffers, as far as there is room; the others are freed. Only neighbours of one length make a
+    /// Keeps buffers while there is space and frees the rest. Only adjacent buffers of one length form a
     /// batch.
     ///
-    /// In order of their addresses: whoever takes a batch then writes to neighbours, which processors expect.
+    /// In address order: a thread that takes a batch then writes to adjacent memory, which processors expect.
     pub(crate) fn give(&self, buffers: impl Iterator<Item = Block>) {
-        // One that somebody still reads is freed when he has done.
+        // A buffer that is still being read is freed when its reader is done.
         let mut buffers: Vec<_> = buffers.filter(|buf| Arc::strong_count(buf) == 1).collect();
         buffers.sort_unstable_by_key(|buf| Reverse(buf.as_ptr().addr()));
         let mut buffers = buffers.into_iter().peekable();

@@ -1,27 +1,28 @@
-//! From a pool that is suspended to the next import of it, without losing what was acknowledged and not yet
-//! durable.
+//! Carries changes from a suspended pool to its next import, so that what was acknowledged but is not yet
+//! durable survives.
 //!
-//! Problem: what the engine of a suspended pool has in memory may be ahead of the medium, so it cannot go on.
-//! A new import finds the last synced txg, and the intent log what was made durable since. All other changes,
-//! which users were told of and can still read, are in the layers of objects in DRAM.
+//! Problem: the engine of a suspended pool may hold state in memory that is ahead of the medium, so it cannot
+//! continue. A new import finds the last synced txg, and the intent log finds what was made durable since.
+//! All other changes, which were acknowledged to users and are still readable, are in the layers of objects
+//! in DRAM.
 //!
-//! Design: [`Pool::abandon`] waits for transactions to end, lets go of the devices, and hands out the layers;
-//! the owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same
-//! changes in one transaction; then txgs may end. After it every object that was carried over reads as it
-//! did: what is in no layer is as of the last synced txg in both, and what the log has replayed was in a
+//! Design: [`Pool::abandon`] waits for transactions to end, releases the devices, and returns the layers. The
+//! owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same changes
+//! in one transaction; then txgs may end. Afterwards every object that was carried over reads as before: what
+//! is in no layer is as of the last synced txg in both imports, and everything that the log replayed was in a
 //! layer.
 //!
-//! Room: all of it is in one txg with the replay, so a block of which the log has a part and a layer the rest
-//! is written once, as it would have been (`room`).
+//! Room: all of this is in one txg with the replay, so a block that is partly in the log and partly in a
+//! layer is written once, as it would have been (`room`).
 //!
-//! Crash cases: before the transaction's txg has synced, as after any crash of the suspended pool: its last
-//! synced txg, and what the log has. Afterwards everything. One txg, so there is nothing between the two. If
-//! that txg fails, nobody knows which of the two it is: the next import tells by the mark of its last txg
-//! (`label`), and what is durable is not applied again. The same goes for the txg in which the pool was
-//! suspended.
+//! Crash cases: before the transaction's txg has synced, the state is that after any crash of the suspended
+//! pool: its last synced txg, plus the log. Afterwards it is everything. It is one txg, so there is no state
+//! between the two. If that txg fails, it is unknown which of the two holds: the next import tells by the
+//! mark of its last txg (`label`), and does not apply again what is durable. The same goes for the txg in
+//! which the pool was suspended.
 //!
-//! What is not carried over: datasets and objects that no synced txg has, and changes of properties. Whoever
-//! makes them waits for their txg before saying that they are done; nobody was told.
+//! Not carried over: datasets and objects that no synced txg has, and changes of properties. Their callers
+//! wait for the txg before they report success, so these were never acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,16 +35,16 @@ use crate::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::sync_util::{lock, read};
 
-/// What a pool had in memory when it was given up.
+/// What a pool had in memory when it was abandoned.
 ///
 /// Persistence: none; it is in DRAM, as much as was dirty.
 #[derive(Debug, Clone, Default)]
 pub struct Unsynced {
     objects: Vec<Carried>,
-    /// The import that was given up.
+    /// The import that was abandoned.
     of: ImportId,
-    /// Of each import that took it over the first txg that has all of it; whether it became durable is not
-    /// known.
+    /// For each import that took this over, the first txg that has all of it; whether that txg became durable
+    /// is unknown.
     applied: Vec<Mark>,
 }
 
@@ -57,8 +58,8 @@ struct Carried {
 }
 
 impl Pool {
-    /// Gives up a pool that is suspended: it is closed, its devices are let go, and what was not durable is
-    /// handed out. Waits for transactions to end.
+    /// Abandons a suspended pool: closes it, releases its devices, and returns what was not durable. Waits
+    /// for transactions to end.
     ///
     /// # Errors
     /// [`PoolError::Busy`] for a pool that is not suspended; nothing was changed.
@@ -67,7 +68,7 @@ impl Pool {
         if !self.is_suspended() {
             return Err(PoolError::Busy { name: self.name(), why: "it is not suspended" });
         }
-        // From here on no transaction begins; see `begin_tx`.
+        // No transaction begins from here on; see `begin_tx`.
         self.stop();
         let _syncing = lock(&shared.syncing);
         let _naming = lock(&shared.naming);
@@ -86,14 +87,14 @@ impl Pool {
         let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
         let objects = cores.into_values().filter(is_there).map(carried).collect();
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
-        // They may have devices of their own.
+        // Hooks may hold devices of their own.
         lock(&shared.hooks).clear();
         Ok(Unsynced { objects, of: shared.import, applied: Vec::new() })
     }
 }
 
 impl Unsynced {
-    /// Bytes that are kept.
+    /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let of = |carried: &Carried| {
             carried.layers.iter().map(|layer| layer.blocks.len() as u64).sum::<u64>() * carried.block_bytes
@@ -101,16 +102,17 @@ impl Unsynced {
         self.objects.iter().map(of).sum()
     }
 
-    /// Makes the same changes in a transaction of the pool that was imported since: one of
-    /// [`Pool::begin_replay_tx`], so that it finds room. It surely does if no txg has ended since the import
-    /// ([`Pool::import_paused`]): then what the log has replayed and what is taken over are in one txg, which
-    /// needs no more than was reserved for both. An error leaves nothing behind then, if the pool is dropped.
+    /// Makes the same changes in a transaction of the new import, begun with [`Pool::begin_replay_tx`] so
+    /// that it finds room. It is sure to find room if no txg has ended since the import
+    /// ([`Pool::import_paused`]): then what the log replayed and what is carried over are in one txg, which
+    /// needs no more than was reserved for both. In that case an error leaves nothing behind, provided the
+    /// pool is dropped.
     ///
     /// Persistence: all of it with the transaction's txg.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if txgs end by themselves already: one could have the half of this that came
-    /// before an error. Those of writing; then a part is in the transaction, and the pool has to be given up.
+    /// [`PoolError::Busy`] if txgs already end by themselves: one could contain half of this, up to an error.
+    /// Also the errors of writing; then a part is in the transaction, and the pool must be abandoned.
     pub fn apply(&mut self, pool: &Pool, tx: &Tx) -> Result<()> {
         if pool.runs_txgs() {
             return Err(PoolError::Busy { name: pool.name(), why: "its txgs run already" });
@@ -122,8 +124,8 @@ impl Unsynced {
             self.applied.push(applied);
             return Ok(());
         }
-        // A txg whose last flush failed may be durable all the same; again, it would need the same room
-        // again.
+        // A txg whose last flush failed may be durable all the same; applying it again would need the same
+        // room twice.
         let is_synced = |layer: &Layer| synced.import == self.of && layer.txg <= synced.txg;
         for carried in &self.objects {
             let found =

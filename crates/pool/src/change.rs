@@ -1,4 +1,4 @@
-//! Changing what a pool is made of while it is in use.
+//! Changing a pool's devices while it is in use.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::vdev::{Device, Side, Vdev};
 impl Pool {
     /// Adds a vdev. Returns its number.
     ///
-    /// Persistence: on return it belongs to the pool. A crash inside leaves the pool with it or without.
-    /// Before the next txg nothing tells the other devices from copies of just before; whoever relies on the
-    /// vdev syncs first.
+    /// Persistence: on return the vdev belongs to the pool. A crash during the call leaves the pool with or
+    /// without it. Until the next txg the other devices cannot be told from copies taken just before; a
+    /// caller that relies on the vdev must sync first.
     ///
     /// # Errors
     /// Those of [`Pool::create`] for the devices, [`PoolError::Suspended`].
@@ -33,13 +33,14 @@ impl Pool {
             label::erase(&*device.device)?;
         }
         shared.vdevs.add(vdev.clone());
-        // Of the txgs so far it has everything: nothing. The flush of its label makes the mark durable.
+        // It has everything of the txgs so far, which is nothing. The flush of its label makes the mark
+        // durable.
         let label = |side: &Arc<Side>| shared.write_last_mark(side).and_then(|()| shared.label_first(side));
         let labelled = vdev.sides().iter().try_for_each(label);
         let named = labelled.and_then(|()| shared.write_labels(|_| ()));
         if let Err(error) = named.and_then(|()| shared.tell_of_last_txg(&vdev)) {
             shared.vdevs.remove(id);
-            // Some may name it already, and it will not hear of the next txg.
+            // Some labels may name it already, and it will not get the next txg.
             let _ = shared.write_labels(|_| ());
             return Err(error);
         }
@@ -47,7 +48,7 @@ impl Pool {
             // Only now: nothing may be stored on a vdev that no label names.
             let mut allocator = lock(&shared.allocator);
             allocator.add_vdev(id, vdev.units);
-            // At once: a pool that is full has nothing to sync before it.
+            // At once: a full pool has nothing to sync before it.
             shared.note_free(&allocator);
         } else {
             lock(&shared.log).add_vdev(&vdev);
@@ -55,14 +56,14 @@ impl Pool {
         Ok(id)
     }
 
-    /// Removes a log vdev on which no log blocks are. Nothing is allocated on it from the call on, whether it
-    /// succeeds or not; see [`LogSpace::retire`](crate::LogSpace::retire).
+    /// Removes a log vdev that holds no log blocks. Nothing is allocated on it from the call on, whether the
+    /// call succeeds or not; see [`LogSpace::retire`](crate::LogSpace::retire).
     ///
-    /// Persistence: on return it belongs to the pool no more. A crash inside leaves the pool with it or
-    /// without.
+    /// Persistence: on return the vdev no longer belongs to the pool. A crash during the call leaves the pool
+    /// with or without it.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for one that is not for logs; [`PoolError::LogInUse`], and [`PoolError::Busy`]
+    /// [`PoolError::Invalid`] for a vdev that is not for logs; [`PoolError::LogInUse`]; [`PoolError::Busy`]
     /// before txgs may run, when blocks may not have been claimed yet.
     pub fn remove(&self, id: u16) -> Result<()> {
         let shared = &self.shared;
@@ -101,8 +102,8 @@ impl Pool {
         result
     }
 
-    /// Adds a side to the vdev that has the device `to`, and copies everything onto it. When `progress`
-    /// returns `false`, the side stays stale; [`resilver`](Self::resilver) goes on.
+    /// Adds a side to the vdev of device `to`, and copies everything onto it. If `progress` returns `false`,
+    /// the side stays stale; [`resilver`](Self::resilver) continues.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for an unknown device, [`PoolError::TooSmall`].
@@ -151,7 +152,7 @@ impl Pool {
         self.shared.resilver(&vdev, &sides[at], &mut progress)
     }
 
-    /// Takes a side off its mirror.
+    /// Removes a side from its mirror.
     ///
     /// # Errors
     /// [`PoolError::Busy`] if no other side is current.
@@ -171,14 +172,14 @@ impl Pool {
         }
         shared.write_labels(|_| ())?;
         if let Some(device) = side.writable() {
-            // The pool is right without it already; an old label is found out at import.
+            // The pool is already correct without it; an import recognises an old label.
             let _ = label::erase(&**device);
         }
         Ok(())
     }
 
-    /// Puts another device in the place of one: attaches the new one, and detaches the old one when the new
-    /// one is current. If something could not be read, both stay.
+    /// Replaces a device: attaches the new one, and detaches the old one once the new one is current. If
+    /// something could not be read, both stay.
     ///
     /// # Errors
     /// As [`attach`](Self::attach) and [`detach`](Self::detach).
@@ -218,7 +219,7 @@ impl Pool {
 
 impl Shared {
     /// Gives a new device its label before any other device names it: a crash in between must not leave a
-    /// pool that asks for a device without a label.
+    /// pool that requires a device without a label.
     fn label_first(&self, side: &Side) -> Result<()> {
         let device = side.writable().ok_or_else(|| side.unusable())?;
         let mut config = lock(&self.config).clone();
@@ -228,8 +229,8 @@ impl Shared {
         label::write_config(&**device, side.guid, &config)
     }
 
-    /// Gives a new vdev the last uberblock, as soon as other devices name it: it may have what is
-    /// acknowledged next, and has to know then that the others are older copies, if they are.
+    /// Gives a new vdev the last uberblock, as soon as other devices name it: whatever is acknowledged next
+    /// may be on it, and it must then be able to tell if the others are older copies.
     fn tell_of_last_txg(&self, vdev: &Vdev) -> Result<()> {
         for side in vdev.sides() {
             self.write_last_uberblock(&side)?;

@@ -1,4 +1,4 @@
-//! The full check: what is allocated is what is referred to, and what is referred to belongs to something.
+//! The full check: everything allocated is referred to, and everything referred to has an owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Rows of extents that were read.
+    /// Rows of extents read.
     pub rows: u64,
     /// Units of data that extents refer to.
     pub referenced_units: u64,
@@ -24,25 +24,25 @@ pub struct CheckReport {
     pub metadata_units: u64,
     /// Units of log blocks, on vdevs of either class.
     pub log_units: u64,
-    /// Units that are allocated, and nothing refers to them.
+    /// Units that are allocated but that nothing refers to.
     pub leaked: Vec<Place>,
-    /// Units that an extent refers to, and they are free.
+    /// Units that an extent refers to but that are free.
     pub missing: Vec<Place>,
-    /// Units that two of these refer to: extents, the page map, log blocks.
+    /// Units with two references: from extents, the page map, log blocks.
     pub shared: Vec<Place>,
-    /// Objects, or extents of objects, that no dataset has and that do not wait to be freed.
+    /// Objects, or extents of objects, that belong to no dataset and are not waiting to be freed.
     pub orphans: Vec<(DatasetId, ObjectId)>,
     /// Rows of pieces that no extent refers to: place of the first piece.
     pub unused_pieces: Vec<Place>,
-    /// Datasets whose used bytes are not those of their extents: stored, counted.
+    /// Datasets whose used bytes differ from those of their extents: stored, counted.
     pub wrong_usage: Vec<(DatasetId, u64, u64)>,
-    /// Datasets whose parent does not exist, or that share their name with another, or rows of usage or of an
-    /// owner without a dataset.
+    /// Datasets whose parent does not exist, or that share their name with another; or rows of usage or aux
+    /// data without a dataset.
     pub lost_datasets: Vec<DatasetId>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether the check found nothing wrong.
     pub fn is_clean(&self) -> bool {
         self.leaked.is_empty()
             && self.missing.is_empty()
@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-/// Checks the last synced txg; no txg may sync meanwhile.
+/// Checks the last synced txg; no txg may sync in the meantime.
 fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut walk = Walk::default();

@@ -1,19 +1,19 @@
 //! Ranges of blocks that were cleared, and whose extents are not freed yet.
 //!
-//! Motivation: a discard, or a cut, may be about millions of blocks. A txg that freed all of them would take
-//! long, and memory in proportion; so each frees a bounded number of rows (`freeing`), and notes the rest
-//! here.
+//! Motivation: a discard or a truncation may cover millions of blocks. A txg that freed all of them would
+//! take long, and memory in proportion; so each txg frees a bounded number of rows (`freeing`), and notes the
+//! rest here.
 //!
-//! Design: a range has the txg that cleared it. Extents in it that were born before that txg are dead: they
-//! read as zeroes, and are freed sooner or later. What was written in that txg or later is not, so a write
-//! into such a range changes nothing here. Where ranges overlap the newest txg counts, and they are cut so
-//! that none do.
+//! Design: a range records the txg that cleared it. Extents in it that were born before that txg are dead:
+//! they read as zeroes, and are freed eventually. What was written in that txg or later is live, so a write
+//! into such a range changes nothing here. Where ranges overlap the newest txg counts, and they are split so
+//! that none overlap.
 //!
 //! Crash cases: a range is in the table of the txg that cleared it, and what is freed of it leaves the table
 //! in the txg that frees it; so a crash leaves dead extents with their range, or neither.
 //!
-//! Memory: about 100 bytes a range. Each counts as dirty, as if it were a block, until it is freed: whoever
-//! clears faster than txgs free waits.
+//! Memory: about 100 bytes a range. Each counts as dirty, like a block, until it is freed: a caller that
+//! clears faster than txgs free has to wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,7 +31,7 @@ use crate::tables::{CLEARED, ExtentKey};
 pub(crate) struct Cleared(BTreeMap<ExtentKey, (u64, Txg)>);
 
 impl Cleared {
-    /// Takes over a table.
+    /// Loads a table.
     pub(crate) fn load(table: &impl ReadableTable<ExtentKey, (u64, u64)>) -> Result<Cleared> {
         let mut cleared = Cleared::default();
         for row in table.iter()? {
@@ -67,7 +67,7 @@ impl Cleared {
         range.is_some_and(|(_, (end, txg))| block < *end && extent.birth < *txg)
     }
 
-    /// The first range at `from` or behind it.
+    /// The first range at or after `from`.
     fn first_from(&self, from: ExtentKey) -> Option<(ExtentKey, u64, Txg)> {
         self.0.range(from..).next().map(|(key, (end, txg))| (*key, *end, *txg))
     }
@@ -110,12 +110,12 @@ impl Clearing {
         self.set(key(blocks.start), Some((blocks.end, txg)));
     }
 
-    /// The next range, in a circle.
+    /// The next range, wrapping around.
     pub(crate) fn next(&self, from: ExtentKey) -> Option<(ExtentKey, u64, Txg)> {
         self.ranges.first_from(from).or_else(|| self.ranges.first_from((0, 0, 0)))
     }
 
-    /// Of the range that begins at `key`, what is before `block` is freed.
+    /// Of the range that begins at `key`, everything before `block` has been freed.
     pub(crate) fn advance(&mut self, key: ExtentKey, block: u64) {
         let Some((end, txg)) = self.ranges.0.get(&key).copied() else { return };
         if block > key.2 {

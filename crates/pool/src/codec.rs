@@ -1,4 +1,4 @@
-//! Little-endian fields, one after the other. What is read is never trusted: a short or strange value is
+//! Little-endian fields, one after the other. Input is never trusted: a short or invalid value reads as
 //! `None`.
 
 use twox_hash::XxHash3_64;
@@ -34,7 +34,7 @@ impl Writer {
         self
     }
 
-    /// Length (16 bits) and bytes; what is longer than that is cut, because it is for messages only.
+    /// Length (16 bits) and bytes; longer text is truncated, because it is for messages only.
     pub(crate) fn text(&mut self, value: &str) -> &mut Writer {
         let mut end = value.len().min(4096);
         while !value.is_char_boundary(end) {
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Everything that was not read.
+    /// Everything not read yet.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }

@@ -1,4 +1,4 @@
-//! What a pool is made of, as every label tells it.
+//! What a pool is made of, as recorded in every label.
 
 use crate::codec::{Reader, Writer};
 use crate::ids::{Guid, Txg};
@@ -16,7 +16,7 @@ pub enum VdevClass {
     Log,
 }
 
-/// Whether a pool was handed back by its last user.
+/// Whether its last user exported the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolState {
     /// Exported: anyone may import it.
@@ -31,9 +31,9 @@ pub enum PoolState {
 pub enum DeviceState {
     /// All blocks are current.
     Online,
-    /// Missed a write: not read until it is resilvered, but written.
+    /// Missed a write: written to, but not read until it is resilvered.
     Stale,
-    /// Of a vdev for logs: stale, and nothing counts that it has, or may have had.
+    /// Of a vdev for logs: stale, and nothing that it has, or may have had, counts.
     GivenUp,
 }
 
@@ -74,7 +74,7 @@ pub struct PoolConfig {
     pub txg: Txg,
     /// Whether the pool is in use.
     pub state: PoolState,
-    /// Who uses it, or did last.
+    /// The host that uses it, or used it last.
     pub host_id: u64,
     /// Name of that host.
     pub host_name: String,
@@ -132,7 +132,7 @@ impl PoolConfig {
         config.is_sound().then_some(config)
     }
 
-    /// No number and no GUID twice, no vdev without a side, no more units than an address can say.
+    /// No number and no GUID twice, no vdev without a side, no more units than an address can express.
     fn is_sound(&self) -> bool {
         let mut ids: Vec<_> = self.vdevs.iter().map(|vdev| vdev.id).collect();
         let mut guids: Vec<_> =

@@ -1,7 +1,7 @@
-//! Parts of objects that become zero: cleared ranges, and what is cut off.
+//! Parts of objects that become zero: cleared ranges, and truncated tails.
 //!
 //! Whole blocks are cleared: the layer says so, and the txg frees them, or notes that they are to be freed
-//! (`freeing`). Parts of blocks are written, like any other data: that takes room, also where little data is
+//! (`freeing`). Parts of blocks are written, like any other data: that takes room, even where little data is
 //! left in the end.
 
 use std::ops::Range;
@@ -32,11 +32,11 @@ impl Zeroed {
 }
 
 impl Object {
-    /// Sets the size; what is cut off reads as zeroes if the object grows again.
+    /// Sets the size; what is truncated reads as zeroes if the object grows again.
     ///
     /// # Errors
-    /// As [`write`](Self::write); [`PoolError::NoSpace`](crate::PoolError::NoSpace) only where a part of a
-    /// block has to be written, or while very much else is cleared: [`reclaim`](crate::Pool::reclaim) helps.
+    /// As [`write`](Self::write); [`PoolError::NoSpace`](crate::PoolError::NoSpace) only if part of a block
+    /// must be written, or while a great deal is being cleared: [`reclaim`](crate::Pool::reclaim) helps.
     pub fn truncate(&self, tx: &Tx, size_bytes: u64) -> Result<()> {
         self.check_writable(tx)?;
         self.check_range(size_bytes, 0)?;
@@ -59,13 +59,13 @@ impl Object {
         self.zero(tx, offset, end, |_, _| ())
     }
 
-    /// Zeroes a range, as far as there is anything in it; then `then`.
+    /// Zeroes a range, skipping what is zero already; then calls `then`.
     fn zero(&self, tx: &Tx, start: u64, end: u64, then: impl FnOnce(&mut Contents, usize)) -> Result<()> {
         let block_bytes = u64::from(self.core.block_bytes);
         let mut contents = write(&self.core.contents);
         self.check_there()?;
         let size_max = contents.size_max(tx.txg());
-        // Behind the size everything is zero already, so the last block may be cleared whole.
+        // Everything after the size is zero already, so the last block may be cleared whole.
         let end = if end >= size_max { size_max.next_multiple_of(block_bytes) } else { end };
         let mut zeroed = Zeroed::new(start, end.max(start), block_bytes);
         for part in &mut zeroed.parts {
@@ -87,11 +87,11 @@ impl Object {
         done
     }
 
-    /// Whether a part of a block is zero for everybody already: then there is nothing to write, and no room
-    /// needed.
+    /// Whether a part of a block is already zero for all readers: then there is nothing to write, and no room
+    /// is needed.
     fn reads_as_zeroes(&self, contents: &Contents, tx: &Tx, part: &Range<u64>) -> Result<bool> {
         if contents.layers.last().is_some_and(|newest| newest.txg > tx.txg()) {
-            // Of a newer txg; what it has may be zero, and what this one shows below not.
+            // A newer txg has a layer: its bytes may be zero where those that this txg sees are not.
             return Ok(false);
         }
         let block_bytes = u64::from(self.core.block_bytes);

@@ -19,7 +19,7 @@ pub struct Dataset {
     pub(crate) core: Arc<DatasetCore>,
 }
 
-/// What a list shows of a dataset.
+/// A dataset as shown in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatasetInfo {
@@ -72,7 +72,7 @@ fn split(name: &str) -> Result<(&str, &str)> {
 }
 
 impl Pool {
-    /// The dataset of that full name; the pool's own name is the root.
+    /// The dataset with this full name; the pool's own name is the root.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`].
@@ -82,7 +82,7 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// The dataset with that number.
+    /// The dataset with this number.
     ///
     /// # Errors
     /// [`PoolError::NoDataset`].
@@ -92,12 +92,12 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// Stores `value` beside a dataset under `key`, in the transaction's txg; `None` removes it. Of several
-    /// in one txg the last counts.
+    /// Stores `value` with a dataset under `key`, in the transaction's txg; `None` removes it. If it is
+    /// stored several times in one txg, the last one counts.
     pub fn put_aux(&self, tx: &Tx, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         let born = self.shared.dataset(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
-        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older
-        // one.
+        // Never before the dataset exists: the txg that creates it cannot end while this transaction holds an
+        // older one.
         let mut changes = self.shared.changes(tx.txg().max(born));
         changes.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
@@ -115,7 +115,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`],
-    /// [`PoolError::NoSpace`]; [`PoolError::Overtaken`], as all changes of datasets: try again in another
+    /// [`PoolError::NoSpace`]; [`PoolError::Overtaken`], as for all changes of datasets: try again in another
     /// transaction.
     pub fn create_dataset(
         &self,
@@ -158,7 +158,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root;
-    /// [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while very much else is destroyed:
+    /// [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while a great deal is being destroyed:
     /// [`reclaim`](Self::reclaim) helps.
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
         let mut namespace = write(&self.shared.namespace);
@@ -180,7 +180,7 @@ impl Pool {
         let charge = Charge::dataset();
         self.shared.reserve_rows(&mut self.shared.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
         for object in &alive {
-            // Nothing of this txg or a newer one may be stored for what is gone.
+            // This txg and newer ones must store nothing for an object that is gone.
             write(&object.contents).destroy_from(tx.txg());
         }
         core.is_destroyed.store(true, Ordering::SeqCst);
@@ -196,7 +196,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives a dataset another full name; the parent of the new name must exist.
+    /// Renames a dataset; the parent in the new name must exist.
     ///
     /// # Errors
     /// [`PoolError::Exists`], [`PoolError::NoDataset`], [`PoolError::Invalid`] for a place below itself,
@@ -237,8 +237,8 @@ impl Namespace {
 }
 
 impl Shared {
-    /// Records a row for the transaction's txg. The caller holds the namespace alone and has checked the
-    /// order.
+    /// Records a row for the transaction's txg. The caller holds the namespace exclusively and has checked
+    /// the order.
     fn note_dataset(&self, namespace: &mut Namespace, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
         namespace.newest = Some(tx.txg());
         self.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
@@ -246,7 +246,7 @@ impl Shared {
 }
 
 impl Dataset {
-    /// Number; stays through renames.
+    /// Number; unchanged by renames.
     pub fn id(&self) -> DatasetId {
         self.core.id
     }
@@ -261,14 +261,14 @@ impl Dataset {
         read(&self.core.row).kind
     }
 
-    /// Value in force, and whether it is this dataset's own.
+    /// The effective value, and whether it is set on this dataset itself.
     pub fn get(&self, property: Property) -> (u64, bool) {
         let value = read(&self.core.effective).get(property).unwrap_or(property.default_value());
         (value, read(&self.core.row).values.get(property).is_some())
     }
 
-    /// Sets a value, or with `None` goes back to the inherited one. New blocks have a new compression at
-    /// once; a new record size is that of new objects.
+    /// Sets a value, or with `None` reverts to the inherited one. A new compression applies to new blocks at
+    /// once; a new record size applies to new objects.
     ///
     /// # Errors
     /// [`PoolError::Invalid`], [`PoolError::Overtaken`].
@@ -319,11 +319,11 @@ impl Dataset {
         self.core.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores `value` beside the dataset under `key`, in the transaction's txg; `None` removes it. A dataset
-    /// that the txg does not have takes nothing.
+    /// Stores `value` with the dataset under `key`, in the transaction's txg; `None` removes it. Has no
+    /// effect if the dataset does not exist in that txg.
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
-        // Never before the dataset: the txg that creates it cannot end while this transaction holds an older
-        // one.
+        // Never before the dataset exists: the txg that creates it cannot end while this transaction holds an
+        // older one.
         let mut changes = self.shared.changes(tx.txg().max(self.core.born));
         changes.aux.insert((self.core.id.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }

@@ -1,7 +1,7 @@
-//! A step of a sync that goes to new places, made again elsewhere if a device has no room for it.
+//! Repeats a step of a sync that allocates new places, if a device turns out to be out of space.
 //!
-//! See `alloc/full` for what becomes of the device. The step is made again from its beginning, at most once
-//! for each vdev; whatever it refers to must be as before.
+//! See `alloc/full` for what happens to the device. The step is repeated from its beginning, at most once for
+//! each vdev; whatever it refers to must be unchanged.
 
 use std::sync::Mutex;
 
@@ -16,10 +16,10 @@ fn is_no_room(error: &PoolError) -> bool {
     matches!(error, PoolError::Device(error) if matches!(error.cause, Cause::NoSpace(_)))
 }
 
-/// Runs `step`, which writes to places that it allocates, until no device that it needs is without room.
+/// Runs `step`, which writes to places that it allocates, until no device that it uses is out of space.
 ///
 /// # Errors
-/// That of the step, if all devices are without room, or for any other reason.
+/// That of the step, if all devices are out of space, or for any other reason.
 pub(crate) fn with_room<T>(
     vdevs: &Vdevs,
     allocator: &Mutex<Allocator>,

@@ -1,11 +1,11 @@
-//! What the engine of the tables reports, as errors of the pool.
+//! Errors of the table engine, as errors of the pool.
 
 use std::sync::Arc;
 
 use crate::error::PoolError;
 
 impl PoolError {
-    /// Our own errors pass through the engine as I/O errors; they come out again as they were.
+    /// Our own errors pass through the engine as I/O errors; this restores the originals.
     fn from_engine(error: redb::Error) -> PoolError {
         if let redb::Error::Io(io) = &error
             && let Some(own) = io.get_ref().and_then(|source| source.downcast_ref::<PoolError>())

@@ -15,10 +15,10 @@ pub enum PoolError {
     /// A file or device could not be opened.
     #[error("cannot open a device of the pool")]
     Open(#[source] Arc<OpenError>),
-    /// A device failed where no other copy could stand in.
+    /// A device failed, and no other copy was available.
     #[error("a device failed")]
     Device(#[source] Arc<BlockError>),
-    /// Configuration that makes no sense.
+    /// The configuration makes no sense.
     #[error("{0}")]
     BadConfig(String),
     /// The device is too small for two labels and some data.
@@ -28,10 +28,10 @@ pub enum PoolError {
         path: String,
         /// Its length.
         len_bytes: u64,
-        /// The least that would do.
+        /// The least that a pool needs.
         least_bytes: u64,
     },
-    /// Neither label of the device is one of a pool.
+    /// Neither label of the device is a pool's label.
     #[error("{path} is no device of a pool: it has no label")]
     NoLabel {
         /// The device.
@@ -66,7 +66,7 @@ pub enum PoolError {
         /// Whether a read-only import may go on without it.
         is_read_only_compatible: bool,
     },
-    /// The device belongs to another pool than the others.
+    /// The device belongs to a different pool from the others.
     #[error("{path} belongs to pool {found_name} ({found}), not to {expected_name} ({expected})")]
     ForeignPool {
         /// The device.
@@ -80,7 +80,8 @@ pub enum PoolError {
         /// Its name.
         expected_name: String,
     },
-    /// The device is not part of the pool any more; or not yet, because the power failed while it was added.
+    /// The device is no longer part of the pool; or not yet, because the power failed while it was being
+    /// added.
     #[error("{path} ({guid}) is no part of pool {pool}: it was removed, or never quite added")]
     Removed {
         /// The device.
@@ -102,7 +103,7 @@ pub enum PoolError {
         /// Where it was last.
         path: String,
     },
-    /// A side of a mirror is missing that the labels found call current: it may know of newer txgs.
+    /// A side of a mirror is missing, and the labels found call it current: it may know of newer txgs.
     #[error(
         "pool {pool}: {path} ({guid}) of vdev {vdev} is missing and may be newer than what is there; \
          import with it, or allow a degraded import"
@@ -117,7 +118,7 @@ pub enum PoolError {
         /// Where it was last.
         path: String,
     },
-    /// A device is a copy of itself from earlier, or of another history: it lacks what txgs have written
+    /// A device is an earlier copy of itself, or a copy from another history: it lacks what txgs have written
     /// since, and no side of its vdev has that.
     #[error("{path} ({guid}) of pool {pool} is a copy {}; put the device itself back", of_when(*found, *expected))]
     OldCopy {
@@ -150,7 +151,7 @@ pub enum PoolError {
         path: String,
     },
     /// A log vdev cannot be removed while log blocks are on it. Nothing new is allocated there: try again
-    /// when what is logged has synced and the log has gone on elsewhere.
+    /// once the logged changes have synced and the log has moved elsewhere.
     #[error(
         "vdev {vdev} ({path}) still holds {used_bytes} bytes of logs; try again when they have been synced"
     )]
@@ -162,7 +163,7 @@ pub enum PoolError {
         /// Bytes of log blocks on it.
         used_bytes: u64,
     },
-    /// Two sides of a mirror went on without each other. Leave out the one whose changes are to be lost.
+    /// Two sides of a mirror were used without each other. Leave out the one whose changes are to be lost.
     #[error("pool {pool}: {path} and {other_path} were each used without the other; leave one of them out")]
     Split {
         /// The pool.
@@ -184,7 +185,7 @@ pub enum PoolError {
         /// Its id.
         host_id: u64,
     },
-    /// Bytes that do not have their checksum, on all copies.
+    /// Bytes that do not match their checksum, on all copies.
     #[error("{what} at {place} is damaged on every copy")]
     Damaged {
         /// What the bytes are.
@@ -204,13 +205,13 @@ pub enum PoolError {
         /// Where it is stored.
         place: Place,
     },
-    /// No copy of an uberblock is whole.
+    /// No copy of an uberblock is intact.
     #[error("pool {pool} has no whole uberblock")]
     NoUberblock {
         /// The pool.
         pool: String,
     },
-    /// A checked value in a table makes no sense: a defect, or damage that has kept its checksum.
+    /// A checksummed value in a table is impossible: a defect, or damage that kept the checksum valid.
     #[error("table {table} has a value that cannot be: {what}")]
     BadValue {
         /// The table.
@@ -221,7 +222,7 @@ pub enum PoolError {
     /// The metadata engine failed.
     #[error("the metadata engine failed")]
     Engine(#[source] Arc<redb::Error>),
-    /// The pool, the dataset or its quota has no room.
+    /// The pool, the dataset or its quota has no space left.
     #[error("no space: {wanted_bytes} bytes wanted, {free_bytes} free")]
     NoSpace {
         /// What the operation may need.
@@ -229,7 +230,7 @@ pub enum PoolError {
         /// What is left for it.
         free_bytes: u64,
     },
-    /// A thread of the pool panicked: a defect of this program. What it did may be half done.
+    /// A thread of the pool panicked: a defect in this program. What it was doing may be half done.
     #[error("a defect of this program: a thread of the pool panicked: {what}")]
     Panicked {
         /// The message of the panic.
@@ -260,8 +261,8 @@ pub enum PoolError {
         /// The object.
         object: ObjectId,
     },
-    /// The transaction is too old: a newer txg has changed datasets already, whose order is that of txgs, or
-    /// creates what is to be changed. Begin another and try again.
+    /// The transaction is too old: a newer txg has already changed datasets, whose changes must be in the
+    /// order of txgs, or that newer txg creates the object to be changed. Begin another and try again.
     #[error("the transaction belongs to {txg}, and {newest} has gone ahead of it; begin another")]
     Overtaken {
         /// The transaction's txg.
@@ -280,7 +281,7 @@ pub enum PoolError {
         /// What keeps it busy.
         why: &'static str,
     },
-    /// A name or value of a property, or a range, that cannot be.
+    /// An invalid property name or value, or an invalid range.
     #[error("invalid {what}: {value}")]
     Invalid {
         /// What it should have been.
@@ -288,7 +289,7 @@ pub enum PoolError {
         /// What it is.
         value: String,
     },
-    /// A write that must not make its object grow ends after the object.
+    /// A write that must not grow its object ends after the end of the object.
     #[error("the object has {size_bytes} bytes, and the write ends at {end}")]
     BeyondEnd {
         /// Where the write ends.
@@ -349,7 +350,7 @@ impl PoolError {
         }
     }
 
-    /// A device that has less room than a vdev with so many units needs.
+    /// A device with less space than a vdev of that many units needs.
     pub(crate) fn too_small(path: String, len_bytes: u64, units: u64) -> PoolError {
         let least_bytes = crate::label::DATA_START_BYTES + (units + 1) * 4096 + crate::label::LABEL_BYTES;
         PoolError::TooSmall { path, len_bytes, least_bytes }

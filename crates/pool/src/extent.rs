@@ -1,11 +1,12 @@
-//! Where a block is: entries, groups of entries, and what is done to bytes on their way to the vdevs.
+//! Where a block is stored: entries, groups of entries, and how bytes are transformed on their way to the
+//! vdevs.
 //!
-//! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes few
-//! rows and a random one no more pages than single rows would. A row is a list of: index in the group (1
+//! Shape: the table of extents has one row for 32 blocks of an object, so that a sequential write changes
+//! few rows, and a random one no more pages than single rows would. A row is a list of: index in the group (1
 //! byte), packed place (8), checksum of the stored bytes (8), birth txg (8), stored bytes (4), compression
 //! (and a flag for pieces) in the upper 8 bits and logical bytes in the lower 24 (4). A block that is not
-//! listed is a hole. Logical bytes end at the block's last byte that is not zero, rounded up to 512; what
-//! lies behind reads as zeroes.
+//! listed is a hole. Logical bytes end at the block's last non-zero byte, rounded up to 512; what follows
+//! reads as zeroes.
 
 use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
@@ -14,9 +15,9 @@ use crate::props::Compression;
 
 /// Blocks in a row.
 pub(crate) const GROUP_BLOCKS: u64 = 32;
-/// Greatest block of an object.
+/// Largest block of an object.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Least block of an object.
+/// Smallest block of an object.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
 /// A stored block.
@@ -104,14 +105,14 @@ const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
-/// Bytes up to the last that is not zero, rounded up to 512.
+/// Bytes up to the last non-zero one, rounded up to 512.
 fn significant(block: &[u8]) -> &[u8] {
     let words = block.rchunks_exact(8).take_while(|word| **word == [0; 8]).count();
     let len = (block.len() - words * 8).next_multiple_of(512).min(block.len());
     &block[..len]
 }
 
-/// Logical bytes of a block, codec, and what to store instead of them.
+/// Logical bytes of a block, codec, and what to store in their place.
 pub(crate) type Packed<'a> = (&'a [u8], u8, Option<Vec<u8>>);
 
 /// The bytes that are stored.
@@ -119,14 +120,14 @@ pub(crate) fn stored<'p>(packed: &'p Packed<'_>) -> &'p [u8] {
     packed.2.as_deref().unwrap_or(packed.0)
 }
 
-/// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`: as
-/// it is).
+/// What to store of a block: `None` for a hole, else logical length, codec and compressed bytes (`None`:
+/// stored uncompressed).
 pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>> {
     let bytes = significant(block);
     if bytes.is_empty() {
         return None;
     }
-    // Less than a unit saved is nothing saved.
+    // Saving less than a unit saves nothing.
     let limit = ((bytes.len() as u64).div_ceil(UNIT_BYTES) - 1) * UNIT_BYTES;
     let packed = match compression {
         _ if limit == 0 => None,
@@ -140,7 +141,7 @@ pub(crate) fn pack(block: &[u8], compression: Compression) -> Option<Packed<'_>>
     }
 }
 
-/// Undoes [`pack`] into `block`, whose other bytes become zero. `None`: the bytes are no such thing.
+/// Undoes [`pack`] into `block`, whose other bytes become zero. `None`: the bytes are malformed.
 pub(crate) fn unpack(stored: &[u8], extent: &Extent, block: &mut [u8]) -> Option<()> {
     let (logical, rest) = block.split_at_mut_checked(extent.logical_bytes as usize)?;
     match extent.codec & !IN_PIECES {

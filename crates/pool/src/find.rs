@@ -1,13 +1,13 @@
-//! From devices to a pool: which configuration counts, who is missing, and the newest uberblock.
+//! From devices to a pool: which configuration is valid, which devices are missing, and the newest uberblock.
 //!
-//! The newest configuration counts, of those that a device with an uberblock has. A missing side is harmless
-//! if the others know that it is stale. Otherwise the others may be the ones left behind: then nothing on
-//! them can tell, and only the caller's consent helps. ZFS imports in that case without a word; mdadm and
-//! Btrfs ask, as we do.
+//! The newest configuration wins, among those of devices that have an uberblock. A missing side is harmless
+//! if the others know that it is stale. Otherwise the others may be the ones left behind: nothing on them can
+//! tell, and only the caller's consent helps. ZFS imports in that case without a word; mdadm and Btrfs ask,
+//! as we do.
 //!
-//! A device that is an older copy of itself, put back, is found out by its marks (`label`): as a side of a
-//! mirror it is stale, alone it is refused. So it is if all that knows better is a side that its label calls
-//! stale.
+//! A device that is an older copy of itself, put back, is recognised by its marks (`label`): as a side of a
+//! mirror it is stale, alone it is refused. It is also refused if the only device that knows better is a side
+//! that the copy's label calls stale.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub(crate) struct Found {
     pub(crate) uberblock: Uberblock,
 }
 
-/// Reads all labels and decides what the pool is, and its last synced txg. Changes nothing.
+/// Reads all labels and determines what the pool is, and its last synced txg. Changes nothing.
 pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> {
     let mut labelled: Vec<(&Device, Labels)> = Vec::new();
     for device in devices {
         labelled.push((device, read_labels(&device.path, &device.device)?));
     }
-    // A device without an uberblock was being added: until another device names it too, it decides nothing.
+    // A device without an uberblock was being added: until another device names it too, it is ignored here.
     let newest = labelled.iter().max_by_key(|(_, labels)| {
         (
             labels.uberblock.is_some(),
@@ -82,7 +82,7 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     }
     let here = Here { config: &config, import, by_guid };
     let Some(uberblock) = uberblock.cloned() else {
-        // Nothing current is left; what is missing says more than that.
+        // Nothing current is left; an error about what is missing says more than that.
         vdevs.iter().try_for_each(|(vdev, sides)| here.check_missing(vdev, sides))?;
         return Err(PoolError::NoUberblock { pool: config.name });
     };
@@ -100,13 +100,13 @@ fn open_side(vdev: &VdevConfig, known: &DeviceConfig, here: Option<(&Device, &La
     let path = here.map_or(&known.path, |(device, _)| &device.path).clone();
     let side = Side::new(known.guid, path, here.map(|(device, _)| device.device.clone()), known.state);
     if here.is_some_and(|(device, _)| data_units(device.device.len_bytes()) < vdev.units) {
-        // It has shrunk: what is gone may hold data.
+        // The device has shrunk: the part that is gone may have held data.
         side.set_stale(true);
     }
     side
 }
 
-/// The devices that are there.
+/// The devices that were found.
 struct Here<'a> {
     config: &'a PoolConfig,
     import: &'a ImportOptions,
@@ -114,8 +114,8 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Calls sides stale that are older copies of themselves: they have no mark of the newest uberblock.
-    /// Refuses a vdev that has nothing else, and what it lacks counts.
+    /// Marks sides as stale that are older copies of themselves: they have no mark of the newest uberblock.
+    /// Refuses a vdev that has no other side, if what it lacks counts.
     fn check_copies(&self, vdev: &VdevConfig, sides: &[Arc<Side>], newest: &Uberblock) -> Result<()> {
         let marks = |side: &Side| self.by_guid.get(&side.guid).map_or(&[][..], |(_, labels)| &labels.marks);
         let (current, old): (Vec<_>, Vec<_>) = sides
@@ -136,16 +136,16 @@ impl Here<'_> {
         Ok(())
     }
 
-    /// Refuses current sides that are older copies of themselves, when all that knows better is a side that
-    /// they call stale. One that can be written takes every txg, stale or not, so a crash leaves it ahead by
-    /// one at most.
+    /// Refuses current sides that are older copies of themselves, when the only device that knows better is a
+    /// side that they call stale. A writable side takes every txg, stale or not, so a crash leaves it ahead
+    /// by one at most.
     fn check_ahead(&self, vdevs: &[(&VdevConfig, Vec<Arc<Side>>)], newest: &Uberblock) -> Result<()> {
         let its_txg = |side: &Arc<Side>| Some(self.by_guid.get(&side.guid)?.1.uberblock.as_ref()?.txg);
         let current = |sides: &[Arc<Side>]| sides.iter().find(|side| !side.is_stale()).cloned();
         for (vdev, sides) in vdevs {
             let ahead = sides.iter().filter(|side| side.is_stale()).filter_map(its_txg).max();
             let Some(txg) = ahead.filter(|txg| *txg > newest.txg.next()) else { continue };
-            // The other sides of its vdev; of one that has none, whatever there is.
+            // The other sides of its vdev; for a vdev without others, every device found.
             let all = [(*vdev, sides)].into_iter().chain(vdevs.iter().map(|(vdev, sides)| (*vdev, sides)));
             let mut old = all.filter_map(|(vdev, sides)| Some((vdev, current(sides)?)));
             if let Some((vdev, side)) = old.next() {
@@ -167,7 +167,7 @@ impl Here<'_> {
         }
     }
 
-    /// Refuses a vdev of which something is missing that counts, unless told to go on without it.
+    /// Refuses a vdev with a missing device that counts, unless the caller chose to go on without it.
     fn check_missing(&self, vdev: &VdevConfig, sides: &[Arc<Side>]) -> Result<()> {
         let pool = || self.config.name.clone();
         let is_lost = sides.iter().all(|side| side.is_stale());
@@ -183,7 +183,7 @@ impl Here<'_> {
                     let (guid, path) = (*guid, path.clone());
                     Err(PoolError::MissingLog { pool: pool(), vdev: vdev.id, guid, path })
                 }
-                // Labels that call all of its sides stale say that the pool has gone on without it.
+                // Labels that call all of its sides stale show that the pool has gone on without it.
                 _ => Ok(()),
             };
         }
@@ -201,8 +201,8 @@ impl Here<'_> {
 }
 
 /// Refuses sides of a mirror that call each other stale: each was used without the other, and one must give
-/// way. Also refused is a side that failed just when the other had been resilvered from it; that is as good
-/// as a split.
+/// way. Also refuses a side that failed just when the other had been resilvered from it; that is as bad as a
+/// split.
 fn check_split(config: &PoolConfig, labelled: &[(&Device, Labels)]) -> Result<()> {
     let find = |guid| labelled.iter().find(|(_, labels)| labels.device == guid);
     for vdev in &config.vdevs {

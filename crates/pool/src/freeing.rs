@@ -1,11 +1,12 @@
 //! Freeing what was overwritten, cleared and destroyed.
 //!
-//! What was destroyed, and ranges of many blocks that were cleared, are freed some rows in each txg: so a txg
-//! takes a bounded time, and its pages of tables come out of what is kept back for that (`room`). While
-//! anything is left, txgs follow each other. Ranges that were cleared take turns; while there is also
-//! something that was destroyed, each has half.
+//! Destroyed objects, and cleared ranges of many blocks, are freed a number of rows at a time in each txg: so
+//! a txg takes a bounded time, and its table pages come out of what is kept back for that (`room`). While
+//! anything is left to free, txgs follow each other. Cleared ranges take turns; while something destroyed is
+//! also waiting, each of the two gets half.
 //!
-//! Memory: some rows at a time, and 24 bytes for each extent that the txg frees: 4096 rows of 32 are 3 MiB.
+//! Memory: one batch of rows at a time, and 24 bytes for each extent that the txg frees: 4096 rows of 32 are
+//! 3 MiB.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +26,7 @@ use crate::sync::{decode_row, store};
 use crate::sync_util::lock;
 use crate::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES};
 
-/// Rows that are in memory at one time.
+/// Rows held in memory at one time.
 const STEP_ROWS: usize = 64;
 
 type Extents<'t> = Table<'t, ExtentKey, &'static [u8]>;
@@ -44,7 +45,7 @@ pub(crate) struct Freeing<'a> {
 }
 
 impl<'a> Freeing<'a> {
-    /// Reserves room for as many rows as one txg may free, if it has any to free, or else takes what is kept
+    /// Reserves room for as many rows as one txg may free, if it has any to free; otherwise uses what is kept
     /// back for that.
     pub(crate) fn begin(
         shared: &'a Shared,
@@ -75,7 +76,7 @@ impl<'a> Freeing<'a> {
         Ok(bytes(extent))
     }
 
-    /// Blocks were cleared in `txg`: they are freed if that was paid for, or noted.
+    /// Blocks were cleared in `txg`: frees them if room for that was reserved, or else notes them.
     pub(crate) fn clear(
         &mut self,
         table: &mut Extents<'_>,
@@ -96,7 +97,7 @@ impl<'a> Freeing<'a> {
         Ok(())
     }
 
-    /// Frees those extents of a row that `is_dead`; returns the block from which on there was no budget left.
+    /// Frees the extents of a row that `is_dead`; returns the block at which the budget ran out.
     fn free_row(
         &mut self,
         table: &mut Extents<'_>,
@@ -141,7 +142,7 @@ impl<'a> Freeing<'a> {
             let Some((key, end, txg)) = self.clearing.next(at) else { break };
             let before = self.rows;
             let to = self.free_range(&mut table, (key.0, key.1), &(key.2..end), txg)?;
-            // Looking for it was work, too.
+            // Searching for it was work, too.
             self.rows = self.rows.min(before - 1);
             self.clearing.advance(key, to);
             at = (key.0, key.1, to);
@@ -150,7 +151,7 @@ impl<'a> Freeing<'a> {
         Ok(())
     }
 
-    /// Frees dead extents of a range; returns the block up to which nothing is left of them.
+    /// Frees dead extents of a range; returns the block up to which none are left.
     fn free_range(
         &mut self,
         table: &mut Extents<'_>,
@@ -207,7 +208,7 @@ impl<'a> Freeing<'a> {
                     return Ok(());
                 }
             }
-            // Only when no extents are left: an object without its row would be nobody's.
+            // Only when no extents are left: an object without its row would have no owner.
             let step = self.rows;
             let keys = objects.range((dataset, first)..=(dataset, last))?.take(step);
             let keys = keys.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;

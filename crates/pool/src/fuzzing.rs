@@ -1,5 +1,5 @@
-//! The decoders of what is stored, for fuzzing: what a medium says is never trusted, so none of them panics,
-//! takes memory without bound, or accepts what would not be written again as the same bytes.
+//! Entry points for fuzzing the decoders: media are never trusted, so no decoder panics, allocates without
+//! bound, or accepts what would not be written back as the same bytes.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -25,12 +25,13 @@ fn device(image: MemImage) -> Arc<dyn BlockDevice> {
     Arc::new(MemDevice::from_image("fuzzed", image, 512))
 }
 
-/// What lies in a slot of a label.
+/// What is in a slot of a label.
 #[derive(Debug)]
 pub struct FuzzedSlot<'a> {
-    /// Which of both labels' configurations, uberblocks and marks.
+    /// Index over both labels' configurations, uberblocks and marks.
     pub number: u8,
-    /// Whether head and checksum are right, so that the payload is looked at; otherwise it is the whole slot.
+    /// Whether head and checksum are right, so that the payload is decoded; otherwise `payload` is the whole
+    /// slot.
     pub is_sealed: bool,
     /// GUIDs of device and pool in the head.
     pub guids: (u64, u64),
@@ -58,21 +59,21 @@ pub fn labels(slots: &[FuzzedSlot<'_>]) {
     }
 }
 
-/// A configuration goes there and back.
+/// Round trip of a configuration.
 pub fn config(bytes: &[u8]) {
     if let Some(config) = PoolConfig::decode(bytes) {
         assert_eq!(PoolConfig::decode(&config.encode()), Some(config));
     }
 }
 
-/// A row of datasets goes there and back.
+/// Round trip of a row of datasets.
 pub fn dataset(bytes: &[u8]) {
     if let Ok(row) = DatasetRow::decode(bytes) {
         assert_eq!(DatasetRow::decode(&row.encode()).expect("our own row"), row);
     }
 }
 
-/// Settings go there and back; with a checksum that fits, so that the rest is looked at.
+/// Round trip of settings, with a matching checksum, so that the rest is decoded.
 pub fn settings(body: &[u8]) {
     let mut bytes = Writer::default();
     bytes.bytes.extend(body);
@@ -83,7 +84,7 @@ pub fn settings(body: &[u8]) {
     }
 }
 
-/// A row of extents goes there and back; its extents say how `stored` and `pieces` are read.
+/// Round trip of a row of extents; its extents say how `stored` and `pieces` are read.
 pub fn extents(row: &[u8], pieces: &[u8], stored: &[u8]) {
     let Ok(group) = decode_group(row) else { return };
     assert_eq!(decode_group(&encode_group(&group)).expect("our own row"), group);
@@ -97,9 +98,9 @@ pub fn extents(row: &[u8], pieces: &[u8], stored: &[u8]) {
     }
 }
 
-/// The address of a record goes there and back; a pool that it is claimed of takes all of it or nothing, and
-/// never what is in use. `sum_of_zeroes` is put where the checksum of a block belongs, so that places without
-/// data are accepted.
+/// Round trip of a record's address; a pool on which it is claimed takes all of it or nothing, and never what
+/// is in use. With `sum_of_zeroes`, each block's checksum becomes that of zeroes, so that places without data
+/// are accepted.
 pub fn address(bytes: &[u8], len_bytes: u64, sum_of_zeroes: bool) {
     static POOL: OnceLock<(LogSpace, Pool)> = OnceLock::new();
     let mut bytes = bytes.to_vec();
@@ -131,7 +132,7 @@ pub fn address(bytes: &[u8], len_bytes: u64, sum_of_zeroes: bool) {
     assert!(space.extents().is_empty(), "all or nothing");
 }
 
-/// Bitmaps of regions of two vdevs, in any order; what is taken over is not given out again.
+/// Bitmaps of regions of two vdevs, in any order; units they claim are not allocated again.
 pub fn space(rows: &[(u8, u8, Vec<u8>)]) {
     let mut allocator = Allocator::default();
     allocator.add_vdev(0, 5000);
@@ -152,7 +153,7 @@ pub fn space(rows: &[(u8, u8, Vec<u8>)]) {
     }
 }
 
-/// Loads a page map whose checksums are right and whose places are not to be trusted. `nodes` are units with
+/// Loads a page map whose checksums are right but whose places are not to be trusted. `nodes` are units with
 /// entries (index, place); `root` are places; `tail` is appended to the root.
 pub fn page_map(len_bytes: u64, nodes: &[(u16, Vec<(u8, u64)>)], root: &[u64], tail: &[u8]) {
     let units = data_units(DEVICE_BYTES_MIN);
@@ -176,7 +177,7 @@ pub fn page_map(len_bytes: u64, nodes: &[(u16, Vec<(u8, u64)>)], root: &[u64], t
         image.write(offset(u64::from(*unit) % units), &bytes);
     }
     let mut bytes = Writer::default();
-    // More than a few only repeats what few can do.
+    // More entries only repeat what a few can do.
     let root = &root[..root.len().min(4)];
     bytes.u64(len_bytes).u32(root.len() as u32);
     for packed in root {

@@ -1,4 +1,4 @@
-//! Objects in the hands of users.
+//! Open objects: reads and writes by users.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::room::{Charge, Claim, rows_of};
 use crate::state::{DatasetCore, Shared};
 use crate::sync_util::{read, write};
 
-/// Room that is reserved for a change, and what the layers had been charged before it.
+/// Room reserved for a change, and what the layers had been charged before it.
 #[derive(Debug)]
 #[must_use = "what is not settled stays reserved"]
 pub(crate) struct Held {
@@ -22,7 +22,7 @@ pub(crate) struct Held {
     before: Charge,
 }
 
-/// Whole blocks that a write copies before it takes the object's lock, at most.
+/// Most whole blocks that a write copies before it takes the object's lock.
 const READY_BLOCKS: usize = 16;
 
 /// An open object: sparse bytes that change in transactions.
@@ -115,17 +115,17 @@ impl Object {
         Ok(len)
     }
 
-    /// Writes `data` from `offset` on; the object grows if it must.
+    /// Writes `data` at `offset`; the object grows if needed.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]: nothing was written; [`PoolError::ReadOnly`]; [`PoolError::Overtaken`] for a
-    /// transaction that began before the object was created, in an older txg; and those of reading where a
-    /// block is written in part; blocks before the one that failed are then written.
+    /// transaction that began before the object was created, in an older txg; and errors of reading a block
+    /// that is only partly overwritten: the blocks before it are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
         self.put(tx, offset, data, true)
     }
 
-    /// The same inside of the object, which does not grow, whoever shrinks it meanwhile.
+    /// Writes inside the object, which does not grow, even if another thread shrinks it meanwhile.
     ///
     /// # Errors
     /// As [`write`](Self::write); [`PoolError::BeyondEnd`], and nothing was changed.
@@ -142,7 +142,7 @@ impl Object {
         let block_bytes = u64::from(self.core.block_bytes);
         let blocks = offset / block_bytes..(end - 1) / block_bytes + 1;
         let count = blocks.end - blocks.start;
-        // A few whole blocks are copied before the lock, so that writers of one object copy side by side.
+        // A few whole blocks are copied before locking, so that writers of one object copy in parallel.
         let is_whole = offset.is_multiple_of(block_bytes) && end.is_multiple_of(block_bytes);
         let mut ready = [const { None }; READY_BLOCKS];
         let is_ready = is_whole && count <= READY_BLOCKS as u64;
@@ -178,9 +178,9 @@ impl Object {
         written
     }
 
-    /// Reserves room for a change in the transaction's layer, and in newer ones: at most `blocks` blocks in
-    /// `rows` rows are written, and `cleared` ones cleared. The caller [settles](Self::settle) it when the
-    /// change was made, or has failed.
+    /// Reserves room for a change in the transaction's layer and in newer ones: at most `blocks` blocks in
+    /// `rows` rows are written, and `cleared` ones cleared. The caller [settles](Self::settle) it once the
+    /// change was made or has failed.
     pub(crate) fn hold_room(
         &self,
         tx: &Tx,
@@ -195,12 +195,12 @@ impl Object {
         Ok(Held { reserved, before: contents.charged() })
     }
 
-    /// Releases what was reserved and no layer was charged for.
+    /// Releases what was reserved but not charged to any layer.
     pub(crate) fn settle(&self, held: Held, contents: &Contents) {
         self.shared.settle(&self.dataset, held.reserved, contents.charged() - held.before);
     }
 
-    /// The end of the range, if it can exist.
+    /// The end of the range, if the range is valid.
     pub(crate) fn check_range(&self, offset: u64, len_bytes: u64) -> Result<u64> {
         let end = offset.checked_add(len_bytes).filter(|end| *end <= 1 << 62);
         end.ok_or_else(|| PoolError::invalid("range", format!("{len_bytes} bytes at {offset}")))
@@ -222,7 +222,7 @@ impl Object {
         Ok(())
     }
 
-    /// The transaction's layer; a new one is put on its txg's list.
+    /// The transaction's layer; a new one is added to its txg's list.
     pub(crate) fn layer(&self, contents: &mut Contents, tx: &Tx) -> usize {
         let (index, is_new) = contents.layer(tx.txg());
         if is_new {
@@ -275,7 +275,7 @@ impl Object {
         Ok(())
     }
 
-    /// Part of a block as layers older than `below` show it.
+    /// Part of a block, as seen through the layers older than `below`.
     pub(crate) fn read_block(
         &self,
         contents: &Contents,

@@ -17,23 +17,23 @@ macro_rules! number {
 }
 
 number!(
-    /// Number of a transaction group. They count up by one; 0 means none.
+    /// Number of a transaction group. Numbers count up by one; 0 means none.
     Txg,
     "txg "
 );
 number!(
-    /// A dataset, for the life of the pool; a renamed dataset keeps it, and none is used twice.
+    /// A dataset, for the life of the pool; renaming keeps the number, and none is reused.
     DatasetId,
     "dataset #"
 );
 number!(
-    /// An object inside of its dataset; none is used twice.
+    /// An object in its dataset; no number is reused.
     ObjectId,
     "object #"
 );
 
 impl Txg {
-    /// The one after.
+    /// The next one.
     #[must_use]
     pub fn next(self) -> Txg {
         Txg(self.0 + 1)
@@ -48,7 +48,7 @@ impl Guid {
     /// A new one, from the operating system's randomness; not 0.
     ///
     /// # Panics
-    /// If the operating system has no randomness, which no supported one lets happen.
+    /// If the operating system has no randomness; no supported one lets that happen.
     pub fn random() -> Guid {
         loop {
             let guid = getrandom::u64().expect("the operating system gives random numbers");
@@ -71,17 +71,17 @@ impl fmt::Debug for Guid {
     }
 }
 
-/// Which import, or creation, of a pool wrote something: drawn at random by each. Two histories of a pool,
-/// one of them from an older copy, may come to the same txg; they never have the same number.
+/// The import, or creation, of a pool that wrote something: drawn at random each time. Two histories of a
+/// pool, one of them from an older copy, may reach the same txg; they never have the same number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportId(pub u64);
 
-/// A txg, and the import that wrote it: no two contents of a pool have the same.
+/// A txg, and the import that wrote it: no two states of a pool have the same mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
     /// The txg.
     pub txg: Txg,
-    /// Who wrote it.
+    /// The import that wrote it.
     pub import: ImportId,
 }
 

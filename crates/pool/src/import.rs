@@ -28,7 +28,7 @@ use crate::tables::{
 use crate::txg::Pipeline;
 use crate::vdev::{Device, Side, Vdev, Vdevs};
 
-/// A top-level vdev to be.
+/// A top-level vdev to be created.
 #[derive(Debug, Clone)]
 pub struct VdevSpec {
     /// What it is for.
@@ -86,14 +86,14 @@ impl VdevSpec {
 /// This host, as labels name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Number that no other host has.
+    /// Number that is unique to this host.
     pub id: u64,
     /// Name for messages.
     pub name: String,
 }
 
 impl Host {
-    /// The host that this program runs on: the machine id of systemd if there is one, and the node name.
+    /// The host that this program runs on: systemd's machine id, if there is one, and the node name.
     pub fn current() -> Host {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -102,16 +102,16 @@ impl Host {
     }
 }
 
-/// What an import does about a log vdev of which no current side is there. What its owner acknowledged since
-/// the last synced txg is on it.
+/// What an import does about a log vdev that has no current side. It may hold what its owner acknowledged
+/// since the last synced txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissingLog {
     /// Refuses, with the device: [`PoolError::MissingLog`].
     #[default]
     Refuse,
     /// Goes on without it. The vdev stays in the configuration, unavailable: nothing is allocated on it, and
-    /// [`Pool::remove`] takes it out. Later imports do not ask again. Should it come back, it is stale until
-    /// it was [resilvered](Pool::resilver), and empty but for what the owner claims.
+    /// [`Pool::remove`] removes it. Later imports do not ask again. If it comes back, it is stale until it is
+    /// [resilvered](Pool::resilver), and empty but for what the owner claims.
     Drop,
 }
 
@@ -120,12 +120,12 @@ pub enum MissingLog {
 pub struct ImportOptions {
     /// Which host imports.
     pub host: Host,
-    /// Take a pool that another host has not exported. If that host is alive, both will destroy it.
+    /// Import a pool that another host has not exported. If that host is alive, the two will destroy it.
     pub is_forced: bool,
-    /// Take a pool although a side of a mirror is missing that was current as far as the others know. It may
-    /// have gone on alone, and what it knows is lost then. A side that is known to be stale is not missed.
+    /// Import a pool although a side of a mirror is missing that the others know as current. That side may
+    /// have gone on alone; what only it knows is then lost. A side that is known to be stale is not missed.
     pub allows_degraded: bool,
-    /// What to do about a log vdev of which no current side is there.
+    /// What to do about a log vdev that has no current side.
     pub missing_log: MissingLog,
     /// Only a pool of this name.
     pub name: Option<String>,
@@ -144,9 +144,10 @@ impl Default for ImportOptions {
 }
 
 impl Pool {
-    /// Makes a pool of devices, whose contents are lost.
+    /// Creates a pool on devices, whose contents are lost.
     ///
-    /// Persistence: on return the empty pool is durable. A crash inside leaves no pool, or an empty one.
+    /// Persistence: on return the empty pool is durable. A crash during the call leaves no pool, or an empty
+    /// one.
     ///
     /// # Errors
     /// [`PoolError::BadConfig`], [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the
@@ -197,17 +198,17 @@ impl Pool {
 
     /// Imports the pool that the devices belong to, as of its last synced txg.
     ///
-    /// All devices must belong to one pool. A missing side that is known to be stale makes it degraded, no
-    /// more. Where a missing side was current as far as the devices know, they may themselves be the ones
-    /// left behind, and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`].
-    /// Labels then say that this host has the pool, and which sides are stale.
+    /// All devices must belong to one pool. A missing side that is known to be stale only degrades the pool.
+    /// If a missing side was current as far as the devices know, they may themselves be the ones left behind,
+    /// and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. On return
+    /// labels say that this host has the pool, and which sides are stale.
     ///
     /// # Errors
     /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
     /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
     /// [`PoolError::Removed`], [`PoolError::MissingDevice`], [`PoolError::MissingSide`],
     /// [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
-    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. In use by another process is found when
+    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. Use by another process is detected when
     /// the device is opened. Nothing was changed.
     pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
         let pool = Pool::import_paused(devices, import, options)?;
@@ -215,9 +216,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The same, but no txg ends before [`start_txgs`](Self::start_txgs): what an owner has to store in the
-    /// first txg of an import (the claim of its log) is sure to get there. Waiting for a txg meanwhile is a
-    /// deadlock.
+    /// As [`import`](Self::import), but no txg ends before [`start_txgs`](Self::start_txgs): whatever an
+    /// owner must store in the first txg of an import (the claim of its log) is sure to be in it. Waiting for
+    /// a txg before that is a deadlock.
     ///
     /// # Errors
     /// As [`import`](Self::import).
@@ -239,7 +240,7 @@ impl Pool {
     }
 }
 
-/// Puts all parts together; `uberblock` is `None` for a new pool.
+/// Assembles the pool; `uberblock` is `None` for a new one.
 fn open_shared(
     config: PoolConfig,
     vdevs: Arc<Vdevs>,
@@ -346,7 +347,7 @@ fn add_dataset(namespace: &mut Namespace, id: u64, row: DatasetRow, (next_object
     namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, Txg(0), row, next_object, used)));
 }
 
-/// Reads what is kept in memory: datasets and free space.
+/// Loads what is kept in memory: datasets and free space.
 fn load_rows(
     database: &Database,
     synced: Txg,

@@ -1,23 +1,23 @@
-//! Labels: what tells a device's pool, and the newest txg.
+//! Labels: they name a device's pool and hold its newest txg.
 //!
-//! Design: a label of 256 KiB at each end of a device. In each, two slots for the configuration, written in
-//! turn (slot = generation mod 2), a ring of 32 slots for uberblocks (slot = txg mod 32), and two for *marks*
-//! (slot = txg mod 2). A slot has its own checksum and says where it is, so that a misdirected one is not
-//! believed.
+//! Design: there is a label of 256 KiB at each end of a device. Each has two slots for the configuration,
+//! written in turn (slot = generation mod 2), a ring of 32 slots for uberblocks (slot = txg mod 32), and two
+//! for *marks* (slot = txg mod 2). A slot has its own checksum and records its own place, so that a
+//! misdirected write is rejected.
 //!
 //! A mark says that the device has everything of a txg, as a certain import wrote it. It is written before
-//! the flush that comes before any uberblock of that txg, and replaced by that of the next but one. So a
-//! device that is current has a mark of the pool's newest uberblock, whatever a crash leaves; an older copy
-//! of the device, put back, has none.
+//! the flush that precedes any uberblock of that txg, and overwritten by the mark of the next txg but one. So
+//! a current device has a mark of the pool's newest uberblock, whatever a crash leaves; an older copy of the
+//! device, put back, has none.
 //!
-//! Crash cases. A write tears at sectors, so the slot that it hits may be lost; nothing else.
-//! 1. During a change of the configuration: the slot of the generation before is whole in each label, or, on
-//!    a device that missed generations, in one of them; each label is flushed before the next is written.
-//! 2. During an uberblock: that of the txg before is in another slot, and was flushed.
-//! 3. During a mark: that of the txg before is in the other slot, and no device has an uberblock of the newer
-//!    txg.
+//! Crash cases. A write tears at sectors, so the slot being written may be lost; nothing else.
+//! 1. During a change of the configuration: the slot of the previous generation is intact in each label or,
+//!    on a device that missed generations, in one of them; each label is flushed before the next is written.
+//! 2. During an uberblock write: the previous txg's uberblock is in another slot, and was flushed.
+//! 3. During a mark write: the previous txg's mark is in the other slot, and no device has an uberblock of
+//!    the newer txg.
 //!
-//! In each case a reader finds either the new one or the one before, as it must.
+//! In each case a reader finds either the new one or the previous one, as it must.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use crate::ids::{Guid, ImportId, Mark, Txg, UNIT_BYTES};
 
 /// Length of a label.
 pub const LABEL_BYTES: u64 = 256 << 10;
-/// Where the data area begins: behind the front label, rounded up.
+/// Where the data area begins: after the front label, rounded up.
 pub const DATA_START_BYTES: u64 = LABEL_BYTES;
-/// Length of the shortest device that a pool takes.
+/// Length of the smallest device that a pool accepts.
 pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
 
 const SLOT_BYTES: usize = 32 << 10;
@@ -136,25 +136,25 @@ pub(crate) struct Uberblock {
     /// Of the configuration.
     pub(crate) generation: u64,
     pub(crate) import: ImportId,
-    /// Vdevs for logs that did not take its mark, and the last one that each took.
+    /// Vdevs for logs that did not take its mark, and the last mark that each one took.
     pub(crate) lacking: Vec<(u16, Mark)>,
     /// Root of the page map.
     pub(crate) root: Vec<u8>,
 }
 
-/// More are not recorded: an import takes them for older copies.
+/// Any beyond this number are not recorded: an import takes them for older copies.
 const LACKING_MAX: usize = 8;
 const MARK_PAYLOAD_BYTES: usize = 16;
 
 impl Uberblock {
-    /// What every device has that has what it refers to.
+    /// The mark of every device that has everything that this uberblock refers to.
     pub(crate) fn mark(&self) -> Mark {
         Mark { txg: self.txg, import: self.import }
     }
 
-    /// Whether it knows of a vdev with these marks, as it is, that it lacks the txg.
+    /// Whether it records that a vdev whose marks are these lacks its txg.
     pub(crate) fn lacks(&self, vdev: u16, marks: &[Mark]) -> bool {
-        // One of a later txg is of an import that found this uberblock, and took the vdev as it was.
+        // A mark of a later txg is from an import that found this uberblock and accepted the vdev as it was.
         let is_of_later = |mark: &Mark| mark.import == self.import || mark.txg > self.txg;
         let is_last = |last: &Mark, mark: &Mark| mark == last || mark.txg > last.txg && is_of_later(mark);
         self.lacking.iter().any(|(id, last)| *id == vdev && marks.iter().any(|mark| is_last(last, mark)))
@@ -196,7 +196,7 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     for start in label_starts(len_bytes) {
         let mut label = AlignedBuf::zeroed(LABEL_BYTES as usize, 4096);
         if let Err(error) = device.read_at(start, &mut label) {
-            // The other label may do.
+            // The other label may be intact.
             last_error = Some(error);
             damaged += 1;
             continue;
@@ -254,9 +254,9 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     }
 }
 
-/// Writes a configuration into its slot of both labels, durably, one label after the other: a device that was
-/// not there for the last generations has the newest one in the slot that is overwritten, and needs the other
-/// label's copy of it until the first is whole.
+/// Writes a configuration into its slot of both labels, durably, one label after the other: on a device that
+/// missed the last generations, the slot being overwritten holds the newest configuration it has, and it
+/// needs the other label's copy of that until the first label is whole.
 pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolConfig) -> Result<()> {
     let payload = config.encode();
     if payload.len() > SLOT_BYTES - HEAD_BYTES {

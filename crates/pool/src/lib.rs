@@ -1,13 +1,13 @@
 //! A transactional store on block devices.
 //!
-//! Motivation: volumes and file systems need a place where what they change becomes durable in large atomic
-//! steps, while an intent log answers for the seconds in between.
+//! Motivation: volumes and file systems need a place where their changes become durable in large atomic
+//! steps, while an intent log covers the seconds in between.
 //!
-//! Design: devices form *vdevs* (one device, or a mirror); data is written to new places only, with a
-//! checksum in a table, and verified at each read; the tables are those of a key-value engine whose file is
-//! itself copy-on-write and verified (`meta`). All changes of a *transaction group* (txg) become durable
-//! together, with one small write (the uberblock). What a crash leaves is the last synced txg, byte for byte.
-//! The steps and the crash cases are described at `sync`, `label` and `meta`.
+//! Design: devices form *vdevs* (one device, or a mirror). Data is written to new places only, with its
+//! checksum in a table, and is verified on each read. The tables are those of a key-value engine whose file
+//! is itself copy-on-write and verified (`meta`). All changes of a *transaction group* (txg) become durable
+//! together, with one small write (the uberblock). A crash leaves the last synced txg, byte for byte. The
+//! steps and the crash cases are described in `sync`, `label` and `meta`.
 //!
 //! Shutdown: [`Pool::export`]. Anything else is a crash.
 //!

@@ -1,13 +1,13 @@
-//! Objects: sparse bytes, of which the newest are in DRAM until their txg has synced.
+//! Objects: sparse bytes, the newest of which are in DRAM until their txg has synced.
 //!
 //! Design: an object has a *layer* for each unsynced txg that changed it: whole blocks that were written,
-//! ranges that were cleared, the size. A read looks from the newest layer down, then at the last synced
-//! state. Only a transaction of the same txg changes a layer, so when the txg has quiesced, its layer is what
-//! the txg thread may write out without a lock. Where a transaction of an older txg comes later than one of a
-//! newer (both were open), its change goes through the newer layers as well: what came last is what is read.
+//! ranges that were cleared, the size. A read searches from the newest layer down, then the last synced
+//! state. Only transactions of the same txg change a layer, so once the txg has quiesced, the txg thread can
+//! write out its layer without a lock. If a transaction of an older txg makes a change after one of a newer
+//! txg (both were open), the change is applied to the newer layers as well: readers see whatever came last.
 //!
-//! Concurrency: the object's lock is held shared during reads (also of devices: the txg thread takes it alone
-//! before blocks of an old state may be reused) and alone during changes.
+//! Concurrency: the object's lock is held shared during reads (device reads included: the txg thread takes it
+//! exclusively before blocks of an old state may be reused) and exclusively during changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,11 +23,11 @@ use crate::ranges::Ranges;
 use crate::room::{Charge, rows_of};
 use crate::stored::Storing;
 
-/// What a cleared range counts for in memory: as much as a block, so that a txg has about as many changes of
-/// the tables when it ends for what is in memory, whether they are writes or discards.
+/// Memory that a cleared range counts for: as much as a block. So when memory ends a txg, it has about as
+/// many table changes, whether it holds writes or discards.
 pub(crate) const RANGE_BYTES: u64 = 4096;
 
-/// Numbers of blocks as keys: one multiplication spreads them well enough.
+/// Block numbers as keys: one multiplication spreads them well enough.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 
@@ -53,14 +53,14 @@ pub(crate) struct Layer {
     pub(crate) txg: Txg,
     /// Whole blocks; they win over `cleared`.
     pub(crate) blocks: Blocks,
-    /// Of these, those whose bytes are durable in a place of their own already (`stored`).
+    /// The blocks whose bytes are already durable in their final places (`stored`).
     pub(crate) stored: BTreeMap<u64, Extent>,
     /// Blocks that read as zeroes unless in `blocks`.
     pub(crate) cleared: Ranges,
     /// Size when the txg ends.
     pub(crate) size_bytes: u64,
     pub(crate) is_destroyed: bool,
-    /// What is reserved for it, see `room`.
+    /// What is reserved for the layer, see `room`.
     pub(crate) charged: Charge,
     /// The row of extents that was charged last.
     last_row: Option<u64>,
@@ -80,7 +80,7 @@ impl Layer {
         }
     }
 
-    /// Bytes of memory that it counts for: its blocks, and its cleared ranges.
+    /// Bytes of memory that the layer counts for: its blocks, and its cleared ranges.
     pub(crate) fn bytes(&self) -> u64 {
         let blocks: u64 = self.blocks.values().map(|block| block.len() as u64).sum();
         blocks + self.cleared.len() as u64 * RANGE_BYTES
@@ -93,7 +93,7 @@ impl Layer {
         }
     }
 
-    /// Puts a whole block; returns the one that was there.
+    /// Puts a whole block; returns the previous one.
     fn insert(&mut self, block: u64, bytes: Block) -> Option<Block> {
         let block_bytes = bytes.len();
         let before = self.blocks.insert(block, bytes);
@@ -122,7 +122,7 @@ impl Layer {
 }
 
 /// What clearing whole blocks takes besides the rows at both ends: rows of pieces, or the row that says that
-/// freeing goes on.
+/// freeing continues.
 fn charge_of_clearing(blocks: &Range<u64>, block_bytes: usize) -> Charge {
     if is_freed_at_once(blocks) {
         Charge::freed(block_bytes) * (blocks.end - blocks.start)
@@ -131,13 +131,13 @@ fn charge_of_clearing(blocks: &Range<u64>, block_bytes: usize) -> Charge {
     }
 }
 
-/// Whether a txg frees a cleared range whatever else it frees: it is in two rows.
+/// Whether a txg frees a cleared range whatever else it frees: the range is within two rows.
 pub(crate) fn is_freed_at_once(blocks: &Range<u64>) -> bool {
     let (first, last) = rows_of(blocks);
     last - first <= 1
 }
 
-/// What the layers know of a block.
+/// What the layers know about a block.
 pub(crate) enum Found<'a> {
     Bytes(&'a [u8]),
     Zeroes,
@@ -148,7 +148,7 @@ pub(crate) enum Found<'a> {
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) size_bytes: u64,
-    /// Size below all layers: a layer that comes into being behind a newer one begins with it.
+    /// Size below all layers: a layer that is created after a newer one starts with it.
     pub(crate) synced_size_bytes: u64,
     /// Oldest first.
     pub(crate) layers: Vec<Arc<Layer>>,
@@ -156,8 +156,8 @@ pub(crate) struct Contents {
     pub(crate) storing: Mutex<Storing>,
 }
 
-/// An object that is open or has unsynced changes. In cache lines of its own: threads that work on neighbours
-/// in memory do not meet.
+/// An object that is open or has unsynced changes. In its own cache lines: threads that work on objects
+/// adjacent in memory do not share any.
 #[repr(align(128))]
 pub(crate) struct ObjectCore {
     pub(crate) dataset: DatasetId,
@@ -167,7 +167,7 @@ pub(crate) struct ObjectCore {
     pub(crate) born: Txg,
     pub(crate) contents: RwLock<Contents>,
     pub(crate) is_destroyed: AtomicBool,
-    /// Handles in the hands of users.
+    /// Handles held by users.
     pub(crate) handles: AtomicUsize,
 }
 
@@ -198,14 +198,14 @@ impl ObjectCore {
 
 impl ObjectCore {
     /// Refuses a change in a txg that does not have the object yet: a crash between the two would leave half
-    /// of it.
+    /// of the change.
     pub(crate) fn check_born(&self, txg: Txg) -> Result<()> {
         if txg < self.born { Err(PoolError::Overtaken { txg, newest: self.born }) } else { Ok(()) }
     }
 }
 
 impl Contents {
-    /// What layers older than `below` (an index) know of a block.
+    /// What the layers older than `below` (an index) know about a block.
     pub(crate) fn find(&self, block: u64, below: usize) -> Found<'_> {
         for layer in self.layers[..below].iter().rev() {
             if let Some(bytes) = layer.blocks.get(&block) {
@@ -232,14 +232,14 @@ impl Contents {
         (at, is_new)
     }
 
-    /// The object's dataset is destroyed in `txg`: that and newer ones store nothing of it.
+    /// The object's dataset is destroyed in `txg`: that txg and newer ones store nothing of the object.
     pub(crate) fn destroy_from(&mut self, txg: Txg) {
         for index in self.layers.partition_point(|layer| layer.txg < txg)..self.layers.len() {
             self.layer_mut(index).is_destroyed = true;
         }
     }
 
-    /// Greatest size in the layer of `txg`, which may not be there yet, and the newer ones: from there on all
+    /// Largest size in the layer of `txg`, which may not exist yet, and in the newer ones: from there on all
     /// of them read as zeroes.
     pub(crate) fn size_max(&self, txg: Txg) -> u64 {
         let at = self.layers.partition_point(|layer| layer.txg < txg);
@@ -249,7 +249,7 @@ impl Contents {
         self.layers[at..].iter().map(|layer| layer.size_bytes).fold(self.size_bytes.max(own), u64::max)
     }
 
-    /// The layer, to change it.
+    /// The layer, for changing it.
     pub(crate) fn layer_mut(&mut self, index: usize) -> &mut Layer {
         Arc::get_mut(&mut self.layers[index])
             .expect("the txg thread shares a layer after its txg has quiesced only")
@@ -279,9 +279,9 @@ impl Contents {
         charge * (newer + u64::from(is_new)) + own
     }
 
-    /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's contents
-    /// until now, if `data` is only a part of it and the layer does not have it. Returns how many bytes of
-    /// buffers came into being.
+    /// Puts `data` into one block of layer `index` and of the newer ones. `before` is the block's previous
+    /// contents, if `data` covers only part of it and the layer does not have it. Returns how many bytes of
+    /// buffers were created.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn put(
         &mut self,
@@ -323,7 +323,7 @@ impl Contents {
         new_bytes
     }
 
-    /// Puts a whole block into layer `index`, the newest. Returns the one that was there.
+    /// Puts a whole block into layer `index`, the newest. Returns the previous one.
     pub(crate) fn replace(&mut self, index: usize, block: u64, bytes: Block) -> Option<Block> {
         self.forget_stored(index, block..block + 1);
         self.layer_mut(index).insert(block, bytes)

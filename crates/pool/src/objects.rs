@@ -1,4 +1,4 @@
-//! Objects of a dataset: made, opened, destroyed.
+//! Objects of a dataset: creating, opening, destroying.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Dataset {
     /// the first one is [`ObjectId`] 1, and numbers count up.
     ///
     /// # Errors
-    /// [`PoolError::ReadOnly`], [`PoolError::NoSpace`], [`PoolError::NoDataset`] after it was destroyed;
+    /// [`PoolError::ReadOnly`], [`PoolError::NoSpace`]; [`PoolError::NoDataset`] if it was destroyed;
     /// [`PoolError::Overtaken`] if a newer txg creates the dataset.
     pub fn create_object(&self, tx: &Tx) -> Result<Object> {
         let property = match self.kind() {
@@ -33,7 +33,7 @@ impl Dataset {
         if tx.txg() < self.core.born {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
         }
-        // Before the lock: quotas look at the namespace, and who holds that may want the lock.
+        // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
         let charge = Charge::object();
         self.shared.reserve(&self.core, charge, tx.claim(Claim::Data))?;
         let mut objects = lock(&self.core.objects);
@@ -45,7 +45,7 @@ impl Dataset {
         let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
         objects.insert(id, Arc::downgrade(&core));
         let object = Object::new(self.shared.clone(), self.core.clone(), core);
-        // A new layer is charged just that.
+        // A new layer is charged exactly this.
         object.layer(&mut write(&object.core.contents), tx);
         Ok(object)
     }
@@ -64,7 +64,7 @@ impl Dataset {
             Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
             Some(core) => core,
             None => {
-                // Under the lock, so that no two of the same object come into being.
+                // Under the lock, so that the same object is not created twice.
                 let snapshot = self.shared.current();
                 let row = snapshot.objects.get((self.core.id.0, id.0)).map_err(PoolError::from);
                 let row = self.shared.explained(row)?.ok_or_else(none)?;
@@ -84,7 +84,7 @@ impl Dataset {
     ///
     /// # Errors
     /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write;
-    /// [`PoolError::NoSpace`] while very much else is destroyed: [`reclaim`](crate::Pool::reclaim) helps.
+    /// [`PoolError::NoSpace`] while a great deal is being destroyed: [`reclaim`](crate::Pool::reclaim) helps.
     pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         let object = self.object(id)?;
         if self.is_read_only() {

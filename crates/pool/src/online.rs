@@ -1,7 +1,7 @@
 //! Devices of a mirror that go away and come back.
 //!
-//! A device that failed a flush is poisoned until its last handle is gone, so it has to be let go before it
-//! is opened again; and what it missed has to be copied onto it.
+//! A device that failed a flush is poisoned until its last handle is closed, so it must be released before it
+//! is opened again; and what it missed must be copied onto it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::sync_util::{lock, write};
 use crate::vdev::{Device, Side};
 
 impl Pool {
-    /// Lets go of a device: it is stale, and missing until [`online`](Self::online). Nothing is copied.
+    /// Releases a device: it is stale, and missing until [`online`](Self::online). Nothing is copied.
     ///
     /// Persistence: on return the labels of the others say that it is stale.
     ///
@@ -41,12 +41,12 @@ impl Pool {
         shared.write_labels(|_| ())
     }
 
-    /// Gives a device back that is missing, under this path or another. It is stale until
+    /// Returns a missing device to the pool, under this path or another. It is stale until
     /// [`resilver`](Self::resilver) has brought it up to date; new txgs write to it at once.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] for one that is not missing, [`PoolError::ForeignPool`], [`PoolError::Removed`]
-    /// for a device that is another one, [`PoolError::TooSmall`].
+    /// [`PoolError::Busy`] if the device is not missing; [`PoolError::ForeignPool`] or [`PoolError::Removed`]
+    /// if it is a different device; [`PoolError::TooSmall`].
     pub fn online(&self, guid: Guid, device: Device) -> Result<()> {
         let shared = &self.shared;
         let _syncing = lock(&shared.syncing);

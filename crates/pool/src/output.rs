@@ -1,18 +1,17 @@
-//! The first step of a sync: blocks to new places.
+//! The first step of a sync: writing blocks to new places.
 //!
-//! Blocks are packed and summed some at a time, by several threads if they are compressed, and get their
-//! places from one thread in order: what is written where does not depend on how many threads there are.
+//! Blocks are packed and checksummed a part at a time, by several threads if they are compressed, and one
+//! thread allocates their places in order: where each block goes does not depend on the number of threads.
 //! Without compression one thread is faster, because it copies what its checksum has just brought into the
 //! CPU's cache.
 //!
-//! A block that was stored ahead of its txg (`stored`) is where it is to be already.
+//! A block that was stored ahead of its txg (`stored`) is already in its final place.
 //!
-//! If a device has no room for what it is given, all of the step is taken back and made again elsewhere
-//! (`elsewhere`).
+//! If a device turns out to be out of space, the whole step is undone and repeated elsewhere (`elsewhere`).
 //!
-//! A block that finds no run of free units that is long enough is written in pieces, each half as long as the
-//! one that did not fit, down to single units: a pool whose free space is in small holes still takes every
-//! block that it has room for.
+//! A block that finds no long enough run of free units is written in pieces, each half as long as the one
+//! that did not fit, down to single units: a pool whose free space is in small holes still takes every block
+//! that it has space for.
 
 use crate::codec::{Writer, checksum};
 use crate::elsewhere::with_room;
@@ -26,16 +25,17 @@ use crate::state::Shared;
 use crate::sync::Dirty;
 use crate::sync_util::{lock, read};
 
-/// Bytes that are packed together; then writers hear of progress. Not more than a CPU's own cache holds.
+/// Bytes that are packed together before progress is reported to writers. No more than a CPU's own cache
+/// holds.
 const PART_BYTES: usize = 256 << 10;
 /// The same where several threads share the work.
 const COMPRESSED_PART_BYTES: usize = 4 << 20;
-/// Least bytes for one thread more.
+/// Least work, in bytes, for each additional thread.
 const THREAD_BYTES_MIN: usize = 512 << 10;
 
-/// Where everything went.
+/// Where everything was written.
 pub(crate) struct Written {
-    /// By object, in order of blocks; `None` for a block that is all zeroes.
+    /// By object, in block order; `None` for a block that is all zeroes.
     pub(crate) extents: Vec<Vec<(u64, Option<Extent>)>>,
     /// Rows for blocks in pieces: place of the first piece, row.
     pub(crate) pieces: Vec<(u64, Vec<u8>)>,
@@ -72,10 +72,10 @@ fn pack_all<'b>(
 }
 
 impl Shared {
-    /// Writes all blocks to new places; returns where each went, `None` for blocks that are all zeroes.
+    /// Writes all blocks to new places; returns the place of each, `None` for blocks that are all zeroes.
     pub(crate) fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Written> {
         let bytes = dirty.iter().map(|dirty| dirty.bytes).sum();
-        // Once: it changes what they are.
+        // Only once: adopting changes their state.
         let adopted = dirty.iter().map(|dirty| self.adopt_stored(txg, dirty)).collect::<Vec<_>>();
         let before = self.pipeline.written_bytes();
         with_room(&self.vdevs, &self.allocator, || {
@@ -86,7 +86,7 @@ impl Shared {
         })
     }
 
-    /// Blocks that are where they are to be, in order.
+    /// Blocks that are already in their final places, in order.
     fn adopt_stored(&self, txg: Txg, Dirty { layer, .. }: &Dirty) -> Vec<(u64, Option<Extent>)> {
         if layer.is_destroyed {
             return Vec::new();
@@ -109,7 +109,7 @@ impl Shared {
             let dataset = self.dataset(core.dataset, txg);
             let compression =
                 dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
-            // Numbers beside each other: a sort that looks at the map for each would wait for memory.
+            // Numbers next to their bytes: a sort that looked each one up in the map would wait for memory.
             let mut blocks: Vec<(u64, &[u8])> =
                 layer.blocks.iter().map(|(block, data)| (*block, &**data)).collect();
             blocks.sort_unstable_by_key(|(block, _)| *block);
@@ -179,7 +179,7 @@ impl Shared {
         })
     }
 
-    /// Writes `stored` in as many pieces as it takes; the place of the first, and the row that describes all.
+    /// Writes `stored` in as many pieces as it takes; returns the place of the first, and the row for all.
     fn write_pieces(&self, stored: &[u8], run: &mut Run<'_>) -> Result<(Place, Vec<u8>)> {
         let (mut rest, mut row, mut first) = (stored, Writer::default(), None);
         let mut units = (stored.len() as u64).div_ceil(UNIT_BYTES);

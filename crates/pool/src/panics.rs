@@ -1,4 +1,4 @@
-//! Panics in threads of the pool: a defect, and no reason for others to wait for ever.
+//! Panics in threads of the pool: a defect, but no reason for other threads to wait forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use crate::error::{PoolError, Result};
 
 /// Runs `act`; a panic in it, or in a thread that it waits for, becomes an error.
 ///
-/// What `act` had under way may be half done. The caller gives all of it up: it suspends the pool.
+/// What `act` was doing may be half done. The caller must abandon it all: it suspends the pool.
 pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     let ended = catch_unwind(AssertUnwindSafe(act));
     ended.unwrap_or_else(|panic| Err(PoolError::Panicked { what: panic_text(&*panic).to_owned() }))

@@ -17,8 +17,8 @@ use crate::txg::{DELAY_MAX, Hold, SHARDS};
 ///
 /// Persistence: changes are made in transactions; a transaction belongs to one transaction group (txg), and a
 /// txg is durable as a whole once it has synced. A crash leaves exactly the last synced txg. Dropping a pool
-/// is such a crash, without loss of what the operating system caches; [`export`](Self::export) is the clean
-/// end. Concurrency: any number of threads.
+/// amounts to such a crash, except that what the operating system caches is not lost;
+/// [`export`](Self::export) is the clean end. Concurrency: any number of threads.
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
     homes: Vec<Arc<Home>>,
@@ -31,18 +31,18 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// A transaction: holds its txg open. Ends when it is committed or dropped; what it changed stays either way.
+/// A transaction: holds its txg open. Ends when it is committed or dropped; its changes stay either way.
 ///
-/// A transaction must be short: its txg, and those behind it, cannot sync before it ends. Waiting for a sync
-/// inside of one is a deadlock.
+/// A transaction must be short: its txg, and later ones, cannot sync before it ends. Waiting for a sync
+/// inside a transaction is a deadlock.
 pub struct Tx {
     pub(crate) home: Arc<Home>,
     hold: Hold,
-    /// Whether it makes changes that were accepted before.
+    /// Whether its changes were accepted before.
     is_replay: bool,
 }
 
-/// What transactions of some threads refer to the pool with: if all cloned one `Arc`, all would write to its
+/// How transactions of a group of threads refer to the pool: if all cloned one `Arc`, all would write to its
 /// counter.
 #[repr(align(128))]
 pub(crate) struct Home {
@@ -61,12 +61,12 @@ impl Tx {
         self.hold.txg
     }
 
-    /// On whose behalf it takes room.
+    /// The claim under which it takes room.
     pub(crate) fn claim(&self, claim: Claim) -> Claim {
         if self.is_replay { Claim::Replay } else { claim }
     }
 
-    /// Ends the transaction; says nothing about durability, see [`Pool::wait_synced`].
+    /// Ends the transaction; this says nothing about durability, see [`Pool::wait_synced`].
     pub fn commit(self) -> Txg {
         self.hold.txg
     }
@@ -85,10 +85,10 @@ impl Pool {
         Pool { shared, homes, thread: Mutex::new(None) }
     }
 
-    /// Lets txgs end, after [`import_paused`](Self::import_paused); nothing happens the second time.
+    /// Lets txgs end, after [`import_paused`](Self::import_paused); a second call does nothing.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread could be started.
     pub fn start_txgs(&self) -> Result<()> {
         let mut thread = lock(&self.thread);
         lock(&self.shared.log).end_claims();
@@ -122,7 +122,7 @@ impl Pool {
         lock(&self.shared.config).clone()
     }
 
-    /// Begins a transaction in the open txg. Sleeps first, up to 50 ms at a time, while too much is dirty.
+    /// Begins a transaction in the open txg. First sleeps, up to 50 ms at a time, while too much is dirty.
     ///
     /// # Errors
     /// [`PoolError::Suspended`], [`PoolError::Closed`], [`PoolError::ReadOnly`].
@@ -147,8 +147,8 @@ impl Pool {
         }
         let hold = shared.pipeline.hold();
         let tx = Tx { home: self.homes[hold.shard].clone(), hold, is_replay: false };
-        // Again: a pool that is given up waits for the transactions that it can see, and there must be none
-        // behind them.
+        // Checked again: abandoning a pool waits for the transactions that it can see, and there must be none
+        // after them.
         if shared.must_check.load(Ordering::Relaxed) {
             shared.check_alive()?;
         }
@@ -156,9 +156,9 @@ impl Pool {
     }
 
     /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
-    /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because it
-    /// was reserved then (`room`), and is in no quota's way. One record at a time: waits for a txg, if one
-    /// can sync, while there is less room than a record may need.
+    /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
+    /// the room was reserved then (`room`), and no quota limits it. One record at a time: while there is less
+    /// room than a record may need, waits for a txg, if one can sync.
     ///
     /// # Errors
     /// As [`begin_tx`](Self::begin_tx); those of a sync.
@@ -174,12 +174,11 @@ impl Pool {
         Ok(tx)
     }
 
-    /// Runs `change` in a transaction of its own, and again in a newer one as long as it is overtaken; once
-    /// more if it found no room and there may be some after a sync. Returns what it returned, and the txg to
-    /// wait for.
+    /// Runs `change` in a transaction of its own, and again in a newer one for as long as it is overtaken;
+    /// once more if it found no room and a sync may free some. Returns its result, and the txg to wait for.
     ///
     /// # Errors
-    /// Those of [`begin_tx`](Self::begin_tx) and of `change`, which may have changed something then.
+    /// Those of [`begin_tx`](Self::begin_tx) and of `change`, which may then have changed something.
     pub fn transact<T>(&self, mut change: impl FnMut(&Tx) -> Result<T>) -> Result<(T, Txg)> {
         let mut is_reclaimed = false;
         loop {
@@ -202,22 +201,22 @@ impl Pool {
         self.shared.changes.iter().any(|changes| !lock(changes).is_empty())
     }
 
-    /// Whether dirty bytes become fewer without the caller's help.
+    /// Whether dirty bytes go down without the caller's help.
     fn is_syncing_alone(&self) -> bool {
         lock(&self.thread).is_some() && !lock(&self.shared.pipeline.progress).is_frozen
     }
 
-    /// Whether txgs are freeing what was destroyed or cleared before: then there will be more room.
+    /// Whether txgs are freeing what was destroyed or cleared before: then there will be more space.
     pub fn is_freeing(&self) -> bool {
         self.shared.is_freeing()
     }
 
     /// Makes everything durable that was committed before the call; returns the txg that did it. Without a
-    /// txg thread the sync runs in the calling thread.
+    /// txg thread the calling thread runs the sync.
     ///
     /// # Errors
-    /// [`PoolError::Suspended`] and the error that led to it; it is then unknown what of the open txgs is
-    /// durable.
+    /// [`PoolError::Suspended`] and the error that led to it; how much of the open txgs is durable is then
+    /// unknown.
     pub fn sync(&self) -> Result<Txg> {
         if self.shared.options.is_read_only {
             return Err(PoolError::ReadOnly(self.name()));
@@ -230,15 +229,15 @@ impl Pool {
         Ok(txg)
     }
 
-    /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be used
-    /// again only when it is durable. `false`: there is nothing unsynced, or nobody syncs but the caller;
-    /// trying again would not help. The caller holds no transaction.
+    /// After [`PoolError::NoSpace`]: syncs what is unsynced, because what that frees or replaces can be
+    /// reused only once it is durable. `false`: nothing is unsynced, or nothing but the caller syncs; trying
+    /// again would not help. The caller must hold no transaction.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn reclaim(&self) -> Result<bool> {
         let open = self.open_txg();
-        // One that is being synced has handed its changes over.
+        // The txg being synced has already handed its changes over.
         let is_changed = self.has_unsynced() || self.shared.is_freeing();
         let newest = if is_changed { open } else { Txg(open.0 - 1) };
         let helps = newest > self.synced_txg() && self.is_syncing_alone();
@@ -248,13 +247,12 @@ impl Pool {
         Ok(helps)
     }
 
-    /// Makes the open txg end soon, without waiting for it: somebody holds on to something until it is
-    /// durable.
+    /// Makes the open txg end soon, without waiting for it: something is being held until it is durable.
     pub fn end_txg_soon(&self) {
         self.shared.pipeline.end_soon();
     }
 
-    /// Waits until a txg is durable, and makes it end soon if it is still open.
+    /// Waits until a txg is durable; if it is still open, makes it end soon.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -288,13 +286,13 @@ impl Pool {
         lock(&self.shared.pipeline.progress).synced
     }
 
-    /// The newest durable txg, and the import that wrote it: what a log outside of the pool's devices keeps
-    /// as well, so that an older copy of either is found out.
+    /// The newest durable txg, and the import that wrote it: a log outside the pool's devices records this
+    /// too, so that an older copy of either is recognised.
     pub fn synced_mark(&self) -> Mark {
         lock(&self.shared.uberblock).mark()
     }
 
-    /// Whether the pool had been exported before this import, or was made just now: no crash was in between.
+    /// Whether the pool was exported before this import, or was just created: no crash came in between.
     pub fn was_exported(&self) -> bool {
         self.shared.was_exported
     }
@@ -309,8 +307,8 @@ impl Pool {
         self.shared.pipeline.open_txg()
     }
 
-    /// For tests: no txg syncs from now on, whatever anyone waits for; what is dirty then is lost when the
-    /// pool is dropped, as in a crash. There is no way back.
+    /// For tests: no txg syncs from now on, whatever waits for one; what is dirty is lost when the pool is
+    /// dropped, as in a crash. This cannot be undone.
     pub fn freeze(&self) {
         let _syncing = lock(&self.shared.syncing);
         lock(&self.shared.pipeline.progress).is_frozen = true;
@@ -321,9 +319,8 @@ impl Pool {
         lock(&self.shared.hooks).push(hook);
     }
 
-    /// Syncs everything, gives the pool back and closes it; every later call fails with
-    /// [`PoolError::Closed`]. Devices stay locked until all handles (objects, datasets, transactions) are
-    /// dropped too.
+    /// Syncs everything, releases the pool and closes it; every later call fails with [`PoolError::Closed`].
+    /// Devices stay locked until all handles (objects, datasets, transactions) are dropped too.
     ///
     /// # Errors
     /// Those of a sync; the pool is closed all the same, and its labels say that it is in use.
@@ -334,8 +331,8 @@ impl Pool {
     }
 
     fn last_sync(&self) -> Result<()> {
-        // What is committed by others from here on, until the pool is closed, is lost: they were to stop
-        // first.
+        // What other threads commit from here on, until the pool is closed, is lost: they should have
+        // stopped.
         self.sync()?;
         let _syncing = lock(&self.shared.syncing);
         self.shared.is_closed.store(true, Ordering::SeqCst);
@@ -353,7 +350,7 @@ impl Pool {
         }
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // A panic of the thread has been reported by itself.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Looking at a device without importing its pool.
+//! Reading a device's labels without importing its pool.
 
 use crate::config::PoolConfig;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use crate::vdev::Device;
 pub struct Probe {
     /// The device's own name.
     pub guid: Guid,
-    /// The pool, as this device knows it; another device of the pool may know better (a higher generation).
+    /// The pool, as this device knows it; another device of the pool may know more (a higher generation).
     pub config: PoolConfig,
     /// The newest txg that the device has.
     pub txg: Option<Txg>,

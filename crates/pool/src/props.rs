@@ -1,4 +1,4 @@
-//! Properties of datasets: what they can be, and how they are inherited.
+//! Properties of datasets: which values they can have, and how they are inherited.
 
 use std::str::FromStr;
 
@@ -18,9 +18,9 @@ pub enum SyncMode {
 /// What the intent log is optimised for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogBias {
-    /// Short answers.
+    /// Short response times.
     Latency,
-    /// Large writes go to their place at once.
+    /// Large writes go directly to their final place.
     Throughput,
 }
 
@@ -35,8 +35,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// A property of a dataset. Its value is a number; [`parse`](Self::parse) and [`format`](Self::format) know
-/// the words for it.
+/// A property of a dataset. Its value is a number; [`parse`](Self::parse) and [`format`](Self::format)
+/// convert it to and from text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Property {
@@ -73,7 +73,7 @@ impl Property {
         Property::Reservation,
     ];
 
-    /// As on a command line.
+    /// Name as on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Property::Sync => "sync",
@@ -87,7 +87,7 @@ impl Property {
         }
     }
 
-    /// Value of a dataset that neither has nor inherits one.
+    /// Value for a dataset that has none and inherits none.
     pub fn default_value(self) -> u64 {
         match self {
             Property::RecordSize => 128 << 10,
@@ -111,7 +111,7 @@ impl Property {
         }
     }
 
-    /// The value that a word or a size ("16K", "1.5G" is not one; "none" is 0) stands for.
+    /// Parses a word or a size ("16K"; "1.5G" is not one; "none" is 0) into a value.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for anything else.
@@ -134,7 +134,7 @@ impl Property {
         }
     }
 
-    /// Refuses what no dataset may have.
+    /// Refuses a value that no dataset may have.
     pub(crate) fn check(self, value: u64) -> Result<()> {
         let is_valid = match self {
             Property::RecordSize | Property::VolBlockSize => {
@@ -187,7 +187,7 @@ impl Values {
         self.0[property as usize] = value;
     }
 
-    /// What a dataset with these values has below a parent that has `parent`.
+    /// The effective values of a dataset with these values, below a parent that has `parent`.
     pub(crate) fn effective(&self, parent: Option<&Values>) -> Values {
         let mut all = *self;
         for property in Property::ALL {

@@ -1,9 +1,9 @@
-//! After a txg has become durable: readers see it.
+//! Publishing a durable txg to readers.
 //!
-//! Order: the new tables first, then the layers go, object by object under its lock. So a reader that holds
-//! an object finds the txg's changes in a layer or in the tables, and one that began with the old tables has
-//! ended before the blocks that it may look at are given out again. The order of what is free and what is
-//! reserved: `room`.
+//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock.
+//! So a reader that holds an object finds the txg's changes in a layer or in the tables, and a reader that
+//! began with the old tables has ended before the blocks that it may read are reused. For the order of what
+//! is free and what is reserved: `room`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,13 @@ use crate::sync::{Dirty, Outcome};
 use crate::sync_util::{lock, write};
 use crate::tables;
 
-/// Longer blocks do not go into the cache when they are written: who writes them writes streams, whose memory
-/// is better used again at once.
+/// Longer blocks are not cached when they are written: they usually belong to streams, whose memory is better
+/// reused at once.
 const CACHED_BYTES_MAX: usize = 64 << 10;
 
 impl Shared {
-    /// The txg is durable: shows it to readers, drops its layers, gives its free space out.
+    /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
+    /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
         let Outcome { dirty, cleared, used, reserved } = outcome;
         write(&self.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
@@ -32,8 +33,8 @@ impl Shared {
         used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
         self.show(cleared)?;
         for Dirty { core, layer, bytes } in dirty {
-            // Before the layer goes and without the object's lock: as long as the layer is there, nobody
-            // looks into the cache for what is in it.
+            // Before the layer is dropped, and without the object's lock: while the layer exists, no reader
+            // looks in the cache for what is in it.
             for cleared in layer.cleared.iter() {
                 self.forget(&core, cleared);
             }
@@ -43,7 +44,7 @@ impl Shared {
                 if layer.is_destroyed || bytes.len() > CACHED_BYTES_MAX {
                     self.cache.remove(&key);
                 } else {
-                    // Who wrote it may well read it; the cache keeps what is read more often all the same.
+                    // A block just written may well be read; the cache still keeps what is read more often.
                     self.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
                 }
             }
@@ -54,7 +55,7 @@ impl Shared {
             }
             let layer = Arc::into_inner(layer).expect("nobody else keeps a layer");
             self.release_charge(txg, core.dataset, layer.charged);
-            // What is in the cache now has two owners, and stays there.
+            // What is in the cache now has two owners, and is not taken.
             self.buffers.give(layer.blocks.into_values());
             self.buffers.give(evicted.into_iter());
             self.pipeline.dropped(bytes);
@@ -77,7 +78,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The room of a layer that goes.
+    /// Releases the room of a layer that is dropped.
     fn release_charge(&self, txg: Txg, dataset: DatasetId, charged: Charge) {
         if let Some(dataset) = self.dataset(dataset, txg) {
             dataset.dirty_bytes.fetch_sub(charged.data, Ordering::SeqCst);

@@ -18,7 +18,8 @@ impl Shared {
             next.generation = config.generation;
             next.txg = self.pipeline.open_txg();
             next.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
-            // If it fails, `config` still is what labels are known to say: who asks tries again.
+            // If this fails, `config` is still what labels are known to say: a caller that compares tries
+            // again.
             self.has_unsure_labels.store(true, Ordering::SeqCst);
             self.vdevs.write_config(&next)?;
             self.has_unsure_labels.store(false, Ordering::SeqCst);
@@ -26,12 +27,11 @@ impl Shared {
                 *config = next;
                 return Ok(());
             }
-            // A device that failed just now is stale, and the others must say so. Each round costs one.
+            // A device that just failed is stale, and the others must say so. Each round loses one device.
         }
     }
 
-    /// Whether a device has become stale, or current, that labels say otherwise of, or it is not known what
-    /// they say.
+    /// Whether the labels are out of date about which devices are stale, or it is unknown what they say.
     pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
         if self.has_unsure_labels.load(Ordering::SeqCst) {
             return true;

@@ -1,9 +1,9 @@
-//! Writing much: neighbours in one request, several requests in flight while the next is filled.
+//! Bulk writing: neighbours go into one request, and several requests are in flight while the next is filled.
 //!
-//! With threads, the caller packs and sums while they wait for the devices. Requests begin in the order in
-//! which they were filled; there is no order between them, and none is needed: everything goes to places that
-//! nothing durable refers to, and is flushed before the uberblock. Without threads all I/O is the caller's
-//! own, in order.
+//! With threads, the caller packs and checksums while they wait for the devices. Requests start in the order
+//! in which they were filled; there is no order between them, and none is needed: everything goes to places
+//! that nothing durable refers to, and is flushed before the uberblock. Without threads the caller does all
+//! I/O itself, in order.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 const THREADS: usize = 4;
 /// Filled requests that wait for a thread.
 const WAITING_MAX: usize = 6;
-/// Less is not worth starting threads for.
+/// Fewer bytes are not worth starting threads for.
 const THREADED_BYTES_MIN: u64 = 4 << 20;
 
 /// A filled buffer on its way.
@@ -32,13 +32,13 @@ struct Request {
     len: usize,
 }
 
-/// Where filled buffers go.
+/// The destination of filled buffers.
 enum Sink {
     Caller,
     Threads { requests: SyncSender<Request>, emptied: Receiver<AlignedBuf> },
 }
 
-/// Collects what lies in sequence into one write.
+/// Collects adjacent units into one write.
 pub(crate) struct Run<'a> {
     vdevs: &'a Vdevs,
     sink: Sink,
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
             Sink::Threads { requests, emptied } => {
                 let next = emptied.try_recv().unwrap_or_else(|_| new_buf());
                 let buf = std::mem::replace(&mut self.buf, next);
-                // They end when the sender does.
+                // The threads end when the sender is dropped.
                 requests.send(Request { start, buf, len }).map_err(|_| PoolError::Closed)
             }
         }
@@ -88,10 +88,10 @@ fn new_buf() -> AlignedBuf {
     AlignedBuf::zeroed(RUN_BYTES_MAX, UNIT_BYTES as usize)
 }
 
-/// Lets `fill` push about `bytes` into a run; on return everything is written, not flushed.
+/// Lets `fill` push about `bytes` into a run; on return everything is written, but not flushed.
 ///
 /// # Errors
-/// That of `fill`, or the first of a write.
+/// That of `fill`, or of the first write that failed.
 pub(crate) fn write_all<T>(
     vdevs: &Vdevs,
     has_threads: bool,
@@ -115,7 +115,7 @@ pub(crate) fn write_all<T>(
             let (waiting, failed, empty) = (&waiting, &failed, empty.clone());
             scope.spawn(move || write_requests(vdevs, waiting, failed, &empty));
         }
-        // The run, and with it the sender, ends inside: then the threads find the channel closed.
+        // The run, and with it the sender, is dropped inside: then the threads find the channel closed.
         to_end(Sink::Threads { requests, emptied })
     });
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -124,7 +124,7 @@ pub(crate) fn write_all<T>(
     }
 }
 
-/// One thread: writes until nobody can send any more.
+/// One thread: writes until the channel is closed.
 fn write_requests(
     vdevs: &Vdevs,
     waiting: &Mutex<Receiver<Request>>,
@@ -134,13 +134,13 @@ fn write_requests(
     loop {
         let next = lock(waiting).recv();
         let Ok(Request { start, buf, len }) = next else { return };
-        // After a failure the txg is lost; what is still sent is thrown away.
+        // After a failure the txg is lost; whatever is still sent is discarded.
         let has_failed = lock(failed).is_some();
-        // The thread goes on after a panic: whoever sends must find a thread that receives.
+        // The thread carries on after a panic: the sender must find a receiving thread.
         if !has_failed && let Err(error) = caught(|| vdevs.write(start, &buf[..len])) {
             lock(failed).get_or_insert(error);
         }
-        // The run may have ended: then nobody needs the buffer.
+        // The run may have ended: then the buffer is not needed.
         let _ = empty.send(buf);
     }
 }

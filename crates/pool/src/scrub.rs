@@ -1,13 +1,13 @@
 //! Reading everything: scrub, and resilver of sides that missed writes.
 //!
-//! Both walk the tables of a snapshot in steps. During a step no freed space is given out again, so what the
-//! snapshot refers to is still there; between steps a newer snapshot is taken, so that what was freed
-//! meanwhile is not looked at.
+//! Both walk the tables of a snapshot in steps. During a step no freed space is reused, so what the snapshot
+//! refers to still exists; between steps a newer snapshot is taken, so that whatever was freed meanwhile is
+//! skipped.
 //!
-//! Resilver: a side that is stale is written by every txg from the moment it is there, so only what was
-//! written before is missing. The walk copies it; metadata, which moves while the walk goes on, is copied
-//! last, with syncing held off, and so are log blocks that the side misses, with their I/O held off. Then the
-//! labels say that the side is current.
+//! Resilver: every txg writes to a stale side from the moment it is present, so only earlier writes are
+//! missing. The walk copies them. Metadata moves during the walk, so it is copied last, with syncing held
+//! off; and so are the log blocks that the side missed, with their I/O held off. Then the labels say that the
+//! side is current.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,22 +28,22 @@ const STEP_ROWS: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScrubReport {
-    /// Bytes of data and metadata that were looked at, on one side.
+    /// Bytes of data and metadata that were checked, counted for one side.
     pub done_bytes: u64,
-    /// Bytes that were in use when it began: about what there is to do.
+    /// Bytes that were in use when it began: about how much there is to do.
     pub total_bytes: u64,
-    /// Copies that were wrong or unreadable, and were rewritten from a right one where there was one.
+    /// Copies that were wrong or unreadable; they were rewritten if there was a right one.
     pub wrong_copies: u64,
     /// Places with no right copy.
     pub lost: Vec<Place>,
 }
 
 impl Pool {
-    /// Reads every copy of everything and rewrites those that are wrong. `progress` is called now and then;
-    /// when it returns `false`, the scrub ends with what it has.
+    /// Reads every copy of everything and rewrites wrong ones. `progress` is called now and then; when it
+    /// returns `false`, the scrub ends and returns the report so far.
     ///
     /// # Errors
-    /// Those of reading the tables. Damage is no error but in the report.
+    /// Those of reading the tables. Damage is reported, not returned as an error.
     pub fn scrub(&self, mut progress: impl FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
         let visit = |vdev: &Vdev, unit, bytes, sum| vdev.scrub(unit, bytes, sum);
         self.shared.explained(self.shared.walk(&visit, &mut progress))
@@ -53,8 +53,8 @@ impl Pool {
 type Visit<'a> = dyn Fn(&Vdev, u64, usize, u64) -> (u64, bool) + 'a;
 
 impl Shared {
-    /// Calls `visit` for each extent and each page of metadata; it returns wrong copies, and whether one is
-    /// right.
+    /// Calls `visit` for each extent and each page of metadata; it returns the number of wrong copies, and
+    /// whether there is a right one.
     fn walk(&self, visit: &Visit<'_>, progress: &mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         {
@@ -101,9 +101,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies everything that a side should have onto it, and makes it current. It stays stale if something
-    /// could not be read: nobody may rely on it instead of the side that has that, and perhaps gives it
-    /// later.
+    /// Copies everything that a side should have onto it, and makes it current. The side stays stale if
+    /// something could not be read: it must not be relied on in place of the side that has that data and may
+    /// return it later.
     pub(crate) fn resilver(
         &self,
         vdev: &Arc<Vdev>,
@@ -137,11 +137,10 @@ impl Shared {
         self.check_alive()?;
         self.copy_log_blocks(vdev, side)?;
         {
-            // No log block may be missed between what is looked at and the side being current.
+            // No log block may be missed between this check and the side becoming current.
             let _no_log_io = write(&vdev.log_io);
             self.copy_last_log_blocks(vdev, side)?;
-            // Pages that were written since the walk went to this side too; all are there once it has
-            // flushed.
+            // Pages written since the walk went to this side too; all are durable once it has flushed.
             let device = side.writable().ok_or_else(|| side.unusable())?;
             self.write_last_mark(side)?;
             self.write_last_uberblock(side)?;
@@ -158,7 +157,7 @@ impl Shared {
         Ok(report)
     }
 
-    /// Gives a side that has everything the last uberblock, which may be all that is left before the next
+    /// Gives a side that has everything the last uberblock: this side may be all that is left before the next
     /// txg; durable after the next flush.
     pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
         let uberblock = lock(&self.uberblock).clone();
@@ -166,7 +165,7 @@ impl Shared {
         Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)
     }
 
-    /// Says on a side that it has everything of the last synced txg; durable after the next flush.
+    /// Marks a side as having everything of the last synced txg; durable after the next flush.
     pub(crate) fn write_last_mark(&self, side: &Side) -> Result<()> {
         let mark = lock(&self.uberblock).mark();
         let device = side.writable().ok_or_else(|| side.unusable())?;

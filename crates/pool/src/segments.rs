@@ -1,4 +1,4 @@
-//! Which parts of an object are stored: what a copy of it may leave out.
+//! Which parts of an object are stored, so that a copy can skip the rest.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::object::{Contents, Found};
 use crate::sync::decode_row;
 use crate::sync_util::read;
 
-/// Rows that one call looks at, so that a call about a huge range ends soon.
+/// Most rows that one call reads, so that a call for a huge range ends soon.
 const ROWS_MAX: usize = 8192;
 
 /// A run of bytes of one kind.
@@ -22,8 +22,8 @@ pub struct Segment {
 }
 
 impl Object {
-    /// Appends the segments from `offset` on, in order and without gaps, `segments_max` of them at most and
-    /// none behind the end of the object or of the range. May stop early, but not before the first.
+    /// Appends the segments from `offset` on, in order and without gaps, at most `segments_max` of them and
+    /// none past the end of the object or of the range. May stop early, but not before the first.
     ///
     /// # Errors
     /// Those of reading the tables.
@@ -65,7 +65,7 @@ impl Object {
         Ok(())
     }
 
-    /// Blocks of the range that are stored, in order, and the block up to which that is known.
+    /// The stored blocks of the range, in order, and the block up to which the result is complete.
     fn stored_blocks(&self, contents: &Contents, blocks: Range<u64>) -> Result<(Vec<u64>, u64)> {
         let layers = contents.layers.len();
         let mut stored = Vec::new();

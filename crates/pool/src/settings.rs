@@ -1,9 +1,9 @@
-//! What a pool says of itself beside its datasets: properties of the pool, and which features its media need.
+//! A pool's own settings, besides its datasets: properties of the pool, and which features its media need.
 //!
 //! Features: a program that stores something which an older one would overlook or misread makes a feature
 //! *active*, in the transaction that stores it. An import refuses a pool with an active feature that it does
-//! not know, by name. A feature that the program knows and the pool does not need is *enabled*. Changes of
-//! labels, page map and tables themselves, which are read before this is, have versions of their own
+//! not know, by name. A feature that the program knows and the pool does not need is *enabled*. Changes to
+//! labels, page map and tables themselves, which are read before the settings, have their own versions
 //! (`label`, `tables`).
 //!
 //! Layout: `docs/format.md`, section "Settings of a pool". Source: OpenZFS, zpool-features(7), zpoolprops(7).
@@ -17,10 +17,10 @@ use crate::pool::{Pool, Tx};
 use crate::state::Shared;
 use crate::sync_util::lock;
 
-/// Key beside the root dataset.
+/// Key of the settings, in the root dataset's aux data.
 pub(crate) const SETTINGS: &[u8] = b"pool";
 const VERSION: u16 = 1;
-/// Entries, at most: a bound for what is read.
+/// Most entries: a bound for what is read.
 const ENTRIES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
 const PROPERTY: u8 = 1;
@@ -28,10 +28,11 @@ const FEATURE: u8 = 2;
 const READ_ONLY_COMPATIBLE: u8 = 1;
 const FAILMODE: &str = "failmode";
 
-/// What becomes of requests when a txg could not be made durable.
+/// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailMode {
-    /// They wait until the devices are back and the pool was cleared, or until the process is told to end.
+    /// They wait until the devices are back and the pool has been cleared, or until the process is told to
+    /// end.
     #[default]
     Wait,
     /// They fail at once.
@@ -57,7 +58,7 @@ impl FromStr for FailMode {
     }
 }
 
-/// Something on media that an older program does not know.
+/// Something on media that an older program does not understand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {
@@ -66,17 +67,18 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All that this program knows.
+    /// All features that this program knows.
     pub const ALL: [Feature; 1] = [Feature::LogDevice];
 
-    /// As it is stored.
+    /// Name as stored.
     pub fn name(self) -> &'static str {
         match self {
             Feature::LogDevice => "log_device",
         }
     }
 
-    /// Whether a program that does not know it may read the pool: everything synced is where it always is.
+    /// Whether a program that does not know the feature may read the pool: all synced data is where it always
+    /// is.
     fn is_read_only_compatible(self) -> bool {
         match self {
             Feature::LogDevice => true,
@@ -84,7 +86,7 @@ impl Feature {
     }
 }
 
-/// What is stored. What is not known is kept.
+/// What is stored. Unknown entries are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     properties: BTreeMap<String, u64>,
@@ -145,7 +147,7 @@ impl Settings {
         Some(found)
     }
 
-    /// What a pool stores; nothing at all is what pools had before there were settings.
+    /// The settings that a pool stores; pools from before there were settings store none.
     pub(crate) fn of_stored(stored: Option<&[u8]>) -> Result<Settings> {
         match stored {
             None => Ok(Settings::default()),
@@ -170,13 +172,13 @@ impl Settings {
     }
 
     fn fail_mode(&self) -> FailMode {
-        // A value of a newer program: none that this one could act on.
+        // A value of a newer program: nothing that this one could act on.
         if self.properties.get(FAILMODE) == Some(&1) { FailMode::Continue } else { FailMode::Wait }
     }
 }
 
 impl Shared {
-    /// Changes the settings in a transaction of its own; the order of changes is that of their txgs.
+    /// Changes the settings in a transaction; changes must be in the order of their txgs.
     fn change_settings(&self, tx: &Tx, change: impl FnOnce(&mut Settings)) -> Result<()> {
         let root = crate::sync_util::read(&self.namespace).root().ok_or(PoolError::Closed)?;
         let mut settings = lock(&self.settings);
@@ -192,12 +194,12 @@ impl Shared {
 }
 
 impl Pool {
-    /// What becomes of requests when the pool is suspended. The pool itself never waits: its owner does.
+    /// What happens to requests when the pool is suspended. The pool itself never waits: its owner does.
     pub fn fail_mode(&self) -> FailMode {
         lock(&self.shared.settings).1.fail_mode()
     }
 
-    /// Sets that; durable with the transaction.
+    /// Sets the fail mode; durable with the transaction.
     ///
     /// # Errors
     /// [`PoolError::Overtaken`].
@@ -213,8 +215,8 @@ impl Pool {
         lock(&self.shared.settings).1.features.contains_key(feature.name())
     }
 
-    /// Says that the media need a feature, or no longer: in the transaction that stores, or removes, what is
-    /// meant.
+    /// Records that the media need a feature, or no longer do: in the transaction that stores or removes what
+    /// the feature stands for.
     ///
     /// # Errors
     /// [`PoolError::Overtaken`].
@@ -264,7 +266,7 @@ mod tests {
         }
     }
 
-    /// With a checksum that fits, too, only what would be written again is taken.
+    /// Even with a valid checksum, only input that would be written back identically is accepted.
     #[test]
     fn forged_settings_are_canonical_or_refused() {
         let bytes = some().encode();
@@ -282,7 +284,7 @@ mod tests {
                 }
             }
         }
-        // Values and letters may be anything; there are more bytes that may not.
+        // Values and letters may be anything; more of the bytes may not.
         assert!(taken > body && taken < body * 128, "{taken}");
     }
 

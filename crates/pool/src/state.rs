@@ -28,12 +28,12 @@ use crate::vdev::Vdevs;
 pub struct PoolOptions {
     /// A txg with changes ends after this time.
     pub txg_timeout: std::time::Duration,
-    /// Unsynced data in memory, at most. A txg ends early at a quarter of it; writers are slowed down from 30
-    /// % on, because what a txg has written stays in memory until it is durable.
+    /// Limit for unsynced data in memory. A txg ends early at a quarter of it; writers are slowed down from
+    /// 30 % on, because what a txg has written stays in memory until it is durable.
     pub dirty_max_bytes: u64,
-    /// Bound of the cache of blocks.
+    /// Limit for the cache of blocks.
     pub cache_bytes: u64,
-    /// Bound of the metadata engine's cache.
+    /// Limit for the metadata engine's cache.
     pub meta_cache_bytes: usize,
     /// Whether a thread syncs txgs. Without one a txg syncs only in [`Pool::sync`](crate::Pool::sync): the
     /// order of all I/O is then that of the caller's calls.
@@ -59,7 +59,7 @@ impl Default for PoolOptions {
     }
 }
 
-/// Owner of something that must become durable in a certain txg: the intent log.
+/// The owner of something that must become durable in a certain txg: the intent log.
 pub trait TxgHook: Send + Sync {
     /// The txg has quiesced and is about to commit: what is put into `changes` is durable with it.
     ///
@@ -67,12 +67,12 @@ pub trait TxgHook: Send + Sync {
     /// Any error suspends the pool.
     fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<()>;
 
-    /// The txg is durable; nobody who waits for it was told yet.
+    /// The txg is durable; threads that wait for it have not been told yet.
     fn synced(&self, _txg: Txg) {}
 }
 
-/// What owners store: dataset and key → value, `None` for none. Of several in one txg the last is all that is
-/// kept.
+/// What owners store: dataset and key → value, `None` for none. If a key is stored several times in one txg,
+/// only the last value is kept.
 pub(crate) type Aux = BTreeMap<(u64, Vec<u8>), Option<Vec<u8>>>;
 
 /// What a hook stores.
@@ -83,12 +83,12 @@ pub struct HookChanges {
 }
 
 impl HookChanges {
-    /// Makes the txg after this one, which is open already, end soon.
+    /// Makes the next txg, which is already open, end soon.
     pub fn end_next_soon(&mut self) {
         self.ends_next_soon = true;
     }
 
-    /// Stores `value` beside a dataset under `key`; `None` removes it.
+    /// Stores `value` with a dataset under `key`; `None` removes it.
     pub fn put(&mut self, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
         self.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
@@ -101,7 +101,7 @@ pub(crate) struct TxgChanges {
     pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
     pub(crate) aux: Aux,
     pub(crate) doomed: Vec<(u64, u64, u64)>,
-    /// What these may take, beside what layers were charged.
+    /// What these may take, on top of what layers were charged.
     pub(crate) charged: Charge,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct DatasetCore {
     /// The txg that creates it; no older one may store anything for it.
     pub(crate) born: Txg,
     pub(crate) row: RwLock<DatasetRow>,
-    /// Values with what is inherited.
+    /// Values, with inherited ones filled in.
     pub(crate) effective: RwLock<Values>,
     pub(crate) next_object: AtomicU64,
     /// Bytes on the vdevs, of this dataset alone.
@@ -135,10 +135,10 @@ pub(crate) struct Namespace {
     /// Parent and name → dataset.
     pub(crate) children: BTreeMap<(u64, String), u64>,
     pub(crate) next_id: u64,
-    /// Newest txg with a change of a row. Changes come in the order of txgs, so that what a txg stores is
-    /// what the namespace was at one time: no name twice, no dataset without its parent.
+    /// Newest txg with a change of a row. Changes are made in the order of txgs, so that what a txg stores is
+    /// the namespace as it was at one moment: no name twice, no dataset without its parent.
     pub(crate) newest: Option<Txg>,
-    /// Destroyed, in a txg that has not synced: an older one still counts what they use.
+    /// Destroyed in a txg that has not synced yet: an older one still counts what they use.
     pub(crate) going: BTreeMap<u64, (Txg, Arc<DatasetCore>)>,
 }
 
@@ -154,7 +154,7 @@ impl quick_cache::Weighter<CacheKey, Block> for ByBytes {
     }
 }
 
-/// Collects what leaves the cache, so that its memory is used again.
+/// Collects what the cache evicts, so that its memory is reused.
 #[derive(Debug, Clone)]
 pub(crate) struct Evicted;
 
@@ -193,30 +193,30 @@ pub(crate) struct Shared {
     /// Threads that pack blocks in a sync.
     pub(crate) packers: usize,
     pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
-    /// Labels could not be written: some devices may say one thing and some another. The next txg writes them
-    /// again.
+    /// Labels could not be written: devices may disagree. The next txg writes them again.
     pub(crate) has_unsure_labels: AtomicBool,
-    /// Held while a txg syncs, and by whoever must not see one sync.
+    /// Held while a txg syncs, and by any thread during whose work no txg may sync.
     pub(crate) syncing: Mutex<()>,
-    /// Held while devices come and go, until the labels say so, and by whoever writes labels without
-    /// `syncing`. Its holder waits for no transaction, so one may wait for it. Taken after `syncing`.
+    /// Held while devices come and go, until the labels say so, and when labels are written without
+    /// `syncing`. Its holder waits for no transaction, so a transaction may wait for it. Taken after
+    /// `syncing`.
     pub(crate) naming: Mutex<()>,
-    /// Log blocks. Taken before the allocator's lock; not held during I/O, as that is not.
+    /// Log blocks. Taken before the allocator's lock; like that, not held during I/O.
     pub(crate) log: Mutex<LogBlocks>,
-    /// Held shared by those who read blocks of a snapshot without an object's lock; alone while freed space
-    /// is given out again.
+    /// Held shared while blocks of a snapshot are read without an object's lock; exclusively while freed
+    /// space is made available again.
     pub(crate) reuse: RwLock<()>,
     pub(crate) is_closed: AtomicBool,
     /// What is free, and reserved.
     pub(crate) room: Room,
-    /// Whether there is something that was destroyed and not freed.
+    /// Whether something destroyed has not been freed yet.
     pub(crate) has_doomed: AtomicBool,
-    /// Whether there is something that was cleared and not freed; and where freeing goes on.
+    /// Whether something cleared has not been freed yet; and where freeing continues.
     pub(crate) has_cleared: AtomicBool,
     pub(crate) next_cleared: Mutex<ExtentKey>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
-    /// Whether the pool was closed or suspended: what a transaction looks at before it takes a lock to see
+    /// Whether the pool was closed or suspended: a transaction checks this before it takes a lock to find out
     /// more.
     pub(crate) must_check: AtomicBool,
 }
@@ -233,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// An error of the tables with the reason that the engine forgets; see [`MetaFile::explain`].
+    /// Turns an error of the tables into its real cause, which the engine forgets; see [`MetaFile::explain`].
     pub(crate) fn explained<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.meta.explain(error))
     }
@@ -246,21 +246,21 @@ impl Shared {
         read(&self.snapshot).clone()
     }
 
-    /// The dataset as `txg` has it: also one that only a newer txg destroys.
+    /// The dataset as of `txg`: even one that only a newer txg destroys.
     pub(crate) fn dataset(&self, id: DatasetId, txg: Txg) -> Option<Arc<DatasetCore>> {
         let namespace = read(&self.namespace);
         let going = || namespace.going.get(&id.0).filter(|(at, _)| *at > txg).map(|(_, core)| core);
         namespace.by_id.get(&id.0).or_else(going).cloned()
     }
 
-    /// Whether any quota or reservation exists; the usual answer is no, and then a write looks no further.
+    /// Whether any quota or reservation exists; usually there is none, and then a write checks no further.
     pub(crate) fn has_limits(&self) -> bool {
         self.limits.load(Ordering::Relaxed) > 0
     }
 }
 
 impl Namespace {
-    /// Refuses a change in an older txg than the last one was in.
+    /// Refuses a change in a txg older than that of the last change.
     pub(crate) fn check_order(&self, txg: Txg) -> Result<()> {
         match self.newest {
             Some(newest) if newest > txg => Err(PoolError::Overtaken { txg, newest }),
@@ -289,14 +289,14 @@ impl Namespace {
     pub(crate) fn referenced(&self, id: u64, with_dirty: bool) -> u64 {
         let bytes = |id: &u64| {
             let core = &self.by_id[id];
-            // In this order: what is unsynced becomes used first, and then it is not unsynced any more.
+            // In this order: unsynced data first becomes used, and only then stops being unsynced.
             let dirty = if with_dirty { core.dirty_bytes.load(Ordering::SeqCst).max(0) as u64 } else { 0 };
             core.used_bytes.load(Ordering::SeqCst) + dirty
         };
         self.tree(id).iter().map(bytes).sum()
     }
 
-    /// Bytes that reservations of datasets other than this one and those above it keep free.
+    /// Bytes that are kept free by reservations of datasets other than this one and those above it.
     pub(crate) fn reserved_by_others(&self, id: u64) -> u64 {
         let mut above = Vec::new();
         let mut next = id;
@@ -338,8 +338,8 @@ impl Namespace {
         self.by_id.get(&id).cloned()
     }
 
-    /// Makes inherited values anew, for a dataset and all below it. Parents come before their children in a
-    /// tree.
+    /// Recomputes inherited values, for a dataset and all below it. In a tree, parents come before their
+    /// children.
     pub(crate) fn refresh(&self, id: u64) {
         for id in self.tree(id) {
             let core = &self.by_id[&id];

@@ -1,4 +1,4 @@
-//! What a pool tells of itself.
+//! The status of a pool.
 
 use std::sync::Arc;
 
@@ -20,20 +20,21 @@ pub struct DeviceStatus {
     pub is_present: bool,
     /// Whether it missed writes and is not read.
     pub is_stale: bool,
-    /// Whether it failed a flush, so that nothing can be written to it until it was offline and online again.
+    /// Whether it failed a flush, so that nothing can be written to it until it has been offline and online
+    /// again.
     pub is_poisoned: bool,
-    /// Whether it has refused a write because there is no room below it, and nothing new is written there
+    /// Whether it has refused a write because the storage below it is full; nothing new is written there
     /// until the next import.
     pub has_no_room: bool,
     /// What went wrong since the import.
     pub errors: DeviceErrors,
-    /// What it is; `None` if it is missing.
+    /// The device's properties; `None` if it is missing.
     pub info: Option<fastness_blkdev::DeviceInfo>,
     /// Operations since it was opened.
     pub io: fastness_blkdev::StatsSnapshot,
 }
 
-/// State of a pool at one time.
+/// State of a pool at one moment.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PoolStatus {
@@ -49,26 +50,26 @@ pub struct PoolStatus {
     pub dirty_bytes: u64,
     /// Space of all normal vdevs.
     pub total_bytes: u64,
-    /// What of it is in use, metadata and what waits to be free included.
+    /// How much of it is in use, including metadata and what is waiting to be freed.
     pub used_bytes: u64,
-    /// What of it data may use.
+    /// How much of it data may use.
     pub free_bytes: u64,
-    /// Most bytes that a txg of this import has taken and nobody had reserved: pages that all changes share.
-    /// An eighth of what is kept from data covers it.
+    /// Most bytes that a txg of this import has taken without a reservation: pages that all changes share. An
+    /// eighth of the space kept from data covers it.
     pub unreserved_bytes_max: u64,
-    /// Why the pool takes no changes any more.
+    /// Why the pool no longer accepts changes.
     pub suspended: Option<PoolError>,
     /// Vdevs: number, class, sides.
     pub vdevs: Vec<(u16, crate::config::VdevClass, Vec<DeviceStatus>)>,
 }
 
 impl Pool {
-    /// Whether the pool has threads of its own; without, everything happens in its callers.
+    /// Whether the pool has its own threads; if not, everything runs in its callers.
     pub fn has_threads(&self) -> bool {
         self.shared.options.has_txg_thread
     }
 
-    /// How the pool is.
+    /// The current status.
     pub fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let (total, used) = {

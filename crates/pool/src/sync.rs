@@ -5,10 +5,11 @@
 //! uberblock; flush. Only then is the txg synced: readers see the new tables, layers go away, freed space may
 //! be used.
 //!
-//! Crash cases: before the uberblock is whole on a device, an import finds that of the txg before, and
-//! everything it refers to untouched; afterwards, that of this txg, which was preceded by a flush of all that
-//! it refers to. An error on the way suspends the pool: what the engine has in memory is then ahead of the
-//! medium, and nobody may build on it. The layers stay in memory, for the next import to take over (`carry`).
+//! Crash cases: before the uberblock is intact on a device, an import finds the previous txg's uberblock,
+//! with everything it refers to untouched; afterwards it finds that of this txg, which was preceded by a
+//! flush of everything it refers to. An error on the way suspends the pool: the engine's state in memory is
+//! then ahead of the medium, and nothing may build on it. The layers stay in memory, for the next import to
+//! take over (`carry`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,20 +42,21 @@ pub(crate) struct Dirty {
     pub(crate) bytes: u64,
 }
 
-/// What a txg leaves to be shown when it is durable.
+/// What a txg leaves to be published when it is durable.
 pub(crate) struct Outcome {
     pub(crate) dirty: Vec<Dirty>,
     pub(crate) cleared: Arc<Cleared>,
-    /// Datasets with what they use then.
+    /// Datasets with what they then use.
     pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
-    /// What was reserved for it besides what layers were charged.
+    /// What was reserved for it, on top of what layers were charged.
     pub(crate) reserved: i64,
 }
 
 impl Shared {
     /// Ends the open txg and makes it durable.
     ///
-    /// A panic on the way is an error like any other: the txg may be half done, and nobody may wait for it.
+    /// A panic on the way is an error like any other: the txg may be half done, and no thread may be left
+    /// waiting for it.
     pub(crate) fn sync_txg(&self) -> Result<Txg> {
         let _one = lock(&self.syncing);
         self.check_alive()?;
@@ -64,7 +66,7 @@ impl Shared {
         let result = caught(|| self.explained(self.commit(txg, &changes)));
         match result {
             Ok(()) => {
-                // Before those who wait for the txg: they may rely on what the hooks do.
+                // Before threads that wait for the txg: they may rely on what the hooks do.
                 let hooks = lock(&self.hooks).clone();
                 let told = caught(|| {
                     hooks.iter().for_each(|hook| hook.synced(txg));
@@ -73,14 +75,14 @@ impl Shared {
                 let mut progress = lock(&self.pipeline.progress);
                 progress.synced = txg;
                 if let Err(error) = told {
-                    // It is durable, and who owns the hook does not know.
+                    // It is durable, but the hook's owner does not know.
                     self.suspend(&mut progress, txg, &error);
                 }
                 self.pipeline.changed.notify_all();
                 Ok(txg)
             }
             Err(error) => {
-                // Its layers are all that is left of it, see `carry`.
+                // Its layers are all that is left of it; see `carry`.
                 *self.changes(txg) = changes;
                 self.suspend(&mut lock(&self.pipeline.progress), txg, &error);
                 Err(error)
@@ -88,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// No txg will sync any more; tells those who wait.
+    /// No txg will sync any more; wakes the threads that wait.
     pub(crate) fn suspend(&self, progress: &mut Progress, txg: Txg, error: &PoolError) {
         progress.failed.get_or_insert(PoolError::Suspended { txg, reason: chain(error) });
         self.must_check.store(true, Ordering::SeqCst);
@@ -114,7 +116,7 @@ impl Shared {
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
         let root = self.meta.write_out()?;
-        // A device may have been found without room.
+        // A device may have run out of space.
         self.note_free(&lock(&self.allocator));
         self.vdevs.crash_point("sync_after_metadata");
         let (pool, generation) = {
@@ -122,14 +124,15 @@ impl Shared {
             (config.guid, config.generation)
         };
         let mut uberblock = Uberblock { txg, generation, import: self.import, lacking: Vec::new(), root };
-        // PERSIST: with the flush below every current device has the mark of this txg before any has its
-        // uberblock. So a device without it, beside such an uberblock, is an older copy, and not what a crash
-        // leaves.
+        // PERSIST: with the flush below, every current device has the mark of this txg before any has its
+        // uberblock. So a device without the mark, beside such an uberblock, is an older copy, and not what a
+        // crash leaves.
         let mut lost = self.vdevs.write_mark(pool, uberblock.mark())?;
         lost.extend(self.vdevs.flush()?);
         uberblock.lacking = self.note_lost_log_vdevs(&lost);
         if self.labels_lag(&lock(&self.config).clone()) {
-            // Before the uberblock: nobody may find it on the others and take the stale device for current.
+            // Before the uberblock: no import may find it on the other devices and take the stale device for
+            // current.
             self.write_labels(|_| ())?;
         }
         self.vdevs.crash_point("sync_after_flush");
@@ -146,7 +149,7 @@ impl Shared {
         self.publish(txg, Outcome { dirty, cleared, used, reserved })
     }
 
-    /// Compares what the txg has taken with what was reserved for it.
+    /// Compares what the txg took with what was reserved for it.
     fn note_unreserved(&self, dirty: &[Dirty], reserved: i64) {
         let taken = lock(&self.allocator).take_count() as i64;
         let charged: i64 = dirty.iter().map(|dirty| dirty.layer.charged.total()).sum();
@@ -240,7 +243,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Stores what datasets use then; returns it.
+    /// Stores what datasets then use; returns it.
     fn store_usage(
         &self,
         txg: Txg,
@@ -250,7 +253,7 @@ impl Shared {
         let mut table = transaction.open_table(USAGE)?;
         let mut all = Vec::with_capacity(usage.len());
         for (id, change) in usage {
-            // A destroyed dataset has no usage any more.
+            // A destroyed dataset no longer has any usage.
             let Some(dataset) = self.dataset(crate::ids::DatasetId(*id), txg) else { continue };
             let used = dataset.used_bytes.load(Ordering::SeqCst).saturating_add_signed(*change);
             table.insert(id, (dataset.next_object.load(Ordering::SeqCst), used))?;
@@ -261,8 +264,7 @@ impl Shared {
 
     fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
         let mut space = transaction.open_table(SPACE)?;
-        // Not in the head of the loop, which would keep the lock: an insertion may make the metadata's file
-        // grow.
+        // Not in the loop's head, which would keep the lock: an insertion may grow the metadata file.
         let dirty = lock(&self.allocator).take_dirty();
         for (vdev, region, bitmap) in dirty {
             space.insert((vdev, region), bitmap.as_slice())?;
@@ -283,7 +285,7 @@ pub(crate) fn decode_row(
     Ok((key.value(), decode_group(value.value())?))
 }
 
-/// Replaces blocks of one row, and frees what was there; returns the change of used bytes.
+/// Replaces blocks of one row, and frees the old ones; returns the change of used bytes.
 fn store_group(
     freeing: &Freeing<'_>,
     table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,

@@ -1,5 +1,5 @@
-//! Locks whose poison does not matter: a thread that panics in the pool suspends it, or leaves what it held
-//! whole.
+//! Locks whose poison does not matter: a thread that panics in the pool suspends it, or leaves whatever it
+//! had locked intact.
 
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

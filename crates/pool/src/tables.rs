@@ -1,4 +1,4 @@
-//! The tables, and their rows that are not described elsewhere.
+//! The tables, and those of their rows that are not described elsewhere.
 
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition};
 
@@ -21,14 +21,14 @@ pub(crate) const USAGE: Table<u64, (u64, u64)> = Table::new("usage");
 pub(crate) const OBJECTS: Table<(u64, u64), (u64, u32)> = Table::new("objects");
 /// Dataset, object, group → extents.
 pub(crate) const EXTENTS: Table<ExtentKey, &[u8]> = Table::new("extents");
-/// Place of the first piece → pieces of a block that found no long enough run.
+/// Place of the first piece → pieces of a block for which there was no long enough run.
 pub(crate) const PIECES: Table<u64, &[u8]> = Table::new("pieces");
 /// Vdev, region → bitmap of units that hold data.
 pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
-/// Dataset, key → what an owner keeps there.
+/// Dataset, key → aux data of an owner.
 pub(crate) const AUX: Table<(u64, &[u8]), &[u8]> = Table::new("aux");
-/// Dataset, object, first block → end, txg: blocks that were cleared, whose extents from before that txg are
-/// not freed yet.
+/// Dataset, object, first block → end, txg: cleared blocks, whose extents from before that txg are not freed
+/// yet.
 pub(crate) const CLEARED: Table<ExtentKey, (u64, u64)> = Table::new("cleared");
 /// Dataset, first and last object: destroyed, space not yet free.
 pub(crate) const DOOMED: Table<(u64, u64, u64), ()> = Table::new("doomed");
@@ -45,9 +45,9 @@ pub(crate) struct Snapshot {
     pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
     pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
     pieces: ReadOnlyTable<u64, &'static [u8]>,
-    /// What of the extents is dead.
+    /// Which of the extents are dead.
     pub(crate) cleared: Arc<Cleared>,
-    /// Keeps the tables as they are while somebody reads them.
+    /// Keeps the tables unchanged while they are being read.
     _transaction: ReadTransaction,
 }
 
@@ -71,7 +71,7 @@ impl Snapshot {
         Ok(extent.filter(|extent| !self.cleared.hides((dataset, object, block), extent)))
     }
 
-    /// The blocks of a row that are there: number, extent.
+    /// The live blocks of a row: number, extent.
     pub(crate) fn alive(&self, key: ExtentKey, group: &Group) -> impl Iterator<Item = (u64, Extent)> {
         let blocks = (key.2 * GROUP_BLOCKS..).zip(group).filter_map(|(block, slot)| Some((block, (*slot)?)));
         blocks.filter(move |(block, extent)| !self.cleared.hides((key.0, key.1, *block), extent))
@@ -79,7 +79,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Where a block is: one place as a rule.
+    /// Where a block is: usually one place.
     pub(crate) fn pieces(&self, extent: &Extent) -> Result<Vec<Extent>> {
         if !extent.is_in_pieces() {
             return Ok(vec![*extent]);
@@ -89,7 +89,7 @@ impl Snapshot {
     }
 }
 
-/// Makes the tables of a new pool.
+/// Creates the tables of a new pool.
 pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     transaction.open_table(DATASETS)?;
     transaction.open_table(USAGE)?;

@@ -7,7 +7,7 @@ use crate::panics::caught;
 use crate::state::Shared;
 use crate::sync_util::lock;
 
-/// Runs until the pool stops or is suspended. Whatever ends it but a stop suspends the pool.
+/// Runs until the pool stops or is suspended. Ending for any reason but a stop suspends the pool.
 pub(crate) fn run_caught(shared: &Shared) {
     let ran = caught(|| {
         run(shared);
@@ -51,7 +51,7 @@ fn run(shared: &Shared) {
         };
         last = Instant::now();
         if is_wanted || shared.has_changes() {
-            // The error is in `failed`, for all who wait.
+            // The error is in `failed`, for all waiting threads.
             let _ = shared.sync_txg();
         } else {
             shared.buffers.clear();

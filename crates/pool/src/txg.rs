@@ -1,13 +1,13 @@
 //! The pipeline of transaction groups: open, quiescing, syncing.
 //!
-//! One txg is *open*: transactions join it. When it ends, the next is open at once, and the old one
+//! One txg is *open*: transactions join it. When it ends, the next one opens at once, and the old one
 //! *quiesces* until its transactions have ended; then it is *syncing*. One thread does both, one txg after
-//! the other, so at most one txg is quiescing or syncing beside the open one; nothing that is written to a
-//! txg after it has quiesced can exist.
+//! the other, so besides the open txg at most one txg is quiescing or syncing; nothing can be written to a
+//! txg after it has quiesced.
 //!
-//! Holds: each transaction adds one to a counter of its txg (one of 16 shards, by thread) and then looks
-//! whether the txg is still open; if not, it takes the hold back and tries the newer one. The txg thread
-//! first opens the next and then waits for the sum to be 0. Both use sequentially consistent operations, so
+//! Holds: each transaction adds one to a counter of its txg (one of 16 shards, by thread) and then checks
+//! whether the txg is still open; if not, it drops the hold and tries the newer one. The txg thread first
+//! opens the next txg and then waits for the sum to be 0. Both use sequentially consistent operations, so
 //! either the transaction sees the new txg, or the thread sees the hold.
 //!
 //! Back-pressure: *dirty* bytes are in memory until their txg is durable; those that the syncing txg has
@@ -31,7 +31,7 @@ use crate::sync_util::lock;
 
 /// Groups of threads that share counters and caches with each other only.
 pub(crate) const SHARDS: usize = 16;
-/// Txgs that can have holds at one time, and one.
+/// Most txgs that can have holds at one time, plus one.
 pub(crate) const RING: usize = 4;
 const DELAY_UNIT: Duration = Duration::from_micros(500);
 pub(crate) const DELAY_MAX: Duration = Duration::from_millis(50);
@@ -40,26 +40,26 @@ pub(crate) const DELAY_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 struct Shard {
     holds: [AtomicU64; RING],
-    /// Dirty bytes that the common counter does not have yet.
+    /// Dirty bytes that the shared counter does not include yet.
     dirty_bytes: AtomicU64,
 }
 
-/// What all writers look at, and few change.
+/// What all writers read, and few change.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Dirty {
-    /// Bytes of layers; less those in the shards, for which it may be below 0 for a moment.
+    /// Bytes of layers, without those in the shards; it may therefore be below 0 for a moment.
     dirty_bytes: AtomicI64,
-    /// Of them, those that the syncing txg has written.
+    /// Of these, the bytes that the syncing txg has written.
     written_bytes: AtomicI64,
 }
 
-/// What the txg thread and those who wait for it share.
+/// Shared by the txg thread and the threads that wait for it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Newest durable txg.
     pub(crate) synced: Txg,
-    /// Somebody waits for this one.
+    /// The newest txg that a thread waits for.
     pub(crate) wanted: Txg,
     /// Why no txg will sync any more.
     pub(crate) failed: Option<PoolError>,
@@ -76,7 +76,7 @@ pub(crate) struct Pipeline {
     pub(crate) changed: Condvar,
     dirty: Dirty,
     dirty_max_bytes: u64,
-    /// What comes together in a shard.
+    /// Bytes that a shard collects before it adds them to the shared counter.
     grain_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Pipeline {
         }
     }
 
-    /// Lets the open txg end soon, without waiting for it.
+    /// Makes the open txg end soon, without waiting for it.
     pub(crate) fn end_soon(&self) {
         let mut progress = lock(&self.progress);
         progress.wanted = progress.wanted.max(self.open_txg());
@@ -134,7 +134,7 @@ impl Pipeline {
             if self.open.load(Ordering::SeqCst) == txg {
                 return Hold { txg: Txg(txg), shard };
             }
-            // The txg thread may have counted this one and gone to sleep.
+            // The txg thread may have counted this hold and gone to sleep.
             self.release(Hold { txg: Txg(txg), shard });
         }
     }
@@ -142,13 +142,14 @@ impl Pipeline {
     pub(crate) fn release(&self, hold: Hold) {
         self.shards[hold.shard].holds[hold.txg.0 as usize % RING].fetch_sub(1, Ordering::SeqCst);
         if self.open.load(Ordering::SeqCst) != hold.txg.0 {
-            // The thread may be waiting for this one. Under its lock, so that it cannot miss the call.
+            // The thread may be waiting for this hold. Under its lock, so that it cannot miss the
+            // notification.
             let _progress = lock(&self.progress);
             self.changed.notify_all();
         }
     }
 
-    /// Opens the next txg and waits until the last one has no transactions.
+    /// Opens the next txg and waits until the previous one has no transactions.
     pub(crate) fn quiesce(&self) -> Txg {
         let txg = self.open.fetch_add(1, Ordering::SeqCst);
         let is_held =
@@ -160,23 +161,23 @@ impl Pipeline {
         Txg(txg)
     }
 
-    /// Pending bytes; short of what is in the shards.
+    /// Pending bytes, without those in the shards.
     fn pending_bytes(&self) -> u64 {
         let dirty = self.dirty.dirty_bytes.load(Ordering::Relaxed);
         u64::try_from(dirty - self.dirty.written_bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How long a transaction has to wait now.
+    /// How long a transaction must wait now.
     pub(crate) fn delay(&self) -> Duration {
         delay(self.pending_bytes(), self.dirty_max_bytes / 2)
     }
 
-    /// Whether a transaction has to wait until this has passed.
+    /// Whether a transaction must wait until this is over.
     pub(crate) fn is_full(&self) -> bool {
         self.pending_bytes() >= self.dirty_max_bytes / 2
     }
 
-    /// Whether so much is pending that the open txg ends early.
+    /// Whether so much is pending that the open txg must end early.
     pub(crate) fn must_end(&self) -> bool {
         self.pending_bytes() >= self.dirty_max_bytes / 4
     }
@@ -204,7 +205,7 @@ impl Pipeline {
         }
     }
 
-    /// More dirty bytes, or fewer: some went away without having been written.
+    /// Changes the number of dirty bytes; fewer if some went away without being written.
     pub(crate) fn change_dirty(&self, bytes: i64) {
         match u64::try_from(bytes) {
             Ok(more) => self.add_dirty(more),
@@ -212,7 +213,7 @@ impl Pipeline {
         }
     }
 
-    /// The syncing txg has written so many dirty bytes.
+    /// The syncing txg has written this many dirty bytes.
     pub(crate) fn note_written(&self, bytes: u64) {
         self.dirty.written_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
     }
@@ -222,12 +223,12 @@ impl Pipeline {
         self.dirty.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// The syncing txg writes again what it had counted since.
+    /// The syncing txg rewrites what was counted since.
     pub(crate) fn set_written(&self, bytes: i64) {
         self.dirty.written_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Written bytes of a durable txg are in memory no more.
+    /// Written bytes of a durable txg are no longer in memory.
     pub(crate) fn dropped(&self, bytes: u64) {
         self.dirty.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
         self.dirty.written_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);

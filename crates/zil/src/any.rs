@@ -1,5 +1,4 @@
-//! A log of either kind, for a pool whose kind is changed while it is in use
-//! ([`Zil::switch_kind`](crate::Zil)).
+//! A log of either kind, for a pool whose kind is changed while in use ([`Zil::switch_kind`](crate::Zil)).
 
 use std::sync::Arc;
 
@@ -85,20 +84,20 @@ impl<M: Medium + Sync, S: Space> Kind for AnyLog<M, S> {
     }
 }
 
-/// What both kinds have; see there.
+/// What both kinds have in common; see there.
 impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
     /// The dataset.
     pub fn dataset(&self) -> DatasetId {
         either!(self, log => log.dataset())
     }
 
-    /// Why nothing can be written now; `None` if it can.
+    /// Why nothing can be written now; `None` if the log is writable.
     pub fn refusal(&self) -> Option<LogCause> {
         either!(self, log => log.refusal())
     }
 
-    /// How full the log is, in 1024ths; kind lwb takes what it needs of the pool, and is never full before
-    /// that.
+    /// How full the log is, in 1024ths. Kind lwb takes space from the pool as needed, and is never full
+    /// before the pool is.
     #[inline]
     pub fn used_per_1024(&self) -> u32 {
         match self {
@@ -112,7 +111,7 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
         either!(self, log => log.unreplayed_records())
     }
 
-    /// Stops the use of the log and waits until the pool needs nothing of it.
+    /// Takes the log out of use and waits until the pool needs nothing in it.
     ///
     /// # Errors
     /// [`LogError`].
@@ -120,7 +119,7 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
         either!(self, log => log.suspend(pool))
     }
 
-    /// Takes a suspended log into use again.
+    /// Puts a suspended log back into use.
     ///
     /// # Errors
     /// [`LogError`].
@@ -128,7 +127,7 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
         either!(self, log => log.resume(pool))
     }
 
-    /// Replays the log, and makes a new one.
+    /// Replays the log, and creates a new one.
     ///
     /// # Errors
     /// [`ReplayFailure`].
@@ -140,7 +139,7 @@ impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
         either!(self, log => log.replay(pool, handler))
     }
 
-    /// Gives up the records that were not replayed, and makes a new log.
+    /// Gives up the records that were not replayed, and creates a new log.
     ///
     /// # Errors
     /// [`LogError`].

@@ -1,42 +1,42 @@
-//! Volumes: the *bypass*, where records go straight to the log, from within the transaction that makes the
+//! Volumes: the *bypass*, where records go directly to the log, from within the transaction that makes the
 //! change; and the *list*, for kinds that are too slow for that ([`Kind::writes_alone`]) or when the bypass
 //! is off: the call assigns an itx, and a flush is a commit.
 //!
-//! List: the data of a write is read back at the flush, most of it never; that of a write with FUA is copied
-//! at once. A flush makes durable what was listed when it began. Ranges that overlap have one order for the
-//! same reason as in the bypass: the record is assigned under the range lock.
+//! List: the data of a write is read back at the flush, and most data never is; that of a write with FUA is
+//! copied at once. A flush makes durable what was listed when it began. Overlapping ranges have one order for
+//! the same reason as in the bypass: the record is assigned under the range lock.
 //!
-//! Between the two, because the kind or the bypass was changed: a record may not go straight to the log while
-//! an earlier one is listed and has not synced, or a flush would write the earlier one behind it. Until then
-//! it is not logged, and flushes wait for its txg. The other way round needs nothing: what is listed is
-//! written behind what went straight to the log.
+//! Between the two, when the kind or the bypass was changed: a record may not go directly to the log while an
+//! earlier one is listed and has not synced, or a flush would write the earlier one after it. Until then the
+//! record is not logged, and flushes wait for its txg. The other direction needs nothing: what is listed is
+//! written after what went directly to the log.
 //!
 //! # Bypass
 //! A disk does not order requests that are in flight together, and it promises nothing for what was not
-//! flushed. So records need no commit list: each is written as its request runs, beside others, all in one
-//! generation; replay goes by the place that each took when its writing began. What follows for requests
-//! whose ranges overlap:
+//! flushed. So records need no commit list: each is written as its request runs, in parallel with others, all
+//! in one generation; replay goes by the place that each took when it began to be written. Consequences for
+//! requests whose ranges overlap:
 //! 1. *One returned before the other began*: its record took the earlier place, and is durable. Replay
 //!    applies it first, or without the other; never the other way round, and never the second without the
 //!    first.
 //! 2. *Both in flight*: any order is right for a disk, but it must be one order: what a reader saw after both
-//!    returned is what must be there after a crash. So the caller keeps [`RangeLocks`](crate::RangeLocks) (or
-//!    its equal) of the range over all of: beginning the transaction, changing the object, `log_write`. Then
-//!    place, txg and contents have one order.
+//!    returned is what must be there after a crash. So the caller holds the range's
+//!    [`RangeLocks`](crate::RangeLocks) (or an equivalent) throughout: beginning the transaction, changing
+//!    the object, `log_write`. Then place, txg and contents have one order.
 //!
-//! A flush starts a generation. It does so for media, not for crashes: an entry of a later generation counts
-//! those of earlier ones, so that a flushed record that the medium loses is missed at claim and not passed
-//! over. A flush itself has nothing to write, every record that returned is durable. A write with FUA is as
-//! durable as any; it starts a generation if no other write is in flight, at the latest every 64th time: in a
-//! row of writes with FUA from many threads, each would otherwise wait for all others.
+//! A flush starts a generation. This is for media errors, not for crashes: an entry of a later generation
+//! counts those of earlier ones, so that a flushed record that the medium loses is missed at claim and not
+//! skipped. A flush itself has nothing to write, because every record that returned is durable. A write with
+//! FUA is as durable as any other; it starts a generation if no other write is in flight, and at least every
+//! 64th time: in a series of writes with FUA from many threads, each would otherwise wait for all others.
 //!
-//! A record that the log does not take (no room, suspended, failed) is no error of the write: it is in the
-//! txg, and the next flush waits for that. Later records are logged all the same: a crash may then leave the
-//! later without the earlier write, which a disk may do with writes that were not flushed.
+//! A record that the log does not take (no space, suspended, failed) is not an error of the write: it is in
+//! the txg, and the next flush waits for that. Later records are logged all the same: a crash may then leave
+//! the later write without the earlier one, as a disk may for writes that were not flushed.
 //!
-//! Performance: of a write, this adds a head of 64 bytes on the stack, two loads to see where it goes
-//! (`arc_swap` allocates at a thread's first), a read lock of this dataset's log, and what the PRB does with
-//! head and data; nothing is copied but to the medium, unless the length is no multiple of 8.
+//! Performance: the cost for a write is a head of 64 bytes on the stack, two loads to see where it goes
+//! (`arc_swap` allocates on a thread's first), a read lock of this dataset's log, and what the PRB does with
+//! head and data; data is copied only to the medium, unless the length is not a multiple of 8.
 //!
 //! Source: zil-pmem thesis, 6.3.5.
 
@@ -54,11 +54,11 @@ use crate::record::{
 };
 use crate::zil::{Committed, Zil};
 
-/// Data of one record; longer writes are several records, as a disk may tear them.
+/// Data of one record; a longer write becomes several records, as a disk may tear it.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
 fastness_sync::thread_local! {
-    /// Head and data of the record that this thread writes; an entry's body is one range of bytes.
+    /// Head and data of the record that this thread is writing; an entry's body is one range of bytes.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -66,18 +66,19 @@ fastness_sync::thread_local! {
 enum Way {
     Alone,
     List,
-    /// Neither: an earlier one is listed. It is durable with its txg.
+    /// Neither: an earlier record is listed. This one is durable with its txg.
     Txg,
 }
 
 impl<P: Pool, K: Kind> Zil<P, K> {
     /// Logs that `data` was written to the object at `offset` in a transaction of `txg`, which is still open.
-    /// `commits_at_once`: [`after_fua`](Self::after_fua) follows, and the data is not a part of more.
+    /// `commits_at_once`: [`after_fua`](Self::after_fua) follows, and the data is not part of a longer write.
     ///
-    /// Persistence: true: the record is in the log's care. In the bypass it is durable on return, as one or
-    /// several records of up to 128 KiB, each whole or not at all after a crash inside; on the list it is
-    /// durable with the next [`flush`](Self::flush) or [`after_fua`](Self::after_fua). False: durable with
-    /// the txg; both wait for it. Concurrency: any number of threads; see the module for ranges that overlap.
+    /// Persistence: `true`: the log has the record. In the bypass it is durable on return, as one or several
+    /// records of up to 128 KiB, each of which a crash during the call leaves whole or not at all; on the
+    /// list it is durable with the next [`flush`](Self::flush) or [`after_fua`](Self::after_fua). `false`:
+    /// durable with the txg; both wait for it. Concurrency: any number of threads; for overlapping ranges see
+    /// the module.
     #[inline]
     pub fn log_write(
         &self,
@@ -95,12 +96,12 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Logs that a range was made zeroes, or discarded; otherwise as [`log_write`](Self::log_write).
+    /// Logs that a range was zeroed or discarded; otherwise as [`log_write`](Self::log_write).
     pub fn log_zeroes(&self, txg: Txg, object: ObjectId, zeroes: Zeroes) -> bool {
         self.log_small(txg, object, &Record::Zeroes(zeroes))
     }
 
-    /// Logs that a range was freed, or the object cut off; otherwise as [`log_write`](Self::log_write).
+    /// Logs that a range was freed, or the object truncated; otherwise as [`log_write`](Self::log_write).
     pub fn log_truncate(&self, txg: Txg, object: ObjectId, truncate: Truncate) -> bool {
         self.log_small(txg, object, &Record::Truncate(truncate))
     }
@@ -125,7 +126,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         if listed > self.pool.synced_txg().0 {
             return Some(Txg(listed));
         }
-        // Nobody has to ask the pool again, unless somebody lists another one meanwhile.
+        // Later calls need not ask the pool again, unless another record is listed meanwhile.
         let _ = self.listed_txg.compare_exchange(listed, 0, Ordering::SeqCst, Ordering::SeqCst);
         None
     }
@@ -153,7 +154,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         true
     }
 
-    /// Logs data that needs padding behind it.
+    /// Logs data that needs padding after it.
     #[cold]
     fn log_padded(&self, kind: &K, head: Head, at: u64, piece: &[u8]) -> bool {
         SCRATCH.with(|buffer| {
@@ -199,7 +200,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Puts a record on the commit list. Before the write returns, so that every flush that begins
+    /// Puts a record on the commit list. Called before the write returns, so that every flush that begins
     /// afterwards, and every write of the same range, sees that there is one.
     fn list(&self, txg: Txg, itx: Itx) -> bool {
         self.listed_txg.fetch_max(txg.0, Ordering::SeqCst);
@@ -222,8 +223,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     fn not_logged(&self, not_persisted: NotPersisted) -> bool {
         let cause = not_persisted.cause;
         if matches!(cause, LogCause::Failed | LogCause::SideLost) && self.stats.is_first_unlogged(cause) {
-            // What the log has and no txg is all that there is of it now, or all on the one side that is
-            // left.
+            // What has not synced yet is now only in the log, or only on its one remaining side.
             self.pool.end_txg_soon();
         }
         self.stats.unlogged(cause);
@@ -232,28 +232,27 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         false
     }
 
-    /// Says that a write was not even tried to be logged (`sync=disabled`, a resize): a flush will wait for
-    /// its txg.
+    /// Notes that the log was skipped for a write (`sync=disabled`, a resize): a flush will wait for its txg.
     pub fn note_unlogged(&self, txg: Txg) {
         self.unlogged_txg.fetch_max(txg.0, Ordering::SeqCst);
     }
 
-    /// Makes durable every write that had returned before, and lets every later one depend on them.
+    /// Makes every write durable that had returned before the call, and makes every later one depend on them.
     ///
-    /// Persistence: on return. If all of them are in the log nothing is waited for but writes in flight.
+    /// Persistence: on return. If all of them are in the log, this waits only for writes in flight.
     ///
     /// # Errors
-    /// [`CommitError`]; it is then unknown what is durable of the writes that were not logged.
+    /// [`CommitError`]; how much of the unlogged writes is durable is then unknown.
     pub fn flush(&self) -> Result<Committed, CommitError> {
         self.stats.flush();
-        // A log that is not in use has nothing to order; what was written meanwhile is unlogged.
+        // A log that is out of use has nothing to order; what was written meanwhile is unlogged.
         let ordered = self.kind.load().order(true);
         let listed = self.commit_listed()?;
         let unlogged = self.wait_unlogged(ordered.err())?;
         Ok(if unlogged == Committed::Logged { listed } else { unlogged })
     }
 
-    /// Commits what is on the list of a volume, by whatever kind there is now.
+    /// Commits a volume's list, with whatever kind is current.
     fn commit_listed(&self) -> Result<Committed, CommitError> {
         match self.unsynced_list() {
             Some(_) => self.commit_lists(ObjectId::NONE),
@@ -261,7 +260,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// What a write with FUA does after its transaction ended; see the module. `logged` is what `log_write`
+    /// Called for a write with FUA after its transaction ended; see the module. `logged` is what `log_write`
     /// returned.
     ///
     /// # Errors
@@ -272,7 +271,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
                 return self.commit_lists(ObjectId::NONE);
             }
             let is_forced = self.stats.fua_is_64th();
-            // A log that went out of use after the record was written has made it durable by its txg.
+            // A log that went out of use after the record was written has made it durable through its txg.
             let _ = self.kind.load().order(is_forced);
             return Ok(Committed::Logged);
         }

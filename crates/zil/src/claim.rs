@@ -1,4 +1,4 @@
-//! Claim: what an import finds of each dataset's log, and what can be in the way; the same for all kinds.
+//! Claim: what an import finds of each dataset's log, and what can prevent it; the same for all kinds.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::replay::Choice;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimCause {
-    /// The stored header is not one.
+    /// The stored header is invalid.
     #[error(transparent)]
     Prefix(#[from] HeaderFault),
     /// Kind pmem: the kind's own part of it is damaged.
@@ -26,13 +26,13 @@ pub enum ClaimCause {
     /// Kind pmem: entries are missing or damaged; the error names them and their places.
     #[error(transparent)]
     Claim(#[from] fastness_prb::ClaimError),
-    /// Kind pmem: entries are missing that no other one counts.
+    /// Kind pmem: entries are missing, and no other entry counts them.
     #[error("entries are missing: {0}")]
     Hidden(fastness_prb::Hidden),
     /// Kind lwb: the kind's own part of the header is damaged.
     #[error(transparent)]
     ChainHeader(#[from] fastness_lwb::HeaderError),
-    /// Kind lwb: the chain is damaged, ends too early, or uses blocks that another one has.
+    /// Kind lwb: the chain is damaged, ends too early, or uses blocks that another chain has.
     #[error(transparent)]
     Chain(#[from] fastness_lwb::ClaimError),
 }
@@ -53,9 +53,9 @@ impl ClaimCause {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the log of {dataset} cannot be claimed: {cause}")]
 pub struct ClaimProblem {
-    /// Whose.
+    /// The dataset.
     pub dataset: DatasetId,
-    /// Why.
+    /// The reason.
     #[source]
     pub cause: ClaimCause,
 }
@@ -72,27 +72,27 @@ impl ClaimProblem {
     }
 }
 
-/// What was found of the log of one dataset.
+/// What was found of one dataset's log.
 #[derive(Debug, Clone)]
 pub struct ClaimSummary {
-    /// Whose.
+    /// The dataset.
     pub dataset: DatasetId,
     /// Records to replay.
     pub records: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Of the records, those whose data is not in the log but in the pool, where it was claimed as well.
+    /// Of these, the records whose data is not in the log but in the pool, where it was claimed too.
     pub indirect: usize,
-    /// Kind pmem: places missing in the last generation: records that were being written when the crash came,
-    /// or lost. Kind lwb: 0, a chain just ends there.
+    /// Kind pmem: places missing in the last generation: records that were being written at the crash, or
+    /// lost. Kind lwb: 0, a chain just ends there.
     pub gaps: u64,
-    /// Records given up by choice. Kind lwb: 0, nobody knows how many there were.
+    /// Records given up by choice. Kind lwb: 0, their number is unknown.
     pub dropped: usize,
     /// The first reason for that.
     pub loss: Option<ClaimCause>,
 }
 
-/// Whether an import can end: nothing is in the way, and the transaction is of the txg that was claimed for.
+/// Whether an import can finish: no problem is left, and the transaction is of the txg that was claimed for.
 pub(crate) fn check_finish(
     problems: &BTreeMap<DatasetId, ClaimProblem>,
     claimed: Txg,

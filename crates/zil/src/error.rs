@@ -1,4 +1,4 @@
-//! Why something is not in the log, and what became of a commit.
+//! Why something is not in the log, and what happened to a commit.
 
 use std::fmt;
 
@@ -12,33 +12,33 @@ use crate::pool::PoolFailure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogCause {
-    /// The header that makes the log known is not durable yet: it is new.
+    /// The header that makes the log known is not durable yet: the log is new.
     Starting,
     /// The log was suspended.
     Suspended,
-    /// The log of before the last crash was not replayed.
+    /// The log from before the last crash has not been replayed.
     NotReplayed,
     /// The dataset is gone.
     Destroyed,
-    /// No room; a synced txg makes some.
+    /// No space in the log; a synced txg frees some.
     NoRoom,
-    /// A record is longer than the kind can take.
+    /// A record is longer than the kind can write.
     TooLarge,
-    /// An earlier record past the commit list is not in the log.
+    /// An earlier record that bypassed the commit list is not in the log.
     Behind,
     /// The data of a record could not be read back from the pool.
     ReadBack,
-    /// The medium failed; nothing more can be written to it. Kind lwb: nothing until a txg has started a new
+    /// The medium failed; nothing more can be written to it. Kind lwb: not until a txg has started a new
     /// chain.
     Failed,
-    /// A side of the log's mirror was lost, and the pool has not recorded that yet: the next txg does.
+    /// A side of the log's mirror was lost, and the pool has not recorded that yet: the next txg will.
     SideLost,
-    /// A defect of the program.
+    /// A defect in the program.
     Bug,
 }
 
 impl LogCause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [LogCause; 11] = [
         Self::Starting,
         Self::Suspended,
@@ -53,7 +53,7 @@ impl LogCause {
         Self::Bug,
     ];
 
-    /// Whether it is the work of an error, and not of the log's life cycle or a lack of room.
+    /// Whether the cause is an error, and not part of the log's life cycle or a lack of space.
     pub fn is_error(self) -> bool {
         matches!(self, Self::ReadBack | Self::Failed | Self::TooLarge | Self::Bug)
     }
@@ -77,7 +77,7 @@ impl fmt::Display for LogCause {
     }
 }
 
-/// Records are not in the log; waiting for their txg makes them durable as well.
+/// Records are not in the log; waiting for their txg makes them durable too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not in the log ({cause}); durable with {txg}")]
 pub struct NotPersisted {
@@ -87,7 +87,7 @@ pub struct NotPersisted {
     pub cause: LogCause,
 }
 
-/// A commit or flush failed: it is not known to be durable what it was to cover.
+/// A commit or flush failed: what it should have covered is not known to be durable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -114,29 +114,29 @@ impl CommitError {
     }
 }
 
-/// A log cannot be made, suspended or destroyed.
+/// A log cannot be created, suspended or destroyed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// It was not replayed.
     #[error("the log of {dataset} was not replayed")]
     Busy {
-        /// Whose.
+        /// Its dataset.
         dataset: DatasetId,
     },
-    /// It is gone with its dataset.
+    /// It is gone, with its dataset.
     #[error("the log of {dataset} was destroyed")]
     Destroyed {
-        /// Whose.
+        /// Its dataset.
         dataset: DatasetId,
     },
-    /// The dataset has one.
+    /// The dataset already has one.
     #[error("{dataset} has a log already")]
     Exists {
-        /// Whose.
+        /// The dataset.
         dataset: DatasetId,
     },
-    /// The header updates of an import belong into its first txg.
+    /// An import must store its header updates in its first txg.
     #[error("the logs were claimed for {claimed}, the transaction is of {found}")]
     OtherTxg {
         /// The first txg.
@@ -155,7 +155,7 @@ pub enum LogError {
     /// The pool takes no changes.
     #[error(transparent)]
     Pool(#[from] PoolFailure),
-    /// The log is in no state for it.
+    /// The log is not in a state that allows this.
     #[error(transparent)]
     Misuse(#[from] Misuse),
 }

@@ -1,16 +1,16 @@
-//! What a commit list depends on, and what may be written at one time.
+//! What a commit list depends on, and what may be written in parallel.
 //!
-//! Entries are numbered in the order of the commit list. An entry *depends* on the last earlier one of each
-//! object that it touches, and so on all earlier ones of these. It is *ready* when none of them is left here;
-//! ready entries may be written side by side. An entry leaves when it is durable.
+//! Entries are numbered in the order of the commit list. An entry *depends* on the last earlier entry of each
+//! object that it touches, and so on all earlier ones of those objects. It is *ready* when none of them is
+//! left in the graph; ready entries may be written in parallel. An entry leaves when it is durable.
 //!
 //! A commit needs the entries with `is_sync`, those of its object, and what these depend on. Because a
-//! dependency has the smaller number, the first of them that is left is ready or being written: whoever needs
-//! it writes it or waits for a thread that is awake, and no cycle can arise.
+//! dependency has the smaller number, the first of them that is left is ready or being written: a commit that
+//! needs it writes it or waits for a thread that is awake, and no cycle can arise.
 //!
-//! Where entries are appended to one chain (kind lwb), *durable* above reads *appended*: a chain has no
+//! Where entries are appended to one chain (kind lwb), read *appended* for *durable* above: a chain has no
 //! record without those before it. So a thread may take entries that depend on each other, and append them in
-//! their order.
+//! order.
 //!
 //! This file only decides; locks, threads and media are the kind's. Why replay is right: `docs/adr`.
 
@@ -20,11 +20,11 @@ use crate::ids::{ObjectId, Txg};
 use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Payload};
 
-/// How far ahead a commit looks for something that it can write itself.
+/// How far ahead a commit searches for something that it can write itself.
 const WINDOW: usize = 64;
-/// Bytes that one thread takes to append before others that wait can go on.
+/// Most bytes that one thread takes to append before waiting threads can continue.
 pub(crate) const RUN_BYTES: u64 = 1 << 20;
-/// Objects of one generation that are remembered; behind that another generation starts.
+/// Most objects of one generation that are remembered; after that another generation starts.
 const TOUCHED_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Node {
     payload: Option<Payload>,
 }
 
-/// An entry that was given out to be written.
+/// An entry that was taken to be written.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) number: u64,
@@ -67,7 +67,7 @@ fn used(keys: &Keys) -> impl Iterator<Item = (usize, ObjectId)> + '_ {
 }
 
 impl Graph {
-    /// Adds an entry behind all others.
+    /// Adds an entry after all others.
     pub(crate) fn add(&mut self, entry: Entry) {
         self.last_number += 1;
         let number = self.last_number;
@@ -75,7 +75,7 @@ impl Graph {
         let mut after = [0; KEYS_MAX];
         for (index, key) in used(&keys) {
             let before = self.last_of.insert(key, number).unwrap_or(0);
-            // An object that is named twice does not make an entry wait for itself.
+            // An object that is named twice must not make an entry wait for itself.
             after[index] = if before == number { 0 } else { before };
         }
         if is_sync {
@@ -89,7 +89,7 @@ impl Graph {
         self.last_number
     }
 
-    /// What a commit of `object` needs of the entries up to `horizon`, in order.
+    /// The entries up to `horizon` that a commit of `object` needs, in order.
     pub(crate) fn needed(&self, object: ObjectId, horizon: u64) -> VecDeque<u64> {
         if object == ObjectId::NONE {
             return self.nodes.range(..=horizon).map(|(number, _)| *number).collect();
@@ -118,7 +118,7 @@ impl Graph {
         Some(number)
     }
 
-    /// Drops from the front of `needed` what is durable.
+    /// Drops durable entries from the front of `needed`.
     pub(crate) fn trim(&self, needed: &mut VecDeque<u64>) {
         while needed.front().is_some_and(|number| !self.nodes.contains_key(number)) {
             needed.pop_front();
@@ -142,9 +142,9 @@ impl Graph {
         Job { number, txg: node.txg, object: node.object, keys: node.keys, payload }
     }
 
-    /// Takes entries of `needed` to append them to one chain, in this order: everything that each depends on
-    /// has left, or comes before it here; about `run_bytes` at most. Empty: others are appending what is in
-    /// the way.
+    /// Takes entries of `needed`, about `run_bytes` at most, to append them to one chain in this order:
+    /// everything that each depends on has left, or comes before it in the result. Empty: other threads are
+    /// appending what these depend on.
     pub(crate) fn begin_run(&mut self, needed: &VecDeque<u64>, run_bytes: u64) -> Vec<Job> {
         let mut run: Vec<Job> = Vec::new();
         let mut bytes = 0;
@@ -170,8 +170,8 @@ impl Graph {
         run
     }
 
-    /// Notes that a record of these objects goes into the current generation. True if a new one must be
-    /// started first: one of the objects has a record in it.
+    /// Notes that a record of these objects goes into the current generation. True if a new generation must
+    /// be started first: one of the objects has a record in the current one.
     pub(crate) fn enter(&mut self, keys: &Keys) -> bool {
         let is_touched = used(keys).any(|(_, key)| self.touched.contains(&key));
         let starts = is_touched || self.touched.len() >= TOUCHED_MAX;
@@ -182,7 +182,7 @@ impl Graph {
         starts
     }
 
-    /// As [`enter`](Self::enter), for a further record of an entry, which does not depend on the ones before.
+    /// As [`enter`](Self::enter), for another record of an entry, which does not depend on the ones before.
     pub(crate) fn enter_again(&mut self, keys: &Keys) {
         self.touched.extend(used(keys).map(|(_, key)| key));
     }
@@ -207,8 +207,8 @@ impl Graph {
         }
     }
 
-    /// Everything of a txg and of older ones is durable elsewhere. What is being written right now stays
-    /// until it is.
+    /// Everything of a txg and of older ones is durable elsewhere. Entries that are being written right now
+    /// stay until that is done.
     pub(crate) fn forget_synced(&mut self, synced: Txg) {
         let is_over = |node: &Node| node.txg <= synced && node.payload.is_some();
         let over: Vec<u64> =
@@ -216,7 +216,7 @@ impl Graph {
         over.into_iter().for_each(|number| self.finish(number));
     }
 
-    /// The newest txg of what is left of `needed`.
+    /// The newest txg of the entries of `needed` that are left.
     pub(crate) fn newest_txg(&self, needed: &VecDeque<u64>) -> Option<Txg> {
         needed.iter().filter_map(|number| self.nodes.get(number)).map(|node| node.txg).max()
     }

@@ -5,7 +5,7 @@
 
 use fastness_prb::HdlHeader;
 
-/// A kind of log, as the medium names it; 0 is none, so that a forgotten field shows.
+/// A kind of log, as stored on the medium; 0 is none, so that a forgotten field is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum KindId {
@@ -16,7 +16,7 @@ pub enum KindId {
 }
 
 impl KindId {
-    /// As people write it.
+    /// Name for users.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pmem => "pmem",
@@ -24,7 +24,7 @@ impl KindId {
         }
     }
 
-    /// The kind of that number.
+    /// The kind with that number.
     pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Pmem),
@@ -34,32 +34,32 @@ impl KindId {
     }
 }
 
-/// A header, taken apart.
+/// A decoded header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredHeader<'a> {
-    /// Whose it is.
+    /// The kind that it belongs to.
     pub kind: KindId,
-    /// What the kind keeps.
+    /// The kind's own header.
     pub bytes: &'a [u8],
 }
 
-/// Bytes are not the header of a log.
+/// The bytes are not the header of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderFault {
     /// Fewer bytes than any header has.
     #[error("a log header of {len} bytes is too short")]
     TooShort {
-        /// How many.
+        /// How many there are.
         len: usize,
     },
-    /// Another version.
+    /// An unknown version.
     #[error("log header of version {found}")]
     Version {
         /// Version found.
         found: u16,
     },
-    /// Not a kind that is known.
+    /// An unknown kind.
     #[error("log of unknown kind {found}")]
     Kind {
         /// The kind.
@@ -68,12 +68,12 @@ pub enum HeaderFault {
     /// Reserved bytes are not zero.
     #[error("log header with reserved bytes in use")]
     Reserved,
-    /// A log of another kind than asked for.
+    /// The log is of a different kind from the one asked for.
     #[error("a log of kind {found:?}, not {wanted:?}")]
     OtherKind {
-        /// The kind it is.
+        /// Its kind.
         found: KindId,
-        /// The kind it should be.
+        /// The kind asked for.
         wanted: KindId,
     },
 }
@@ -91,7 +91,7 @@ impl<'a> StoredHeader<'a> {
         out
     }
 
-    /// Takes bytes apart.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`HeaderFault`].
@@ -110,7 +110,7 @@ impl<'a> StoredHeader<'a> {
         Ok(Self { kind, bytes })
     }
 
-    /// What a kind keeps, if the log is of that kind.
+    /// The kind's own header, if the log is of that kind.
     ///
     /// # Errors
     /// [`HeaderFault::OtherKind`].
@@ -122,8 +122,8 @@ impl<'a> StoredHeader<'a> {
         }
     }
 
-    /// Whether it says that there is no log, of whatever kind. A log that is suspended leaves such a header,
-    /// until the log of another kind takes its place.
+    /// Whether it says that there is no log, of whatever kind. A suspended log leaves such a header, until
+    /// the log of another kind replaces it.
     pub fn names_no_log(&self) -> bool {
         match self.kind {
             KindId::Pmem => HdlHeader::decode(self.bytes) == Ok(HdlHeader::NoZil),

@@ -8,12 +8,12 @@ pub use fastness_prb::Txg;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatasetId(pub u64);
 
-/// Number of an object in its dataset; 0 is none, and in a commit all.
+/// Number of an object in its dataset; 0 is none, or in a commit all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectId(pub u64);
 
 impl ObjectId {
-    /// No object; a commit of it is a commit of all.
+    /// No object; a commit of it is a commit of all objects.
     pub const NONE: ObjectId = ObjectId(0);
 }
 

@@ -1,38 +1,38 @@
-//! Intent transactions (itx): records in memory, before anybody needs them on a medium.
+//! Intent transactions (itx): records in memory, before they are needed on a medium.
 
 use crate::ids::{ObjectId, Txg};
 use crate::kind::{Entry, Payload};
 use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
 
-/// Most objects that one record touches: two directories, what is moved, and what was in its place.
+/// Most objects that one record touches: two directories, the object moved, and the one it replaces.
 pub const KEYS_MAX: usize = 4;
 /// Objects that an entry touches; unused places are [`ObjectId::NONE`].
 pub type Keys = [ObjectId; KEYS_MAX];
 /// Longest data that is copied into an itx; longer writes are read back from the object.
 pub const COPIED_BYTES_MAX: u64 = 64 << 10;
 
-/// How the data of a write reaches the log.
+/// How a write's data reaches the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WriteClass {
-    /// Copied into the record at once: whoever commits does so soon.
+    /// Copied into the record at once: a commit will follow soon.
     Copied,
     /// Read back from the object if the write is ever committed.
     NeedCopy,
-    /// Written to the pool, by the writer or by the commit of what was to be read back; the record has the
+    /// Written to the pool, by the writer or by the commit that would have read it back; the record has the
     /// address.
     Indirect,
 }
 
 impl WriteClass {
-    /// The class for a write of a file: copied where a commit follows at once and the data is short. Indirect
-    /// is chosen by owners that can write to the pool outside of a txg. Source: reference of intent log
-    /// behaviour, section 1 (write class).
+    /// The class for a write to a file: copied if a commit follows at once and the data is short. Indirect is
+    /// chosen by owners that can write to the pool outside a txg. Source: reference of intent log behaviour,
+    /// section 1 (write class).
     pub fn choose(len_bytes: u64, commits_at_once: bool) -> Self {
         if commits_at_once && len_bytes <= COPIED_BYTES_MAX { Self::Copied } else { Self::NeedCopy }
     }
 }
 
-/// One change, described; to be assigned to the txg of the transaction that made it.
+/// Describes one change; to be assigned to the txg of the transaction that made it.
 #[derive(Debug)]
 pub struct Itx {
     object: ObjectId,
@@ -46,8 +46,8 @@ pub struct Itx {
 
 impl Itx {
     /// A record that keeps its place: every commit covers it, and it precedes what is assigned later.
-    /// `object` goes into the head (of namespace records: the directory); `touches` names the other objects
-    /// it has to do with, up to three.
+    /// `object` goes into the head (for namespace records: the directory); `touches` names the other objects
+    /// involved, up to three.
     ///
     /// # Panics
     /// Caller bug only: more than three.
@@ -60,7 +60,7 @@ impl Itx {
         Self { object, keys, is_sync: true, promotes: ObjectId::NONE, class, payload }
     }
 
-    /// A record of one object that only commits of that object need.
+    /// A record of one object, which only commits of that object need.
     ///
     /// # Panics
     /// Caller bug only: a type that may not be reordered.
@@ -77,19 +77,19 @@ impl Itx {
         Self { object, keys, is_sync, promotes: ObjectId::NONE, class: WriteClass::NeedCopy, payload }
     }
 
-    /// The same, behind the records of `object` so far: a name before which the data must be there (rename,
-    /// link).
+    /// The same, ordered after the records of `object` so far: for a name that must not exist before the data
+    /// does (rename, link).
     #[must_use]
     pub fn behind(self, object: ObjectId) -> Self {
         Self { promotes: object, ..self }
     }
 
-    /// How the data reaches the log; [`WriteClass::Copied`] for what is no write.
+    /// How the data reaches the log; [`WriteClass::Copied`] for records that are not writes.
     pub fn class(&self) -> WriteClass {
         self.class
     }
 
-    /// Bytes of data and header that it stands for.
+    /// Bytes of the data and header that it stands for.
     pub fn len_bytes(&self) -> u64 {
         match &self.payload {
             Payload::Record(record) => record.len() as u64,

@@ -1,8 +1,8 @@
-//! What is kept of the unsynced txgs: for each an *itxg* with one list of records that keep their place, and
+//! What is kept of the unsynced txgs: for each an *itxg*, with one list of records that keep their place, and
 //! one list for each object of those that need not.
 //!
-//! Order kept: between records of the sync list; between those of one object. A ring of four, by txg: three
-//! can be unsynced, so what is found in a place that is needed again has synced.
+//! Order is kept between records of the sync list, and between those of one object. The txgs form a ring of
+//! four: three can be unsynced, so whatever occupies a slot that is needed again has synced.
 //!
 //! Source: reference of intent log behaviour, section 1 (in-memory queue); zil-pmem thesis, 2.3.3.
 
@@ -23,7 +23,7 @@ pub(crate) struct Itxg {
 }
 
 impl Itxg {
-    /// Moves what there is of an object behind the sync list; of all objects for [`ObjectId::NONE`].
+    /// Moves the records of an object after the sync list; of all objects for [`ObjectId::NONE`].
     fn promote(&mut self, object: ObjectId) {
         if object == ObjectId::NONE {
             let all = std::mem::take(&mut self.unordered);
@@ -40,13 +40,12 @@ pub(crate) struct Lists {
     ring: [Itxg; RING],
     /// Newest txg of an entry that was taken.
     newest_taken: Txg,
-    /// Newest txg of an entry that was taken for a log that is not in use any more.
+    /// Newest txg of an entry that was taken for a log no longer in use.
     left_behind: Txg,
 }
 
 impl Lists {
-    /// Keeps an itx. Returns what was in its place of a txg that has synced, to be dropped outside of the
-    /// lock.
+    /// Keeps an itx. Returns synced records that occupied its slot, to be dropped outside the lock.
     pub(crate) fn assign(&mut self, txg: Txg, itx: Itx) -> Option<Itxg> {
         if itx.promotes != ObjectId::NONE {
             self.promote(itx.promotes);
@@ -64,17 +63,17 @@ impl Lists {
         old
     }
 
-    /// Records of the object keep their place from now on, those so far in the order they came.
+    /// From now on the object's records keep their place; those so far in the order they came.
     pub(crate) fn promote(&mut self, object: ObjectId) {
         self.ring.iter_mut().for_each(|itxg| itxg.promote(object));
     }
 
-    /// Forgets what need not keep its place of an object that is gone.
+    /// Drops the records of a deleted object that need not keep their place.
     pub(crate) fn forget(&mut self, object: ObjectId) -> Vec<Vec<Entry>> {
         self.ring.iter_mut().filter_map(|itxg| itxg.unordered.remove(&object)).collect()
     }
 
-    /// Takes the commit list for an object: by txg, the sync list with the object's records behind it.
+    /// Takes the commit list for an object: by txg, the sync list followed by the object's records.
     pub(crate) fn take(&mut self, object: ObjectId, synced: Txg) -> Vec<Entry> {
         let mut taken = Vec::new();
         let mut order: [usize; RING] = std::array::from_fn(|index| index);
@@ -92,31 +91,30 @@ impl Lists {
         taken
     }
 
-    /// Another log takes what is taken from now on.
+    /// What is taken from now on goes to another log.
     pub(crate) fn leave_behind(&mut self) {
         self.left_behind = self.newest_taken;
     }
 
-    /// The txg that a commit has to wait for because a log that is not in use any more may have entries that
-    /// it needs, or that what it needs depends on: the newest of all that was taken. `None`: these have
-    /// synced.
+    /// The txg that a commit must wait for because a log no longer in use may have entries that it needs, or
+    /// that what it needs depends on: the newest txg of everything taken. `None`: these have synced.
     pub(crate) fn is_behind(&self, synced: Txg) -> Option<Txg> {
         (self.left_behind > synced).then_some(self.newest_taken)
     }
 
-    /// Takes out what has synced, to be dropped outside of the lock.
+    /// Removes what has synced, to be dropped outside the lock.
     pub(crate) fn detach(&mut self, synced: Txg) -> Vec<Itxg> {
         let has_synced = |itxg: &&mut Itxg| itxg.txg <= synced && itxg.txg > Txg(0);
         self.ring.iter_mut().filter(has_synced).map(std::mem::take).collect()
     }
 
-    /// Whether there are records of txgs after `synced`, or were, for a log that is not in use any more.
+    /// Whether there are records of txgs after `synced`, or were, for a log no longer in use.
     pub(crate) fn has_unsynced(&self, synced: Txg) -> bool {
         let is_left = |itxg: &Itxg| itxg.txg > synced && !(itxg.sync.is_empty() && itxg.unordered.is_empty());
         self.left_behind > synced || self.ring.iter().any(is_left)
     }
 
-    /// Number of records that are kept.
+    /// Number of records kept.
     pub(crate) fn len(&self) -> usize {
         let of = |itxg: &Itxg| itxg.sync.len() + itxg.unordered.values().map(Vec::len).sum::<usize>();
         self.ring.iter().map(of).sum()

@@ -1,8 +1,8 @@
-//! The seam between what all logs share and how records reach a medium.
+//! The interface between what all logs share and how records reach a medium.
 //!
-//! Shared: records, what is kept in memory until a commit, what a commit must cover, waiting for the txg
-//! instead. Of the kind: where records go, in which order, which of them at one time, and what waits for
-//! what.
+//! Shared: records, what is kept in memory until a commit, what a commit must cover, falling back to waiting
+//! for the txg. Up to the kind: where records go, in which order, which of them in parallel, and what waits
+//! for what.
 //!
 //! Source: zil-pmem thesis, 6.1.2 (the commit list is the interface).
 
@@ -12,7 +12,7 @@ use crate::ids::{ObjectId, Txg};
 use crate::itx::Keys;
 use crate::pool::{PoolFailure, StoreRange, StoredData};
 
-/// What a kind is to write for an entry.
+/// What a kind must write for an entry.
 #[derive(Debug)]
 pub enum Payload {
     /// An encoded record; the kind puts the number into its head.
@@ -24,7 +24,7 @@ pub enum Payload {
         /// Number of bytes.
         len_bytes: u64,
     },
-    /// Nothing: its record is in the log, and must not be acknowledged yet. Kind pmem, when a side of a
+    /// Nothing: its record is in the log, but must not be acknowledged yet. Kind pmem, when a side of a
     /// mirror was lost.
     Written,
 }
@@ -38,7 +38,7 @@ pub struct Entry {
     pub object: ObjectId,
     /// Objects that it touches: entries that share one must keep their order.
     pub keys: Keys,
-    /// Whether every later commit needs it, of whatever object.
+    /// Whether every later commit, of whatever object, needs it.
     pub is_sync: bool,
     /// What to write.
     pub payload: Payload,
@@ -62,7 +62,7 @@ pub trait ReadBack {
     fn store(&self, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure>;
 }
 
-/// What a commit wrote.
+/// What a commit has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Persisted {
     /// Records that this call wrote.
@@ -71,9 +71,9 @@ pub struct Persisted {
     pub bytes: u64,
     /// How often it waited for records that another call was writing.
     pub waits: u64,
-    /// Of the records, those with the address of their data.
+    /// Of these, the records with the address of their data.
     pub indirect: u64,
-    /// Bytes that went to the pool for these.
+    /// Bytes written to the pool for these.
     pub indirect_bytes: u64,
 }
 
@@ -87,23 +87,22 @@ pub trait Kind: Send + Sync {
     /// Longest record in bytes.
     fn record_bytes_max(&self) -> usize;
 
-    /// Whether records of volumes are written one by one as their writes run
-    /// ([`log_alone`](Self::log_alone)), which must be quick then. Otherwise they are put on the commit list,
-    /// and flushes commit.
+    /// Whether each record of a volume is written as its write runs ([`log_alone`](Self::log_alone)), which
+    /// must then be quick. Otherwise records are put on the commit list, and flushes commit.
     fn writes_alone(&self) -> bool;
 
-    /// Takes over entries; the order of calls, and in each of the entries, is the order of the commit list.
+    /// Takes entries over; the order of calls, and of the entries in each, is the order of the commit list.
     /// Returns the number of the last entry taken over so far. Writes nothing.
     fn submit(&self, entries: Vec<Entry>) -> u64;
 
-    /// Makes durable, of the entries up to number `horizon`: those with `is_sync`, those that touch `object`
-    /// (all for [`ObjectId::NONE`]), and those that these depend on.
+    /// Makes durable, among the entries up to number `horizon`: those with `is_sync`, those that touch
+    /// `object` (all for [`ObjectId::NONE`]), and those that these depend on.
     ///
     /// Persistence: all of that is durable on return, in the log or by its txg.
     ///
     /// # Errors
-    /// [`NotPersisted`] names the newest txg of what is not. Nothing that depends on it is written before
-    /// that txg has synced.
+    /// [`NotPersisted`] names the newest txg of what is not durable. Nothing that depends on it is written
+    /// before that txg has synced.
     fn persist(
         &self,
         object: ObjectId,
@@ -111,9 +110,9 @@ pub trait Kind: Send + Sync {
         source: &dyn ReadBack,
     ) -> Result<Persisted, NotPersisted>;
 
-    /// Writes one record that is on no commit list: records whose calls overlap in time have no order, of two
-    /// others the one whose call came first is replayed first. The record is its parts one after the other;
-    /// the first is whole lines of 64 bytes, perhaps none.
+    /// Writes one record that is on no commit list. Records whose calls overlap in time have no order;
+    /// otherwise the record whose call came first is replayed first. The record is its parts one after the
+    /// other; the first is whole lines of 64 bytes, perhaps none.
     ///
     /// Persistence: durable on return.
     ///
@@ -121,13 +120,13 @@ pub trait Kind: Send + Sync {
     /// [`NotPersisted`]; later records are written all the same.
     fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted>;
 
-    /// Makes every later record depend on every earlier one, so that a loss of these is noticed; if not
-    /// `is_forced`, only if nobody has to wait for it.
+    /// Makes every later record depend on every earlier one, so that a loss of these is noticed; unless
+    /// `is_forced`, only if no call has to wait for it.
     ///
     /// # Errors
     /// The log is not in use; there is nothing to order then.
     fn order(&self, is_forced: bool) -> Result<(), crate::error::LogCause>;
 
-    /// A txg is durable: entries of it and of older ones are forgotten.
+    /// A txg is durable: forgets entries of it and of older ones.
     fn txg_synced(&self, txg: Txg);
 }

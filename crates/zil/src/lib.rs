@@ -2,7 +2,7 @@
 //!
 //! Motivation: a txg syncs after seconds, a synchronous caller waits for microseconds. An operation changes
 //! the pool in memory and describes the change in a *record*; what must be durable at once is written to a
-//! log, and replayed after a crash for exactly those txgs that had not synced.
+//! log. After a crash, replay applies the records of exactly those txgs that had not synced.
 //!
 //! Design: [`Zil`] is the intent log of one dataset. There are two ways into it.
 //! 1. *Commit lists* (file systems): [`Zil::assign`] keeps a record in memory (`itxg`), [`Zil::commit`]
@@ -17,10 +17,10 @@
 //! ([`Zil::switch_kind`]). What the log needs of a pool is in [`Pool`]; nothing here knows how a pool stores,
 //! what a file or a volume is, or which devices there are.
 //!
-//! What survives a crash: every record that a commit covered, every write that the bypass acknowledged; of
-//! the rest, each record whole or not at all, and none without the earlier ones of its objects. Where a
-//! record cannot be logged (no room, log suspended, medium failed) the caller waits for the txg instead, and
-//! it is counted.
+//! What survives a crash: every record that a commit covered, and every write that the bypass acknowledged;
+//! of the rest, each record whole or not at all, and none without the earlier ones of its objects. Where a
+//! record cannot be logged (no space, log suspended, medium failed) the caller waits for the txg instead, and
+//! that is counted.
 //!
 //! # Code map
 //! ```text

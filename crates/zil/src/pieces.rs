@@ -4,7 +4,7 @@ use crate::error::LogCause;
 use crate::kind::ReadBack;
 use crate::record::{Head, WRITE_HEAD_BYTES, encode_write_around};
 
-/// Data of one record: what others may have to wait for.
+/// Data of one record: other threads may have to wait for this much.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// What is left of a need-copy write.
@@ -16,7 +16,7 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// The buffer is used for one record after the other, of up to `record_bytes_max` bytes.
+    /// `buffer` is reused for each record, of up to `record_bytes_max` bytes.
     pub(crate) fn new(
         buffer: &'a mut Vec<u8>,
         record_bytes_max: usize,
@@ -31,10 +31,10 @@ impl<'a> Pieces<'a> {
         Ok(Self { buffer, piece_bytes, offset, left_bytes: len_bytes })
     }
 
-    /// Reads the next piece back and makes it a record; `None` behind the last, or where the object ends now.
+    /// Reads back the next piece as a record; `None` after the last one, or at the object's current end.
     ///
     /// # Errors
-    /// [`LogCause::ReadBack`]; the piece is the next one still.
+    /// [`LogCause::ReadBack`]; the same piece is then still next.
     pub(crate) fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<&[u8]>, LogCause> {
         let len = self.left_bytes.min(self.piece_bytes) as usize;
         if len == 0 {
@@ -47,7 +47,7 @@ impl<'a> Pieces<'a> {
         let data = &mut self.buffer[WRITE_HEAD_BYTES..WRITE_HEAD_BYTES + len];
         let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
         if found == 0 {
-            // Cut off since: the record that says so comes behind.
+            // Truncated since: the record that says so comes later.
             self.left_bytes = 0;
             return Ok(None);
         }

@@ -6,7 +6,7 @@ use fastness_error::ErrorKind;
 
 use crate::ids::{DatasetId, ObjectId, Txg};
 
-/// A pool could not do what the log asked it for.
+/// A pool could not do what the log asked of it.
 #[derive(Debug, thiserror::Error)]
 #[error("the pool failed ({kind})")]
 pub struct PoolFailure {
@@ -35,7 +35,7 @@ pub struct StoreRange {
     pub len_bytes: u64,
 }
 
-/// Data that is durable in the pool, where the txg will find it.
+/// Data that is durable in the pool, where the txg will adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredData {
     /// First byte in the object.
@@ -44,21 +44,21 @@ pub struct StoredData {
     pub len_bytes: u64,
     /// Bytes that were written for it.
     pub written_bytes: u64,
-    /// Where it is; only the pool understands it.
+    /// Where it is; opaque to all but the pool.
     pub address: Vec<u8>,
 }
 
-/// Data that records name by its address, between a crash and the end of replay.
+/// Data that records refer to by address, between a crash and the end of replay.
 pub trait StoredBlocks: Send + Sync {
-    /// Takes the data of a record, before anything else can have its place, and makes sure that all of it is
-    /// there. The address comes from a medium.
+    /// Claims the data of a record, before its place can be used for anything else, and makes sure that all
+    /// of it is there. The address comes from a medium.
     ///
     /// # Errors
-    /// It is no address, its place is in use or taken already, or the data is not there. Nothing is taken
-    /// then.
+    /// It is not an address, its place is in use or claimed already, or the data is not there. Nothing is
+    /// claimed then.
     fn claim(&self, address: &[u8], len_bytes: u64) -> Result<(), PoolFailure>;
 
-    /// Gives back what was claimed: nobody will ask for it again.
+    /// Frees what was claimed: it is not needed any more.
     fn free(&self, address: &[u8], len_bytes: u64);
 }
 
@@ -67,7 +67,7 @@ pub trait StoredBlocks: Send + Sync {
 /// Txgs: at most three are unsynced at one time (open, quiescing, syncing); they sync in order, each whole or
 /// not at all. A transaction belongs to one, and holds it open.
 pub trait Pool: Send + Sync {
-    /// A transaction; dropping it ends it, what it changed stays.
+    /// A transaction; dropping it ends it, and its changes stay.
     type Tx;
 
     /// Begins a transaction in the open txg.
@@ -82,7 +82,7 @@ pub trait Pool: Send + Sync {
     /// The newest durable txg.
     fn synced_txg(&self) -> Txg;
 
-    /// Waits until a txg is durable, and makes it end soon. The caller holds no transaction.
+    /// Waits until a txg is durable, and makes it end soon. The caller must hold no transaction.
     ///
     /// # Errors
     /// It will never be known to be durable: the pool is suspended or closed.
@@ -91,16 +91,16 @@ pub trait Pool: Send + Sync {
     /// Makes the open txg end soon, without waiting for it.
     fn end_txg_soon(&self);
 
-    /// Whether no txg will sync until somebody repairs the pool.
+    /// Whether no txg will sync until the pool is repaired.
     fn is_suspended(&self) -> bool;
 
     /// Stores the header of a dataset's log with the transaction: durable with its txg, and only with it.
-    /// `None` removes it. Of several in one txg the last counts.
+    /// `None` removes it. If it is stored several times in one txg, the last one counts.
     fn put_log_header(&self, tx: &Self::Tx, dataset: DatasetId, header: Option<&[u8]>);
 
-    /// Reads what an object holds now, for a record whose data was not copied; returns how many bytes are
-    /// there (fewer behind the object's end, 0 if it is gone). May wait for users of the range, never for a
-    /// txg.
+    /// Reads what an object holds now, for a record whose data was not copied; returns the number of bytes
+    /// read (fewer at the object's end, 0 if the object is gone). May wait for users of the range, but never
+    /// for a txg.
     ///
     /// # Errors
     /// The bytes cannot be read.
@@ -113,20 +113,20 @@ pub trait Pool: Send + Sync {
     ) -> Result<usize, PoolFailure>;
 
     /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it
-    /// never is, or this pool cannot.
+    /// never is, or this pool cannot store.
     fn store_bytes_min(&self) -> Option<u64> {
         None
     }
 
-    /// Writes what objects hold now to where their next txg will have it, as far as that is possible, and
-    /// makes it durable there; returns what was stored of each range, in order and without overlaps. The
-    /// ranges were changed in txgs that are open or synced by now. Waits for I/O, never for a txg.
+    /// Writes what objects hold now to where their next txg will have it, as far as possible, and makes it
+    /// durable there; returns what was stored of each range, in order and without overlaps. The ranges were
+    /// changed in txgs that are open or have synced by now. Waits for I/O, but never for a txg.
     ///
-    /// Persistence: what is returned can be claimed by its address after any crash before the txgs have
-    /// synced that were open when the call returned.
+    /// Persistence: what is returned can be claimed by its address after any crash, until the txgs that were
+    /// open when the call returned have synced.
     ///
     /// # Errors
-    /// A flush failed: nothing that was written lately is known to be durable.
+    /// A flush failed: nothing that was written recently is known to be durable.
     fn store(&self, _dataset: DatasetId, ranges: &[StoreRange]) -> Result<Vec<Vec<StoredData>>, PoolFailure> {
         Ok(ranges.iter().map(|_| Vec::new()).collect())
     }

@@ -1,8 +1,8 @@
-//! Locks of ranges, so that overlapping writes have one order everywhere (see `bypass`).
+//! Range locks, so that overlapping writes have the same order everywhere (see `bypass`).
 //!
-//! A fixed number of locks, each for every 256th stripe of 64 KiB: a write of up to a stripe takes one or
-//! two, no memory is allocated, and writes to other stripes mostly meet no lock of theirs. Taken in order of
-//! their index, so no two writers wait for each other.
+//! A fixed number of locks, each for every 256th stripe of 64 KiB: a write of up to a stripe takes one or two
+//! locks, no memory is allocated, and writes to other stripes rarely share a lock. Locks are taken in order
+//! of their index, so no two writers wait for each other.
 
 use fastness_sync::{Mutex, MutexGuard, lock};
 
@@ -17,7 +17,7 @@ struct Stripe(Mutex<()>);
 #[derive(Debug)]
 pub struct RangeLocks(Box<[Stripe]>);
 
-/// A range is locked while this lives.
+/// Holds a range locked until it is dropped.
 #[derive(Debug)]
 pub struct RangeGuard<'a> {
     _one: Option<MutexGuard<'a, ()>>,
@@ -32,8 +32,8 @@ impl Default for RangeLocks {
 }
 
 impl RangeLocks {
-    /// Waits until nobody else has locked a byte of the range. One that a thread holds must be dropped before
-    /// it takes another.
+    /// Waits until no other thread has locked a byte of the range. A thread must drop its lock before it
+    /// takes another.
     pub fn lock(&self, offset: u64, len_bytes: u64) -> RangeGuard<'_> {
         let first = offset / STRIPE_BYTES;
         let last = offset.saturating_add(len_bytes.saturating_sub(1)) / STRIPE_BYTES;
@@ -66,7 +66,7 @@ mod tests {
         let guard = locks.lock(0, 4096);
         assert!(!free(0) && (1..STRIPES).all(free));
         drop(guard);
-        // Over the end of the ring: the two locks are taken in order of their index.
+        // The range wraps around the ring: the two locks are taken in order of their index.
         let guard = locks.lock((STRIPES - 1) * STRIPE_BYTES, STRIPE_BYTES + 1);
         assert!(!free(STRIPES - 1) && !free(0) && (1..STRIPES - 1).all(free));
         drop(guard);

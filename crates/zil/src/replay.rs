@@ -1,4 +1,4 @@
-//! Replay: what its owner does with each record, and what can stop it.
+//! Replay: how its owner applies each record, and what can stop it.
 
 use std::error::Error;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::ids::{DatasetId, Txg};
 use crate::pool::{Pool, PoolFailure};
 use crate::record::{Head, Record, RecordError};
 
-/// Carries records out.
+/// Applies records.
 pub trait ReplayHandler<P: Pool> {
-    /// Applies a record in the transaction, with which the place that replay has come to is stored as well. A
-    /// record that may be reordered, of an object that does not exist, does nothing and is no error.
+    /// Applies a record in the transaction, which also stores how far replay has come. A record that may be
+    /// reordered does nothing, without an error, if its object does not exist.
     ///
     /// # Errors
-    /// What stands in the way; nothing may have been changed then, and replay stops before this record.
+    /// What prevents it; nothing may then have been changed, and replay stops before this record.
     fn apply(
         &mut self,
         tx: &P::Tx,
@@ -26,12 +26,12 @@ pub trait ReplayHandler<P: Pool> {
     ) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replayed {
     /// Records applied.
     pub records: u64,
-    /// Kind pmem: records that are there but were not when the log was claimed; they were left out.
+    /// Kind pmem: records that are in the log but were not when it was claimed; they were skipped.
     pub reappeared: u64,
 }
 
@@ -40,14 +40,14 @@ pub struct Replayed {
 pub enum Choice {
     /// Try again, after the cause was removed.
     Retry,
-    /// Give up what cannot be replayed, and all that depends on it. What was acknowledged is lost.
+    /// Give up what cannot be replayed, and everything that depends on it. Acknowledged changes are lost.
     DropTail,
     /// Change nothing: the dataset (at claim: the pool) is as of the last synced txg, and the log is kept.
     ReadOnly,
 }
 
 impl Choice {
-    /// All of them.
+    /// All choices.
     pub const ALL: [Choice; 3] = [Self::Retry, Self::DropTail, Self::ReadOnly];
 }
 
@@ -58,10 +58,10 @@ pub enum ReplayCause {
     /// Kind pmem: the record's bytes on the medium are damaged.
     #[error("its bytes are damaged")]
     Body(#[source] BodyError),
-    /// Its bytes are whole, but no record.
+    /// Its bytes are intact, but are not a record.
     #[error("it is no record that can be carried out")]
     Record(#[source] RecordError),
-    /// The record's txg is not that of its entry in the log: crafted, or a defect.
+    /// The record's txg differs from that of its entry in the log: crafted, or a defect.
     #[error("it says {record}, its entry {entry}")]
     OtherTxg {
         /// In the record.
@@ -69,22 +69,22 @@ pub enum ReplayCause {
         /// In the entry.
         entry: Txg,
     },
-    /// Kind pmem: the record's data is elsewhere, which that of no such record is: crafted, or a defect.
+    /// Kind pmem: the record's data is elsewhere, which is impossible for such records: crafted, or a defect.
     #[error("its data is not in the log, and a log of this kind has no such records")]
     Elsewhere,
-    /// The handler could not carry it out.
+    /// The handler could not apply it.
     #[error("it cannot be carried out")]
     Handler(#[source] Box<dyn Error + Send + Sync>),
     /// Kind pmem: records are missing.
     #[error("the log is not whole")]
     Log(#[source] LogError),
-    /// Kind lwb: a block that was claimed is not there any more.
+    /// Kind lwb: a block that was claimed is gone.
     #[error("the log is damaged at {0}")]
     Damaged(Box<Ended>),
-    /// Kind lwb: all blocks are there, and yet not the record that was claimed last.
+    /// Kind lwb: all blocks are there, but the last claimed record is not.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
     Changed {
-        /// The last whole record now.
+        /// The last intact record now.
         found: Lsn,
         /// The last one that was claimed.
         claimed: Lsn,
@@ -92,7 +92,7 @@ pub enum ReplayCause {
     /// The pool takes no changes.
     #[error(transparent)]
     Pool(PoolFailure),
-    /// The log is in no state to be replayed.
+    /// The log is not in a state to be replayed.
     #[error(transparent)]
     Misuse(Misuse),
 }
@@ -125,20 +125,20 @@ impl fmt::Display for RecordPlace {
     }
 }
 
-/// A replay stopped. What was replayed stays replayed; a later call goes on behind it.
+/// A replay stopped. What was replayed stays replayed; a later call continues after it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{dataset}: replay stopped at record {number}{}",
     place.map(|place| format!(", {place}")).unwrap_or_default()
 )]
 pub struct ReplayFailure {
-    /// Whose log.
+    /// The dataset.
     pub dataset: DatasetId,
-    /// Which record of this replay, from 1.
+    /// Number of the record in this replay, from 1.
     pub number: u64,
-    /// Its place in the log and on the medium; `None` if it is none in particular.
+    /// Its place in the log and on the medium; `None` if no particular record is concerned.
     pub place: Option<RecordPlace>,
-    /// What stands in the way.
+    /// What prevents it.
     #[source]
     pub cause: ReplayCause,
 }

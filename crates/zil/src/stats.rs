@@ -1,4 +1,4 @@
-//! Counters of a log, nearly free: what volumes' threads count on the hot path is sharded.
+//! Counters of a log, at almost no cost: what volumes' threads count on the hot path is sharded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use crate::itx::WriteClass;
 const SHARDS: usize = 16;
 const CAUSES: usize = LogCause::ALL.len();
 
-/// Counters that only threads of one group write to.
+/// Counters that only one group of threads writes to.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Shard {
@@ -43,13 +43,13 @@ pub struct Stats {
     fua_unordered: AtomicU64,
 }
 
-/// The counters at one time.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct StatsSnapshot {
     /// Commits.
     pub commits: u64,
-    /// How often a commit waited for records that another one was writing.
+    /// How often a commit waited for records that another commit was writing.
     pub waits: u64,
     /// Flushes of volumes.
     pub flushes: u64,
@@ -57,7 +57,7 @@ pub struct StatsSnapshot {
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Of the records, those with the address of their data; their itxs were assigned as need-copy.
+    /// Of these, the records with the address of their data; their itxs were assigned as need-copy.
     pub indirect: u64,
     /// Bytes that commits have written to the pool for these.
     pub indirect_bytes: u64,
@@ -65,13 +65,13 @@ pub struct StatsSnapshot {
     pub assigned: [u64; 3],
     /// Bytes that these stand for.
     pub assigned_bytes: [u64; 3],
-    /// Records written past the commit list.
+    /// Records written without the commit list.
     pub bypass_records: u64,
     /// Their bytes.
     pub bypass_bytes: u64,
     /// Commits and flushes that waited for a txg instead, by cause as in [`LogCause::ALL`].
     pub fallbacks: [u64; CAUSES],
-    /// Records past the commit list that did not get into the log, by cause.
+    /// Records written without the commit list that did not get into the log, by cause.
     pub unlogged: [u64; CAUSES],
     /// Commits and flushes that failed altogether.
     pub errors: u64,
@@ -83,17 +83,17 @@ impl StatsSnapshot {
         self.fallbacks.iter().sum()
     }
 
-    /// Those of one cause.
+    /// The number for one cause.
     pub fn fallbacks_of(&self, cause: LogCause) -> u64 {
         self.fallbacks[index(cause)]
     }
 
-    /// Records past the commit list that one cause kept out of the log.
+    /// Records that one cause kept out of the log, without the commit list.
     pub fn unlogged_of(&self, cause: LogCause) -> u64 {
         self.unlogged[index(cause)]
     }
 
-    /// Stalls: for want of room somebody waited for a txg, or will at the next flush.
+    /// Stalls: because the log was out of space, a caller waited for a txg, or will at the next flush.
     pub fn stalls(&self) -> u64 {
         self.fallbacks_of(LogCause::NoRoom) + self.unlogged_of(LogCause::NoRoom)
     }
@@ -141,7 +141,7 @@ impl Stats {
         add(&self.fallbacks[index(cause)], 1);
     }
 
-    /// Whether no record was kept out of the log by the cause so far.
+    /// Whether the cause has not kept any record out of the log so far.
     #[cold]
     pub(crate) fn is_first_unlogged(&self, cause: LogCause) -> bool {
         self.unlogged[index(cause)].load(Ordering::Relaxed) == 0
@@ -162,7 +162,7 @@ impl Stats {
         self.fua_unordered.fetch_add(1, Ordering::Relaxed) % 64 == 63
     }
 
-    /// The counters now; those of one time only roughly.
+    /// The counters now; they are only roughly from the same moment.
     pub fn snapshot(&self) -> StatsSnapshot {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StatsSnapshot {

@@ -27,8 +27,8 @@ pub enum Committed {
 /// The intent log of one dataset.
 ///
 /// The caller decides whether to commit at all (`sync` = standard, always, disabled). A dataset is changed
-/// either by [`assign`](Self::assign) and [`commit`](Self::commit), or as a volume (`log_write`, `flush`).
-/// Concurrency: any number of threads.
+/// either through [`assign`](Self::assign) and [`commit`](Self::commit), or as a volume (`log_write`,
+/// `flush`). Concurrency: any number of threads.
 #[derive(Debug)]
 pub struct Zil<P, K> {
     pub(crate) dataset: DatasetId,
@@ -37,11 +37,11 @@ pub struct Zil<P, K> {
     pub(crate) kind: ArcSwap<K>,
     lists: Mutex<Lists>,
     pub(crate) stats: Stats,
-    /// Newest txg of a change that is not in the log although nobody was told to wait for it yet.
+    /// Newest txg of a change that is not in the log, and that no caller was told to wait for yet.
     pub(crate) unlogged_txg: AtomicU64,
-    /// Newest txg of a record of a volume that went to the commit list; 0 if they have all synced.
+    /// Newest txg of a volume's record on the commit list; 0 if they have all synced.
     pub(crate) listed_txg: AtomicU64,
-    /// Whether volumes may write past the commit list.
+    /// Whether volumes may bypass the commit list.
     pub(crate) has_bypass: AtomicBool,
 }
 
@@ -66,8 +66,8 @@ impl<P: Pool> ReadBack for Source<'_, P> {
 }
 
 impl<P: Pool, K: Kind> Zil<P, K> {
-    /// The intent log of a dataset over its log. There is one of it at a time, for as long as the dataset is
-    /// open or [has something unsynced](Self::has_unsynced).
+    /// Wraps the log of a dataset. Only one may exist at a time, for as long as the dataset is open or [has
+    /// something unsynced](Self::has_unsynced).
     pub fn new(dataset: DatasetId, pool: Arc<P>, kind: Arc<K>) -> Self {
         Self {
             dataset,
@@ -81,55 +81,56 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Whether volumes write past the commit list where the kind allows it, as they do at first. Can be
-    /// changed at any time; without it their records go to the commit list with every kind, which is for
+    /// Sets whether volumes bypass the commit list where the kind allows it, as they do initially. Can be
+    /// changed at any time; when off, their records go to the commit list with every kind, which is for
     /// comparison.
     pub fn set_bypass(&self, is_on: bool) {
         self.has_bypass.store(is_on, Ordering::SeqCst);
     }
 
-    /// Records go to another log from now on, of the same kind or not; returns the one before.
+    /// Sends records to another log from now on, of the same kind or not; returns the previous one.
     ///
-    /// The caller has, in this order: suspended the log before, so that everything that it has is in a synced
-    /// txg and no header names it; stored a header that names `new`, and waited until that is durable (or
-    /// `new` takes no records until it is, as the logs of this crate do). Behind the switch it drops the log
-    /// before, or keeps it suspended.
+    /// Before that, the caller must have, in this order: suspended the previous log, so that everything in it
+    /// is in a synced txg and no header names it; stored a header that names `new`, and waited until that is
+    /// durable (or `new` takes no records until it is, as the logs of this crate do). After the switch it
+    /// drops the previous log, or keeps it suspended.
     ///
-    /// Concurrency: any. Who still has the log before is refused by it and waits for a txg. Until the txgs of
-    /// what that log has taken over and not written have synced, commits wait for txgs. Why nothing
-    /// acknowledged is lost: `docs/adr/2026-11-22-kinds-and-switching.md`.
+    /// Concurrency: any number of threads. A thread that still uses the previous log is refused by it and
+    /// waits for a txg. Commits wait for txgs until everything that the previous log took over without
+    /// writing it has synced. Why nothing acknowledged is lost: `docs/adr/2026-11-22-kinds-and-switching.md`.
     pub fn switch_kind(&self, new: Arc<K>) -> Arc<K> {
         let mut lists = lock(&self.lists);
         lists.leave_behind();
         self.kind.swap(new)
     }
 
-    /// Keeps the description of a change that a transaction of `txg` has made. Call it before the transaction
-    /// ends, under the lock that orders changes of what it touches.
+    /// Keeps the description of a change that a transaction of `txg` has made. Must be called before the
+    /// transaction ends, under the lock that orders changes of what it touches.
     pub fn assign(&self, txg: Txg, itx: Itx) {
         self.stats.assigned(itx.class(), itx.len_bytes());
         let synced = lock(&self.lists).assign(txg, itx);
         drop(synced); // Not under the lock: it may be much.
     }
 
-    /// The records of the object keep their place from now on: the first opening with `O_SYNC`.
+    /// From now on the object's records keep their place: at the first opening with `O_SYNC`.
     pub fn promote(&self, object: ObjectId) {
         lock(&self.lists).promote(object);
     }
 
-    /// The object is gone with its last link: its records that need not keep their place need not be written.
+    /// The object was deleted with its last link: its records that need not keep their place need not be
+    /// written.
     pub fn forget(&self, object: ObjectId) {
         let forgotten = lock(&self.lists).forget(object);
         drop(forgotten);
     }
 
-    /// Makes durable what was assigned before the call: all records that keep their place, and those of
-    /// `object` (of all objects for [`ObjectId::NONE`]).
+    /// Makes everything durable that was assigned before the call: all records that keep their place, and
+    /// those of `object` (of all objects for [`ObjectId::NONE`]).
     ///
-    /// Persistence: durable on return, in the log; if the log does not take a record, by its txg, which costs
-    /// a wait and is counted. Concurrency: commits run side by side. A commit returns only when what an
-    /// earlier one has taken over and it needs as well is durable; it does not wait for the rest of what the
-    /// earlier one writes.
+    /// Persistence: durable on return, in the log; or, if the log does not take a record, through its txg,
+    /// which costs a wait and is counted. Concurrency: commits run in parallel. A commit returns only when
+    /// whatever it needs of what an earlier commit took over is durable, too; it does not wait for the rest
+    /// of what that commit writes.
     ///
     /// # Errors
     /// [`CommitError`]; nothing is known to be durable.
@@ -141,8 +142,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     pub(crate) fn commit_lists(&self, object: ObjectId) -> Result<Committed, CommitError> {
         let synced = self.pool.synced_txg();
         let (kind, horizon, behind) = {
-            // Entries reach the kind in the order in which they are taken: it is the order of replay. A kind
-            // that was replaced gets none.
+            // Entries reach the kind in the order in which they are taken, which is the order of replay. A
+            // kind that was replaced gets none.
             let mut lists = lock(&self.lists);
             let kind = self.kind.load_full();
             let horizon = kind.submit(lists.take(object, synced));
@@ -169,7 +170,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             return Err(CommitError::NotReplayed);
         }
         let waited = if self.pool.is_suspended() && self.pool.synced_txg() < not_persisted.txg {
-            // It would wait until somebody repairs the pool; whether to is the caller's choice.
+            // This would wait until the pool is repaired; whether to do that is the caller's choice.
             Err(PoolFailure::new(fastness_error::ErrorKind::Closed, "the pool is suspended"))
         } else {
             self.pool.wait_synced(not_persisted.txg)
@@ -183,16 +184,16 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
     }
 
-    /// Forgets what is durable now. The pool's owner calls it after each txg.
+    /// Forgets what is now durable. The pool's owner calls it after each txg.
     pub fn txg_synced(&self, txg: Txg) {
         let detached = lock(&self.lists).detach(txg);
         drop(detached);
         self.kind.load().txg_synced(txg);
     }
 
-    /// Whether a commit or a flush that comes next may have something to wait for: records that no commit has
-    /// taken, or changes that are in no log, of txgs after `synced`. As long as there is, the dataset must
-    /// not get another intent log: that would know of nothing.
+    /// Whether the next commit or flush may have something to wait for: records that no commit has taken, or
+    /// changes that are in no log, of txgs after `synced`. While it does, the dataset must not get another
+    /// intent log, which would know nothing of them.
     pub fn has_unsynced(&self, synced: Txg) -> bool {
         let newest = self.unlogged_txg.load(Ordering::SeqCst).max(self.listed_txg.load(Ordering::SeqCst));
         newest > synced.0 || lock(&self.lists).has_unsynced(synced)
@@ -208,18 +209,18 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.dataset
     }
 
-    /// What `look` sees of its log, without a reference that outlives the call: nearly free.
+    /// Lets `look` inspect its log without keeping a reference beyond the call; costs almost nothing.
     #[inline]
     pub fn with_kind<T>(&self, look: impl FnOnce(&K) -> T) -> T {
         look(&self.kind.load())
     }
 
-    /// Its log, now.
+    /// Its current log.
     pub fn kind(&self) -> Arc<K> {
         self.kind.load_full()
     }
 
-    /// Number of records in memory that no commit has taken.
+    /// Number of records in memory that no commit has taken yet.
     pub fn pending_records(&self) -> usize {
         lock(&self.lists).len()
     }

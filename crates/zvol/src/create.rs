@@ -1,4 +1,4 @@
-//! Making, opening and resizing volumes.
+//! Creating, opening and resizing volumes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use fastness_zil::record::Truncate;
 use crate::error::{Result, VolumeError};
 use crate::volume::{DATA, LOGGED, VOLUME_BYTES_MAX, Volume};
 
-/// What a new volume is like.
+/// Properties of a new volume.
 #[derive(Debug, Clone, Default)]
 pub struct VolumeOptions {
-    /// Values of the dataset's own; `volblocksize` cannot change later.
+    /// The dataset's own values; `volblocksize` cannot change later.
     pub properties: Vec<(Property, u64)>,
 }
 
@@ -36,10 +36,10 @@ fn block_bytes(dataset: &Dataset) -> u64 {
 }
 
 impl Volume {
-    /// Makes a sparse volume of zeroes below a dataset that exists; `log` is the pool's log device, if it has
+    /// Creates a sparse volume of zeroes below an existing dataset; `log` is the pool's log device, if it has
     /// one.
     ///
-    /// Persistence: durable on return. A crash inside leaves the volume whole or not at all.
+    /// Persistence: durable on return. A crash during the call leaves the whole volume or none.
     ///
     /// # Errors
     /// [`VolumeError::BadSize`], those of [`Pool::create_dataset`].
@@ -56,7 +56,7 @@ impl Volume {
         let members = log.map(|log| (log, log.members()));
         let (made, txg) = pool.transact(|tx| {
             let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
-            // Before there is data: nobody can open a volume that has no log yet.
+            // Before there is data: a volume that has no log yet cannot be opened.
             if let Some(Err(error)) = members.as_ref().map(|(log, guard)| log.create_log(tx, &dataset, guard))
             {
                 pool.destroy_dataset(tx, name)?;
@@ -68,7 +68,7 @@ impl Volume {
                 Ok(data)
             });
             if made.is_err() {
-                // In the same txg: nobody sees a volume without its data.
+                // In the same txg: no volume is ever visible without its data.
                 let destroyed = members.as_ref().map(|(log, guard)| log.destroy_log(tx, dataset.id(), guard));
                 pool.destroy_dataset(tx, name)?;
                 if let Some(Err(error)) = destroyed {
@@ -84,7 +84,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Opens a volume; any number of times, also at one time.
+    /// Opens a volume; it can be opened several times at once.
     ///
     /// # Errors
     /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
@@ -100,7 +100,7 @@ impl Volume {
         Ok(Volume::new(OpenDataset::new(pool, dataset, log), data))
     }
 
-    /// Sets the size; what is cut off is lost, what is added reads as zeroes.
+    /// Sets the size; what is truncated is lost, what is added reads as zeroes.
     ///
     /// Persistence: durable on return.
     ///
@@ -111,7 +111,7 @@ impl Volume {
         let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
         let truncate = |tx: &Tx| self.data.truncate(tx, size_bytes);
         let record = |records: Records<'_>| records.truncate(LOGGED, cut);
-        // Writes and their records are before it, or after it.
+        // Writes and their records come entirely before it, or after it.
         Ok(self.open.change(Demand::Flush, 0..u64::MAX, truncate, record)?.wait_txg()?)
     }
 }

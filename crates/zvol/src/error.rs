@@ -18,7 +18,7 @@ pub enum VolumeError {
     /// Neither the log nor the pool made it durable.
     #[error(transparent)]
     Commit(Arc<CommitError>),
-    /// The volume's log cannot be made or destroyed.
+    /// The volume's log cannot be created or destroyed.
     #[error(transparent)]
     Log(Arc<IntentError>),
     /// The dataset exists and is of another kind.
@@ -27,7 +27,7 @@ pub enum VolumeError {
         /// The dataset.
         name: String,
     },
-    /// A range that is not inside of the volume.
+    /// A range that is not inside the volume.
     #[error("{len_bytes} bytes at {offset} are outside of {name}, which has {size_bytes}")]
     OutOfRange {
         /// The volume.
@@ -44,7 +44,7 @@ pub enum VolumeError {
     BadSize {
         /// The size that was wanted.
         size_bytes: u64,
-        /// The rule that it breaks.
+        /// The rule that it violates.
         why: &'static str,
     },
     /// The volume's dataset has no data object: its creation was not atomic, which is a defect, or it is

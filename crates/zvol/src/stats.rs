@@ -1,4 +1,4 @@
-//! Counters that cost a few relaxed additions an operation.
+//! Counters that cost a few relaxed additions per operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use histogram::{AtomicHistogram, Histogram};
 pub enum VolumeOperation {
     /// Reads.
     Read,
-    /// Writes, also of zeroes, that return before they are durable.
+    /// Writes, including writes of zeroes, that return before they are durable.
     Write,
     /// Writes that are durable when they return: with FUA, or under `sync=always`.
     SyncWrite,
@@ -22,9 +22,9 @@ pub enum VolumeOperation {
 }
 
 const KINDS: usize = 5;
-/// Buckets of latencies: 8 for each power of two, so that a percentile is at most an eighth too long.
+/// Latency buckets: 8 for each power of two, so that a percentile is at most an eighth too long.
 const GROUPING_POWER: u8 = 3;
-/// Longest latency that is told from others: 2^40 ns, 18 minutes.
+/// Longest distinguishable latency: 2^40 ns, 18 minutes.
 const MAX_POWER: u8 = 40;
 
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl Default for Counters {
 pub(crate) struct Live([Counters; KINDS]);
 
 impl Live {
-    /// Counts an operation that begins. One of 16 is timed, and every one that somebody waits for: a clock
-    /// costs as much as a cached read's bookkeeping.
+    /// Counts the start of an operation. Times one in 16, and every one that a caller waits for: reading a
+    /// clock costs as much as a cached read's bookkeeping.
     pub(crate) fn start(&self, operation: VolumeOperation) -> Option<Instant> {
         // Independent sums: no order between them is promised.
         let before = self.0[operation as usize].ops.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Live {
         (is_waited_for || before.is_multiple_of(16)).then(Instant::now)
     }
 
-    /// Counts how it ended.
+    /// Counts the operation's result.
     pub(crate) fn end(&self, operation: VolumeOperation, timer: Option<Instant>, bytes: u64, failed: bool) {
         let counters = &self.0[operation as usize];
         if let Some(since) = timer {
@@ -87,14 +87,14 @@ impl Live {
 /// Counters of one operation since the volume was opened.
 #[derive(Debug, Clone)]
 pub struct VolumeStats {
-    /// Operations that began.
+    /// Operations started.
     pub ops: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the successful ones.
     pub bytes: u64,
-    /// Those that failed.
+    /// Failed operations.
     pub errors: u64,
-    /// Sum of the latencies of those that were timed.
+    /// Sum of the latencies of the timed ones.
     pub latency_ns_sum: u64,
-    /// Their latencies in nanoseconds, in buckets that are an eighth of their values wide.
+    /// Their latencies in nanoseconds, in buckets an eighth of their values wide.
     pub latencies: Histogram,
 }

@@ -11,19 +11,19 @@ use crate::stats::{Live, VolumeOperation, VolumeStats};
 pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 /// The object with the bytes.
 pub(crate) const DATA: ObjectId = ObjectId(1);
-/// The same, as the log names it.
+/// The same, as the log identifies it.
 pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
-/// Longer writes are made in several transactions, of at least a block: each holds its txg open, and keeps
-/// others from the object.
+/// Longer writes are made in several transactions, each of at least a block: a transaction holds its txg
+/// open, and keeps other users from the object.
 const TX_BYTES_MAX: usize = 64 << 10;
 
 /// An open volume.
 ///
-/// Persistence: a write is durable when a [`flush`](Self::flush) that began after its return has returned, or
-/// on return with `is_fua`, or under `sync=always`. Under `sync=disabled` flushes and FUA return at once, and
-/// a crash loses the last seconds; what is left is still as of one txg. Concurrency: any number of threads
-/// and of handles on one volume. A flush through one handle covers the writes through all handles of this
-/// process.
+/// Persistence: a write is durable when a [`flush`](Self::flush) that began after its return has returned;
+/// with `is_fua`, or under `sync=always`, on its own return. Under `sync=disabled` flushes and FUA return at
+/// once, and a crash loses the last seconds; what is left is still the state as of one txg. Concurrency: any
+/// number of threads, and of handles on one volume. A flush through one handle covers writes through all
+/// handles of this process.
 pub struct Volume {
     pub(crate) open: OpenDataset,
     pub(crate) data: Object,
@@ -41,7 +41,7 @@ impl Volume {
         Volume { open, data, live: Live::default() }
     }
 
-    /// Full name of its dataset, now.
+    /// Current full name of its dataset.
     pub fn name(&self) -> String {
         self.dataset().name()
     }
@@ -75,12 +75,12 @@ impl Volume {
     ///
     /// # Errors
     /// [`VolumeError::OutOfRange`]; [`DamagedBlock`](fastness_pool::PoolError::DamagedBlock): the buffer is
-    /// then unspecified, never wrong data that is called right.
+    /// then unspecified, but wrong data is never reported as right.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.count(VolumeOperation::Read, buffer.len() as u64, || {
             self.check_range(offset, buffer.len() as u64)?;
             let len = self.data.read(offset, buffer)?;
-            // The volume has shrunk since the check: what is gone is zero.
+            // The volume has shrunk since the check: the part that is gone reads as zero.
             buffer[len..].fill(0);
             Ok(())
         })
@@ -89,7 +89,7 @@ impl Volume {
     /// Writes `data` at `offset`; with `is_fua`, durable on return.
     ///
     /// # Errors
-    /// [`VolumeError::OutOfRange`], which a volume that shrinks meanwhile causes, too;
+    /// [`VolumeError::OutOfRange`], also if the volume shrinks meanwhile;
     /// [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be written. With `is_fua` also
     /// those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
@@ -98,8 +98,8 @@ impl Volume {
             let len_bytes = data.len() as u64;
             self.check_range(offset, len_bytes)?;
             let (mut at, mut receipt) = (offset, None::<Receipt<'_>>);
-            // Of a long write the commit reads the data back, or has it written to its place: copied at once,
-            // it would have to go through the log.
+            // For a long write, the commit reads the data back, or has it written to its final place: data
+            // copied at once would have to go through the log.
             let is_copied = demand == Demand::Now && data.len() <= TX_BYTES_MAX;
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
                 // The volume may have shrunk since the check, and must not grow again.
@@ -124,7 +124,7 @@ impl Volume {
     }
 
     /// Makes a range read as zeroes and frees its whole blocks; with `is_fua`, durable on return. Space is
-    /// not kept back for later writes to the range: a copy-on-write store could not keep that promise.
+    /// not reserved for later writes to the range: a copy-on-write store could not keep that promise.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -132,7 +132,7 @@ impl Volume {
         self.punch(false, offset, len_bytes, is_fua)
     }
 
-    /// The contents of a range are not needed: it reads as zeroes, and its whole blocks are freed.
+    /// Discards a range, whose contents are not needed: it reads as zeroes, and its whole blocks are freed.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -140,11 +140,11 @@ impl Volume {
         self.punch(true, offset, len_bytes, is_fua)
     }
 
-    /// Makes every write durable that had returned before, through any handle of this process.
+    /// Makes every write durable that had returned before the call, through any handle of this process.
     ///
     /// # Errors
-    /// [`Suspended`](fastness_pool::PoolError::Suspended): it is then unknown what is durable of the writes
-    /// since the last flush that succeeded, and no later flush will claim any of them.
+    /// [`Suspended`](fastness_pool::PoolError::Suspended): how much of the writes since the last successful
+    /// flush is durable is then unknown, and no later flush will claim any of them.
     pub fn flush(&self) -> Result<()> {
         self.count(VolumeOperation::Flush, 0, || Ok(self.open.flush(|| self.data.unsynced_txg())?))
     }

@@ -5,12 +5,12 @@ use std::fmt;
 use fastness_pool::{LogSpace, Place};
 use fastness_zil::record::{Record, WriteData};
 
-/// Where the data of a record is in the pool.
+/// Where a record's data is in the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataSurvey {
     /// Its first block.
     pub first: Place,
-    /// How many there are.
+    /// Number of blocks.
     pub blocks: usize,
     /// Their bytes on the vdevs.
     pub stored_bytes: u64,

@@ -1,4 +1,4 @@
-//! Claims of logs in memory only: what an import would say.
+//! Claiming logs in memory only: what an import would report.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct DryClaim {
     pub problems: Vec<ClaimProblem>,
 }
 
-/// The log space of a pool that nothing is taken of or written to.
+/// The log space of a pool, from which nothing is taken and to which nothing is written.
 #[derive(Debug)]
 pub struct Untouched(pub PoolSpace);
 
@@ -82,12 +82,12 @@ impl Space for Untouched {
     }
 }
 
-/// Claims all logs of a pool in memory only, and gives them up again: what an import would say. The pool is
-/// imported read-only. Kind pmem: bodies of entries are not looked at, see
+/// Claims all logs of a pool in memory only, and drops the claims again: what an import would report. The
+/// pool is imported read-only. Kind pmem: bodies of entries are not read; see
 /// [`RegionSurvey::chunk`](crate::survey::RegionSurvey::chunk) for these.
 ///
 /// # Errors
-/// What stands in the way of claiming any log: a region that is missing or another one, a damaged
+/// What prevents claiming any log at all: a region that is missing or is a different one, a damaged
 /// description.
 pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
     let config = PoolLog::config(pool)?;

@@ -1,9 +1,9 @@
-//! Vdevs whose devices have no room: a sparse file on a full file system, a thin volume.
+//! Vdevs whose devices are out of space: a sparse file on a full file system, a thin volume.
 //!
-//! Such a device takes what it has room for already, labels and uberblocks among it, and refuses new places
-//! (ENOSPC). Nothing is given out there any more until the next import, and nothing there counts as free.
-//! What a step of a sync had written when it found out is taken back as a whole, and the step is made again
-//! elsewhere: nothing durable refers to it.
+//! Such a device still accepts writes to places that it already backs, labels and uberblocks among them, and
+//! refuses new places (ENOSPC). Nothing more is allocated there until the next import, and nothing there
+//! counts as free. The sync step that ran into this undoes all of its allocations and runs again elsewhere:
+//! nothing durable refers to what it had written.
 
 use crate::alloc::{Allocator, Taken};
 use crate::ids::UNIT_BYTES;
@@ -13,7 +13,7 @@ impl Allocator {
         self.spaces.get(&id).is_some_and(|space| space.is_full)
     }
 
-    /// Space of the vdevs that have room.
+    /// Space of the vdevs that are not out of space.
     pub(super) fn usable_bytes(&self) -> u64 {
         let usable = self.spaces.values().filter(|space| !space.is_full);
         usable.map(|space| space.units).sum::<u64>() * UNIT_BYTES
@@ -32,17 +32,17 @@ impl Allocator {
         }
     }
 
-    /// A step of a sync begins: what it takes may be taken back.
+    /// Begins a step of a sync whose allocations may be undone.
     pub(crate) fn begin_attempt(&mut self) {
         self.attempt = Some(Vec::new());
     }
 
-    /// It has what it took.
+    /// Keeps what the step took.
     pub(crate) fn keep_attempt(&mut self) {
         self.attempt = None;
     }
 
-    /// Frees what it took, at once: nothing refers to it.
+    /// Frees what the step took, at once: nothing refers to it.
     pub(crate) fn take_back_attempt(&mut self) {
         for Taken { place, units, is_data } in self.attempt.take().unwrap_or_default() {
             let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
@@ -58,14 +58,14 @@ impl Allocator {
         }
     }
 
-    /// Gives nothing out on a vdev any more; `false` if there is no other, or it is so already.
+    /// Stops allocating on a vdev; `false` if it is the only one left, or was stopped already.
     pub(crate) fn set_full(&mut self, id: u16) -> bool {
         let has_other = self.spaces.iter().any(|(other, space)| *other != id && !space.is_full);
         let Some(space) = self.spaces.get_mut(&id).filter(|space| has_other && !space.is_full) else {
             return false;
         };
         space.is_full = true;
-        // What it had as of the last durable txg: what the syncing one has taken since is reserved.
+        // Its free space as of the last durable txg: what the syncing txg has taken since is reserved.
         let free_bytes = (space.free + space.taken) * UNIT_BYTES;
         self.synced_free_bytes = self.synced_free_bytes.saturating_sub(free_bytes);
         true

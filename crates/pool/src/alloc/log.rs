@@ -1,11 +1,11 @@
-//! Units for log blocks: busy, and in no bitmap that is stored.
+//! Units for log blocks: busy, but in no stored bitmap.
 //!
-//! So a crash frees all of them; an import takes back what their owner still needs, before anything else is
-//! handed out. Freed ones can be used at once, also for data: their owner frees them when no durable txg
+//! So a crash frees all of them; an import claims what their owner still needs before it allocates anything
+//! else. Freed units can be reused at once, also for data: their owner frees them only when no durable txg
 //! names them.
 //!
-//! They have a part of each vdev of their own where they are looked for first, so that they neither lie
-//! between data nor make bitmaps for all of a large vdev.
+//! They are allocated first from a part of each vdev that is set aside for them, so that they neither end up
+//! between data nor force bitmaps for all of a large vdev.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::ids::{Place, UNIT_BYTES};
 
 /// Length of that part, 256 MiB.
 const WINDOW_UNITS: u64 = 16 * REGION_UNITS;
-/// Of the slop: enough for one block of 1 MiB beside what it is there for.
+/// Of the slop: enough for one block of 1 MiB on top of what the slop is for.
 const SLOP_BYTES_MIN: u64 = 8 << 20;
 const SLOP_BYTES_MAX: u64 = 128 << 30;
 
@@ -48,7 +48,7 @@ impl Allocator {
         self.log_turn = self.log_turn.filter(|(vdev, _)| *vdev != id);
     }
 
-    /// A run of units for a log block, on a vdev that may be used: by turns, the emptiest first.
+    /// A run of units for a log block, on a usable vdev: vdevs take turns, the emptiest first.
     pub(crate) fn allocate_log(&mut self, units: u64, may_use: &dyn Fn(u16) -> bool) -> Option<Place> {
         let (first, rest) = match self.log_turn {
             Some((vdev, rest)) if rest >= units && may_use(vdev) && !self.is_full(vdev) => (vdev, rest),
@@ -68,15 +68,15 @@ impl Allocator {
         None
     }
 
-    /// A run of units for a block that a txg may make data ([`log_to_data`](Self::log_to_data)): where data
-    /// goes.
+    /// A run of units for a block that a txg may turn into data ([`log_to_data`](Self::log_to_data)):
+    /// allocated where data goes.
     pub(crate) fn allocate_stored(&mut self, units: u64) -> Option<Place> {
         let place = self.allocate_near_data(units, false)?;
         self.log_units += units;
         Some(place)
     }
 
-    /// A log block becomes data, in the syncing txg.
+    /// Turns a log block into data, in the syncing txg.
     pub(crate) fn log_to_data(&mut self, place: Place, units: u64) {
         let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
         let region = space.region((place.unit / REGION_UNITS) as usize);
@@ -90,7 +90,7 @@ impl Allocator {
         self.log_units -= units;
     }
 
-    /// Whether a log block can be there: inside of a vdev, and of a region.
+    /// Whether a log block can be at this place: inside a vdev, and inside a region.
     pub(crate) fn can_hold_log(&self, place: Place, units: u64) -> bool {
         let end = place.unit.checked_add(units);
         let space = self.spaces.get(&place.vdev);
@@ -99,12 +99,12 @@ impl Allocator {
             && place.unit % REGION_UNITS + units <= REGION_UNITS
     }
 
-    /// Whether none of these units is busy. The caller has asked [`can_hold_log`](Self::can_hold_log).
+    /// Whether none of these units is busy. The caller has checked [`can_hold_log`](Self::can_hold_log).
     pub(crate) fn is_free(&self, place: Place, units: u64) -> bool {
         self.spaces.get(&place.vdev).is_some_and(|space| space.are_free(place.unit, units))
     }
 
-    /// Takes these very units; `false` if one is busy. The caller has asked
+    /// Takes exactly these units; `false` if one is busy. The caller has checked
     /// [`can_hold_log`](Self::can_hold_log).
     pub(crate) fn claim_log(&mut self, place: Place, units: u64) -> bool {
         let space = self.spaces.get_mut(&place.vdev).expect("a place inside of the pool");
@@ -130,7 +130,7 @@ impl Allocator {
         region.busy.set(at, units, false);
         self.log_units -= units;
         if space.is_full {
-            // It can be used no more than the rest there.
+            // Only the remaining space there can be used.
             self.synced_free_bytes -= units * UNIT_BYTES;
         }
     }
@@ -147,7 +147,7 @@ impl Allocator {
     }
 
     /// Bytes that are free as of the last durable txg, less those of log blocks. What unsynced txgs have
-    /// taken is not taken off: it is reserved.
+    /// taken is not subtracted: it is reserved.
     pub(crate) fn room_bytes(&self) -> i64 {
         self.synced_free_bytes as i64 - (self.log_units * UNIT_BYTES) as i64
     }

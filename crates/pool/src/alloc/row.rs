@@ -1,10 +1,10 @@
 //! Bitmaps of free space as rows.
 //!
-//! Motivation: an import reads all rows, so there are to be few of them, and short ones: most regions of a
-//! large pool are full or empty, and one byte says so.
+//! Motivation: an import reads all rows, so they must be few and short: most regions of a large pool are full
+//! or empty, and one byte says so.
 //!
-//! Shape: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions behind the last
-//! one that is not empty are left out.
+//! Shape: a row describes 16 regions (256 MiB), each with a tag and what follows it; regions after the last
+//! non-empty one are left out.
 //!
 //! | tag | region | follows |
 //! |---:|---|---|
@@ -22,10 +22,10 @@ const EMPTY: u8 = 0;
 const FULL: u8 = 1;
 const RUNS: u8 = 2;
 const BITMAP: u8 = 3;
-/// More runs take as much room as the bitmap.
+/// More runs take as much space as the bitmap.
 const RUNS_MAX: usize = 127;
 
-/// What a row says of a region.
+/// What a row says about a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stored {
     Empty,
@@ -47,7 +47,7 @@ pub(super) fn encode(regions: &[Stored]) -> Vec<u8> {
     out.bytes
 }
 
-/// The regions of a row; `None`: no such row.
+/// The regions of a row; `None` if it is malformed.
 pub(super) fn decode(row: &[u8]) -> Option<Vec<Stored>> {
     let mut input = Reader::new(row);
     let mut regions = Vec::new();
@@ -111,7 +111,7 @@ impl Bits {
                 return None;
             }
             bits.set(start, len, true);
-            // Neighbours are one run, so there is one row for a bitmap.
+            // Adjacent runs must be merged, so that each bitmap has exactly one row.
             behind = start + len + 1;
         }
         Some(bits)

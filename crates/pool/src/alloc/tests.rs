@@ -57,7 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Against a set of units: nothing is handed out twice, nothing is lost, rows reload to the same state.
+    /// Against a set of units: nothing is allocated twice, nothing is lost, rows reload to the same state.
     #[test]
     fn behaves_like_a_set(ops in vec(op(), 1..300)) {
         let sizes = [4096 * 2 + 100, 300];
@@ -77,7 +77,7 @@ proptest! {
                     }
                     logs.push((place, units));
                 }
-                // At once, unlike what a txg frees; and it can be claimed again.
+                // Freed at once, unlike what a txg frees; and it can be claimed again.
                 Op::FreeLog(index) if !logs.is_empty() => {
                     let (place, units) = logs.swap_remove(index % logs.len());
                     allocator.free_log(place, units);

@@ -84,7 +84,7 @@ fn a_device_that_missed_a_generation_keeps_a_whole_configuration() {
     let empty = MemImage::zeroed(DEVICE_BYTES_MIN);
     let device = device(empty);
     (1..=3).for_each(|generation| write_config(&*device, Guid(7), &config(generation)).unwrap());
-    // Generation 4 was cut short here and is whole elsewhere, so that the next is 5 and goes where 3 is.
+    // Generation 4 was cut short here but is whole elsewhere, so the next is 5 and overwrites the slot of 3.
     let (mut four, mut seen) = (0, [0; 6]);
     for image in crashes(&device.inner().image(), 4) {
         let generation = found(&image).unwrap().config.generation;
@@ -120,7 +120,7 @@ fn a_torn_mark_leaves_the_one_before() {
         device.flush().unwrap();
     }
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
-    // Of another device, of another pool, or elsewhere it is none.
+    // A mark of another device, of another pool, or in another place is ignored.
     let before = found(&device.inner().image()).unwrap().marks;
     write_mark(&*device, Guid(8), Guid(5), mark(20)).unwrap();
     write_mark(&*device, Guid(7), Guid(6), mark(21)).unwrap();
@@ -135,7 +135,7 @@ fn the_newest_whole_uberblock_counts() {
         write_uberblock(&*device, Guid(7), Guid(5), &uberblock(txg)).unwrap();
         assert_eq!(found(&device.inner().image()).unwrap().uberblock, Some(uberblock(txg)));
     }
-    // One of another pool is not believed, nor one that lies elsewhere.
+    // One of another pool is rejected, and so is one in the wrong place.
     let before = found(&device.inner().image()).unwrap().uberblock;
     write_uberblock(&*device, Guid(7), Guid(6), &uberblock(100)).unwrap();
     let mut image = device.inner().image();

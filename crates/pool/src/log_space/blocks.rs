@@ -1,4 +1,4 @@
-//! Which log blocks there are, and where the next one goes.
+//! Which log blocks exist, and where the next one goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::log_space::LogExtent;
 use crate::log_space::lost::Lost;
 use crate::vdev::{Vdev, Vdevs};
 
-/// Log blocks of so many bytes end the open txg soon, or of this share of the space that they may use: an
-/// import reads and replays them all. Without that only the time between two txgs would bound the log, as
-/// what is written over and over is in memory once.
+/// This many bytes of log blocks, or this share of the space that they may use, end the open txg soon: an
+/// import reads and replays them all. Otherwise only the time between two txgs would bound the log, because
+/// data that is overwritten again and again is in memory only once.
 const HURRY_BYTES_MAX: u64 = 64 << 20;
 const HURRY_SHARE: u64 = 8;
-/// Below it a small pool does not hurry either: txgs cost something, too.
+/// Below this, even a small pool does not hurry: txgs have a cost, too.
 const HURRY_BYTES_MIN: u64 = 4 << 20;
 
 /// A log block.
@@ -35,10 +35,10 @@ pub(crate) struct LogBlocks {
     units: u64,
     /// Units of the vdevs that are not for logs, when the pool was imported.
     data_units: u64,
-    /// The txg that was last asked to end because there are many.
+    /// The last txg that was asked to end because there are many log blocks.
     hurried: Option<Txg>,
-    /// Of these, those with data that was stored ahead of its txg: units, and the txg with which they are
-    /// free unless it has made them data.
+    /// The log blocks whose data was stored ahead of its txg: units, and the txg with which they become free
+    /// unless it has turned them into data.
     held: BTreeMap<Place, (u64, Txg)>,
     /// Space of vdevs for logs; that of the others is in the pool's allocator.
     pub(super) own: Allocator,
@@ -66,7 +66,7 @@ impl LogBlocks {
         self.vdevs.insert(vdev.id, vdev.clone());
     }
 
-    /// Retires the vdev, and forgets it if no log block is on it.
+    /// Retires the vdev, and forgets it if it holds no log block.
     pub(crate) fn remove_vdev(&mut self, vdev: &Vdev) -> Result<()> {
         let path = || vdev.sides().first().map(|side| side.path.clone()).unwrap_or_default();
         if !self.has_ended_claims {
@@ -107,14 +107,14 @@ impl LogBlocks {
         self.retired.contains(&vdev)
     }
 
-    /// Nothing new goes to a vdev for logs that lost something; others have to go on.
+    /// Stops allocating on a vdev for logs that lost something; other vdevs must carry on.
     pub(super) fn note_failed(&mut self, vdev: u16) {
         if self.vdevs.contains_key(&vdev) {
             self.failed.insert(vdev);
         }
     }
 
-    /// It has a side again that has everything.
+    /// The vdev has a side again that has everything.
     pub(super) fn note_recovered(&mut self, vdev: u16) {
         self.failed.remove(&vdev);
     }
@@ -123,7 +123,7 @@ impl LogBlocks {
         self.failed.contains(&vdev)
     }
 
-    /// Room on a vdev for logs.
+    /// Space on a vdev for logs.
     pub(super) fn allocate_own(&mut self, units: u64) -> Option<Place> {
         let LogBlocks { own, vdevs, retired, failed, lost, .. } = self;
         let may_use = |id: u16| {
@@ -141,7 +141,7 @@ impl LogBlocks {
         self.units += units;
     }
 
-    /// Whether there are so many that `open` should end soon: true once for each txg.
+    /// Whether there are so many log blocks that `open` should end soon: true once for each txg.
     pub(super) fn hurries(&mut self, open: Txg) -> bool {
         if self.hurried >= Some(open) {
             return false;
@@ -156,14 +156,14 @@ impl LogBlocks {
         are_many
     }
 
-    /// The block that has all of these units.
+    /// The block that contains all of these units.
     pub(super) fn holding(&mut self, place: Place, units: u64) -> Option<&mut Block> {
         let from = Place { vdev: place.vdev, unit: 0 };
         let (first, block) = self.blocks.range_mut(from..=place).next_back()?;
         (place.unit + units <= first.unit + block.units).then_some(block)
     }
 
-    /// Sides may not have what was written to these units, of one block or several.
+    /// Notes sides that may lack what was written to these units, of one block or several.
     pub(super) fn note_missed(&mut self, place: Place, units: u64, missed_by: &[Guid]) {
         let from = Place { vdev: place.vdev, unit: 0 };
         let first = self.blocks.range(from..=place).next_back().map_or(place, |(first, _)| *first);
@@ -173,7 +173,7 @@ impl LogBlocks {
         }
     }
 
-    /// Takes a block out; `None` if there is no such one.
+    /// Removes a block; `None` if it does not exist.
     pub(super) fn remove(&mut self, place: Place, units: u64) -> Option<Block> {
         self.blocks.get(&place).filter(|block| block.units == units)?;
         self.held.remove(&place);
@@ -181,23 +181,23 @@ impl LogBlocks {
         self.blocks.remove(&place)
     }
 
-    /// Whether every side that is to have the block has it.
+    /// Whether every side that should have the block has it.
     pub(super) fn is_everywhere(&self, place: Place, units: u64) -> bool {
         self.blocks.get(&place).is_some_and(|block| block.units == units && block.missed_by.is_empty())
     }
 
-    /// The block is free when `txg` has synced, unless that makes it data.
+    /// Frees the block once `txg` has synced, unless that txg makes it data.
     pub(super) fn hold_until(&mut self, place: Place, units: u64, txg: Txg) {
         self.held.insert(place, (units, txg));
     }
 
-    /// Blocks that are held no longer: the txg is durable.
+    /// Blocks that are no longer held: their txg is durable.
     pub(super) fn no_longer_held(&self, synced: Txg) -> Vec<(Place, u64)> {
         let is_over = |(_, (_, txg)): &(&Place, &(u64, Txg))| *txg <= synced;
         self.held.iter().filter(is_over).map(|(place, (units, _))| (*place, *units)).collect()
     }
 
-    /// A side of the vdev may have none of the blocks.
+    /// Notes that a side of the vdev may have none of the blocks.
     pub(super) fn miss_all(&mut self, vdev: u16, side: Guid) {
         for (_, block) in self.on_mut(vdev) {
             if !block.missed_by.contains(&side) {
@@ -206,7 +206,7 @@ impl LogBlocks {
         }
     }
 
-    /// First block of the vdev that a side may not have, with the sides that may not have it either.
+    /// First block of the vdev that a side may lack, with all sides that may lack it.
     pub(super) fn missed(&self, vdev: u16, side: Guid) -> Option<(Place, u64, Vec<Guid>)> {
         let mut blocks = self.on(vdev);
         let (place, block) = blocks.find(|(_, block)| block.missed_by.contains(&side))?;

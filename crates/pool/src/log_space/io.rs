@@ -16,29 +16,29 @@ fn whole_units(len: usize) -> u64 {
 }
 
 impl LogSpace {
-    /// Writes whole units inside of one block, to every side.
+    /// Writes whole units inside one block, to every side.
     ///
-    /// Persistence: none before a [`flush`](Self::flush) of the vdev that begins later.
+    /// Persistence: none before a [`flush`](Self::flush) of the vdev that begins afterwards.
     ///
     /// # Errors
-    /// Those of the devices, if no current side has taken it: what the place holds then is unknown.
+    /// Those of the devices, if no current side took the write: what the place holds is then unknown.
     ///
     /// # Panics
-    /// Outside of a block.
+    /// If the range is not inside a block.
     pub fn write(&self, place: Place, data: &[u8]) -> Result<()> {
         self.write_batch(&[(place, data)]).remove(0)
     }
 
-    /// Several writes without an order between them; results in the order of the writes.
+    /// Makes several writes, in no order among them; results are in the order of `writes`.
     ///
     /// # Panics
-    /// Outside of a block.
+    /// If a range is not inside a block.
     pub fn write_batch(&self, writes: &[(Place, &[u8])]) -> Vec<Result<()>> {
         if let Err(error) = self.check_writable() {
             return writes.iter().map(|_| Err(error.clone())).collect();
         }
         {
-            // Anywhere else it would hit data.
+            // Anywhere else it would overwrite data.
             let mut log = lock(&self.shared.log);
             for (place, data) in writes {
                 let units = whole_units(data.len());
@@ -62,18 +62,18 @@ impl LogSpace {
     }
 
     /// Makes durable what had been written to these vdevs when the call began, as far as acknowledging it
-    /// goes: on a current side, and with labels that name the sides which may not have it. Several may be
-    /// under way at a time.
+    /// requires: on a current side, with labels that name the sides which may lack it. Several calls may run
+    /// at a time.
     ///
     /// # Errors
-    /// Those of the devices: then nothing since the last flush may be believed to be durable, and a device
+    /// Those of the devices: then nothing written since the last flush may be assumed durable, and a device
     /// that failed its flush is poisoned, so that no overlapping or later flush that needs it succeeds.
     pub fn flush(&self, vdevs: &[u16]) -> Result<()> {
         self.check_writable()?;
         self.shared.flush_log(vdevs)
     }
 
-    /// Fills `buf`, whole units, from a side that can be read.
+    /// Fills `buf`, whole units, from a readable side.
     ///
     /// # Errors
     /// Those of the devices; [`PoolError::BadValue`] outside of the pool.
@@ -81,10 +81,10 @@ impl LogSpace {
         self.read_checked(place, buf, &mut |_| true).map(drop)
     }
 
-    /// Fills `buf`, whole units, from one side after the other until `check` accepts what it has; current
-    /// sides first, then stale ones. If the units are in a block that is claimed or allocated, sides that had
-    /// something else are rewritten. `Ok(false)`: no side has what is looked for, and at least one current
-    /// side could be read, or the labels say that nothing on the vdev counts.
+    /// Fills `buf`, whole units, from one side after the other until `check` accepts the bytes; current sides
+    /// first, then stale ones. If the units are in a claimed or allocated block, sides that had something
+    /// else are rewritten. `Ok(false)`: no side has what is wanted, and at least one current side could be
+    /// read, or the labels say that nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if no current side could be read; [`PoolError::BadValue`] outside of the pool.
@@ -98,7 +98,7 @@ impl LogSpace {
         let vdev = self.shared.vdevs.at(place, units)?;
         let _no_change = read(&vdev.log_io);
         let is_ours = lock(&self.shared.log).holding(place, units).is_some();
-        // Elsewhere it may be data.
+        // Elsewhere these units may be data.
         let heals =
             is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
         match vdev.read_log(place.unit, buf, check, heals) {
@@ -107,8 +107,8 @@ impl LogSpace {
         }
     }
 
-    /// Shows what each current side has there, by filling `buf` with whole units: zeroes, if the labels say
-    /// that nothing on the vdev counts.
+    /// Shows what each current side has there, by filling `buf` with whole units; shows zeroes if the labels
+    /// say that nothing on the vdev counts.
     ///
     /// # Errors
     /// Those of the devices, if none could be read; [`PoolError::BadValue`] outside of the pool.
@@ -137,14 +137,14 @@ impl Shared {
         for vdev in &vdevs {
             self.check_not_lost(vdev)?;
             let _no_change = read(&vdev.log_io);
-            // PERSIST: whoever acknowledges a log block relies on it. Without it a crash could leave the
-            // block as it was, on a side that is called current.
+            // PERSIST: a caller that acknowledges a log block relies on this. Without it a crash could leave
+            // the block's old contents, on a side that is called current.
             let flushed = vdev.flush_log(self.options.has_txg_thread);
             flushed.map_err(|error| self.log_failed(vdev.id, failed(error)))?;
         }
-        // PERSIST: behind the flushes, before the caller acknowledges: the labels call every side stale that
+        // PERSIST: after the flushes, before the caller acknowledges: the labels call every side stale that
         // missed a block, or its flush. Excludes an import that takes such a side for current, and the end of
-        // its blocks for that of the log.
+        // its blocks for the end of the log.
         if vdevs.iter().any(|vdev| vdev.has_stale_side()) {
             self.name_stale_sides()?;
         }
@@ -161,7 +161,7 @@ impl Shared {
             Ok(vdev) => vdev,
             Err(error) => return writes.iter().map(|_| Err(error.clone())).collect(),
         };
-        // Until it is noted who missed it: a side that is being made current must not be missed by.
+        // Until the sides that missed the write are noted: no side that is being made current may miss one.
         let _no_change = read(&vdev.log_io);
         let outcomes = vdev.write_log(writes, self.options.has_txg_thread);
         let noted = |((unit, data), outcome): (&LogWrite<'_>, _)| match outcome {

@@ -1,16 +1,16 @@
 //! Vdevs for logs that lack a txg: no side took its mark, its uberblock, or a flush of them.
 //!
-//! A pool goes on without such a vdev. But an import finds no mark of the newest txg there, and takes it for
-//! an older copy of itself that was put back: what it has of the log counts no more. So, from the moment on
-//! when the vdev lacks a txg:
-//! 1. No flush of log blocks succeeds there; the log waits for txgs, and begins anew elsewhere.
-//! 2. Once the txg that was open at that moment has synced, nothing counts that was acknowledged because of
-//!    the vdev: the labels call it given up, and an import goes on without it and asks nobody: a log whose
-//!    next block would have been there ends before it. The vdev is used again after a resilver.
+//! A pool goes on without such a vdev. But an import finds no mark of the newest txg there, and takes the
+//! vdev for an older copy of itself that was put back: what it has of the log no longer counts. So, from the
+//! moment the vdev lacks a txg:
+//! 1. No flush of log blocks succeeds there; the log waits for txgs, and starts anew elsewhere.
+//! 2. Once the txg that was open at that moment has synced, nothing that was acknowledged because of the vdev
+//!    needs it any more: the labels call it given up, and an import goes on without it and without asking: a
+//!    log whose next block would have been there ends before it. The vdev is used again after a resilver.
 //!
-//! In between an import may find the vdev in the state of 1: the uberblock of a txg says which vdevs for logs
-//! did not take its mark, and the last one that they took. With that one the vdev is what it was, and the
-//! log's own proofs decide; without, it is an older copy.
+//! In between, an import may find the vdev in state 1: a txg's uberblock records which vdevs for logs did not
+//! take its mark, and the last mark that each took. If the vdev has that mark, it is unchanged, and the log's
+//! own proofs decide; if not, it is an older copy.
 //!
 //! A vdev that takes a whole txg again before 2 is used again.
 
@@ -30,11 +30,11 @@ pub(super) struct Lost {
 }
 
 impl Shared {
-    /// These vdevs for logs did not take the mark of the txg that is being synced. Returns each with the last
-    /// one that it took.
+    /// Notes that these vdevs for logs did not take the mark of the txg being synced. Returns each with the
+    /// last mark that it took.
     pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) -> Vec<(u16, Mark)> {
         let (open, newest) = (self.pipeline.open_txg(), lock(&self.uberblock).clone());
-        // One that lacked the last txg already, in the import before this one, has none of that.
+        // A vdev that already lacked the last txg, in the import before this one, has none of its marks.
         let last =
             |id| newest.lacking.iter().find(|(of, _)| *of == id).map_or(newest.mark(), |(_, last)| *last);
         let mut log = lock(&self.log);
@@ -43,14 +43,14 @@ impl Shared {
         lost.collect()
     }
 
-    /// A txg with this mark has synced, and these are all vdevs for logs that lack some of it. The caller
-    /// sees to the labels.
+    /// A txg with this mark has synced, and `lost` are all vdevs for logs that lack part of it. The caller
+    /// updates the labels.
     pub(crate) fn settle_lost_log_vdevs(&self, mark: Mark, lost: &[u16]) {
         let open = self.pipeline.open_txg();
         let mut log = lock(&self.log);
         log.lost.retain(|id, _| lost.contains(id));
         for id in lost {
-            // Those that are new took the mark.
+            // Newly lost vdevs did take the mark.
             log.lost.entry(*id).or_insert(Lost { open, last: mark });
         }
         let is_over = |id: &u16| log.lost.get(id).is_some_and(|lost| lost.open <= mark.txg);

@@ -1,34 +1,34 @@
-//! Room for the blocks of logs: on the vdevs for logs, if one of them can be written and has room, else among
-//! the data.
+//! Space for log blocks: on the vdevs for logs, if one of them is writable and has space, else among the
+//! data.
 //!
-//! Motivation: an intent log needs places that it can have without a txg, and that are free again without
-//! one. Its owner knows which of its blocks count; nothing here knows what is in them.
+//! Motivation: an intent log needs blocks that it can allocate and free without a txg. Its owner knows which
+//! of its blocks count; this module does not look inside them.
 //!
-//! Design. Which blocks there are is known in DRAM only. The stored bitmaps of free space do not have them:
-//! after a crash everything is free but what the tables refer to, and what the owner
-//! [claims](LogSpace::claim) before any txg runs. Among the data a log block is busy in the allocator, so a
+//! Design. Which blocks exist is known in DRAM only. The stored bitmaps of free space do not contain them:
+//! after a crash everything is free except what the tables refer to, and what the owner
+//! [claims](LogSpace::claim) before any txg runs. A log block among the data is busy in the allocator, so a
 //! txg never takes it; and what the last durable txg refers to is busy too, so no log block takes that. Space
-//! that is kept back for txgs to sync with, dirty data has been promised, or reservations keep free is not
-//! given to log blocks.
+//! that is kept back so that txgs can sync, that dirty data has been promised, or that reservations keep free
+//! is not given to log blocks.
 //!
-//! Mirrors. A block proves itself to its owner, and no two blocks with one proof are ever written, so it is
-//! read by trying every side (`io`). A write or flush counts when one current side has it; the others are
-//! stale from then on. What must be durable before that is acknowledged:
-//! 1. The block on a side that is current, flushed.
-//! 2. Labels that call the sides stale which may not have it. Otherwise an import could take such a side for
-//!    current; if the good one went away before the log was claimed, the side without the block would look
-//!    like the end of the log, and what was acknowledged would be gone without a word. With those labels an
-//!    import without the good side is refused, and a good side that fails later suspends the pool.
+//! Mirrors. A block proves itself to its owner, and no two blocks with the same proof are ever written, so a
+//! read tries every side (`io`). A write or flush counts when one current side has it; the other sides are
+//! stale from then on. Before it is acknowledged, these must be durable:
+//! 1. The block on a current side, flushed.
+//! 2. Labels that call the sides stale which may lack it. Otherwise an import could take such a side for
+//!    current; if the good side went away before the log was claimed, the side without the block would look
+//!    like the end of the log, and what was acknowledged would be silently lost. With those labels an import
+//!    without the good side is refused, and a good side that fails later suspends the pool.
 //!
-//! So all current sides have all log blocks. To keep that, a resilver copies the blocks that a side missed
-//! (`resilver`): no table refers to them, so nothing else would.
+//! So all current sides have all log blocks. To keep it that way, a resilver copies the blocks that a side
+//! missed (`resilver`): no table refers to them, so nothing else would.
 //!
 //! Crash cases: a block that was not acknowledged may be on any of the sides, on none, or torn. Its owner
-//! finds it by its proof or does not; either is right. What reads it again after it was claimed rewrites
-//! sides that differ.
+//! finds it by its proof or does not; either is right. A later read of the block, once it is claimed,
+//! rewrites sides that differ.
 //!
-//! Performance: allocating and freeing take two locks that nobody holds during I/O. With threads, the sides
-//! of a mirror are written and flushed at a time.
+//! Performance: allocating and freeing take two locks that are never held during I/O. With threads, all sides
+//! of a mirror are written and flushed in parallel.
 
 mod blocks;
 mod io;
@@ -77,16 +77,16 @@ pub struct LogUsage {
     pub used_bytes: u64,
     /// Bytes of its data area.
     pub total_bytes: u64,
-    /// Nothing is allocated on it because somebody said so.
+    /// Nothing is allocated on it because it was retired on request.
     pub is_retired: bool,
     /// Nothing is allocated on it because it lost a write or flush.
     pub has_failed: bool,
 }
 
-/// Room for log blocks on the vdevs of a pool, and the I/O on it.
+/// Space for log blocks on the vdevs of a pool, and I/O to it.
 ///
-/// Concurrency: any number of threads. Nobody may read or write one block from two threads at a time.
-/// The pool's devices stay open as long as this exists.
+/// Concurrency: any number of threads, but one block must not be read or written by two threads at a time.
+/// The pool's devices stay open while this exists.
 #[derive(Clone)]
 pub struct LogSpace {
     shared: Arc<Shared>,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for LogSpace {
 }
 
 impl Pool {
-    /// Room for log blocks on the vdevs of this pool; all calls give the same.
+    /// Space for log blocks on the vdevs of this pool; all calls return the same one.
     pub fn log_space(&self) -> LogSpace {
         LogSpace { shared: self.shared.clone() }
     }
@@ -113,9 +113,9 @@ fn units_of(len_bytes: u32) -> u64 {
 }
 
 impl LogSpace {
-    /// Room for a block of `len_bytes`, a multiple of [`UNIT_BYTES`] up to [`LOG_BLOCK_BYTES_MAX`]: on the
-    /// vdevs for logs by turns of 1 MiB, the emptiest first; where none of them can be written or has room,
-    /// on the others. Waits for no I/O.
+    /// Allocates a block of `len_bytes`, a multiple of [`UNIT_BYTES`] up to [`LOG_BLOCK_BYTES_MAX`]: on the
+    /// vdevs for logs, which take turns of 1 MiB, the emptiest first; if none of them is writable and has
+    /// space, on the other vdevs. Waits for no I/O.
     ///
     /// Persistence: none; a crash frees it.
     ///
@@ -123,7 +123,7 @@ impl LogSpace {
     /// [`PoolError::NoSpace`], [`PoolError::ReadOnly`], [`PoolError::Closed`].
     ///
     /// # Panics
-    /// On another length.
+    /// On any other length.
     pub fn allocate(&self, len_bytes: u32) -> Result<Place> {
         let units = units_of(len_bytes);
         self.check_writable()?;
@@ -142,20 +142,20 @@ impl LogSpace {
         Ok(place)
     }
 
-    /// Gives a block back that was allocated or claimed as a whole. No durable txg may need it: its room can
-    /// be used at once.
+    /// Frees a block that was allocated or claimed as a whole. No durable txg may need it: its space can be
+    /// reused at once.
     ///
     /// # Panics
-    /// If there is no such block.
+    /// If the block does not exist.
     pub fn free(&self, extent: LogExtent) {
         self.shared.free_log_block(extent.place, units_of(extent.len_bytes));
     }
 
-    /// Takes a block after an import, before txgs run ([`Pool::import_paused`]).
+    /// Claims a block after an import, before txgs run ([`Pool::import_paused`]).
     ///
     /// # Errors
-    /// [`PoolError::BadValue`] if it is not inside of the pool, or a part of it is in use;
-    /// [`PoolError::Invalid`] when txgs may have run, [`PoolError::ReadOnly`], [`PoolError::Closed`].
+    /// [`PoolError::BadValue`] if it is not inside the pool, or part of it is in use; [`PoolError::Invalid`]
+    /// if txgs may have run; [`PoolError::ReadOnly`], [`PoolError::Closed`].
     pub fn claim(&self, extent: LogExtent) -> Result<()> {
         self.check_writable()?;
         let bad = |what: &str| PoolError::bad_value("log blocks", format!("{}: {what}", extent.place));
@@ -167,8 +167,7 @@ impl LogSpace {
         if is_free { Ok(()) } else { Err(bad("in use already")) }
     }
 
-    /// Whether a block can be there at all; says nothing about whether it is in use. Any value may be asked
-    /// about.
+    /// Whether a block could be there at all; says nothing about whether it is in use. Any value is allowed.
     pub fn contains(&self, extent: LogExtent) -> bool {
         let is_len =
             extent.len_bytes.is_multiple_of(UNIT_BYTES as u32) && extent.len_bytes <= LOG_BLOCK_BYTES_MAX;
@@ -178,7 +177,7 @@ impl LogSpace {
                 || lock(&self.shared.allocator).can_hold_log(extent.place, units))
     }
 
-    /// The paths of the devices of a vdev, where they are or were last; `None` if there is no such vdev.
+    /// The paths of a vdev's devices, where they are or were last; `None` if the vdev does not exist.
     pub fn device_name(&self, vdev: u16) -> Option<String> {
         let sides = self.shared.vdevs.get(vdev)?.sides();
         Some(sides.iter().map(|side| side.path.as_str()).collect::<Vec<_>>().join(", "))
@@ -189,7 +188,7 @@ impl LogSpace {
         lock(&self.shared.log).extents()
     }
 
-    /// Each vdev's use: those for logs, and the others that have log blocks.
+    /// The use of each vdev: those for logs, and any others that have log blocks.
     pub fn usage(&self) -> Vec<LogUsage> {
         let vdevs = self.shared.vdevs.all();
         let log = lock(&self.shared.log);
@@ -208,8 +207,8 @@ impl LogSpace {
             .collect()
     }
 
-    /// Allocates nothing on a vdev for logs any more, until [`restore`](Self::restore) or the next import.
-    /// Blocks on it stay until their owner frees them; then [`Pool::remove`] succeeds.
+    /// Stops allocating on a vdev for logs, until [`restore`](Self::restore) or the next import. Blocks on it
+    /// stay until their owner frees them; then [`Pool::remove`] succeeds.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for a vdev that is not for logs.
@@ -217,7 +216,7 @@ impl LogSpace {
         lock(&self.shared.log).retire(vdev, true)
     }
 
-    /// Takes [`retire`](Self::retire) back, and uses a vdev again that lost a write or flush.
+    /// Undoes [`retire`](Self::retire); also puts a vdev that lost a write or flush back into use.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for a vdev that is not for logs.
@@ -241,7 +240,7 @@ impl Shared {
         self.take_among_data(units, reserved_bytes, |allocator| allocator.allocate_log(units, &|_| true))
     }
 
-    /// Room among the data that nobody has been promised: without it a txg could not sync.
+    /// Takes space among the data that has not been promised: without it a txg could not sync.
     fn take_among_data(
         &self,
         units: u64,
@@ -250,14 +249,14 @@ impl Shared {
     ) -> Result<Place> {
         let wanted_bytes = units * UNIT_BYTES;
         let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes };
-        // Reserved until what is free is lowered, so that no write sees neither.
+        // Reserved until the free space is lowered, so that no write ever sees neither.
         self.room.take(wanted_bytes as i64, Claim::Data, reserved_bytes).map_err(refuse)?;
         let place = self.change_log_among_data(take);
         self.room.give(wanted_bytes as i64);
         place.ok_or_else(|| refuse(self.room.left(Claim::Data).max(0) as u64))
     }
 
-    /// Takes units of a vdev, which has them, for a log block; `false` if they are in use.
+    /// Claims units of a vdev, which has them, for a log block; `false` if they are in use.
     fn claim_log_block(&self, vdev: &Vdev, place: Place, units: u64) -> Result<bool> {
         let mut log = lock(&self.log);
         if log.has_ended_claims {
@@ -269,7 +268,7 @@ impl Shared {
             self.change_log_among_data(|allocator| allocator.claim_log(place, units))
         };
         if is_free {
-            // What is current has all that was acknowledged; a side that is stale may have anything.
+            // Current sides have everything that was acknowledged; a stale side may have anything.
             let stale = vdev.sides().iter().filter(|side| side.is_stale()).map(|side| side.guid).collect();
             log.insert(place, units, stale);
         }
@@ -286,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// Changes log blocks among the data, and with them what data may use.
+    /// Changes log blocks among the data, and with them the space that data may use.
     fn change_log_among_data<T>(&self, change: impl FnOnce(&mut Allocator) -> T) -> T {
         let mut allocator = lock(&self.allocator);
         let result = change(&mut allocator);
@@ -294,8 +293,8 @@ impl Shared {
         result
     }
 
-    /// Adds log blocks to what is in use, and compares that with what is busy. `units`: all that the tables
-    /// refer to.
+    /// Adds log blocks to what is in use, and compares the total with what is busy. `units`: all that the
+    /// tables refer to.
     pub(crate) fn check_log_blocks(&self, units: &mut BTreeSet<Place>, report: &mut CheckReport) {
         let log = lock(&self.log);
         let mut busy = lock(&self.allocator).busy_units();

@@ -1,4 +1,4 @@
-//! Log blocks and sides that come, or come back.
+//! Log blocks when a side is added or comes back.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::sync_util::{lock, write};
 use crate::vdev::{Side, Vdev};
 
 impl Shared {
-    /// Gives a vdev its sides, of which one is new, or was away: it has none of the log blocks.
+    /// Sets a vdev's sides, one of which is new or was away: that one has none of the log blocks.
     pub(crate) fn set_sides_with_new(&self, vdev: &Vdev, sides: Vec<Arc<Side>>, new: Guid) {
         let _no_log_io = write(&vdev.log_io);
         vdev.set_sides(sides);
         lock(&self.log).miss_all(vdev.id, new);
     }
 
-    /// Copies the log blocks that a side missed onto it. I/O on log blocks waits for one copy at most. The
+    /// Copies the log blocks that a side missed onto it. I/O on log blocks waits for at most one copy. The
     /// caller holds off syncing.
     pub(crate) fn copy_log_blocks(&self, vdev: &Vdev, side: &Side) -> Result<()> {
         loop {
@@ -29,8 +29,8 @@ impl Shared {
         }
     }
 
-    /// Copies what was missed since, and uses the vdev again. The caller holds `log_io` alone until the side
-    /// is current.
+    /// Copies what was missed since, and puts the vdev back into use. The caller holds `log_io` exclusively
+    /// until the side is current.
     pub(crate) fn copy_last_log_blocks(&self, vdev: &Vdev, side: &Side) -> Result<()> {
         while self.copy_log_block(vdev, side)? {}
         lock(&self.log).note_recovered(vdev.id);
@@ -43,8 +43,8 @@ impl Shared {
         };
         let mut buf = AlignedBuf::zeroed((units * UNIT_BYTES) as usize, UNIT_BYTES as usize);
         vdev.copy_log(side, place.unit, &mut buf, |source| !missed_by.contains(&source.guid))?;
-        // It may have been freed meanwhile. What was copied is of no use then and does no harm: no txg writes
-        // to its room, because the caller holds off syncing, and another log block waits with its I/O.
+        // The block may have been freed meanwhile. The copy is then useless but harmless: no txg writes to
+        // its space, because the caller holds off syncing, and I/O for a new log block there has to wait.
         if let Some(block) = lock(&self.log).holding(place, units) {
             block.missed_by.retain(|guid| *guid != side.guid);
         }

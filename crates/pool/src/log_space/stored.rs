@@ -1,5 +1,5 @@
-//! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg makes them
-//! its own.
+//! Blocks that were stored ahead of their txg (`stored`): log blocks among the data, until a txg turns them
+//! into data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ fn bad(place: Place, what: &str) -> PoolError {
 }
 
 impl LogSpace {
-    /// Takes the blocks of a record after an import, before txgs run
-    /// ([`Pool::import_paused`](crate::Pool::import_paused)), and reads all of them: `len_bytes` bytes are
-    /// there, with their checksums. Any bytes may be an address.
+    /// Claims the blocks of a record after an import, before txgs run
+    /// ([`Pool::import_paused`](crate::Pool::import_paused)), and reads all of them, to verify that they hold
+    /// `len_bytes` bytes with matching checksums. `address` may be any bytes.
     ///
     /// # Errors
-    /// [`PoolError::BadValue`]: no address, or a place that is not among the data of this pool, is in use or
-    /// claimed already, or does not have what the record says; [`PoolError::Invalid`] when txgs may have run;
-    /// those of the devices. Nothing is taken then.
+    /// [`PoolError::BadValue`]: not an address, or a place that is not among the data of this pool, is in use
+    /// or claimed already, or does not hold what the record says; [`PoolError::Invalid`] if txgs may have
+    /// run; those of the devices. Nothing is claimed then.
     pub fn claim_stored(&self, address: &[u8], len_bytes: u64) -> Result<()> {
         self.check_writable()?;
         let address = Address::decode(address, len_bytes)?;
@@ -50,8 +50,8 @@ impl LogSpace {
         verified
     }
 
-    /// As [`claim_stored`](Self::claim_stored), of a pool that is only looked at: nothing is taken, so that
-    /// two records which name one place are not noticed.
+    /// As [`claim_stored`](Self::claim_stored), for a pool that is only inspected: nothing is claimed, so two
+    /// records that name the same place are not noticed.
     ///
     /// # Errors
     /// As there.
@@ -66,11 +66,11 @@ impl LogSpace {
         self.read_extents(&address, &mut |_| ())
     }
 
-    /// What an address says, whether it is there or not: the first place, the number of blocks, their bytes
-    /// on the medium.
+    /// What an address says, whether or not the data is there: the first place, the number of blocks, their
+    /// bytes on the medium.
     ///
     /// # Errors
-    /// [`PoolError::BadValue`]: it is no address.
+    /// [`PoolError::BadValue`]: it is not an address.
     pub fn describe_stored(address: &[u8], len_bytes: u64) -> Result<(Place, usize, u64)> {
         let address = Address::decode(address, len_bytes)?;
         let bytes = address.extents.iter().map(|extent| extent.units() * UNIT_BYTES).sum();
@@ -85,7 +85,7 @@ impl LogSpace {
         self.read_extents(&Address::decode(address, len_bytes)?, show)
     }
 
-    /// Gives back what was [claimed](Self::claim_stored). No record that an import would look at may name it.
+    /// Frees what was [claimed](Self::claim_stored). No record that an import would read may name it.
     ///
     /// # Panics
     /// If it was not claimed.
@@ -94,7 +94,7 @@ impl LogSpace {
         address.extents.iter().for_each(|extent| self.shared.free_stored(extent));
     }
 
-    /// The vdev of what can be a block among the data.
+    /// The vdev of an extent that can be a block among the data.
     fn vdev_of(&self, extent: &Extent) -> Result<Arc<Vdev>> {
         let (place, units) = (extent.place, extent.units());
         let vdev = self.shared.vdevs.get(place.vdev).filter(|vdev| vdev.class == VdevClass::Normal);
@@ -107,7 +107,7 @@ impl LogSpace {
         if is_free { Ok(()) } else { Err(bad(extent.place, "in use already")) }
     }
 
-    /// Shows the bytes of each block, from whichever side has them as they were written.
+    /// Shows the bytes of each block, from whichever side has them as written.
     fn read_extents(&self, address: &Address, show: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut block = vec![0; address.block_bytes as usize];
         for extent in &address.extents {
@@ -131,14 +131,13 @@ impl Shared {
         let vdevs = self.vdevs.all();
         !self.options.is_read_only
             && self.check_alive().is_ok()
-            // Where the log is on vdevs of its own, it writes nothing among the data; and no txg takes over
-            // what a side has missed, so nothing would be gained.
+            // With a log on vdevs of its own, the log writes nothing among the data. And no txg adopts what a
+            // side has missed, so storing would gain nothing.
             && vdevs.iter().all(|vdev| vdev.class == VdevClass::Normal && !vdev.has_stale_side())
     }
 
-    /// Writes blocks, which lie one behind the other in `bytes`, each in whole units, to places of their own,
-    /// and makes them durable. Returns the place of each; `None` where there was no room, or it could not be
-    /// written.
+    /// Writes blocks, which are one after the other in `bytes`, each in whole units, to new places, and makes
+    /// them durable. Returns the place of each; `None` where there was no space, or the write failed.
     ///
     /// # Errors
     /// That of the flush; no place is taken then.
@@ -162,7 +161,7 @@ impl Shared {
         Ok(places)
     }
 
-    /// A place for each block, as long as there is room.
+    /// A place for each block, while there is space.
     fn allocate_stored(&self, units: &[u64]) -> Vec<Option<Place>> {
         let reserved_bytes = self.reserved_bytes();
         let mut log = lock(&self.log);
@@ -175,7 +174,7 @@ impl Shared {
         units.iter().map(&mut allocate).collect()
     }
 
-    /// Writes blocks to their places, neighbours at once; returns those that no current side has taken.
+    /// Writes blocks to their places, adjacent ones together; returns those that no current side took.
     fn write_stored(&self, places: &[Option<Place>], units: &[u64], bytes: &[u8]) -> Vec<usize> {
         // First block, place, bytes.
         let mut runs: Vec<(usize, Place, std::ops::Range<usize>)> = Vec::new();
@@ -221,7 +220,7 @@ impl Shared {
         extents.for_each(|extent| log.hold_until(extent.place, extent.units(), txg));
     }
 
-    /// Makes a stored block data, in the syncing txg; `false`: a side of its mirror has missed it.
+    /// Turns a stored block into data, in the syncing txg; `false` if a side of its mirror has missed it.
     pub(crate) fn adopt(&self, extent: &Extent) -> bool {
         let (place, units) = (extent.place, extent.units());
         let mut log = lock(&self.log);
@@ -233,7 +232,8 @@ impl Shared {
         true
     }
 
-    /// The txg is durable: stored blocks that were held until then, and that it has not made data, are free.
+    /// The txg is durable: frees stored blocks that were held until then and that it has not turned into
+    /// data.
     pub(crate) fn free_held(&self, synced: Txg) {
         let over = lock(&self.log).no_longer_held(synced);
         over.into_iter().for_each(|(place, units)| self.free_log_block(place, units));

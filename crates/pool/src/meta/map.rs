@@ -1,8 +1,8 @@
-//! The page map: for each page of the metadata's file, its place and checksum.
+//! The page map: the place and checksum of each page of the metadata file.
 //!
 //! Shape on the medium: a block is 4 KiB of 256 entries (place + 1 as packed number, 0 for none; checksum).
-//! Leaves describe pages, the blocks of the upper level describe leaves, the root (in the uberblock)
-//! describes those.
+//! Leaves describe pages, upper-level blocks describe leaves, and the root (in the uberblock) describes the
+//! upper level.
 
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use crate::sync_util::lock;
 use crate::vdev::Vdevs;
 
 const FAN: usize = 256;
-/// Neighbours that are read at once.
+/// Most neighbouring units that are read together.
 const NEIGHBOURS_MAX: usize = 256;
 /// Entries of the root; 62.5 GiB of metadata.
 const ROOT_MAX: usize = 240;
@@ -69,8 +69,8 @@ impl Node {
 }
 
 impl Node {
-    /// Loads many: a map is written in sequence, so neighbours are read at once, and an import of a large
-    /// pool takes few reads. What is not right then is read again by itself, and healed.
+    /// Loads many nodes: a map is written in sequence, so neighbours are read together, and importing a large
+    /// pool takes few reads. A node that fails verification is then read again by itself, and healed.
     fn load_all(stored: &[Option<Entry>], vdevs: &Vdevs) -> Result<Vec<Node>> {
         let mut nodes = Vec::with_capacity(stored.len());
         nodes.resize_with(stored.len(), || Node { is_dirty: false, ..Node::default() });
@@ -115,7 +115,7 @@ impl PageMap {
         self.leaves.get(page as usize / FAN)?.entries[page as usize % FAN]
     }
 
-    /// Replaces an entry, and returns what it was.
+    /// Replaces an entry, and returns the old one.
     pub(crate) fn set(&mut self, page: u64, entry: Option<Entry>) -> Option<Entry> {
         let index = page as usize / FAN;
         if self.leaves.len() <= index {
@@ -126,7 +126,7 @@ impl PageMap {
         std::mem::replace(&mut leaf.entries[page as usize % FAN], entry)
     }
 
-    /// Forgets pages from `end` on; returns what they were.
+    /// Forgets the pages from `end` on; returns their entries.
     pub(crate) fn truncate(&mut self, end: u64) -> Vec<Entry> {
         let mut gone = Vec::new();
         for page in end..(self.leaves.len() * FAN) as u64 {
@@ -147,7 +147,7 @@ impl PageMap {
         self.entries().into_iter().map(|entry| entry.place)
     }
 
-    /// Writes the blocks that changed to new places; returns the root.
+    /// Writes the changed blocks to new places; returns the root.
     pub(crate) fn write(
         &mut self,
         len_bytes: u64,
@@ -170,7 +170,7 @@ impl PageMap {
                 Ok((leaves, upper))
             })
         })?;
-        // Before, the nodes are as they were, so that they can be written again.
+        // Up to here the nodes are unchanged, so that they can be written again.
         for (nodes, stored) in [(&mut self.leaves, leaves), (&mut self.upper, upper)] {
             for (node, stored) in nodes.iter_mut().filter(|node| node.is_dirty).zip(stored) {
                 if let Some(old) = std::mem::replace(&mut node.stored, stored) {
@@ -205,7 +205,7 @@ impl PageMap {
     }
 }
 
-/// Writes a node to a new place, or nothing if it is empty; returns where it is.
+/// Writes a node to a new place, or nothing if it is empty; returns its entry.
 fn store(node: &Node, allocator: &Mutex<Allocator>, run: &mut Run<'_>) -> Result<Option<Entry>> {
     if node.is_empty() {
         return Ok(None);

@@ -1,22 +1,22 @@
-//! Where the metadata engine keeps its bytes: a file of pages that is replaced as a whole, once a txg.
+//! The metadata engine's storage: a file of pages that is replaced as a whole, once a txg.
 //!
 //! Motivation: the tables must commit together with the data that they refer to, every page must be verified
-//! and healed from a mirror, and none of it may depend on how the engine writes (redb overwrites its first
-//! page in place, and a torn write of it is its own affair). So the engine gets a *virtual* file. A page that
-//! it writes goes to a new place on the vdevs; the page map says where each page is, with its checksum; the
-//! map is stored the same way in two levels, and the uberblock holds the places and checksums of the upper
-//! one.
+//! and healed from a mirror, and none of this may depend on how the engine writes (redb overwrites its first
+//! page in place, and handles a torn write of it by itself). So the engine gets a *virtual* file. A page that
+//! it writes goes to a new place on the vdevs; the page map records each page's place and checksum; the map
+//! is stored the same way, in two levels, and the uberblock holds the places and checksums of the upper
+//! level.
 //!
-//! Crash cases. Until the uberblock is durable, everything that the one before refers to is untouched: its
+//! Crash cases. Until the uberblock is durable, everything that the previous one refers to is untouched: its
 //! pages are busy in the allocator until `release`. So a crash leaves the whole file of the last synced txg,
 //! and the engine never sees a torn or reordered write: its syncs do nothing.
 //!
-//! A page that cannot be read on any side: the engine refuses everything that it does not have in memory from
-//! then on, until the pool is imported again. Every such refusal is the error of that page, with its place;
-//! what is in memory (blocks in the cache, what is not synced yet, pages that the engine has) can still be
+//! A page that cannot be read on any side: from then on the engine refuses everything that it does not have
+//! in memory, until the pool is imported again. Each such refusal is reported as the error of that page, with
+//! its place. What is in memory (cached blocks, unsynced changes, pages that the engine has) can still be
 //! read, and the next sync suspends the pool.
 //!
-//! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import, 0.4 % of
+//! Performance: an entry costs 16 bytes of memory for each page of 4 KiB. The map is read at import: 0.4 % of
 //! the metadata, which is itself about 1 % of the data with 4 KiB blocks.
 
 mod map;
@@ -39,7 +39,7 @@ use crate::vdev::Vdevs;
 use map::{Entry, PageMap};
 
 const PAGE: usize = UNIT_BYTES as usize;
-/// Unwritten pages that are kept in memory before they are written early.
+/// Unwritten pages that are kept in memory before some are written early.
 const SPILL_PAGES: usize = 16 << 10;
 
 type Page = Box<[u8]>;
@@ -60,7 +60,7 @@ pub(crate) struct MetaFile {
     vdevs: Arc<Vdevs>,
     allocator: Arc<Mutex<Allocator>>,
     state: Arc<Mutex<State>>,
-    /// Whether many pages may be written by several threads.
+    /// Whether several threads may write when there are many pages.
     has_threads: bool,
 }
 
@@ -87,8 +87,8 @@ impl MetaFile {
         Ok(())
     }
 
-    /// Writes all pages that changed, and what of the map changed with them; returns the new root for the
-    /// uberblock. Durable after a flush, and in force with the uberblock.
+    /// Writes all changed pages, and the parts of the map that changed with them; returns the new root for
+    /// the uberblock. Durable after a flush, and in force with the uberblock.
     pub(crate) fn write_out(&self) -> Result<Vec<u8>> {
         let mut state = lock(&self.state);
         self.write_pages(&mut state)?;
@@ -101,8 +101,8 @@ impl MetaFile {
         lock(&self.state).map.entries()
     }
 
-    /// The error behind one of the engine's: after a page that could not be read it refuses everything that
-    /// it does not have in memory, and forgets why.
+    /// The error behind one of the engine's: after a page that could not be read, the engine refuses
+    /// everything that it does not have in memory, and forgets why.
     pub(crate) fn explain(&self, error: PoolError) -> PoolError {
         match &error {
             PoolError::Engine(engine) if matches!(**engine, redb::Error::PreviousIo) => {
@@ -118,7 +118,7 @@ impl MetaFile {
             write_all(&self.vdevs, self.has_threads, (pages.len() * PAGE) as u64, |run| {
                 let mut entries = Vec::with_capacity(pages.len());
                 for page in pages.values() {
-                    // Not held while a page is written: a log block must not wait for I/O of a txg.
+                    // Not held while a page is written: a log block must not wait for a txg's I/O.
                     let place = lock(&self.allocator).place_meta()?;
                     run.push(place, page)?;
                     entries.push(Entry { place, sum: checksum(page) });
@@ -189,7 +189,7 @@ impl StorageBackend for MetaFile {
         Ok(())
     }
 
-    /// Nothing: the txg's uberblock makes everything durable at once.
+    /// Does nothing: the txg's uberblock makes everything durable at once.
     fn sync_data(&self) -> io::Result<()> {
         Ok(())
     }

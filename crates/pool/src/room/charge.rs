@@ -1,4 +1,4 @@
-//! What changes may take.
+//! The most that changes may take.
 
 use std::ops::{Add, AddAssign, Mul, Range, Sub, SubAssign};
 
@@ -6,8 +6,8 @@ use crate::extent::GROUP_BLOCKS;
 use crate::ids::UNIT_BYTES;
 
 const UNIT: i64 = UNIT_BYTES as i64;
-/// Pages of the tables that a change of a row may copy: its leaf, and another if that is split, or merged
-/// with it.
+/// Pages of the tables that changing a row may copy: its leaf, and another one if that leaf is split or
+/// merged.
 pub(crate) const ROW: i64 = 2 * UNIT;
 /// Bytes of a piece in its row; a page of the tables may be half empty.
 const PIECE_BYTES: i64 = 2 * 20;
@@ -31,7 +31,7 @@ impl Charge {
         Charge { data: 0, meta: count as i64 * ROW }
     }
 
-    /// A block, without its row: its units, and rows of pieces that come and go.
+    /// A block, without its row: its units, and any rows of pieces added or removed.
     pub(crate) fn block(block_bytes: usize) -> Charge {
         let units = (block_bytes as i64 + UNIT - 1) / UNIT;
         Charge { data: units * UNIT, meta: 2 * pieces(units) }
@@ -42,12 +42,12 @@ impl Charge {
         Charge { data: 0, meta: pieces((block_bytes as i64 + UNIT - 1) / UNIT) }
     }
 
-    /// An object that changes in a txg: its row, and that of its dataset.
+    /// An object that changes in a txg: its row, and its dataset's row.
     pub(crate) fn object() -> Charge {
         Charge::rows(2)
     }
 
-    /// A dataset that comes or goes: name, usage, its owner's rows, object, what is to be freed.
+    /// Creating or destroying a dataset: name, usage, its aux rows, object, what is to be freed.
     pub(crate) fn dataset() -> Charge {
         Charge::rows(5)
     }

@@ -11,15 +11,15 @@ use crate::sync_util::{lock, read};
 
 impl Shared {
     /// Reserves room for a change of a dataset's objects, or refuses it. The caller may hold the contents of
-    /// an object that is open, but not the list of a dataset's objects: where there are quotas, this looks at
-    /// the namespace, and destroying a dataset takes that list, and the contents of objects that nobody has
-    /// open, after it.
+    /// an open object, but not a dataset's list of objects: if there are quotas, this locks the namespace,
+    /// and destroying a dataset locks that list, and the contents of objects that are not open, after the
+    /// namespace.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; nothing is reserved.
     pub(crate) fn reserve(&self, dataset: &DatasetCore, charge: Charge, claim: Claim) -> Result<()> {
         let has_limits = claim == Claim::Data && self.has_limits();
-        // Before anything is looked at, as in the pool: of two that come at a time, one sees the other.
+        // Before anything is checked, as in the pool: of two concurrent calls, one sees the other.
         dataset.dirty_bytes.fetch_add(charge.data, Ordering::SeqCst);
         let room = if has_limits { self.check_quotas(dataset, charge.data as u64) } else { Ok(0) };
         let taken = room.and_then(|reserved| self.room.take(charge.total(), claim, reserved));
@@ -29,7 +29,7 @@ impl Shared {
         })
     }
 
-    /// Releases what of a reservation was not charged to a layer.
+    /// Releases the part of a reservation that was not charged to a layer.
     pub(crate) fn settle(&self, dataset: &DatasetCore, reserved: Charge, charged: Charge) {
         let rest = reserved - charged;
         debug_assert!(rest.data >= 0 && rest.meta >= 0, "{charged:?} was taken of {reserved:?}");
@@ -53,8 +53,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses what breaks a quota of a dataset or one above; `wanted_bytes` are reserved already. Returns
-    /// what reservations of others keep.
+    /// Refuses a change that exceeds a quota of a dataset or one above it; `wanted_bytes` are already
+    /// reserved. Returns what reservations of other datasets keep.
     fn check_quotas(&self, dataset: &DatasetCore, wanted_bytes: u64) -> std::result::Result<u64, u64> {
         let namespace = read(&self.namespace);
         let mut next = Some(dataset.id.0);
@@ -79,12 +79,12 @@ impl Shared {
         if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
     }
 
-    /// Says what is free, after the allocator has changed.
+    /// Updates what is free, after the allocator has changed.
     pub(crate) fn note_free(&self, allocator: &Allocator) {
         self.room.set_free(allocator.room_bytes(), allocator.slop_bytes());
     }
 
-    /// What is free is as of now: a txg is durable, but for what it freed.
+    /// Updates what is free when a txg is durable, without what that txg freed.
     pub(crate) fn note_taken(&self) {
         let mut allocator = lock(&self.allocator);
         allocator.note_synced();

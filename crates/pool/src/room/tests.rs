@@ -34,7 +34,7 @@ fn each_claim_leaves_its_part() {
     assert_eq!(room.take_some(MIB), 0);
 }
 
-/// Threads that take and give back: there is never more taken than there is, and in the end nothing is.
+/// Threads that take and give back: never more is taken than exists, and at the end nothing is taken.
 #[test]
 fn threads_do_not_take_what_others_have() {
     for free in [3 * MIB, 400 * MIB] {
@@ -55,7 +55,7 @@ fn threads_do_not_take_what_others_have() {
                         let mut most = lock(most);
                         *most = now.max(*most);
                         drop(most);
-                        // Most of it stays for a while, so that it is full now and then.
+                        // Most of it is kept for a while, so that the room is full now and then.
                         if round % 16 != 0 || free > 100 * MIB {
                             taken.fetch_sub(bytes, Ordering::SeqCst);
                             room.give(bytes);
@@ -78,7 +78,7 @@ fn threads_do_not_take_what_others_have() {
 fn a_charge_is_what_a_change_may_take() {
     const K4: i64 = 4096;
     let block = |bytes| (Charge::block(bytes).data / K4, Charge::block(bytes).meta / K4);
-    // Less than a unit takes one; what is longer may be in pieces, and have been.
+    // Less than a unit takes one; a longer block may be in pieces, or have been.
     assert_eq!([512, 4096].map(block), [(1, 0), (1, 0)]);
     assert_eq!([8192, 16 << 10, 128 << 10, 1 << 20].map(block), [(2, 4), (4, 4), (32, 4), (256, 8)]);
     assert_eq!(Charge::freed(4096).total(), 0);

@@ -1,6 +1,6 @@
 //! Addresses of stored blocks as bytes.
 //!
-//! Shape: bytes of a block (4), zero (4); then for each block of the run packed place (8), checksum of the
+//! Shape: bytes of a block (4), zero (4); then for each block of the run: packed place (8), checksum of the
 //! stored bytes (8), stored bytes (4), compression in the upper 8 bits and logical bytes in the lower 24 (4),
 //! all as in the table of extents.
 
@@ -14,7 +14,7 @@ pub(crate) const HEAD_BYTES: usize = 8;
 /// Bytes of a block.
 pub(crate) const ENTRY_BYTES: usize = 24;
 
-/// Where the bytes of a record are.
+/// Where the bytes of a record are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) block_bytes: u32,
@@ -23,14 +23,14 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// An address without blocks.
+    /// Begins an address without blocks.
     pub(super) fn begin(block_bytes: u32) -> Vec<u8> {
         let mut out = Writer::default();
         out.u32(block_bytes).u32(0);
         out.bytes
     }
 
-    /// The next block.
+    /// Appends a block.
     pub(super) fn add(address: &mut Vec<u8>, extent: &Extent) {
         let mut out = Writer { bytes: std::mem::take(address) };
         out.u64(extent.place.pack()).u64(extent.sum).u32(extent.stored_bytes);
@@ -46,8 +46,8 @@ impl Address {
         bytes
     }
 
-    /// Reads the address of `len_bytes` bytes. It comes from a medium: no value of it is trusted, and what it
-    /// takes in memory is in proportion to its length.
+    /// Decodes the address of `len_bytes` bytes. It comes from a medium: no value in it is trusted, and the
+    /// memory it takes is proportional to its length.
     pub(crate) fn decode(bytes: &[u8], len_bytes: u64) -> Result<Address> {
         let strange = |what| PoolError::bad_value("address of a record", what);
         let short = || strange("it ends too early");

@@ -1,32 +1,33 @@
 //! Blocks that are durable in their final places before their txg is.
 //!
-//! Motivation: a large synchronous write would be written twice, into a log and again when its txg syncs.
-//! Here the owner of a log has the data written where it is to be; its record names the place, and the txg
-//! takes the block over as it is.
+//! Motivation: a large synchronous write would be written twice: to a log, and again when its txg syncs. Here
+//! the owner of a log has the data written to its final place; the record names that place, and the txg
+//! adopts the block as it is.
 //!
-//! Design: [`Pool::store`] works in three phases, of which the second waits for devices and holds no lock and
-//! no transaction.
+//! Design: [`Pool::store`] works in three phases; the second waits for devices and holds no lock and no
+//! transaction.
 //! 1. Under the object's lock, shared: the newest bytes of each whole block are copied, and a token is left
-//!    in the object. Every change of the block takes the token away.
+//!    in the object. Every change of the block removes the token.
 //! 2. The blocks are packed, get places among the data, are written, and their vdevs flushed. Until a txg
-//!    takes it over, a stored block is a log block (`log_space`): busy, and in no bitmap that is stored.
-//! 3. In a transaction: where the token is still there and the block is in the layer of that txg, the layer
-//!    notes the place. A later change of the block takes the note away. Whether noted or not, the block is
-//!    *held* until that txg has synced.
+//!    adopts it, a stored block is a log block (`log_space`): busy, but in no stored bitmap.
+//! 3. In a transaction: if the token is still there and the block is in the layer of that txg, the layer
+//!    notes the place. A later change of the block removes the note. Noted or not, the block is *held* until
+//!    that txg has synced.
 //!
-//! The sync of a txg makes the blocks that its layer notes its own (`output`), unless a side of a mirror has
-//! missed one: what a side that comes back has to be given is known of log blocks and of what tables refer
-//! to, not of what becomes the one from the other. When the txg is durable, what it has not taken over is
-//! free (`publish`).
+//! The sync of a txg adopts the blocks that its layer notes (`output`), unless a side of a mirror has missed
+//! one: what a returning side must be given is known for log blocks and for what tables refer to, but not for
+//! a block that turns from one into the other. When the txg is durable, blocks that it has not adopted are
+//! freed (`publish`).
 //!
 //! Why a record of txg T finds its data after a crash, if T has not synced: the block was flushed before the
 //! record was written; the transaction of phase 3 began after that of the record, so the block is held at
-//! least until T has synced; and an import takes it
-//! ([`LogSpace::claim_stored`](crate::LogSpace::claim_stored)) before anything else can have its place. After
-//! T has synced nobody asks for the record's data.
+//! least until T has synced; and an import claims it
+//! ([`LogSpace::claim_stored`](crate::LogSpace::claim_stored)) before its place can be used for anything
+//! else. After T has synced, the record's data is not needed.
 //!
-//! Crash cases: before the uberblock of the txg that takes a block over, it is free but for a record that
-//! names it; afterwards it is data. Nothing in between, because the bitmaps and the table change in one txg.
+//! Crash cases: before the uberblock of the txg that adopts a block, the block is free except for a record
+//! that names it; afterwards it is data. There is nothing in between, because the bitmaps and the table
+//! change in one txg.
 
 mod address;
 mod object;
@@ -49,7 +50,7 @@ use crate::pool::Pool;
 use crate::props::Compression;
 use crate::sync_util::read;
 
-/// Bytes that one call stores, at most.
+/// Most bytes that one call stores.
 const STORE_BYTES_MAX: usize = 8 << 20;
 
 /// A range of an object whose whole blocks may be stored.
@@ -63,7 +64,7 @@ pub struct StoreRequest<'a> {
     pub len_bytes: u64,
 }
 
-/// Blocks in sequence that are durable in their places.
+/// Consecutive blocks that are durable in their places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRun {
     /// First byte in the object.
@@ -77,7 +78,7 @@ pub struct StoredRun {
     pub address: Vec<u8>,
 }
 
-/// A block on its way.
+/// A block being stored.
 #[derive(Debug)]
 struct Part {
     request: usize,
@@ -90,22 +91,22 @@ struct Part {
 }
 
 impl Pool {
-    /// Writes whole blocks of the ranges to their final places and makes them durable there, as far as that
-    /// is possible: a block that is not dirty in the open txg, is all zeroes, is stored already, finds no
-    /// room or cannot be written is left out. Nothing is done if less than `least_bytes` in whole blocks
-    /// could be, if the pool has a vdev for logs (its log does not write among the data then), or while a
-    /// side of a mirror is stale.
+    /// Writes whole blocks of the ranges to their final places and makes them durable there, as far as
+    /// possible: skips a block that is not dirty in the open txg, is all zeroes, is stored already, finds no
+    /// space or cannot be written. Does nothing if less than `least_bytes` in whole blocks could be stored,
+    /// if the pool has a vdev for logs (its log then does not write among the data), or while a side of a
+    /// mirror is stale.
     ///
-    /// Returns what is stored of each range, in order. The caller held a transaction when it changed the
-    /// ranges, or holds one.
+    /// Returns what is stored of each range, in order. The caller must have changed the ranges in a
+    /// transaction, which may still be open.
     ///
     /// Persistence: what is returned is durable. It can be read by its address until the txgs that were open
-    /// during the call have synced, and after a crash before that by who claims it. Concurrency: any number
-    /// of threads. Waits for I/O; the caller must hold no lock that a reader or a txg waits for.
+    /// during the call have synced, and after a crash before that by whoever claims it. Concurrency: any
+    /// number of threads. Waits for I/O; the caller must hold no lock that a reader or a txg waits for.
     ///
     /// # Errors
-    /// A flush failed, or the labels could not be made to say which sides missed a block: nothing is stored,
-    /// and nothing written since the last flush may be believed to be durable.
+    /// A flush failed, or the labels could not be updated to name the sides that missed a block: nothing is
+    /// stored, and nothing written since the last flush may be assumed durable.
     /// [`PoolError`](crate::PoolError) of a pool that is closed or suspended.
     pub fn store(&self, requests: &[StoreRequest<'_>], least_bytes: u64) -> Result<Vec<Vec<StoredRun>>> {
         if !self.shared.can_store() {
@@ -116,7 +117,7 @@ impl Pool {
         if result.is_err() {
             capture.parts.iter_mut().for_each(|part| part.extent = None);
         }
-        // Whatever became of them: no token stays behind.
+        // Whatever happened to the blocks: no token stays behind.
         self.note_parts(requests, &capture.parts);
         result?;
         let of_request = |(index, request): (usize, &StoreRequest<'_>)| {
@@ -126,7 +127,7 @@ impl Pool {
         Ok(requests.iter().enumerate().map(of_request).collect())
     }
 
-    /// Phase 2: the parts that are stored have their places then.
+    /// Phase 2: on return the stored parts have their places.
     fn write_parts(&self, requests: &[StoreRequest<'_>], capture: &mut Capture, least: u64) -> Result<()> {
         let Capture { buf, parts } = capture;
         let (mut end, mut bytes) = (0, 0);
@@ -155,12 +156,13 @@ impl Pool {
     /// Phase 3.
     fn note_parts(&self, requests: &[StoreRequest<'_>], parts: &[Part]) {
         let shared = &self.shared;
-        // Not `begin_tx`: this makes nothing dirty, so it need not wait while much is.
+        // Not `begin_tx`: this makes nothing dirty, so it need not wait while much is dirty.
         let hold = shared.pipeline.hold();
-        // A pool that is given up has waited for the transactions that it could see, and shows what they have
-        // left. What is noted in one that is suspended, nobody would take over.
+        // When a pool is abandoned, it waits for the transactions that it can see, and returns what they
+        // leave. In a suspended pool no txg would adopt what is noted.
         let is_alive = !shared.must_check.load(Ordering::Relaxed) || shared.check_alive().is_ok();
-        // Before the notes: a txg that makes a block data takes it off this list, so it must be there first.
+        // Before the notes: a txg that adopts a block takes it off this list, so it must be on the list
+        // first.
         shared.hold_stored(parts.iter().filter_map(|part| part.extent.as_ref()), hold.txg);
         for (index, request) in requests.iter().enumerate() {
             let of_request = parts.iter().filter(|part| part.request == index);
@@ -170,7 +172,7 @@ impl Pool {
     }
 }
 
-/// What phase 1 has copied.
+/// What phase 1 copied.
 struct Capture {
     buf: AlignedBuf,
     parts: Vec<Part>,
@@ -201,12 +203,12 @@ impl Capture {
     }
 }
 
-/// Room for a block in the buffer.
+/// Space for a block in the buffer.
 fn stride(object: &Object) -> usize {
     object.block_bytes().next_multiple_of(UNIT_BYTES as u32) as usize
 }
 
-/// Packs a captured block, and moves what is stored of it to `to`, in whole units, which is not behind it.
+/// Packs a captured block, and moves what is stored of it to `to`, in whole units; `to` is never after it.
 fn pack_part(
     buf: &mut AlignedBuf,
     at: usize,
@@ -241,7 +243,7 @@ fn pack_part(
     })
 }
 
-/// Parts in sequence, as runs of blocks with one address each.
+/// Consecutive parts, as runs of blocks with one address each.
 fn runs<'p>(block_bytes: u32, parts: impl Iterator<Item = &'p Part>) -> Vec<StoredRun> {
     let mut runs: Vec<StoredRun> = Vec::new();
     for (block, extent) in parts.filter_map(|part| Some((part.block, part.extent.as_ref()?))) {

@@ -1,4 +1,4 @@
-//! Tokens and notes: whether the bytes of a block are still those that were stored.
+//! Tokens and notes: whether a block still has the bytes that were stored.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::object::Contents;
 use crate::stored::{Part, StoreRequest};
 use crate::sync_util::{lock, read, write};
 
-/// Blocks of an object that are being stored: each with a token, until it is changed or the storing ends.
+/// Blocks of an object that are being stored: each has a token, until it is changed or the storing ends.
 #[derive(Debug, Default)]
 pub(crate) struct Storing {
     tokens: HashMap<u64, u64>,
@@ -28,7 +28,7 @@ impl Storing {
         Some(self.last)
     }
 
-    /// Ends the storing of a block. Whether it was not changed since.
+    /// Ends the storing of a block. Returns whether it is unchanged since.
     fn end(&mut self, block: u64, token: u64) -> bool {
         let is_same = self.tokens.get(&block) == Some(&token);
         if is_same {
@@ -39,8 +39,8 @@ impl Storing {
 }
 
 impl Contents {
-    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is not their
-    /// contents any more.
+    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is no longer
+    /// their contents.
     pub(crate) fn forget_stored(&mut self, index: usize, blocks: Range<u64>) {
         let storing = self.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !storing.tokens.is_empty() {
@@ -53,13 +53,13 @@ impl Contents {
         }
     }
 
-    /// The bytes of a block, if the txg that is open has changed it last, and they are not stored already.
+    /// The bytes of a block, if the open txg was the last to change it, and they are not stored already.
     fn storable(&self, block: u64, open: Txg) -> Option<&[u8]> {
         let has_it = |layer: &&Arc<crate::object::Layer>| {
             layer.blocks.contains_key(&block) || layer.cleared.contains(block)
         };
-        // One that is being written out, or will be next, is best left to that: its txg cannot take it over
-        // any more.
+        // A block that is being written out, or will be next, is best left to that: its txg can no longer
+        // adopt it.
         let layer = self.layers.iter().rev().find(has_it).filter(|layer| layer.txg == open)?;
         if layer.is_destroyed || layer.stored.contains_key(&block) {
             return None;
@@ -69,7 +69,7 @@ impl Contents {
 }
 
 impl Object {
-    /// Whole blocks of a range, inside of the object.
+    /// Whole blocks of a range, within the object.
     pub(super) fn whole_blocks(&self, request: &StoreRequest<'_>) -> Range<u64> {
         let block_bytes = u64::from(self.core.block_bytes);
         let end = request.offset.saturating_add(request.len_bytes).min(self.size_bytes());
@@ -77,12 +77,12 @@ impl Object {
         first..last.max(first)
     }
 
-    /// Shows the bytes of those blocks that can be stored, with a token for each.
+    /// Shows the bytes of the blocks that can be stored, with a token for each.
     pub(super) fn capture(&self, blocks: Range<u64>, open: Txg, show: &mut dyn FnMut(u64, u64, &[u8])) {
         let contents = read(&self.core.contents);
         let block_bytes = u64::from(self.core.block_bytes);
         for block in blocks {
-            // It may have been cut off since.
+            // The object may have been truncated since.
             if (block + 1) * block_bytes > contents.size_bytes {
                 return;
             }
@@ -93,8 +93,7 @@ impl Object {
         }
     }
 
-    /// Ends the storing of blocks, and notes those that `txg`, whose transaction the caller holds, can take
-    /// over.
+    /// Ends the storing of blocks, and notes those that `txg`, whose transaction the caller holds, can adopt.
     pub(super) fn end_storing<'p>(&self, parts: impl Iterator<Item = &'p Part>, txg: Option<Txg>) {
         let mut contents = write(&self.core.contents);
         let index = contents.layers.iter().position(|layer| Some(layer.txg) == txg);
@@ -102,8 +101,8 @@ impl Object {
             let storing = contents.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
             let is_same = storing.end(part.block, part.token);
             let (Some(index), Some(extent), true) = (index, part.extent, is_same) else { continue };
-            // Unchanged since a txg was open that was no newer: if this one's layer has the block, they are
-            // the same txg.
+            // Unchanged since an open txg that was no newer than this one: if this txg's layer has the block,
+            // the two are the same txg.
             if contents.layers[index].blocks.contains_key(&part.block) {
                 contents.layer_mut(index).stored.insert(part.block, extent);
             }

@@ -1,4 +1,5 @@
-//! I/O of log blocks on one vdev. They are in no table: nothing here knows their checksums, their owner does.
+//! I/O of log blocks on one vdev. They are in no table: their owner knows their checksums, this module does
+//! not.
 
 use std::sync::atomic::Ordering;
 
@@ -13,12 +14,12 @@ use crate::vdev::{Side, Vdev};
 pub(crate) type LogWrite<'a> = (u64, &'a [u8]);
 
 impl Vdev {
-    /// Whether a current side can be written. Waits for no I/O.
+    /// Whether a current side is writable. Waits for no I/O.
     pub(crate) fn can_be_written(&self) -> bool {
         lock(&self.listed).iter().any(|side| !side.is_stale() && side.writable().is_some())
     }
 
-    /// Whether nothing on it counts.
+    /// Whether nothing on it counts any more.
     pub(crate) fn is_given_up(&self) -> bool {
         read(&self.sides).iter().all(|side| side.state() == DeviceState::GivenUp)
     }
@@ -27,8 +28,8 @@ impl Vdev {
         lock(&self.listed).iter().any(|side| side.is_stale())
     }
 
-    /// Writes to all sides without an order between the writes; outcomes in their order. The caller holds
-    /// `log_io`.
+    /// Writes to all sides, in no order among the writes; outcomes are in the order of `writes`. The caller
+    /// holds `log_io`.
     pub(crate) fn write_log(&self, writes: &[LogWrite<'_>], at_once: bool) -> Vec<Outcome> {
         self.change(writes.len(), at_once, |_, device| match writes {
             [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
@@ -47,10 +48,11 @@ impl Vdev {
         self.change(1, at_once, |_, device| vec![device.flush()]).remove(0)
     }
 
-    /// Reads whole units from one side after the other, current ones first, until `check` accepts what one
-    /// has. With `heal`, those that had something else are rewritten.
+    /// Reads whole units from one side after the other, current ones first, until `check` accepts the bytes.
+    /// With `heal`, sides that had something else are rewritten.
     ///
-    /// `Ok(false)`: none has it, and a current side said so. What only a stale side denies is not known.
+    /// `Ok(false)`: no side has it, and a current side could be read. A stale side's answer alone is not
+    /// conclusive.
     pub(crate) fn read_log(
         &self,
         unit: u64,
@@ -107,7 +109,8 @@ impl Vdev {
         if is_read { Ok(()) } else { Err(last) }
     }
 
-    /// Copies a log block from a current side that `has_it` onto `side`. The caller holds `log_io` alone.
+    /// Copies a log block from a current side that `has_it` onto `side`. The caller holds `log_io`
+    /// exclusively.
     pub(crate) fn copy_log(
         &self,
         side: &Side,

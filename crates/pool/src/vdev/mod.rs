@@ -1,8 +1,8 @@
 //! Top-level vdevs: one device, or a mirror of several.
 //!
-//! A write goes to every side. A side that fails one is *stale* from then on: it is not read until it has
-//! been resilvered, and the labels of the others say so before the next txg claims success. A read is
-//! verified by its caller's checksum; where one side is wrong and another is right, the wrong one is
+//! A write goes to every side. A side that fails a write is *stale* from then on: it is not read until it has
+//! been resilvered, and the labels of the other sides say so before the next txg reports success. The
+//! caller's checksum verifies each read; if one side is wrong and another is right, the wrong one is
 //! rewritten and counted.
 
 mod log_io;
@@ -24,10 +24,10 @@ use crate::ids::{Guid, Place, UNIT_BYTES};
 use crate::label::DATA_START_BYTES;
 use crate::sync_util::{lock, read, write};
 
-/// A device as it is handed to a pool: opened, locked, with its name for messages.
+/// A device as it is passed to a pool: opened, locked, with its name for messages.
 #[derive(Clone)]
 pub struct Device {
-    /// Path, or what the test called it.
+    /// Path, or the name a test gave it.
     pub path: String,
     /// The device.
     pub device: Arc<dyn BlockDevice>,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// A device that is open already.
+    /// Wraps a device that is already open.
     pub fn new(path: impl Into<String>, device: Arc<dyn BlockDevice>) -> Device {
         Device { path: path.into(), device }
     }
@@ -54,9 +54,9 @@ impl Device {
         Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
     }
 
-    /// Creates a file of `len_bytes` that takes space only as it is written, and opens it exclusively. When
-    /// the file system has no space left, what is new goes to other vdevs; a pool without one that has room
-    /// is suspended, and what had synced is safe.
+    /// Creates a sparse file of `len_bytes`, which takes space only as it is written, and opens it
+    /// exclusively. When the file system is full, new data goes to other vdevs; a pool without a vdev that
+    /// has space is suspended, and what had synced is safe.
     ///
     /// # Errors
     /// [`PoolError::Open`]; no file is left.
@@ -66,7 +66,7 @@ impl Device {
         Ok(Device::new(path.as_ref().display().to_string(), Arc::new(device)))
     }
 
-    /// Creates a file of `len_bytes` with its space and opens it exclusively.
+    /// Creates a file of `len_bytes` with its space allocated and opens it exclusively.
     ///
     /// # Errors
     /// [`PoolError::Open`]; no file is left.
@@ -83,7 +83,7 @@ pub struct DeviceErrors {
     pub read: u64,
     /// Writes and flushes that failed.
     pub write: u64,
-    /// Reads that returned something else than was written.
+    /// Reads that returned something other than what was written.
     pub checksum: u64,
     /// Blocks that were rewritten from another side.
     pub healed: u64,
@@ -131,7 +131,7 @@ impl Side {
         }
     }
 
-    /// It is stale, and nothing that it has counts.
+    /// Marks it stale, with nothing on it counting any more.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::SeqCst);
         self.set_stale(true);
@@ -149,7 +149,7 @@ impl Side {
         self.counters.write.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Goes on counting where another left off.
+    /// Continues the counters of another side.
     pub(crate) fn take_counters(&self, other: &Side) {
         let pairs = [
             (&self.counters.read, &other.counters.read),
@@ -172,7 +172,7 @@ impl Side {
         }
     }
 
-    /// Why nothing can be written to it.
+    /// Why the side is not writable.
     pub(crate) fn unusable(&self) -> PoolError {
         let why = match self.device {
             Some(_) => "it failed a flush; take it offline, and online again",
@@ -181,7 +181,7 @@ impl Side {
         PoolError::Busy { name: self.path.clone(), why }
     }
 
-    /// The device, if it is there and has not lost a flush.
+    /// The device, if it is present and has not lost a flush.
     pub(crate) fn writable(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.device.as_ref().filter(|device| !device.is_poisoned())
     }
@@ -194,18 +194,18 @@ pub(crate) struct Vdev {
     pub(crate) units: u64,
     sides: RwLock<Vec<Arc<Side>>>,
     turn: AtomicU64,
-    /// A write failed because its device has no room.
+    /// A write failed because the device is out of space.
     has_no_room: AtomicBool,
-    /// The same sides, for those who must not wait for I/O, as those do who wait for `sides`.
+    /// The same sides, for callers that must not wait for I/O, as a lock of `sides` may.
     listed: Mutex<Vec<Arc<Side>>>,
-    /// Held while it is decided whether a write succeeded, and who is stale for it.
+    /// Held while deciding whether a write succeeded, and which sides are stale because of it.
     judging: Mutex<()>,
-    /// Held shared while log blocks are written, flushed or healed; alone while a side is made current, comes
-    /// or goes.
+    /// Held shared while log blocks are written, flushed or healed; exclusively while a side is made current,
+    /// added or removed.
     pub(crate) log_io: RwLock<()>,
 }
 
-/// What a read found out beside the bytes.
+/// What a read found, besides the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     /// The first copy that was read was right.
@@ -238,7 +238,7 @@ impl Vdev {
         *write(&self.sides) = sides;
     }
 
-    /// Lets go of all devices, for good: nobody reads or writes any more.
+    /// Releases all devices for good: nothing reads or writes any more.
     pub(crate) fn let_go(&self) {
         let _no_log_io = write(&self.log_io);
         let sides =
@@ -262,7 +262,7 @@ impl Vdev {
     }
 
     /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides
-    /// that failed are stale now.
+    /// that failed are now stale.
     pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
         debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
         let offset = self.offset(unit);
@@ -273,7 +273,7 @@ impl Vdev {
         written
     }
 
-    /// Whether it has refused a write because there is no room below it.
+    /// Whether it has refused a write because the storage below it is full.
     pub(crate) fn has_no_room(&self) -> bool {
         self.has_no_room.load(Ordering::SeqCst)
     }
@@ -283,7 +283,7 @@ impl Vdev {
         self.on_all_sides(|_, device| device.flush())
     }
 
-    /// Reads `len_bytes`, of which the first `sum_bytes` must have the checksum `sum`, from any side; wrong
+    /// Reads `len_bytes`, the first `sum_bytes` of which must have the checksum `sum`, from any side; wrong
     /// sides are rewritten. `what` names the bytes in an error.
     pub(crate) fn read_verified(
         &self,
@@ -326,7 +326,7 @@ impl Vdev {
         }
     }
 
-    /// Reads from the first side that is current; nothing is counted, as nothing is judged.
+    /// Reads from the first current side; counts nothing, because nothing is verified.
     pub(crate) fn read_unverified(&self, unit: u64, units: usize) -> Option<AlignedBuf> {
         let sides = read(&self.sides);
         let device = sides.iter().filter(|side| !side.is_stale()).find_map(|side| side.device.as_ref())?;
@@ -341,12 +341,12 @@ impl Vdev {
             Ok(()) => {
                 side.counters.healed.fetch_add(1, Ordering::Relaxed);
             }
-            // The next write of a txg decides whether the side is stale; this one added nothing.
+            // The next write of a txg decides whether the side is stale; this write added nothing.
             Err(_) => side.note_write_error(),
         }
     }
 
-    /// Reads every side that is not stale and compares with the checksum; wrong ones are rewritten from a
+    /// Reads every side that is not stale and compares it with the checksum; wrong sides are rewritten from a
     /// right one. Returns how many were wrong, and whether one was right.
     pub(crate) fn scrub(&self, unit: u64, sum_bytes: usize, sum: u64) -> (u64, bool) {
         let len_bytes = sum_bytes.next_multiple_of(UNIT_BYTES as usize);

@@ -1,4 +1,4 @@
-//! One change on all sides of a vdev, and what becomes of those that did not take it.
+//! One change on all sides of a vdev, and what happens to sides that did not take it.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::ids::Guid;
 use crate::sync_util::{lock, read};
 use crate::vdev::{Side, Vdev};
 
-/// What a side said to each of several changes; `None`: nothing can be written to it.
+/// A side's results for several changes; `None`: the side is not writable.
 type Answers = Option<Vec<Result<(), BlockError>>>;
 
-/// What became of one change: the sides that do not have it, or that no current side has it.
+/// The outcome of one change: the sides that do not have it, or an error if no current side has it.
 pub(crate) type Outcome = Result<Vec<Guid>, Option<BlockError>>;
 
 impl Vdev {
-    /// Runs `act` on every side that can be written. If one that is not stale succeeds, those that failed are
-    /// stale from now on; if none does, the caller must suspend the pool, and all stay as they were.
+    /// Runs `act` on every writable side. If a side that is not stale succeeds, those that failed are stale
+    /// from now on; if none does, the caller must suspend the pool, and all sides stay as they were.
     pub(crate) fn on_all_sides(
         &self,
         act: impl Fn(&Side, &dyn BlockDevice) -> Result<(), BlockError> + Sync,
@@ -24,8 +24,8 @@ impl Vdev {
         self.change(1, false, |side, device| vec![act(side, device)]).remove(0).map(drop)
     }
 
-    /// Makes `count` changes on every side that can be written, each judged as in
-    /// [`on_all_sides`](Self::on_all_sides); `act` makes them on one side. `at_once`: on all sides at a time.
+    /// Makes `count` changes on every writable side, each judged as in [`on_all_sides`](Self::on_all_sides);
+    /// `act` makes them on one side. `at_once`: on all sides in parallel.
     pub(crate) fn change(
         &self,
         count: usize,
@@ -59,7 +59,7 @@ impl Vdev {
         &self,
         answers: impl Iterator<Item = (&'a Arc<Side>, Option<Result<(), BlockError>>)>,
     ) -> Outcome {
-        // Two changes that fail on different sides: the second finds the first one's side stale, and has no
+        // If two changes fail on different sides, the second finds the first one's side stale, and has no
         // side left.
         let _judging = lock(&self.judging);
         let (mut is_there, mut failed, mut last) = (false, Vec::new(), None);

@@ -1,4 +1,4 @@
-//! All vdevs of a pool together: writes with a place, flushes, labels, uberblocks.
+//! All vdevs of a pool together: writes to a place, flushes, labels, uberblocks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -38,7 +38,7 @@ impl Vdevs {
         read(&self.by_id).get(&id).cloned()
     }
 
-    /// The vdev of a place that came from the medium, if the place is inside of it.
+    /// The vdev of a place that was read from a medium, if the place is inside the vdev.
     pub(crate) fn at(&self, place: Place, units: u64) -> Result<Arc<Vdev>> {
         let vdev = self.get(place.vdev);
         vdev.filter(|vdev| place.unit.checked_add(units).is_some_and(|end| end <= vdev.units))
@@ -61,14 +61,14 @@ impl Vdevs {
         vdev.read_verified(place.unit, sum_bytes, sum, what)
     }
 
-    /// Units in sequence as one side has them, right or wrong; `None` if that side cannot read them.
+    /// Consecutive units as one side has them, right or wrong; `None` if that side cannot read them.
     pub(crate) fn read_unverified(&self, place: Place, units: usize) -> Option<AlignedBuf> {
         let vdev = self.at(place, units as u64).ok()?;
         vdev.read_unverified(place.unit, units)
     }
 
     /// Flushes all devices; fails if a vdev has no side left that took everything. Returns the vdevs for logs
-    /// that have none: they are no reason not to go on.
+    /// that have none: the pool can go on without them.
     pub(crate) fn flush(&self) -> Result<Vec<u16>> {
         self.each(|vdev| vdev.flush())
     }
@@ -83,7 +83,7 @@ impl Vdevs {
         }
     }
 
-    /// Writes the configuration onto all devices and flushes them.
+    /// Writes the configuration to all devices and flushes them.
     pub(crate) fn write_config(&self, config: &PoolConfig) -> Result<()> {
         for vdev in self.all() {
             let mut is_there = false;
@@ -108,13 +108,13 @@ impl Vdevs {
         Ok(())
     }
 
-    /// Writes onto all devices that they have everything of a txg; durable after the next flush. As
+    /// Writes to all devices a mark that they have everything of a txg; durable after the next flush. As
     /// [`flush`](Self::flush).
     pub(crate) fn write_mark(&self, pool: Guid, mark: Mark) -> Result<Vec<u16>> {
         self.each(|vdev| vdev.on_all_sides(|side, device| label::write_mark(device, side.guid, pool, mark)))
     }
 
-    /// Writes an uberblock onto all devices; durable after the next flush. As [`flush`](Self::flush).
+    /// Writes an uberblock to all devices; durable after the next flush. As [`flush`](Self::flush).
     pub(crate) fn write_uberblock(&self, pool: Guid, uberblock: &Uberblock) -> Result<Vec<u16>> {
         self.each(|vdev| {
             vdev.on_all_sides(|side, device| label::write_uberblock(device, side.guid, pool, uberblock))
@@ -133,7 +133,7 @@ impl Vdevs {
         result.map(|()| lost)
     }
 
-    /// Which devices are stale, to see whether the labels must change.
+    /// Which devices are stale, to determine whether the labels must change.
     pub(crate) fn stale(&self) -> Vec<Guid> {
         let mut stale = Vec::new();
         for vdev in self.all() {

@@ -1,4 +1,4 @@
-//! What a commit needs, and what may be written side by side.
+//! What a commit needs, and what may be written in parallel.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn a_commit_needs_what_keeps_its_place_its_object_and_what_these_depend_on() {
     assert_eq!(needed(&graph, 2, a2), [b1, name]);
     assert_eq!(needed(&graph, 4, a2), [name]);
     assert_eq!(needed(&graph, 0, a2), [a1, b1, name, a2]);
-    // What was added after the call is not waited for.
+    // Entries added after the call are not waited for.
     assert_eq!(needed(&graph, 1, name), [a1, name]);
     // A record that keeps its place and touches object 1 brings that object's records with it.
     let link = add(&mut graph, 6, true, &[9, 1]);
@@ -69,7 +69,7 @@ fn what_failed_is_ready_again_and_what_has_synced_is_forgotten() {
     let new = add(&mut graph, 6, true, &[1]);
     let all = graph.needed(ObjectId(1), new);
     let job = graph.begin(&all).unwrap();
-    // Being written: it stays, whatever has synced.
+    // It is being written: it stays, whatever has synced.
     graph.forget_synced(Txg(5));
     assert_eq!(graph.newest_txg(&all), Some(Txg(6)));
     assert!(graph.begin(&all).is_none());
@@ -97,7 +97,7 @@ fn a_run_has_what_depends_on_nothing_but_what_is_before_it() {
     let numbers = |run: &[Job]| run.iter().map(|job| job.number).collect::<Vec<_>>();
     let first = graph.begin_run(&VecDeque::from([b1]), RUN_BYTES);
     assert_eq!(numbers(&first), [b1]);
-    // What depends on an entry that another thread has is left out, and what depends on that.
+    // An entry that another thread has is left out, with everything that depends on it.
     let all = VecDeque::from([a1, b1, a2, b2, c]);
     let second = graph.begin_run(&all, RUN_BYTES);
     assert_eq!(numbers(&second), [a1, a2]);

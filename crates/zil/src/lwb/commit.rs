@@ -1,28 +1,28 @@
-//! Commits of one dataset: into the chain in an order that replay may see, and then up to the last of what is
-//! needed.
+//! Commits of one dataset: appends records to the chain in an order that replay may see, then commits the
+//! chain up to the last record needed.
 //!
 //! A chain has one order, and after a crash a prefix of it is there. So only the order of *appending*
-//! matters: an entry may be appended when everything that it depends on is, whoever appended that. Durability
-//! is the chain's affair: a commit makes all durable that was appended before its own last record.
+//! matters: an entry may be appended once everything that it depends on has been, by whichever thread.
+//! Durability is up to the chain: a commit makes everything durable that was appended before its own last
+//! record.
 //!
-//! 1. A thread takes a run of entries (`graph`), of which each depends on nothing but what is appended or
-//!    before it in the run. It reads back and appends without a lock; who needs one of these entries sleeps
-//!    until the run is appended. Where there is much to read back, what can be stored in the pool instead is
-//!    stored first, all of it with one flush.
-//! 2. *A read-back that fails*: the entry goes back into line with what is after it in the run; so nothing
-//!    that depends on it gets into the chain, until its txg has synced or a later commit reads it back. Of a
-//!    write of which some pieces are appended the rest stays: a retry appends nothing twice, so memory is
-//!    bounded by what is dirty. The commit, and any other that needs the entry, waits for the txg.
-//! 3. *A chain that fails* is not this file's worry: appended records that are not durable go into the next
-//!    chain, in order and before anything that is appended later (`fastness_lwb`). A commit that the chain
-//!    fails waits for the newest txg of everything that was appended so far, of which what it needs is a
-//!    part.
-//! 4. *A chain that is down* is not fed: nothing is read back for it, entries stay in line, commits wait for
-//!    txgs.
+//! 1. A thread takes a run of entries (`graph`), each of which depends only on what has been appended or
+//!    comes before it in the run. It reads back and appends without a lock; a thread that needs one of these
+//!    entries sleeps until the run is appended. If there is much to read back, whatever can be stored in the
+//!    pool instead is stored first, all of it with one flush.
+//! 2. *A read-back fails*: the entry goes back into the queue with everything after it in the run; so nothing
+//!    that depends on it gets into the chain until its txg has synced or a later commit reads it back. Of a
+//!    write with some pieces already appended, only the rest is left: a retry appends nothing twice, so
+//!    memory is bounded by what is dirty. The commit, and any other that needs the entry, waits for the txg.
+//! 3. *A chain fails*: this is not handled here. Appended records that are not durable go into the next
+//!    chain, in order and before anything that is appended later (`fastness_lwb`). A commit that fails with
+//!    the chain waits for the newest txg of everything appended so far, which includes what it needs.
+//! 4. *A chain is down*: nothing is appended to it or read back for it, entries stay in the queue, commits
+//!    wait for txgs.
 //!
 //! Why nothing acknowledged is missing: a commit returns success when its entries have left the graph, which
-//! they do only appended or with their txg synced, and the chain has made durable what had been appended by
-//! then.
+//! happens only once they are appended or their txg has synced, and the chain has made durable everything
+//! appended by then.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ use crate::lwb::log::{Commits, LwbLog, chain_txg};
 use crate::pool::StoredData;
 use crate::record::Head;
 
-/// How far a run was appended.
+/// How much of a run was appended.
 struct Appended {
     /// Entries, from the front.
     entries: usize,
@@ -106,7 +106,7 @@ impl<S: Space> Kind for LwbLog<S> {
 }
 
 impl<S: Space> LwbLog<S> {
-    /// Sees to it that all that a commit needs is appended. Returns up to where the chain must be durable,
+    /// Makes sure that everything a commit needs is appended. Returns up to where the chain must be durable,
     /// and the newest txg of what is appended up to there.
     fn append_needed(
         &self,
@@ -125,7 +125,7 @@ impl<S: Space> LwbLog<S> {
                 return Ok((commits.last, commits.newest));
             }
             if let Some(cause) = self.refusal() {
-                // It may be that nobody has asked for a new chain.
+                // Perhaps no new chain has been requested yet.
                 self.log.start();
                 return Err(not_persisted(&commits, &needed, cause));
             }
@@ -145,8 +145,8 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Appends the records of a run, in order, up to the first that cannot be read back. Holds no lock of
-    /// this log.
+    /// Appends the records of a run, in order, up to the first one that cannot be read back. Holds none of
+    /// this log's locks.
     fn append_run(
         &self,
         run: &mut [Job],
@@ -199,12 +199,12 @@ impl<S: Space> LwbLog<S> {
                 done.indirect_bytes += stored.iter().map(|stored| stored.written_bytes).sum::<u64>();
                 Ok(last)
             }
-            // Of the other kind.
+            // For the other kind only.
             Payload::Written => Err(LogCause::Bug),
         }
     }
 
-    /// What was appended leaves the graph, the rest goes back into line.
+    /// What was appended leaves the graph, the rest goes back into the queue.
     fn finish_run(&self, commits: &mut Commits, run: Vec<Job>, appended: &Appended) {
         commits.last = commits.last.max(appended.last);
         for (index, job) in run.into_iter().enumerate() {
@@ -232,7 +232,7 @@ impl<S: Space> LwbLog<S> {
     }
 }
 
-/// What a commit has to wait for: what is left of its entries, and those that are appended and may not be
+/// What a commit must wait for: its entries that are left, and those that are appended but may not be
 /// durable.
 fn not_persisted(commits: &Commits, needed: &VecDeque<u64>, cause: LogCause) -> NotPersisted {
     let left = commits.graph.newest_txg(needed).unwrap_or_default();

@@ -1,16 +1,16 @@
-//! The data of writes that a commit reads back: where it goes, and the records that say so.
+//! The data of writes that a commit reads back: where it goes, and the records that describe it.
 //!
-//! Motivation: what goes into the log is written twice, there and in the pool when its txg syncs. Of a large
+//! Motivation: what goes into the log is written twice, there and in the pool when its txg syncs. For a large
 //! write it is cheaper to write the data where the txg will have it, and only its address into the log,
-//! although that is two flushes in a row. `docs/adr/2026-11-22-indirect-records.md` has the measurement, and
-//! why replay is right.
+//! although that takes two flushes in a row. `docs/adr/2026-11-22-indirect-records.md` has the measurement,
+//! and why replay is right.
 //!
-//! Order: all that a run of entries can store is stored and flushed in one call, before the first record of
-//! the run is appended. So the data of every record in the chain is durable, and what cannot be read at claim
-//! was lost by the medium.
+//! Order: everything that a run of entries can store is stored and flushed in one call, before the first
+//! record of the run is appended. So the data of every record in the chain is durable, and data that cannot
+//! be read at claim was lost by the medium.
 //!
-//! What is not stored (parts of blocks, blocks that have changed since, no room) is read back into the log as
-//! before; the records of a write follow each other in the order of its bytes, whatever they are.
+//! What is not stored (parts of blocks, blocks that have changed since, no space) is read back into the log
+//! as usual; the records of a write follow each other in the order of its bytes, whichever form they have.
 
 use fastness_lwb::{Lsn, RECORD_BYTES_MAX};
 
@@ -21,7 +21,7 @@ use crate::pieces::Pieces;
 use crate::pool::{StoreRange, StoredData};
 use crate::record::{Head, Record, Write, WriteData};
 
-/// Bytes that a run with data to store has at most: all of them share a flush.
+/// Limit for the bytes of a run with data to store: all of them share a flush.
 const STORED_RUN_BYTES: u64 = 4 << 20;
 
 /// How much one thread takes at a time.
@@ -29,10 +29,10 @@ pub(super) fn run_bytes(source: &dyn ReadBack) -> u64 {
     if source.store_bytes_min().is_some() { STORED_RUN_BYTES } else { RUN_BYTES }
 }
 
-/// Stores what a run has to read back, if it is enough to be worth it; of each entry, what was stored.
+/// Stores what a run must read back, if it is enough to be worth it; returns what was stored of each entry.
 ///
 /// # Errors
-/// [`LogCause::Failed`]: the flush failed. Nothing may be appended that was written since the last one.
+/// [`LogCause::Failed`]: the flush failed. Nothing written since the last flush may be appended.
 pub(super) fn stored_of(run: &[Job], source: &dyn ReadBack) -> Result<Vec<Vec<StoredData>>, LogCause> {
     let mut ranges = Vec::new();
     let mut bytes = 0;
@@ -54,7 +54,7 @@ pub(super) fn stored_of(run: &[Job], source: &dyn ReadBack) -> Result<Vec<Vec<St
     Ok(stored)
 }
 
-/// A write that is read back, as far as it is not appended yet.
+/// A write that is read back: the part that is not appended yet.
 pub(super) struct Data<'a> {
     pub(super) head: Head,
     pub(super) offset: &'a mut u64,
@@ -67,7 +67,7 @@ impl Data<'_> {
     /// Appends its records, in the order of its bytes; returns the number of the last one, 0 if it has none.
     ///
     /// # Errors
-    /// As [`Pieces::next`]; the write is what is left then.
+    /// As [`Pieces::next`]; the write then holds what is left.
     pub(super) fn append(
         &mut self,
         stored: &[StoredData],

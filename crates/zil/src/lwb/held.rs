@@ -1,4 +1,4 @@
-//! What an import has claimed of one dataset's log: the chain, and the data that its records name by address.
+//! What an import has claimed of one dataset's log: the chain, and the data that its records refer to.
 //!
 //! Both are held until no header names the chain: until then a crash claims them again.
 
@@ -22,7 +22,7 @@ struct Taken {
     len_bytes: u64,
 }
 
-/// A chain that was claimed, with what its records name.
+/// A claimed chain, with the data that its records refer to.
 pub(super) struct Held<S: Space> {
     pub(super) chain: Claimed<Arc<S>>,
     blocks: Arc<dyn StoredBlocks>,
@@ -36,7 +36,7 @@ impl<S: Space> fmt::Debug for Held<S> {
 }
 
 impl<S: Space> Held<S> {
-    /// Claims a chain, and for each record that counts its data. A record whose data is not there is damage.
+    /// Claims a chain, and the data of each record that counts. A record whose data is missing is damage.
     ///
     /// # Errors
     /// Those of the chain; nothing is held then.
@@ -68,7 +68,7 @@ impl<S: Space> Held<S> {
         self.taken.len()
     }
 
-    /// Gives all of it back; see [`Claimed::release`].
+    /// Frees all of it; see [`Claimed::release`].
     pub(super) fn release(self) {
         self.taken.iter().for_each(|taken| give(&*self.blocks, taken));
         self.chain.release();
@@ -80,7 +80,7 @@ fn take(
     record: ChainRecord<'_>,
     taken: &mut Vec<Taken>,
 ) -> Result<(), SpaceError> {
-    // What is no record stops replay, which says so.
+    // Anything that is not a record stops replay, which reports it.
     let Ok((_, Record::Write(Write { data: WriteData::Indirect { len_bytes, address }, .. }))) =
         Record::decode(record.bytes)
     else {
@@ -95,7 +95,7 @@ fn give(blocks: &dyn StoredBlocks, taken: &Taken) {
     blocks.free(&taken.address, taken.len_bytes);
 }
 
-/// Of an import that knows no pool where data could be.
+/// For an import without a pool in which data could be.
 pub(super) struct NoBlocks;
 
 impl StoredBlocks for NoBlocks {

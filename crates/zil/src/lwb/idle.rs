@@ -1,8 +1,7 @@
-//! A thread that looks after logs which were written lately: when one of them falls idle, it says on the
-//! medium what was acknowledged last (`fastness_lwb::Log::witness_idle`). Where it does not run, nothing else
-//! changes.
+//! A thread that watches logs written recently: when one falls idle, the thread records on the medium what
+//! was acknowledged last (`fastness_lwb::Log::witness_idle`). Without this thread, nothing else changes.
 //!
-//! A commit tells it of its log by setting a flag that nearly always is set already.
+//! A commit notifies the thread by setting a flag that is nearly always set already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ pub(super) type LogMap<S> = Arc<RwLock<BTreeMap<DatasetId, Arc<LwbLog<S>>>>>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Logs that were written since they were looked at.
+    /// Logs written since they were last checked.
     written: Vec<DatasetId>,
     is_over: bool,
 }
@@ -32,7 +31,7 @@ pub(super) struct Written {
     changed: Condvar,
 }
 
-/// Of one log: whether the thread has it on its list.
+/// For one log: whether it is on the thread's list.
 #[derive(Debug)]
 pub(super) struct Noted {
     is_noted: AtomicBool,
@@ -54,7 +53,7 @@ impl Noted {
 }
 
 impl Written {
-    /// Sleeps until a log was written, and then for `period`; `None`: it is over.
+    /// Sleeps until a log is written, and then for `period`; `None`: the thread must end.
     fn next(&self, period: Duration) -> Option<Vec<DatasetId>> {
         let mut state = lock(&self.state);
         while state.written.is_empty() && !state.is_over {
@@ -82,7 +81,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Looks after each log every `period` until it is idle. A system without another thread has no
+    /// Checks each log every `period` until it is idle. If the system cannot start a thread, there are no
     /// witnesses.
     pub(super) fn start<S: Space + 'static>(
         written: Arc<Written>,
@@ -101,7 +100,7 @@ impl Watcher {
 
 fn look<S: Space>(logs: &LogMap<S>, dataset: DatasetId) {
     let Some(log) = read(logs).get(&dataset).cloned() else { return };
-    // Before the look: who commits during it tells us again.
+    // Before the check: a commit during it notifies us again.
     log.noted.is_noted.store(false, Ordering::SeqCst);
     if log.chain().witness_idle() {
         log.noted.note(dataset);

@@ -19,7 +19,7 @@ use crate::pool::{Pool, StoredBlocks};
 use crate::replay::Choice;
 
 enum Slot<S: Space> {
-    /// There is nothing to replay, or all of it is given up.
+    /// There is nothing to replay, or everything was given up.
     Empty,
     Claimed(Box<Held<S>>),
     /// Not claimed; the stored header.
@@ -28,8 +28,8 @@ enum Slot<S: Space> {
 
 /// An import between the pool's tables and the first txg.
 ///
-/// Nothing was written before [`finish`](Self::finish); dropping it leaves everything as it was, but for the
-/// space's own notes of what is in use: begin again with a new space.
+/// Nothing is written before [`finish`](Self::finish); dropping it leaves everything as it was, except for
+/// the space's own notes of what is in use: begin again with a new space.
 pub struct Import<S: Space> {
     space: Arc<S>,
     blocks: Arc<dyn StoredBlocks>,
@@ -49,11 +49,11 @@ impl<S: Space> fmt::Debug for Import<S> {
 }
 
 impl<S: Space> LwbLogs<S> {
-    /// Claims the log of each dataset, by the header that the last synced txg has of it (`None`: it has no
-    /// log). `first_txg` is the txg after that one. Nothing in the space is in use.
+    /// Claims the log of each dataset, by its header in the last synced txg (`None`: it has no log).
+    /// `first_txg` is the txg after that one. Nothing in the space may be in use yet.
     ///
-    /// Logs that cannot be claimed are in [`Import::problems`]. One with a record whose data is not in the
-    /// log is among them, see [`import_with`](Self::import_with).
+    /// Logs that cannot be claimed are in [`Import::problems`]. That includes logs with a record whose data
+    /// is not in the log, see [`import_with`](Self::import_with).
     pub fn import(
         space: Arc<S>,
         first_txg: Txg,
@@ -62,7 +62,7 @@ impl<S: Space> LwbLogs<S> {
         Self::import_with(space, Arc::new(NoBlocks), first_txg, headers)
     }
 
-    /// The same, where records may name data in `blocks`.
+    /// As [`import`](Self::import), where records may refer to data in `blocks`.
     pub fn import_with(
         space: Arc<S>,
         blocks: Arc<dyn StoredBlocks>,
@@ -97,7 +97,7 @@ impl<S: Space> Import<S> {
     fn claim(&self, bytes: &[u8], on_loss: OnLoss) -> Result<Option<Held<S>>, ClaimCause> {
         let stored = StoredHeader::decode(bytes)?;
         if stored.names_no_log() {
-            // Of another kind, maybe: the kind was being changed.
+            // It may be of another kind: the kind was being changed.
             return Ok(None);
         }
         let header = Header::decode(stored.of_kind(KindId::Lwb)?)?;
@@ -106,7 +106,7 @@ impl<S: Space> Import<S> {
     }
 
     fn claimed(&mut self, dataset: DatasetId, claimed: Held<S>) {
-        // Claimed under a choice, something was given up.
+        // It was claimed under a choice, so something was given up.
         let loss = claimed.chain.loss().cloned().map(Into::into);
         let (records, bytes) = (claimed.chain.records() as usize, claimed.chain.record_bytes());
         let indirect = claimed.indirect_records();
@@ -125,9 +125,8 @@ impl<S: Space> Import<S> {
         &self.summaries
     }
 
-    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again;
-    /// [`Choice::DropTail`] gives up what is missing or damaged and what comes after it, all of it if the
-    /// header is unusable.
+    /// Handles a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`] gives up
+    /// what is missing or damaged and what comes after it, or all of it if the header is unusable.
     ///
     /// # Errors
     /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any
@@ -146,11 +145,11 @@ impl<S: Space> Import<S> {
         self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
-    /// Ends the import: stores the headers of what was claimed in `tx`, which is of the first txg, and makes
-    /// logs for datasets that have none; the headers of these come with [`LwbLogs::sync`] of that txg. One
-    /// transaction for all datasets.
+    /// Finishes the import: stores the headers of what was claimed in `tx`, which is of the first txg, and
+    /// creates logs for datasets that have none; [`LwbLogs::sync`] of that txg returns the headers of these.
+    /// One transaction for all datasets.
     ///
-    /// Persistence: with that txg; a crash before is followed by the same import again.
+    /// Persistence: with that txg; after a crash before that, the same import runs again.
     ///
     /// # Errors
     /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin

@@ -1,4 +1,4 @@
-//! The log of one dataset: its chain, and what says whether it can be written.
+//! The log of one dataset: its chain, and its state.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::lwb::held::Held;
 use crate::lwb::idle::{Noted, Written};
 use crate::pool::Pool;
 
-/// What the log's life allows; whether its chain can be written is the chain's to say.
+/// What the log's life cycle allows; whether the chain is writable is up to the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {
@@ -27,9 +27,9 @@ pub(super) enum Status {
 /// Commits in progress.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
-    /// Entries that are not in the chain's hands yet.
+    /// Entries that have not been passed to the chain yet.
     pub(super) graph: Graph,
-    /// Threads that wait for others to append.
+    /// Threads waiting for others to append.
     pub(super) waiters: usize,
     /// The last record of every entry that has left the graph.
     pub(super) last: Lsn,
@@ -40,14 +40,14 @@ pub(super) struct Commits {
 /// Which headers the log stores, and what it holds until a txg has synced.
 #[derive(Debug)]
 pub(super) struct Life<S: Space> {
-    /// The first txg whose header is the log's: before, the dataset is not there, or transactions of replay
-    /// store it.
+    /// The first txg whose header the log stores: before that, the dataset does not exist, or replay
+    /// transactions store the header.
     pub(super) from: Option<Txg>,
-    /// The txg that destroys the dataset: from it on there is no header.
+    /// The txg that destroys the dataset: from then on there is no header.
     pub(super) until: Option<Txg>,
-    /// What was given out last.
+    /// The header that was returned last.
     put: Option<(Txg, Header)>,
-    /// What is durable; `None` if the log did not store it.
+    /// The durable header; `None` if the log did not store it.
     durable: Option<Header>,
     /// A chain that was replayed or given up, and the txg from which on no header names it.
     pub(super) release: Option<(Txg, Held<S>)>,
@@ -56,7 +56,7 @@ pub(super) struct Life<S: Space> {
 /// The log of one dataset in a chain of log-write blocks.
 ///
 /// Concurrency: any number of threads. Locks, none of which is held during I/O or while data is read back:
-/// `commits` or `life`, then those of the chain. `claimed` is held by replay alone, as long as it takes.
+/// `commits` or `life`, then those of the chain. Only replay holds `claimed`, for as long as it runs.
 #[derive(Debug)]
 pub struct LwbLog<S: Space> {
     pub(super) dataset: DatasetId,
@@ -66,7 +66,7 @@ pub struct LwbLog<S: Space> {
     status: AtomicU8,
     pub(super) life: Mutex<Life<S>>,
     pub(super) claimed: Mutex<Option<Held<S>>>,
-    /// Records that claim found and that are not replayed yet.
+    /// Records that claim found and that have not been replayed yet.
     pub(super) unreplayed: AtomicU64,
     pub(super) noted: Noted,
     last_error: Mutex<Option<CommitError>>,
@@ -121,12 +121,12 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Why nothing can be committed now; `None` if it can.
+    /// Why nothing can be committed now; `None` if commits are possible.
     pub fn refusal(&self) -> Option<LogCause> {
         self.status_cause().or_else(|| self.log.down().map(|error| cause_of(&error)))
     }
 
-    /// The same without a look at the chain.
+    /// As [`refusal`](Self::refusal), without checking the chain.
     pub(super) fn status_cause(&self) -> Option<LogCause> {
         match self.status.load(Ordering::SeqCst) {
             0 => None,
@@ -155,17 +155,17 @@ impl<S: Space> LwbLog<S> {
         lock(&self.last_error).clone()
     }
 
-    /// Entries of commit lists that are taken over and not appended yet.
+    /// Entries of commit lists that were taken over but not appended yet.
     pub fn pending_entries(&self) -> usize {
         lock(&self.commits).graph.len()
     }
 
-    /// The chain below: counters, space in use.
+    /// The underlying chain: counters, space in use.
     pub fn chain(&self) -> &Log<Arc<S>> {
         &self.log
     }
 
-    /// Sorts an error of the chain.
+    /// Maps an error of the chain to its cause.
     #[cold]
     pub(super) fn note_error(&self, error: CommitError) -> LogCause {
         let cause = self.status_cause().unwrap_or_else(|| cause_of(&error));
@@ -173,7 +173,7 @@ impl<S: Space> LwbLog<S> {
         cause
     }
 
-    /// The header to store with `txg`, if it is the log's to store and not what is durable anyway.
+    /// The header to store with `txg`, if the log must store one and it differs from the durable one.
     pub(super) fn sync(&self, txg: Txg) -> Option<Vec<u8>> {
         let mut life = lock(&self.life);
         if life.from.is_none_or(|from| txg < from) {
@@ -184,7 +184,8 @@ impl<S: Space> LwbLog<S> {
             return None;
         }
         life.put = Some((txg, header));
-        // A pool that fails to sync a txg asks again: what was given out says nothing about what is durable.
+        // A pool that fails to sync a txg asks again: what was returned before says nothing about what is
+        // durable.
         (life.durable != Some(header)).then(|| stored(&header))
     }
 
@@ -203,7 +204,7 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Whether the space has anything of the log.
+    /// Whether the log has anything in the space.
     pub(super) fn holds_space(&self) -> bool {
         lock(&self.life).release.is_some() || !self.log.extents().is_empty()
     }
@@ -218,14 +219,14 @@ impl<S: Space> LwbLog<S> {
         self.set_status(Status::InUse);
     }
 
-    /// Stops the use of the log and waits until the pool needs none of its blocks, as before the device is
+    /// Takes the log out of use and waits until the pool needs none of its blocks, before the device is
     /// removed or the kind is changed. Meanwhile commits wait for their txgs.
     ///
     /// Persistence: on return the header says that there is no log, everything that was acknowledged is in
-    /// the pool, and the log has no space.
+    /// the pool, and the log occupies no space.
     ///
     /// # Errors
-    /// [`LogError::Busy`] for a log that was not replayed; the pool's own, and then the log stays suspended.
+    /// [`LogError::Busy`] for a log that was not replayed; those of the pool: the log then stays suspended.
     pub fn suspend<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
         match self.status_cause() {
             Some(LogCause::NotReplayed) => return Err(LogError::Busy { dataset: self.dataset }),
@@ -234,9 +235,9 @@ impl<S: Space> LwbLog<S> {
         }
         self.log.stop();
         self.wake();
-        // What is acknowledged from here on is in blocks that were being written, so its transaction had
+        // Anything acknowledged from here on is in blocks that were being written, so its transaction had
         // begun: the txg of one that begins now is at least as new. A block that is still being written keeps
-        // the chain for another txg: its place cannot be given to anybody else.
+        // the chain for another txg: its place cannot be reused yet.
         loop {
             let txg = {
                 let tx = pool.begin_tx()?;
@@ -249,11 +250,11 @@ impl<S: Space> LwbLog<S> {
         }
     }
 
-    /// Takes a suspended log into use again: the next txg has a new chain, and when that has synced records
-    /// are written.
+    /// Puts a suspended log back into use: the next txg has a new chain, and records are written once that
+    /// has synced.
     ///
     /// # Errors
-    /// None yet; as that of kind pmem.
+    /// None yet; for symmetry with kind pmem.
     pub fn resume<P: Pool>(&self, _pool: &P) -> Result<(), LogError> {
         if self.status_cause() == Some(LogCause::Suspended) {
             self.log.resume();
@@ -284,7 +285,7 @@ impl<S: Space> LwbLog<S> {
     }
 }
 
-/// The chain's word for a txg.
+/// A txg in the chain's own type.
 pub(super) fn chain_txg(txg: Txg) -> fastness_lwb::Txg {
     fastness_lwb::Txg(txg.0)
 }

@@ -16,14 +16,14 @@ use crate::pool::Pool;
 
 /// All logs of a pool.
 ///
-/// The owner calls [`sync`](Self::sync) while each txg is written, and [`txg_synced`](Self::txg_synced) when
-/// it is durable, from the first txg on and in order.
+/// The owner must call [`sync`](Self::sync) while each txg is written, and [`txg_synced`](Self::txg_synced)
+/// when it is durable, from the first txg on and in order.
 ///
-/// Concurrency: any number of threads; the map is read for each opening of a dataset and each txg, not for
+/// Concurrency: any number of threads; the map is read when a dataset is opened and for each txg, not for
 /// each record.
 #[derive(Debug)]
 pub struct LwbLogs<S: Space> {
-    /// The first to go: it uses the others.
+    /// Dropped first: it uses the others.
     watcher: Mutex<Option<Watcher>>,
     space: Arc<S>,
     logs: LogMap<S>,
@@ -35,7 +35,7 @@ pub struct LwbLogs<S: Space> {
 }
 
 impl<S: Space> LwbLogs<S> {
-    /// Logs of no dataset yet, in a space of which nothing is in use. `synced` is the last synced txg.
+    /// Logs without datasets yet, in a space of which nothing is in use. `synced` is the last synced txg.
     pub fn new(space: Arc<S>, synced: Txg) -> Self {
         Self::with(space, synced, Arc::default(), BTreeMap::new())
     }
@@ -50,9 +50,9 @@ impl<S: Space> LwbLogs<S> {
         Self { space, logs, written, watcher, dying: Mutex::default(), synced: Mutex::new(synced) }
     }
 
-    /// Starts a thread that looks every `period` at the logs which were written since: one that is idle says
-    /// on the medium what was acknowledged last, so that an import misses it if the medium loses it. It ends
-    /// with these logs.
+    /// Starts a thread that every `period` checks the logs written since: an idle one records on the medium
+    /// what was acknowledged last, so that an import notices if the medium loses it. The thread ends when
+    /// these logs are dropped.
     pub fn watch_idle(&self, period: Duration)
     where
         S: 'static,
@@ -61,9 +61,9 @@ impl<S: Space> LwbLogs<S> {
         lock(&self.watcher).get_or_insert_with(watcher);
     }
 
-    /// Makes the log of a new dataset, in the transaction that makes the dataset.
+    /// Creates the log of a new dataset, in the transaction that creates the dataset.
     ///
-    /// Persistence: with that txg; until then commits wait for their txgs. The pool has a header of it then.
+    /// Persistence: with that txg, which stores the log's header; until then commits wait for their txgs.
     ///
     /// # Errors
     /// [`LogError::Exists`].
@@ -85,13 +85,13 @@ impl<S: Space> LwbLogs<S> {
     }
 
     /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not
-    /// replayed are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being
-    /// replayed.
+    /// replayed are lost with it. A dataset without a log is left alone. The dataset must not be in use, nor
+    /// being replayed.
     ///
-    /// Persistence: with that txg; a crash before finds dataset and log as they were.
+    /// Persistence: with that txg; a crash before that leaves dataset and log as they were.
     ///
     /// # Errors
-    /// None yet; as that of kind pmem.
+    /// None yet; for symmetry with kind pmem.
     pub fn destroy<P: Pool>(&self, pool: &P, tx: &P::Tx, dataset: DatasetId) -> Result<(), LogError> {
         let Some(log) = write(&self.logs).remove(&dataset) else { return Ok(()) };
         log.destroy(P::txg_of(tx));
@@ -115,11 +115,11 @@ impl<S: Space> LwbLogs<S> {
         logs.into_iter().chain(lock(&self.dying).iter().cloned()).collect()
     }
 
-    /// Hands out the headers that must be durable with `txg`: no transaction is in it any more, and it is not
-    /// durable yet. A header counts over what a transaction of the txg has stored for the same dataset. Those
-    /// that are durable as they are are left out.
+    /// Returns the headers that must be durable with `txg`, which has no transactions left and is not durable
+    /// yet. A header takes precedence over one that a transaction of the txg has stored for the same dataset.
+    /// Headers that are durable unchanged are left out.
     ///
-    /// A txg that could not be synced is asked for again.
+    /// If a txg could not be synced, this is called for it again.
     pub fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
         for log in self.all() {
             if let Some(header) = log.sync(txg) {
@@ -128,12 +128,12 @@ impl<S: Space> LwbLogs<S> {
         }
     }
 
-    /// A txg is durable, with every header that was stored in it: what no header names any more is free, and
-    /// chains that are new can be written. Call it after each txg, in order, before those are told that wait
-    /// for the txg.
+    /// A txg is durable, with every header that was stored in it: whatever no header names any more is freed,
+    /// and new chains become writable. Must be called after each txg, in order, before threads that wait for
+    /// the txg are woken.
     pub fn txg_synced(&self, txg: Txg) {
         {
-            // Whoever makes a log takes this lock under that of the map.
+            // Creating a log takes this lock while holding that of the map.
             let mut synced = lock(&self.synced);
             *synced = txg.max(*synced);
         }
@@ -144,7 +144,7 @@ impl<S: Space> LwbLogs<S> {
         lock(&self.dying).retain(|log| log.holds_space());
     }
 
-    /// The space below.
+    /// The underlying space.
     pub fn space(&self) -> &Arc<S> {
         &self.space
     }

@@ -17,11 +17,11 @@ use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<S: Space> LwbLog<S> {
-    /// Replays the log, after the place that an earlier replay came to, and makes a new log. A log that was
+    /// Replays the log, from where an earlier replay stopped, and creates a new log. A log that was already
     /// replayed is left alone.
     ///
-    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can
-    /// be changed on return.
+    /// Persistence: each record is applied in its own transaction, durable with its txg. The dataset can be
+    /// changed on return.
     ///
     /// # Errors
     /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
@@ -77,16 +77,16 @@ impl<S: Space> LwbLog<S> {
         Ok(())
     }
 
-    /// The chain is not needed from the txg of the transaction on, which is open: that txg names a new one.
+    /// From this transaction's txg on, which is open, the chain is not needed: that txg names a new one.
     fn end_replay<P: Pool>(&self, tx: &P::Tx, claimed: Option<Held<S>>) {
         let claimed = claimed.expect("a log that was not replayed has what was claimed");
         self.start_anew(claimed, P::txg_of(tx));
     }
 
-    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how
+    /// Gives up the records that were not replayed, and creates a new log: [`Choice::DropTail`]. Returns how
     /// many.
     ///
-    /// Persistence: with the txg of a transaction of its own.
+    /// Persistence: with the txg of its own transaction.
     ///
     /// # Errors
     /// Those of the pool.

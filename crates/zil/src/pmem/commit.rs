@@ -1,9 +1,9 @@
-//! Commits of one dataset, side by side.
+//! Parallel commits of one dataset.
 //!
-//! Which entries may be written at one time, and which share a generation, is argued in
-//! `docs/adr/2026-11-22-parallel-commits.md`. In short: an entry is written when all that it depends on is
-//! durable, so a crash never leaves it without these; and it starts a generation if an entry that it depends
-//! on is in the current one, so that a later loss of that one is noticed.
+//! Which entries may be written in parallel, and which share a generation, is argued in
+//! `docs/adr/2026-11-22-parallel-commits.md`. In short: an entry is written once everything that it depends
+//! on is durable, so a crash never leaves it without these; and it starts a new generation if an entry that
+//! it depends on is in the current one, so that a later loss of that entry is noticed.
 
 use fastness_pmem::Medium;
 use fastness_prb::{Hdl, Wait, WriteError};
@@ -64,8 +64,8 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
             match written {
                 Ok(()) => commits.graph.finish(job.number),
                 Err(cause) => {
-                    // It stays, and with it what depends on it stays out of the log, until its txg has synced
-                    // or somebody succeeds in writing it.
+                    // The entry stays, and whatever depends on it stays out of the log, until its txg has
+                    // synced or another attempt to write it succeeds.
                     let txg = commits.graph.newest_txg(&needed).unwrap_or(job.txg);
                     commits.graph.put_back(job);
                     self.notify(&commits);
@@ -78,12 +78,12 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
 
     #[inline]
     fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
-        // Before the lock: its holder may be waiting for a txg, and the caller holds one open.
+        // Before locking: the lock's holder may be waiting for a txg, and the caller holds one open.
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
         let hdl = read(&self.hdl);
-        // And behind it, see `suspend`.
+        // And again under the lock, see `suspend`.
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
@@ -144,7 +144,7 @@ impl<M: Medium + Sync> PmemLog<M> {
                 let written = self.enter(&job.keys, true)?.write_entry(job.txg, record, Wait::Fail);
                 let (bytes, is_there) = (record.len(), matches!(written, Err(WriteError::OnOneSide { .. })));
                 if is_there {
-                    // Written again, it would be replayed twice.
+                    // If written again, it would be replayed twice.
                     job.payload = Payload::Written;
                 }
                 self.count(written.map(drop), bytes, done)
@@ -158,7 +158,7 @@ impl<M: Medium + Sync> PmemLog<M> {
                 let head = Head { txg: job.txg, number, object: job.object };
                 let mut is_first = true;
                 while let Some(record) = pieces.next(head, source)? {
-                    // One write may be torn: its records do not depend on each other.
+                    // A single write may be torn: its records do not depend on each other.
                     let hdl = self.enter(&job.keys, is_first)?;
                     let written = hdl.write_entry(job.txg, record, Wait::Fail);
                     drop(hdl);
@@ -191,16 +191,16 @@ impl<M: Medium + Sync> PmemLog<M> {
             commits.graph.enter_again(keys);
             false
         };
-        // Still under the lock: between a generation's start in the graph and in the log, nobody may write.
-        // Who is writing now needs no lock to come to the end of its record, so this waits for one record at
-        // most.
+        // Still under the lock: between a generation's start in the graph and in the log, no thread may
+        // write. A thread that is writing now needs no lock to finish its record, so this waits for one
+        // record at most.
         if starts {
-            // In any other state the write that follows says so.
+            // In any other state, the write that follows reports it.
             let _ = write(&self.hdl).start_generation();
         }
         // In between, a flush of a volume may start one more generation; that orders no less.
         let hdl = read(&self.hdl);
-        // Behind the lock, see `suspend`.
+        // Under the lock, see `suspend`.
         self.refusal().map_or(Ok(hdl), Err)
     }
 }

@@ -23,19 +23,19 @@ enum Slot<M: Medium + Sync> {
     Empty(Hdl<M>),
     Unclaimed(Hdl<M>, Option<Hidden>),
     Claimed(Hdl<M>, HdlHeader, usize),
-    /// The header cannot be used; its bytes, for another try.
+    /// The header cannot be used; its bytes are kept for another attempt.
     Unusable(Vec<u8>),
-    /// All of it is given up.
+    /// Everything was given up.
     Dropped(Hdl<M>),
 }
 
 /// An import between the scan of PM and the first txg.
 ///
-/// Nothing was changed in PM or in the pool before [`finish`](Self::finish), but for entries that one side of
-/// a mirror lacked; dropping it leaves everything as it was.
+/// Nothing is changed in PM or in the pool before [`finish`](Self::finish), except for entries that one side
+/// of a mirror lacked; dropping it leaves everything as it was.
 pub struct Import<M: Medium + Sync> {
     prb: Arc<Prb<M>>,
-    /// Where entries may be hidden.
+    /// Chunk ends after which entries may be hidden.
     tails: Vec<ChunkTail>,
     first_txg: Txg,
     slots: BTreeMap<DatasetId, Slot<M>>,
@@ -53,9 +53,9 @@ impl<M: Medium + Sync> fmt::Debug for Import<M> {
 }
 
 impl<M: Medium + Sync> PmemLogs<M> {
-    /// Scans PM once and claims the log of each dataset, by the header that the last synced txg has of it
-    /// (`None`: it has no log). `first_txg` is the txg after that one. The ranges are those of the last use,
-    /// in the same order.
+    /// Scans PM once and claims the log of each dataset, by its header in the last synced txg (`None`: it has
+    /// no log). `first_txg` is the txg after that one. The ranges must be those of the last use, in the same
+    /// order.
     ///
     /// Logs that cannot be claimed are in [`Import::problems`].
     ///
@@ -104,7 +104,7 @@ impl<M: Medium + Sync> Import<M> {
     fn set_up(&self, bytes: &[u8]) -> Result<Slot<M>, ClaimCause> {
         let stored = StoredHeader::decode(bytes)?;
         if stored.names_no_log() {
-            // Of another kind, maybe: the kind was being changed.
+            // It may be of another kind: the kind was being changed.
             return Ok(Slot::Empty(self.nozil()));
         }
         let header = HdlHeader::decode(stored.of_kind(KindId::Pmem)?)?;
@@ -121,7 +121,7 @@ impl<M: Medium + Sync> Import<M> {
         let Some(Slot::Unclaimed(hdl, hidden)) = self.slots.get_mut(&dataset) else { return };
         let loss = hidden.map(ClaimCause::Hidden);
         if let (Some(cause), OnLoss::Fail) = (&loss, on_loss) {
-            // It says where the damage is; a claim would find out at most who misses something.
+            // It says where the damage is; a claim would at most find which entries miss something.
             self.problems.insert(dataset, ClaimProblem { dataset, cause: cause.clone() });
             return;
         }
@@ -151,7 +151,7 @@ impl<M: Medium + Sync> Import<M> {
         self.problems.remove(&dataset);
     }
 
-    /// What opening PM has copied from one side of a mirror to the other.
+    /// What opening PM copied from one side of a mirror to the other.
     pub fn side_repairs(&self) -> SideRepairs {
         self.prb.side_repairs()
     }
@@ -166,9 +166,8 @@ impl<M: Medium + Sync> Import<M> {
         &self.summaries
     }
 
-    /// Does something about a log that cannot be claimed: [`Choice::Retry`] claims it again;
-    /// [`Choice::DropTail`] gives up what is missing or damaged and what depends on it, all of it if the
-    /// header is unusable.
+    /// Handles a log that cannot be claimed: [`Choice::Retry`] claims it again; [`Choice::DropTail`] gives up
+    /// what is missing or damaged and what depends on it, or all of it if the header is unusable.
     ///
     /// # Errors
     /// What is still in the way. [`Choice::ReadOnly`] resolves nothing: the pool must be used without any
@@ -194,10 +193,10 @@ impl<M: Medium + Sync> Import<M> {
         self.problems.get(&dataset).map_or(Ok(()), |problem| Err(problem.clone()))
     }
 
-    /// Ends the import: stores the new headers in `tx`, which is of the first txg, and makes logs for
+    /// Finishes the import: stores the new headers in `tx`, which is of the first txg, and creates logs for
     /// datasets that have none. One transaction for all datasets.
     ///
-    /// Persistence: with that txg; a crash before is followed by the same import again.
+    /// Persistence: with that txg; after a crash before that, the same import runs again.
     ///
     /// # Errors
     /// [`LogError::Unclaimed`], [`LogError::OtherTxg`]; nothing was changed, and the import is gone: begin

@@ -1,4 +1,4 @@
-//! The log of one dataset: its HDL, and what says whether it can be written.
+//! The log of one dataset: its HDL, and its state.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::header::{KindId, StoredHeader};
 use crate::ids::{DatasetId, Txg};
 use crate::pool::Pool;
 
-/// Whether records can be written; what [`PmemLog::refusal`] is made of.
+/// Whether records can be written; [`PmemLog::refusal`] is derived from this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {
@@ -54,14 +54,14 @@ pub(super) struct Commits {
 pub struct PmemLog<M: Medium + Sync> {
     pub(super) dataset: DatasetId,
     pub(super) prb: Arc<Prb<M>>,
-    /// Shared by writers; alone for what orders entries and for the log's life.
+    /// Held shared by writers; exclusively to order entries and to change the log's state.
     pub(super) hdl: RwLock<Hdl<M>>,
     pub(super) commits: Mutex<Commits>,
     pub(super) changed: Condvar,
     status: AtomicU8,
     /// The txg with which the header becomes durable, in status starting.
     header_txg: AtomicU64,
-    /// Records that claim found and that are not replayed yet.
+    /// Records that claim found and that have not been replayed yet.
     pub(super) unreplayed: AtomicU64,
     last_error: Mutex<Option<Arc<WriteError>>>,
 }
@@ -81,19 +81,19 @@ impl<M: Medium + Sync> PmemLog<M> {
         }
     }
 
-    /// Why nothing can be written now; `None` if it can.
+    /// Why nothing can be written now; `None` if the log is writable.
     #[inline]
     pub fn refusal(&self) -> Option<LogCause> {
         Status::cause(self.status.load(Ordering::Acquire))
     }
 
     pub(super) fn set_status(&self, status: Status) {
-        // A medium that has failed stays failed, whatever becomes of the log.
+        // A medium that has failed stays failed, whatever happens to the log.
         let keep = |old: u8| (old != Status::Failed as u8).then_some(status as u8);
         let _ = self.status.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep);
     }
 
-    /// How full the medium is that it shares with other logs, in 1024ths.
+    /// How full the medium is, which it shares with other logs, in 1024ths.
     #[inline]
     pub fn used_per_1024(&self) -> u32 {
         self.prb.used_per_1024()
@@ -114,17 +114,17 @@ impl<M: Medium + Sync> PmemLog<M> {
         lock(&self.last_error).clone()
     }
 
-    /// Entries of commit lists that are taken over and not durable yet.
+    /// Entries of commit lists that were taken over but are not durable yet.
     pub fn pending_entries(&self) -> usize {
         lock(&self.commits).graph.len()
     }
 
-    /// Sorts an error of the PRB; what cannot get better closes the log.
+    /// Maps an error of the PRB to its cause; an error that cannot go away closes the log.
     #[cold]
     pub(super) fn note_error(&self, error: WriteError) -> LogCause {
         let cause = match &error {
             WriteError::NoFreeChunk => return LogCause::NoRoom,
-            // The log goes on with the next txg.
+            // The log continues with the next txg.
             WriteError::OnOneSide { .. } | WriteError::SideLost => LogCause::SideLost,
             // The log went out of use between the check of its status and the write.
             WriteError::Misuse(_) => return self.refusal().unwrap_or(LogCause::Bug),
@@ -143,7 +143,7 @@ impl<M: Medium + Sync> PmemLog<M> {
         pool.put_log_header(tx, self.dataset, Some(&stored(update.header())));
     }
 
-    /// Makes a new log where there is none, with the transaction.
+    /// Creates a new log where there is none, with the transaction.
     pub(super) fn start<P: Pool>(&self, pool: &P, tx: &P::Tx) -> Result<(), LogError> {
         let mut hdl = write(&self.hdl);
         self.start_locked(pool, tx, &mut hdl)
@@ -156,7 +156,7 @@ impl<M: Medium + Sync> PmemLog<M> {
         hdl: &mut Hdl<M>,
     ) -> Result<(), LogError> {
         let Some(update) = hdl.create_log()? else {
-            // It was suspended, and the pool failed before it was gone.
+            // It was suspended, and the pool failed before the log was gone.
             let is_durable = self.header_txg.load(Ordering::SeqCst) <= pool.synced_txg().0;
             self.set_status(if is_durable { Status::Ready } else { Status::Starting });
             return Ok(());
@@ -178,23 +178,23 @@ impl<M: Medium + Sync> PmemLog<M> {
         }
     }
 
-    /// Stops the use of the log and waits until the pool needs none of its entries, as before the medium is
+    /// Takes the log out of use and waits until the pool needs none of its entries, before the medium is
     /// removed. Meanwhile commits wait for their txgs.
     ///
     /// Persistence: on return no header names the log.
     ///
     /// # Errors
-    /// [`LogError::Busy`] for a log that was not replayed; the pool's own, and then the log stays suspended.
+    /// [`LogError::Busy`] for a log that was not replayed; those of the pool: the log then stays suspended.
     pub fn suspend<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
         match self.refusal() {
             Some(LogCause::NotReplayed) => return Err(LogError::Busy { dataset: self.dataset }),
             Some(LogCause::Destroyed) => return Err(LogError::Destroyed { dataset: self.dataset }),
             _ => self.set_status(Status::Suspended),
         }
-        // Behind this nobody is writing a record or will: writers look at the status again under the lock. So
-        // the txg of a transaction that begins now is at least as new as that of every record. It must not
-        // begin under the lock: the pool may make it wait for a txg, which a writer that waits for the lock
-        // may hold open.
+        // After this no thread is writing a record or will: writers check the status again under the lock. So
+        // the txg of a transaction that begins now is at least as new as that of every record. The
+        // transaction must not begin under the lock: the pool may make it wait for a txg, which a writer that
+        // waits for the lock may hold open.
         drop(write(&self.hdl));
         let tx = pool.begin_tx()?;
         let txg = P::txg_of(&tx);
@@ -206,7 +206,7 @@ impl<M: Medium + Sync> PmemLog<M> {
         Ok(())
     }
 
-    /// Takes a suspended log into use again, as a new one; records are written as soon as its header is
+    /// Puts a suspended log back into use, as a new log; records are written as soon as its header is
     /// durable.
     ///
     /// # Errors

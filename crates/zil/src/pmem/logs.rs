@@ -15,7 +15,7 @@ use crate::pool::Pool;
 
 /// All logs of a pool.
 ///
-/// Concurrency: any number of threads; the map is read for each opening of a dataset, not for each record.
+/// Concurrency: any number of threads; the map is read when a dataset is opened, not for each record.
 #[derive(Debug)]
 pub struct PmemLogs<M: Medium + Sync> {
     prb: Arc<Prb<M>>,
@@ -27,8 +27,8 @@ impl<M: Medium + Sync> PmemLogs<M> {
         Self { prb, logs: RwLock::new(logs) }
     }
 
-    /// Makes PM durably empty, and logs on it of no dataset yet: a new pool, or PM that is added to one. What
-    /// was in PM is lost.
+    /// Makes PM durably empty, with no dataset's log on it yet: for a new pool, or PM that is added to one.
+    /// The contents of PM are lost.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -36,7 +36,7 @@ impl<M: Medium + Sync> PmemLogs<M> {
         Ok(Self::new(Prb::format(config, ranges)?, BTreeMap::new()))
     }
 
-    /// Makes the log of a new dataset, in the transaction that makes the dataset.
+    /// Creates the log of a new dataset, in the transaction that creates the dataset.
     ///
     /// Persistence: with that txg; until then commits wait for their txgs.
     ///
@@ -60,17 +60,17 @@ impl<M: Medium + Sync> PmemLogs<M> {
     }
 
     /// Destroys the log of a dataset, in the transaction that destroys the dataset. Records that were not
-    /// replayed are lost with it. A dataset without a log is left alone. The dataset is not in use, nor being
-    /// replayed.
+    /// replayed are lost with it. A dataset without a log is left alone. The dataset must not be in use, nor
+    /// being replayed.
     ///
-    /// Persistence: with that txg; a crash before finds dataset and log as they were.
+    /// Persistence: with that txg; a crash before that leaves dataset and log as they were.
     ///
     /// # Errors
     /// Those of the log's state.
     pub fn destroy<P: Pool>(&self, pool: &P, tx: &P::Tx, dataset: DatasetId) -> Result<(), LogError> {
         let Some(log) = write(&self.logs).remove(&dataset) else { return Ok(()) };
         log.set_status(Status::Destroyed);
-        // Entries stay in PM until their txgs have synced; until this one has, the old header finds them.
+        // Entries stay in PM until their txgs have synced; until this txg has, the old header finds them.
         let _nozil = write(&log.hdl).destroy_log(P::txg_of(tx))?;
         pool.put_log_header(tx, dataset, None);
         log.wake();
@@ -87,8 +87,8 @@ impl<M: Medium + Sync> PmemLogs<M> {
         read(&self.logs).keys().copied().collect()
     }
 
-    /// A txg is durable, with every header that was stored in it: logs whose header that is can be written,
-    /// and PM that only older entries are in is emptied. Call it after each txg, in order.
+    /// A txg is durable, with every header that was stored in it: logs with such a header become writable,
+    /// and PM that holds only older entries is emptied. Must be called after each txg, in order.
     ///
     /// # Errors
     /// PM failed; from then on commits wait for their txgs.
@@ -104,16 +104,16 @@ impl<M: Medium + Sync> PmemLogs<M> {
         collected
     }
 
-    /// Gives PM back, when nobody has one of the logs any more.
+    /// Returns PM, once no references to the logs are left.
     ///
     /// # Errors
-    /// Gives itself back, without logs, as long as somebody has one: wait, and try again.
+    /// Returns itself, without logs, while there are references to any: wait, and try again.
     pub fn close(self) -> Result<Vec<M>, Self> {
         drop(self.logs);
         self.prb.close().map_err(|(prb, _)| Self::new(prb, BTreeMap::new()))
     }
 
-    /// The PRB below.
+    /// The underlying PRB.
     pub fn prb(&self) -> &Arc<Prb<M>> {
         &self.prb
     }

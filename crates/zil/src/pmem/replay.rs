@@ -1,8 +1,8 @@
 //! Replay of one dataset's log.
 //!
 //! Crash cases: a record's effect and the place after it are in one transaction, so after a crash both are
-//! there or neither; the old log goes in the transaction that makes the new one, and its entries stay in PM
-//! until that txg has synced.
+//! there or neither; the old log is destroyed in the transaction that creates the new one, and its entries
+//! stay in PM until that txg has synced.
 
 use fastness_pmem::Medium;
 use fastness_prb::{BodyError, Entry, HeaderUpdate, ReplayError};
@@ -16,11 +16,11 @@ use crate::record::Record;
 use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<M: Medium + Sync> PmemLog<M> {
-    /// Replays the log, behind the place that an earlier replay came to, and makes a new log. A log that was
+    /// Replays the log, from where an earlier replay stopped, and creates a new log. A log that was already
     /// replayed is left alone.
     ///
-    /// Persistence: each record is applied in a transaction of its own, durable with its txg. The dataset can
-    /// be changed on return.
+    /// Persistence: each record is applied in its own transaction, durable with its txg. The dataset can be
+    /// changed on return.
     ///
     /// # Errors
     /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
@@ -54,8 +54,8 @@ impl<M: Medium + Sync> PmemLog<M> {
         };
         let tx = pool.begin_tx().map_err(|error| nowhere(ReplayCause::Pool(error)))?;
         let misuse = |error| nowhere(ReplayCause::Misuse(error));
-        // The header without a log is never stored: that of the new log, in the same transaction, takes its
-        // place.
+        // A header that says that there is no log is never stored: that of the new log, in the same
+        // transaction, replaces it.
         let _nozil = hdl.replay_done(P::txg_of(&tx)).map_err(misuse)?;
         self.unreplayed.store(0, Ordering::Relaxed);
         match self.start_locked(pool, &tx, &mut hdl) {
@@ -79,7 +79,7 @@ impl<M: Medium + Sync> PmemLog<M> {
             buffer.resize(len, 0);
         }
         match entry.read_body(buffer) {
-            // Damaged padding: the record itself is whole.
+            // Damaged padding: the record itself is intact.
             Ok(()) | Err(BodyError::Padding { .. }) => {}
             Err(error) => return Err(ReplayCause::Body(error)),
         }
@@ -97,10 +97,10 @@ impl<M: Medium + Sync> PmemLog<M> {
         Ok(())
     }
 
-    /// Gives up the records that were not replayed, and makes a new log: [`Choice::DropTail`]. Returns how
+    /// Gives up the records that were not replayed, and creates a new log: [`Choice::DropTail`]. Returns how
     /// many.
     ///
-    /// Persistence: with the txg of a transaction of its own.
+    /// Persistence: with the txg of its own transaction.
     ///
     /// # Errors
     /// Those of the pool.

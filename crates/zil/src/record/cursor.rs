@@ -1,9 +1,9 @@
-//! Reading and writing fields in order, with the place of what is wrong.
+//! Reading and writing fields in order; errors report the position.
 
 use super::error::{RecordError, RecordFault};
 use super::types::{Attributes, Time};
 
-/// Where an encoder puts its bytes; counts only, if there is no buffer.
+/// Where an encoder puts its bytes; without a buffer it only counts.
 pub(super) struct Out<'a> {
     buffer: Option<&'a mut [u8]>,
     at: usize,
@@ -42,7 +42,7 @@ impl<'a> Out<'a> {
         self.bytes(&number.to_le_bytes());
     }
 
-    /// Zeroes up to a multiple of 8: nothing that was in the buffer before reaches the medium.
+    /// Zeroes up to a multiple of 8: no earlier contents of the buffer reach the medium.
     pub(super) fn pad(&mut self) {
         let len = self.at.next_multiple_of(8) - self.at;
         self.bytes(&[0; 8][..len]);
@@ -65,7 +65,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// Where a decoder is in a record of exactly these bytes.
+/// A decoder's position in a record of exactly these bytes.
 pub(super) struct In<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -115,7 +115,7 @@ impl<'a> In<'a> {
         }
     }
 
-    /// Padding up to a multiple of 8, and then the end.
+    /// Padding up to a multiple of 8, which must end the record.
     pub(super) fn end(mut self) -> Result<(), RecordError> {
         self.zeroes((self.at.next_multiple_of(8) - self.at) as u64)?;
         match (self.bytes.len() - self.at) as u64 {

@@ -13,7 +13,7 @@ impl<'a> Record<'a> {
     /// Reads a record that fills `bytes`.
     ///
     /// # Errors
-    /// [`RecordError`] with the place. Of a record of an unknown type nothing but the head is looked at.
+    /// [`RecordError`] with the place. For a record of unknown type, only the head is checked.
     pub fn decode(bytes: &'a [u8]) -> Result<(Head, Record<'a>), RecordError> {
         let (record_type, head, len) = Head::decode(bytes)?;
         match bytes.len().cmp(&len) {
@@ -69,7 +69,7 @@ fn read_body<'a>(input: &mut In<'a>, record_type: RecordType) -> Result<Record<'
     })
 }
 
-/// A range that does not leave the numbers.
+/// A range whose end does not overflow.
 fn read_range(input: &mut In<'_>) -> Result<(u64, u64), RecordError> {
     let (offset, len_bytes) = (input.u64()?, input.u64()?);
     check_range(input, offset, len_bytes)?;
@@ -96,7 +96,7 @@ fn read_create<'a>(input: &mut In<'a>, kind: CreateKind) -> Result<Record<'a>, R
     let object = ObjectId(input.u64()?);
     let attributes = input.attributes()?;
     let (name_len, target_len) = (input.u16()?, input.u16()?);
-    // Objects that are made have a name, and only symbolic links a target.
+    // A created object has a name, and only a symbolic link has a target.
     if name_len == 0 {
         return input.refuse("length of the name", 0, 4);
     }

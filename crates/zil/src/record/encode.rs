@@ -1,4 +1,4 @@
-//! Records to bytes, into a buffer of the caller's.
+//! Encodes records into a buffer of the caller.
 
 use super::cursor::Out;
 use super::head::{HEAD_BYTES, Head, RECORD_BYTES_MAX};
@@ -25,7 +25,7 @@ impl Record<'_> {
         len
     }
 
-    /// Encodes into memory of its own.
+    /// Encodes into newly allocated memory.
     ///
     /// # Panics
     /// As [`encode`](Self::encode), but for the buffer.

@@ -2,7 +2,7 @@
 
 use fastness_error::ErrorKind;
 
-/// Bytes are not a record that can be carried out.
+/// The bytes are not a record that can be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("record, byte {offset}: {fault}")]
 pub struct RecordError {
@@ -22,13 +22,13 @@ pub enum RecordFault {
         /// How many bytes are missing, at least.
         missing: u64,
     },
-    /// Bytes behind the last field.
+    /// Bytes after the last field.
     #[error("{extra} bytes too many")]
     TooLong {
         /// How many.
         extra: u64,
     },
-    /// Another version.
+    /// An unknown version.
     #[error("version {found}, this program reads {known}")]
     Version {
         /// Version found.
@@ -36,7 +36,7 @@ pub enum RecordFault {
         /// Version known.
         known: u16,
     },
-    /// A type that this version does not know. Nothing else is known to be wrong with the record.
+    /// A type that this version does not know. The record is otherwise not known to be wrong.
     #[error("unknown type {found}")]
     UnknownType {
         /// The type.
@@ -48,7 +48,7 @@ pub enum RecordFault {
         /// The length in bytes.
         found: u64,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{field} cannot be {found:#x}")]
     Field {
         /// Which.

@@ -10,27 +10,27 @@ pub const RECORD_VERSION: u16 = 1;
 /// Longest record in bytes. Kinds may allow less.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// What a record says happened.
+/// The change that a record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum RecordType {
-    /// A file was made.
+    /// A file was created.
     Create = 1,
-    /// A directory was made.
+    /// A directory was created.
     Mkdir = 2,
-    /// A directory of extended attributes was made.
+    /// A directory of extended attributes was created.
     Mkxattr = 3,
-    /// A symbolic link was made.
+    /// A symbolic link was created.
     Symlink = 4,
     /// A name was removed.
     Remove = 5,
     /// A directory was removed.
     Rmdir = 6,
-    /// An object got another name.
+    /// An object got an additional name.
     Link = 7,
     /// A name was changed.
     Rename = 8,
-    /// Two names changed places.
+    /// Two names were exchanged.
     RenameExchange = 9,
     /// A name was changed and a whiteout put in its place.
     RenameWhiteout = 10,
@@ -38,7 +38,7 @@ pub enum RecordType {
     Write = 11,
     /// A write made the object longer; its bytes are in other records.
     Extend = 12,
-    /// The object was cut off, or a range freed.
+    /// The object was truncated, or a range freed.
     Truncate = 13,
     /// A range of a volume reads as zeroes.
     Zeroes = 14,
@@ -48,12 +48,12 @@ pub enum RecordType {
     SetAcl = 16,
     /// An extended attribute was set or removed.
     SetXattr = 17,
-    /// Blocks of another object were put in by reference.
+    /// Blocks of another object were inserted by reference.
     CloneRange = 18,
 }
 
 impl RecordType {
-    /// All of them.
+    /// All types.
     pub const ALL: [RecordType; 18] = [
         Self::Create,
         Self::Mkdir,
@@ -75,13 +75,13 @@ impl RecordType {
         Self::CloneRange,
     ];
 
-    /// The type of a number on the medium.
+    /// The type with a number on the medium.
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
 
-    /// Whether it may be logged behind records of other objects that came later. Such a record names its
-    /// object in the head, and does nothing in replay if the object is gone.
+    /// Whether it may be logged after later records of other objects. Such a record names its object in the
+    /// head, and replay ignores it if the object is gone.
     pub fn may_be_reordered(self) -> bool {
         matches!(
             self,
@@ -106,7 +106,7 @@ pub struct Head {
     pub txg: Txg,
     /// Number in the order of commits, from 1 for each open log; 0 for records that are not on a commit list.
     pub number: u64,
-    /// The object; of the types that may not be reordered, the (source) directory.
+    /// The object; for types that must not be reordered, the (source) directory.
     pub object: ObjectId,
 }
 
@@ -127,11 +127,11 @@ impl Head {
         out
     }
 
-    /// Reads the head at the front of `bytes`: type, head and length of the whole record, which `bytes` may
-    /// not reach.
+    /// Decodes the head at the front of `bytes`: type, head and length of the whole record, which may extend
+    /// past `bytes`.
     ///
     /// # Errors
-    /// [`RecordError`]; an unknown type only where the rest of the head is in order.
+    /// [`RecordError`]; an unknown type only if the rest of the head is valid.
     pub fn decode(bytes: &[u8]) -> Result<(RecordType, Head, usize), RecordError> {
         let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
             let missing = (HEAD_BYTES - bytes.len()) as u64;
@@ -154,12 +154,12 @@ impl Head {
         Ok((kind, head, len))
     }
 
-    /// Puts the txg into an encoded record.
+    /// Stores the txg in an encoded record.
     pub(crate) fn set_txg(record: &mut [u8], txg: Txg) {
         record[8..16].copy_from_slice(&txg.0.to_le_bytes());
     }
 
-    /// Puts a number into an encoded record.
+    /// Stores a number in an encoded record.
     pub(crate) fn set_number(record: &mut [u8], number: u64) {
         record[16..24].copy_from_slice(&number.to_le_bytes());
     }

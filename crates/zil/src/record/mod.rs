@@ -1,10 +1,10 @@
-//! Records: what a log says about one change, in a form of its own that no kind of log looks into.
+//! Records: one change each, in an encoding that no kind of log looks into.
 //!
 //! Shape: a head of 32 bytes that all records share, then the fields of the type, then bytes of variable
 //! length (data, names, values); little endian, every field aligned to its size, the whole a multiple of 8
-//! bytes. What is reserved or padding is zero on the medium, and a decoder demands it: no bytes of the
-//! process's memory leak into a log, and a version that gives them a meaning is not misread. Byte for byte:
-//! `docs/format.md`.
+//! bytes. Reserved fields and padding are zero on the medium, and a decoder insists on it: no bytes of the
+//! process's memory leak into a log, and a record of a version that gives them a meaning is not misread. Byte
+//! for byte: `docs/format.md`.
 //!
 //! Decoding trusts nothing and borrows: names and data point into the buffer that was read.
 //!

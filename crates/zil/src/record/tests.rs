@@ -1,4 +1,4 @@
-//! Records there and back, their bytes, and what is refused.
+//! Records: round trips, their exact bytes, and what is refused.
 
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ const HEAD: Head = Head { txg: Txg(0x1112), number: 3, object: ObjectId(0x2122) 
 fn every_type_comes_back_as_it_was_and_leaves_no_byte_of_the_buffer() {
     let mut types = std::collections::HashSet::new();
     for record in examples() {
-        // What was in the buffer before must not shine through padding.
+        // The buffer's earlier contents must not show through padding.
         let mut buffer = vec![0xee; record.encoded_bytes() + 16];
         let len = record.encode(HEAD, &mut buffer);
         assert_eq!(len % 8, 0);
@@ -89,7 +89,7 @@ fn the_quick_write_is_the_same_record() {
     }
 }
 
-/// The bytes on the medium are for ever: `docs/format.md`.
+/// The bytes on the medium are permanent: `docs/format.md`.
 #[test]
 fn golden_bytes() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -116,7 +116,7 @@ fn every_cut_and_every_extra_byte_is_an_error() {
     }
 }
 
-/// Crafted: the checksum of the entry is right, the lengths in the record are not.
+/// Crafted: the entry's checksum is valid, the lengths in the record are not.
 #[test]
 fn lengths_that_lie_are_errors() {
     for record in examples() {

@@ -8,7 +8,7 @@ use crate::ids::ObjectId;
 pub struct Time {
     /// Seconds.
     pub seconds: i64,
-    /// Nanoseconds behind them.
+    /// Nanoseconds after that second.
     pub nanoseconds: u32,
 }
 
@@ -28,11 +28,11 @@ pub mod attribute {
     pub const MTIME: u32 = 1 << 5;
     /// Project and flags, in `extra`.
     pub const EXTRA: u32 = 1 << 6;
-    /// All of them.
+    /// All attributes.
     pub const ALL: u32 = (1 << 7) - 1;
 }
 
-/// Owner and permissions of an object that is made.
+/// Owner and permissions of a created object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Permissions and type.
@@ -41,15 +41,15 @@ pub struct Attributes {
     pub uid: u64,
     /// Group.
     pub gid: u64,
-    /// Tells objects apart that had one number at different times.
+    /// Distinguishes objects that had the same number at different times.
     pub generation: u64,
-    /// When it was made.
+    /// When it was created.
     pub crtime: Time,
     /// Device number of a device node, otherwise 0.
     pub rdev: u64,
 }
 
-/// What was made.
+/// The kind of object that was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum CreateKind {
@@ -59,7 +59,7 @@ pub enum CreateKind {
     Symlink,
 }
 
-/// An object was made, in the directory that the head names.
+/// An object was created, in the directory that the head names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Create<'a> {
     /// What.
@@ -70,7 +70,7 @@ pub struct Create<'a> {
     pub attributes: Attributes,
     /// Its name, of 1 to 65535 bytes.
     pub name: &'a [u8],
-    /// What a symbolic link points to; of others empty.
+    /// The target of a symbolic link; otherwise empty.
     pub target: &'a [u8],
     /// Access control list, opaque; empty if none was given.
     pub acl: &'a [u8],
@@ -85,7 +85,7 @@ pub struct Remove<'a> {
     pub name: &'a [u8],
 }
 
-/// An object got a name in the directory that the head names.
+/// An object got an additional name in the directory that the head names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link<'a> {
     /// The object.
@@ -108,7 +108,7 @@ pub enum RenameKind {
 /// A name in the directory that the head names was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rename<'a> {
-    /// What became of the old name.
+    /// What the rename left at the old name.
     pub kind: RenameKind,
     /// Directory of the new name.
     pub target_directory: ObjectId,
@@ -123,7 +123,7 @@ pub struct Rename<'a> {
 pub enum WriteData<'a> {
     /// In the record.
     Inline(&'a [u8]),
-    /// In the pool already: `len_bytes` of them, at addresses that only the pool understands.
+    /// Already in the pool: `len_bytes` of them, at addresses that only the pool understands.
     Indirect {
         /// Length of the write.
         len_bytes: u64,
@@ -141,7 +141,7 @@ pub struct Write<'a> {
     pub data: WriteData<'a>,
 }
 
-/// A range of the object was cut off or freed.
+/// A range of the object was truncated or freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncate {
     /// First byte.
@@ -157,7 +157,7 @@ pub struct Zeroes {
     pub offset: u64,
     /// Number of bytes.
     pub len_bytes: u64,
-    /// Whether the contents were given up (discard) and not written.
+    /// Whether the contents were discarded, rather than written as zeroes.
     pub is_discard: bool,
 }
 
@@ -178,7 +178,7 @@ pub struct SetAttr<'a> {
     pub atime: Time,
     /// Time of last change of the contents.
     pub mtime: Time,
-    /// Project, flags and what else there is, opaque.
+    /// Project, flags and other attributes, opaque.
     pub extra: &'a [u8],
 }
 
@@ -198,7 +198,7 @@ pub struct SetXattr<'a> {
     pub value: &'a [u8],
 }
 
-/// Blocks were put in by reference.
+/// Blocks were inserted by reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneRange<'a> {
     /// First byte.
@@ -211,7 +211,7 @@ pub struct CloneRange<'a> {
     pub addresses: &'a [u8],
 }
 
-/// One change. What the head has (txg, object) is not repeated.
+/// One change. What is in the head (txg, object) is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Record<'a> {
@@ -220,7 +220,7 @@ pub enum Record<'a> {
     Link(Link<'a>),
     Rename(Rename<'a>),
     Write(Write<'a>),
-    /// The object was made longer by a write to `offset`, `len_bytes` long, whose bytes other records have.
+    /// A write to `offset`, `len_bytes` long, made the object longer; other records have its bytes.
     Extend {
         offset: u64,
         len_bytes: u64,
@@ -234,7 +234,7 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Whether its data is in the pool, and it has the address.
+    /// Whether its data is in the pool, and the record has the address.
     pub fn is_indirect(&self) -> bool {
         matches!(self, Self::Write(Write { data: WriteData::Indirect { .. }, .. }))
     }

@@ -5,10 +5,11 @@ use super::head::{HEAD_BYTES, Head, RECORD_BYTES_MAX, RecordType};
 /// Bytes of an inline write record before its data: one cache line.
 pub const WRITE_HEAD_BYTES: usize = 64;
 
-/// Head and fields of a write of `len_bytes` bytes, a multiple of 8: with the data behind it, the record.
+/// Head and fields of a write of `len_bytes` bytes, a multiple of 8: followed by the data, this is the
+/// record.
 ///
 /// # Panics
-/// Caller bug only: the length is no multiple of 8, or too great.
+/// Caller bug only: the length is not a multiple of 8, or is too large.
 #[inline]
 pub fn encode_write_head(head: Head, offset: u64, len_bytes: usize) -> [u8; WRITE_HEAD_BYTES] {
     let len = WRITE_HEAD_BYTES + len_bytes;
@@ -39,7 +40,7 @@ pub fn encode_write(head: Head, offset: u64, data: &[u8], buffer: &mut [u8]) -> 
     encode_write_around(head, offset, data.len(), buffer)
 }
 
-/// The same, of `len_bytes` of data that are in their place in the buffer, from [`WRITE_HEAD_BYTES`] on.
+/// The same, for `len_bytes` of data already in place in the buffer, from [`WRITE_HEAD_BYTES`] on.
 ///
 /// # Panics
 /// As there.
