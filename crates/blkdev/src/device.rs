@@ -48,7 +48,7 @@ pub enum Request<'a> {
 /// # Errors
 /// [`BlockError`] with operation, exact offset and cause; see its documentation for the state afterwards.
 pub trait BlockDevice: Send + Sync {
-    /// What is known about the device.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Fills `buf` from `offset` on.

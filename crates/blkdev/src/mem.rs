@@ -37,7 +37,7 @@ impl MemImage {
     /// A copy of the current contents of `device`.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Errors of reading it.
     pub fn of_device(device: &dyn BlockDevice) -> Result<MemImage, BlockError> {
         const STEP_BYTES: u64 = 1 << 20;
         let mut image = MemImage::zeroed(device.len_bytes());

@@ -61,9 +61,9 @@ pub struct OperationStats {
     /// Operations that ended, in success or error. A vectored request and each request of a batch count once;
     /// requests refused before they reach the medium do not count.
     pub ops: u64,
-    /// Those that failed.
+    /// Operations that failed.
     pub errors: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
     /// Sum of their latencies; for a request of a batch, from the batch's start to its own end.
     pub latency_ns_sum: u64,

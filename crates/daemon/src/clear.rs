@@ -71,7 +71,8 @@ impl Node {
     /// Persistence: on return everything that was acknowledged, flushed or not, is durable.
     ///
     /// # Errors
-    /// The pool is not suspended. Those of an import: the pool stays suspended, and nothing is lost.
+    /// The pool is not suspended, or an error of the import: the pool then stays suspended, and nothing is
+    /// lost.
     pub fn clear(&self, is_degraded: bool) -> Result<(), Failure> {
         self.go_on(is_degraded, Vec::new())
     }
@@ -81,7 +82,7 @@ impl Node {
     /// uses them.
     ///
     /// # Errors
-    /// As [`clear`](Self::clear), and those of [`Pool::add`].
+    /// As [`clear`](Self::clear), and errors of [`Pool::add`].
     pub(crate) fn go_on(&self, is_degraded: bool, added: Vec<VdevSpec>) -> Result<(), Failure> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let mut kept = lock(&self.kept);

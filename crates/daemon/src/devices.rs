@@ -29,7 +29,7 @@ const SIGNATURE_BYTES: usize = 128 << 10;
 /// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if given.
 ///
 /// # Errors
-/// [`StartError::InUse`] for a device that holds data, unless `is_forced`; those of opening.
+/// [`StartError::InUse`] for a device that holds data, unless `is_forced`; errors of opening.
 pub fn open_vdevs(
     requests: &[VdevRequest],
     create_bytes: Option<u64>,

@@ -48,7 +48,7 @@ pub(crate) struct Facts {
     pub(crate) vdevs: Survival,
     /// Number of volumes.
     pub(crate) volumes: usize,
-    /// Those with `sync=disabled`.
+    /// Volumes with `sync=disabled`.
     pub(crate) disabled: Vec<String>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A killed process holds its devices until the kernel has completed its requests, which can be a while after
 //! its parent has reaped it. An import at that time must neither fail nor continue without a side of a
-//! mirror. So the search waits, for a bounded time, for devices that are in use: those that were named, and,
-//! while the pool is incomplete without them, all others in the folders. Only these are scanned again.
+//! mirror. So the search waits, for a bounded time, for devices in use: for the named ones, and, while the
+//! pool is incomplete, for all others in the folders. Only these are scanned again.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ impl Wanted<'_> {
 /// known paths, or in /dev. Waits up to `patience` for devices that another process holds.
 ///
 /// # Errors
-/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; those of opening a device.
+/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; errors of opening a device.
 pub fn find_devices(
     name: &str,
     given: &[PathBuf],

@@ -163,7 +163,7 @@ impl Node {
     /// Moves the pool's log to persistent memory, or to a stand-in for it: one region, or two as a mirror.
     ///
     /// # Errors
-    /// Those of [`PoolLog::add_regions`] and of opening the regions.
+    /// Errors of [`PoolLog::add_regions`] and of opening the regions.
     pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse) -> Result<(), Failure> {
         let regions =
             paths.iter().map(|path| new_region(path.as_ref(), pm)).collect::<Result<Vec<_>, _>>()?;

@@ -115,7 +115,7 @@ impl Node {
     /// Imports a pool, and serves what it served before.
     ///
     /// # Errors
-    /// Those of [`Pool::import`].
+    /// Errors of [`Pool::import`].
     pub fn import(
         devices: &[Device],
         import: &ImportOptions,
@@ -221,8 +221,8 @@ impl Node {
     /// exported or destroyed it.
     ///
     /// # Errors
-    /// Those of the export that a signal caused; the pool is closed all the same, and the next import finds
-    /// the last synced txg.
+    /// Errors of the export after a signal; the pool is closed all the same, and the next import finds the
+    /// last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
         let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
         if ending == Ending::Signal {

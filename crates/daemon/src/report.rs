@@ -278,7 +278,7 @@ pub struct PropertyReport {
 /// What a full check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// Whether exactly what is referenced is allocated.
+    /// Whether allocated and referenced space match exactly.
     pub is_clean: bool,
     /// Bytes of data that extents reference.
     pub data_bytes: u64,
@@ -331,9 +331,9 @@ pub struct IoRow {
 pub struct IoCounters {
     /// Operations.
     pub ops: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
-    /// Those that failed.
+    /// Operations that failed.
     pub errors: u64,
     /// Operations that were timed.
     pub timed_ops: u64,

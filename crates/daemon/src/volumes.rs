@@ -62,7 +62,7 @@ impl Node {
     /// Serves a volume; with `is_kept`, after each import.
     ///
     /// # Errors
-    /// The address is in use or makes no sense; those of opening a volume.
+    /// The address is in use or invalid; errors of opening the volume.
     pub fn serve(
         &self,
         name: &str,

@@ -48,7 +48,7 @@ pub trait Space: Send + Sync {
     /// Writes whole units; durable after a later flush of the device.
     ///
     /// # Errors
-    /// Those of the device: what the place holds then is unknown.
+    /// Errors of the device; the contents of the place are then unknown.
     fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError>;
 
     /// Several unordered writes; results are in the order of `writes`.
@@ -59,7 +59,7 @@ pub trait Space: Send + Sync {
     /// Fills `buf`, whole units.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError>;
 
     /// Fills `buf` from one copy after another until `check` accepts one, if there are several (a mirror);
@@ -68,7 +68,7 @@ pub trait Space: Send + Sync {
     /// was flushed could be read.
     ///
     /// # Errors
-    /// Those of the device, if no such copy could be read.
+    /// Errors of the device, if no such copy could be read.
     fn read_checked(
         &self,
         place: Place,
@@ -83,7 +83,7 @@ pub trait Space: Send + Sync {
     /// in turn.
     ///
     /// # Errors
-    /// Those of the device, if no such copy could be read.
+    /// Errors of the device, if no such copy could be read.
     fn read_current(
         &self,
         place: Place,
@@ -102,7 +102,7 @@ pub trait Space: Send + Sync {
     /// reported as lost (`fastness_blkdev` guarantees that for its devices).
     ///
     /// # Errors
-    /// Those of the devices: then nothing written since the last flush may be taken as durable.
+    /// Errors of the devices; then nothing written since the last flush may be taken as durable.
     fn flush(&self, devices: &[u32]) -> Result<(), SpaceError>;
 }
 

@@ -239,7 +239,7 @@ impl<R: LogMedium> Recovery<R> {
         &self.superblock.geometry
     }
 
-    /// What is known of the region; `None` for a medium that is only a model.
+    /// Information on the region; `None` for a medium that is only a model.
     pub fn region_info(&self) -> Option<&RegionInfo> {
         self.front.range().region_info()
     }

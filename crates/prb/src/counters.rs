@@ -96,8 +96,8 @@ pub(crate) struct OutsideCorridor {
 
 /// State of dependency tracking, the same for the write path and for replay.
 ///
-/// Invariant: the txgs that the live table counts lie in a corridor of three below the newest; the last
-/// table is the live table as it was when the generation of `last` started.
+/// Invariant: the txgs that the live table counts lie in a corridor of three below the newest; the last table
+/// is the live table at the start of the generation of `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tracker {
     pub(crate) last: EntryId,

@@ -139,7 +139,7 @@ impl<D: BlockDevice> Faulty<D> {
     /// nothing.
     ///
     /// # Errors
-    /// Those of reading the device below.
+    /// Errors of reading the device below.
     pub fn crash(&self, seed: u64) -> Result<MemImage, BlockError> {
         let state = self.state();
         let mut image = MemImage::of_device(&self.inner)?;
@@ -153,7 +153,7 @@ impl<D: BlockDevice> Faulty<D> {
     /// that many.
     ///
     /// # Errors
-    /// Those of reading the device below.
+    /// Errors of reading the device below.
     pub fn for_each_crash_state(
         &self,
         scope: CrashScope,
@@ -169,7 +169,7 @@ impl<D: BlockDevice> Faulty<D> {
     /// states, chosen by `seed`, in the device below too.
     ///
     /// # Errors
-    /// Those of the device below.
+    /// Errors of the device below.
     pub fn reopen(&self, seed: u64) -> Result<(), BlockError> {
         let mut state = self.state();
         let changes: Vec<(u64, Box<[u8]>)> =

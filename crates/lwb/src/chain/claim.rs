@@ -92,7 +92,7 @@ pub fn claim_each<S: Space>(
     Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended), loss })
 }
 
-/// What is certain to be missing.
+/// The loss that is certain, if any.
 fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Option<ClaimError> {
     let lost = LostRecords { after: scan.last_lsn, seen: ended.later.last_lsn };
     if !ended.is_clean() {

@@ -73,7 +73,7 @@ impl Default for Options {
     }
 }
 
-/// Counters, and where the log stands.
+/// Counters and the state of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     /// Whether commits are possible.
@@ -171,7 +171,7 @@ impl<S: Space> Log<S> {
         &self.space
     }
 
-    /// Counters, and where the log stands.
+    /// Counters and the state of the log.
     pub fn status(&self) -> Status {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Status {

@@ -101,7 +101,7 @@ pub(crate) fn resume<N: ReplayNode, E>(
     Ok(())
 }
 
-/// Compares what was replayed with what claim found.
+/// Compares the replayed entries with those that claim found.
 pub(crate) fn check_seal(seal: &Seal, state: &Tracker, first_txg: Txg) -> Result<(), LogError> {
     let mut behind = *state;
     behind.start_generation(seal.id.generation);
