@@ -1,12 +1,12 @@
-//! Buffers that direct I/O can use as they are.
+//! Buffers that direct I/O can use without a copy.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes that begin at a multiple of some alignment.
+/// Bytes that start at a multiple of some alignment.
 ///
-/// Shape: an ordinary vector, longer by the alignment; the bytes begin at its first aligned address. Safe
-/// code, because the heap part of a vector that is never resized does not move.
+/// Shape: an ordinary vector, longer by the alignment; the bytes begin at its first aligned address. This
+/// needs no unsafe code, because the heap part of a vector that is never resized does not move.
 pub struct AlignedBuf {
     bytes: Vec<u8>,
     start: usize,

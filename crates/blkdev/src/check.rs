@@ -9,12 +9,12 @@ impl DeviceInfo {
         BlockError { device: self.name.clone(), operation, offset, len_bytes, cause }
     }
 
-    /// Refuses what no device could do: writing to a read-only one, unaligned or outside ranges.
+    /// Refuses what the device cannot do: writes if it is read-only, unaligned or out-of-range requests.
     ///
     /// # Errors
     /// [`Cause::ReadOnly`], [`Cause::Misaligned`], [`Cause::OutOfRange`].
     pub fn check(&self, operation: Operation, offset: u64, len_bytes: u64) -> Result<(), BlockError> {
-        // Powers of two, so one mask serves both.
+        // Block sizes are powers of two, so one mask serves offset and length.
         let mask = u64::from(self.logical_block_bytes) - 1;
         let cause = if operation.is_change() && self.is_read_only {
             Cause::ReadOnly
@@ -29,7 +29,7 @@ impl DeviceInfo {
     }
 }
 
-/// Length of a buffer as bytes on a device.
+/// Length of a buffer as a length on a device.
 pub(crate) fn len64(len: usize) -> u64 {
     u64::try_from(len).expect("usize has at most 64 bits")
 }

@@ -1,4 +1,4 @@
-//! The trait that everything above writes to.
+//! The trait that all layers above use.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Request<'a> {
         offset: u64,
         /// The bytes.
         data: &'a [u8],
-        /// Whether the write is to be durable when the batch returns.
+        /// Whether the write must be durable when the batch returns.
         fua: bool,
     },
 }
@@ -31,24 +31,24 @@ pub enum Request<'a> {
 /// Bytes in blocks, with caches that lose them until they are flushed.
 ///
 /// Units: offsets and lengths are bytes and multiples of [`DeviceInfo::logical_block_bytes`]; a length of 0
-/// is allowed and does nothing. Buffers may have any alignment; with that of
-/// [`DeviceInfo::memory_align_bytes`] they are not copied.
+/// is allowed and does nothing. Buffers may have any alignment; those aligned to
+/// [`DeviceInfo::memory_align_bytes`] are not copied.
 ///
 /// Persistence: what [`write_at`](Self::write_at), [`write_zeroes`](Self::write_zeroes) and
 /// [`discard`](Self::discard) changed is visible to reads on return, and durable once a
 /// [`flush`](Self::flush) that began after their return has succeeded. Until then a crash leaves each
 /// 512-byte sector with its old or any of its new contents, in any order. **A failed flush or FUA write
-/// poisons the device**: what was not durable may be lost without another error, therefore every later
-/// operation except reading fails with [`Cause::Poisoned`](crate::Cause::Poisoned), through every handle,
-/// until all handles are dropped and the device is opened again.
+/// poisons the device**: what was not durable may be lost without another error, so every later operation
+/// except reading fails with [`Cause::Poisoned`](crate::Cause::Poisoned), through every handle, until all
+/// handles are dropped and the device is opened again.
 ///
-/// Concurrency: any number of threads. Overlapping operations at the same time, one of them a write, are a
-/// defect of the caller: the bytes are then any mixture of sectors.
+/// Concurrency: any number of threads. Concurrent overlapping operations, one of them a write, are a caller
+/// bug: the bytes are then any mixture of sectors.
 ///
 /// # Errors
-/// [`BlockError`] with operation, exact offset and cause; see there for the state afterwards.
+/// [`BlockError`] with operation, exact offset and cause; see its documentation for the state afterwards.
 pub trait BlockDevice: Send + Sync {
-    /// What is known about the device.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Fills `buf` from `offset` on.
@@ -60,11 +60,11 @@ pub trait BlockDevice: Send + Sync {
     /// Writes `data` from `offset` on; durable on return. Says nothing about other writes.
     fn write_fua(&self, offset: u64, data: &[u8]) -> Result<(), BlockError>;
 
-    /// Makes everything durable whose writing had returned when the call began.
+    /// Makes every write durable that had returned when the call began.
     fn flush(&self) -> Result<(), BlockError>;
 
-    /// Tells the device that the range is not needed: it then reads as anything (zeroes, if
-    /// [`DeviceInfo::discard_zeroes`]). Does nothing where [`DeviceInfo::can_discard`] is false.
+    /// Tells the device that the range is no longer needed: its contents are then undefined (zeroes, if
+    /// [`DeviceInfo::discard_zeroes`]). Does nothing if [`DeviceInfo::can_discard`] is false.
     fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), BlockError>;
 
     /// Makes the range read as zeroes; durable after the next flush.
@@ -76,7 +76,7 @@ pub trait BlockDevice: Send + Sync {
     /// Whether an earlier flush or FUA write has failed.
     fn is_poisoned(&self) -> bool;
 
-    /// Fills `parts` one after the other from `offset` on; only their total length must be whole blocks.
+    /// Fills `parts` in order from `offset` on; only their total length must be whole blocks.
     fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<(), BlockError> {
         let mut joined = vec![0; parts.iter().map(|part| part.len()).sum()];
         self.read_at(offset, &mut joined)?;
@@ -89,17 +89,17 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// Writes `parts` one after the other from `offset` on; only their total length must be whole blocks.
+    /// Writes `parts` in order from `offset` on; only their total length must be whole blocks.
     fn write_vectored_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), BlockError> {
         let joined: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         self.write_at(offset, &joined)
     }
 
-    /// Runs all requests, many at a time where the device can, and returns when all have ended: results in
-    /// the order of the requests, each as if it had been made alone.
+    /// Runs all requests, many at a time if the device can, and returns when all have completed. Results are
+    /// in the order of the requests, each as if it had been made alone.
     ///
-    /// There is no order between the requests of a batch, and one that fails stops no other. A flush is no
-    /// part of a batch, because it covers only what was complete before: run the batch, then flush.
+    /// The requests of a batch are unordered, and one that fails does not stop the others. A batch cannot
+    /// contain a flush, because a flush covers only what completed before it: run the batch, then flush.
     fn run_batch(&self, requests: &mut [Request<'_>]) -> Vec<Result<(), BlockError>> {
         requests
             .iter_mut()
@@ -111,7 +111,7 @@ pub trait BlockDevice: Send + Sync {
             .collect()
     }
 
-    /// Announces a named step, `<operation>_after_<step>`. Only a fault-injecting wrapper listens.
+    /// Announces a named step, `<operation>_after_<step>`. Only a fault-injecting wrapper acts on it.
     fn crash_point(&self, _name: &'static str) {}
 
     /// Length in bytes.
@@ -124,12 +124,12 @@ pub trait BlockDevice: Send + Sync {
         self.info().logical_block_bytes
     }
 
-    /// Unit that the medium writes without reading first.
+    /// Unit that the medium writes without a read-modify-write.
     fn physical_block_bytes(&self) -> u32 {
         self.info().physical_block_bytes
     }
 
-    /// Whether writing is refused.
+    /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         self.info().is_read_only
     }

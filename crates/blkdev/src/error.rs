@@ -1,4 +1,4 @@
-//! Errors of block devices: where, of which operation, and what the caller must do about it.
+//! Errors of block devices: the place, the operation, and what the caller must do about it.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub use fastness_error::ErrorKind;
 
-/// What was asked of a device.
+/// An operation on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Operation {
@@ -57,15 +57,15 @@ impl fmt::Display for Operation {
 
 /// One operation on a block device failed.
 ///
-/// State afterwards: of a failed read, the buffer's contents are unspecified. Of a failed write, everything
-/// before [`offset`](Self::offset) was transferred, each sector behind it holds old bytes or new ones. After
-/// a failed flush or FUA write the device is poisoned.
+/// State afterwards: after a failed read, the buffer's contents are unspecified. After a failed write,
+/// everything before [`offset`](Self::offset) was transferred, and each sector from there on holds old or new
+/// bytes. After a failed flush or FUA write the device is poisoned.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} on {device} failed at offset {offset:#x} ({len_bytes} bytes left): {cause}")]
 pub struct BlockError {
     /// Name of the device ([`DeviceInfo::name`](crate::DeviceInfo::name)).
     pub device: Arc<str>,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// First byte that was not transferred; 0 for a flush.
     pub offset: u64,
@@ -80,7 +80,7 @@ pub struct BlockError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The range ends behind the device.
+    /// The range reaches past the end of the device.
     #[error("the device has {device_len_bytes} bytes")]
     OutOfRange {
         /// Length of the device.
@@ -95,13 +95,13 @@ pub enum Cause {
     /// The device cannot be written (opened read-only, or `EROFS`).
     #[error("the device is read-only")]
     ReadOnly,
-    /// The file system under the device has no room (`ENOSPC`, `EDQUOT`, `EFBIG`).
+    /// The file system under the device is out of space (`ENOSPC`, `EDQUOT`, `EFBIG`).
     #[error("no space under the device")]
     NoSpace(#[source] io::Error),
     /// The medium failed (`EIO` and its relatives).
     #[error("the medium failed")]
     Media(#[source] io::Error),
-    /// The device is not there any more (`ENODEV`, `ENXIO`, ...).
+    /// The device no longer exists (`ENODEV`, `ENXIO`, ...).
     #[error("the device is gone")]
     Gone(#[source] io::Error),
     /// The device ended early: a file was truncated under us.
@@ -175,16 +175,16 @@ pub enum OpenError {
     /// No such file or device.
     #[error("{} does not exist", path.display())]
     NotFound {
-        /// What was to be opened.
+        /// What should have been opened.
         path: PathBuf,
     },
-    /// A file was to be created where there is one.
+    /// A file to be created already exists.
     #[error("{} exists already", path.display())]
     AlreadyExists {
-        /// What was to be created.
+        /// What should have been created.
         path: PathBuf,
     },
-    /// Somebody, perhaps this process, has the device open exclusively, or has mounted it.
+    /// A process, perhaps this one, has the device open exclusively, or it is mounted.
     #[error("{} is in use", path.display())]
     InUse {
         /// The file or device.
@@ -208,7 +208,7 @@ pub enum OpenError {
     /// Neither a regular file nor a block device.
     #[error("{} is a {found}; a device is a regular file or a block device", path.display())]
     UnsupportedType {
-        /// What was to be opened.
+        /// What should have been opened.
         path: PathBuf,
         /// What it is.
         found: &'static str,
@@ -221,7 +221,7 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
-    /// `Direct::On` was asked for and is not to be had.
+    /// `Direct::On` was requested but is not available.
     #[error("{} cannot be opened for direct I/O: {reason}", path.display())]
     DirectUnavailable {
         /// The file or device.
@@ -229,7 +229,7 @@ pub enum OpenError {
         /// Why not.
         reason: String,
     },
-    /// `EngineChoice::Uring` was asked for and is not to be had.
+    /// `EngineChoice::Uring` was requested but is not available.
     #[error("io_uring is not available for {}: {reason}", path.display())]
     UringUnavailable {
         /// The file or device.
@@ -237,7 +237,7 @@ pub enum OpenError {
         /// Why not.
         reason: String,
     },
-    /// The file system has no room to allocate the whole file.
+    /// The file system lacks the space to allocate the whole file.
     #[error("no space to allocate {len_bytes} bytes for {}", path.display())]
     NoSpace {
         /// The file.

@@ -1,16 +1,15 @@
-//! Poison: what a failed flush lost, no later flush may claim.
+//! Poison: after a failed flush, no later flush may claim that the lost data is durable.
 //!
 //! The kernel reports a failed write-back once to each open file, marks the pages clean and forgets them. Of
-//! two flushes at one time only one may see the error, although both cover the lost write. So:
-//! 1. Whoever may take an error from the kernel (a *syncer*: flush or FUA write) holds `syncing` shared, from
-//!    before the system call until the poison is set.
-//! 2. Whoever claims success first takes `syncing` alone for a moment, after its own call. Every syncer that
-//!    could have taken an error before that has then set the poison; the flag decides.
+//! two concurrent flushes only one may see the error, although both cover the lost write. So:
+//! 1. A call that may consume an error from the kernel (a *syncer*: flush or FUA write) holds `syncing`
+//!    shared, from before the system call until the poison is set.
+//! 2. Before it claims success, a call takes `syncing` exclusively for a moment, after its own system call.
+//!    Every syncer that could have consumed an error before that has then set the poison; the flag decides.
 //!
 //! The state is shared by all handles of a device in this process (registry, by identity of the file or
-//! device), and a poisoned device is remembered after the last handle was dropped, so that the next one drops
-//! the page cache's idea of what is on the medium. Other processes are kept out by the locks that opening
-//! takes.
+//! device), and a poisoned device is remembered after its last handle was dropped, so that the next one drops
+//! the cached contents. The locks taken at open keep other processes out.
 //!
 //! Source: Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020;
 //! Linux `Documentation/filesystems/vfs.rst`, section "Handling errors during writeback".
@@ -21,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockRea
 
 use crate::error::Cause;
 
-/// What is one device for all handles.
+/// Identifies a device across handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     File { device: u64, inode: u64 },
@@ -31,7 +30,7 @@ pub(crate) enum Identity {
 #[derive(Debug, Default)]
 struct Entry {
     health: Weak<Health>,
-    /// A flush failed, and nobody has opened the device successfully since.
+    /// A flush failed, and the device has not been opened successfully since.
     is_dirty: bool,
 }
 
@@ -39,11 +38,11 @@ type Registry = HashMap<Identity, Entry>;
 
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-    // Every change of the map is one step, so a panic leaves nothing half done.
+    // Every change of the map is one step, so a panic leaves no change half done.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether what was acknowledged as durable can still be believed.
+/// Whether a device's durability acknowledgements can still be trusted.
 #[derive(Debug)]
 pub(crate) struct Health {
     identity: Option<Identity>,
@@ -51,7 +50,7 @@ pub(crate) struct Health {
     syncing: RwLock<()>,
 }
 
-/// An operation came after a failed flush.
+/// An operation was called after a failed flush.
 #[derive(Debug)]
 pub(crate) struct Poisoned;
 
@@ -62,7 +61,7 @@ impl From<Poisoned> for Cause {
 }
 
 impl Health {
-    /// The health of a device that nobody else can have open.
+    /// The health of a device that no other handle can share.
     #[cfg(test)]
     pub(crate) fn alone() -> Arc<Health> {
         Arc::new(Health { identity: None, is_poisoned: AtomicBool::new(false), syncing: RwLock::new(()) })
@@ -84,7 +83,7 @@ impl Health {
         Ok((health, entry.is_dirty))
     }
 
-    /// The caller has made the device show what is on the medium; forgets that it once was poisoned.
+    /// Forgets an earlier poison: the caller has made reads show what is on the medium.
     pub(crate) fn recovered(&self) {
         let Some(identity) = self.identity else { return };
         if let Some(entry) = registry().get_mut(&identity) {
@@ -101,14 +100,14 @@ impl Health {
         if self.is_poisoned() { Err(Poisoned) } else { Ok(()) }
     }
 
-    /// Begins what may take an error from the kernel. Poison before the guard is dropped.
+    /// Begins a call that may consume an error from the kernel. Set the poison before dropping the guard.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, ()>, Poisoned> {
         let guard = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
         Ok(guard)
     }
 
-    /// Ends a success: fails if anyone took an error that this caller should have seen.
+    /// Confirms a success: fails if another syncer consumed an error that this caller should have seen.
     ///
     /// The caller must not hold a guard of [`enter`](Self::enter).
     pub(crate) fn settle(&self) -> Result<(), Poisoned> {
@@ -116,7 +115,7 @@ impl Health {
         self.check()
     }
 
-    /// A flush or FUA write failed.
+    /// Notes that a flush or FUA write failed.
     pub(crate) fn poison(&self) {
         self.is_poisoned.store(true, Ordering::SeqCst);
         if let Some(identity) = self.identity {
@@ -171,10 +170,11 @@ mod tests {
         let health = Health::alone();
         let guard = health.enter().unwrap();
         std::thread::scope(|scope| {
-            // The other flush has succeeded in the kernel; ours, which took the error, has not yet said so.
+            // The other flush has succeeded in the kernel; ours, which consumed the error, has not reported
+            // it yet.
             let other = scope.spawn(|| health.settle());
             while health.syncing.try_read().is_ok() {
-                // `settle` waits for the lock now or soon; a waiting writer stops new readers.
+                // `settle` is or will soon be waiting for the lock; a waiting writer blocks new readers.
                 std::thread::yield_now();
             }
             health.poison();

@@ -1,8 +1,8 @@
-//! What is known about a device.
+//! Properties of a device.
 
 use std::sync::Arc;
 
-/// What a device is made of.
+/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -12,7 +12,7 @@ pub enum DeviceKind {
     Block,
     /// Memory of this process; keeps nothing.
     Memory,
-    /// Persistent memory, or what stands in for it.
+    /// Persistent memory, or a stand-in for it.
     PersistentMemory,
 }
 
@@ -20,7 +20,7 @@ pub enum DeviceKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
-    /// One system call a request.
+    /// One system call per request.
     Psync,
     /// Batches through io_uring, single requests as `Psync`.
     Uring,
@@ -28,58 +28,59 @@ pub enum Engine {
     Memory,
 }
 
-/// What may still hold a write that was acknowledged and not flushed.
+/// Which cache may still hold a write that was acknowledged but not flushed.
 ///
 /// Whatever it is, a write is durable only after [`flush`](crate::BlockDevice::flush) or with
 /// [`write_fua`](crate::BlockDevice::write_fua); with `WriteThrough`, a flush is cheap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteCache {
-    /// The device says that it has no volatile cache, and direct I/O keeps the page cache out of the way.
+    /// The device reports no volatile cache, and direct I/O bypasses the page cache.
     WriteThrough,
-    /// The device has, or may have, a volatile cache; it loses it with the power.
+    /// The device has, or may have, a volatile cache, which it loses in a power cut.
     DeviceCache,
-    /// The kernel's page cache, and whatever is below it. It survives the process, not the kernel.
+    /// The kernel's page cache, and whatever is below it. It survives a crash of the process, but not of the
+    /// kernel.
     PageCache,
     /// The device is memory of this process.
     Memory,
 }
 
-/// What was found when a device was opened; it does not change while it is open.
+/// Properties found when a device was opened; they do not change while it is open.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Name for messages: a path, or what the test called it.
+    /// Name for messages: a path, or a name given by a test.
     pub name: Arc<str>,
     /// Length in bytes, a multiple of the logical block size.
     pub len_bytes: u64,
-    /// Unit of offsets and lengths: a power of two, 512 at least.
+    /// Unit of offsets and lengths: a power of two, at least 512.
     pub logical_block_bytes: u32,
-    /// Unit that the medium writes without reading first; a multiple of the logical block size.
+    /// Unit that the medium writes without a read-modify-write; a multiple of the logical block size.
     pub physical_block_bytes: u32,
-    /// Alignment of buffers that spares a copy ([`AlignedBuf`](crate::AlignedBuf)); 1 if none is needed.
+    /// Buffer alignment that avoids a copy ([`AlignedBuf`](crate::AlignedBuf)); 1 if none is needed.
     pub memory_align_bytes: usize,
-    /// Whether writing is refused.
+    /// Whether writes are refused.
     pub is_read_only: bool,
     /// Whether a discard reaches the medium; otherwise it does nothing.
     pub can_discard: bool,
-    /// Whether a discarded range is known to read as zeroes; otherwise it reads as anything.
+    /// Whether a discarded range is known to read as zeroes; otherwise its contents are undefined.
     pub discard_zeroes: bool,
     /// Whether the page cache is bypassed (`O_DIRECT`).
     pub is_direct: bool,
-    /// Volatile caches on the way.
+    /// Volatile caches above the medium.
     pub write_cache: WriteCache,
-    /// What the device is.
+    /// The kind of device.
     pub kind: DeviceKind,
     /// How requests are made.
     pub engine: Engine,
-    /// Why something that was preferred is not in use: "io_uring refused: ...", "no O_DIRECT: ...".
+    /// Why a preferred option is not in use: "io_uring refused: ...", "no O_DIRECT: ...".
     pub notes: Vec<String>,
 }
 
 impl DeviceInfo {
-    /// A device that another crate makes of memory: writable, with logical blocks of 512 bytes and physical
-    /// ones of 4096, without discard. What differs can be set.
+    /// A device that another crate implements in memory: writable, with logical blocks of 512 bytes and
+    /// physical ones of 4096, without discard. Fields that differ can be set afterwards.
     pub fn of_memory(name: &str, len_bytes: u64, kind: DeviceKind, write_cache: WriteCache) -> DeviceInfo {
         DeviceInfo {
             name: name.into(),

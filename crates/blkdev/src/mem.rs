@@ -1,4 +1,4 @@
-//! A device in memory, and images of a device that are cheap to copy.
+//! A device in memory, and device images that are cheap to copy.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::stats::{Stats, StatsSnapshot};
 const PAGE_BYTES: usize = 4096;
 type Page = [u8; PAGE_BYTES];
 
-/// Contents of a whole device; copies share the pages that neither has changed.
+/// Contents of a whole device; copies share unchanged pages.
 #[derive(Debug, Clone)]
 pub struct MemImage {
     pages: Vec<Arc<Page>>,
@@ -34,10 +34,10 @@ impl MemImage {
         image
     }
 
-    /// A copy of what `device` holds now.
+    /// A copy of the current contents of `device`.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Errors of reading it.
     pub fn of_device(device: &dyn BlockDevice) -> Result<MemImage, BlockError> {
         const STEP_BYTES: u64 = 1 << 20;
         let mut image = MemImage::zeroed(device.len_bytes());
@@ -59,7 +59,7 @@ impl MemImage {
     /// Fills `buf` from `offset` on.
     ///
     /// # Panics
-    /// Outside of the image.
+    /// If the range is outside the image.
     pub fn read(&self, offset: u64, buf: &mut [u8]) {
         for (page, at, range) in self.walk(offset, buf.len()) {
             let part = &mut buf[range];
@@ -70,22 +70,22 @@ impl MemImage {
     /// Replaces the bytes from `offset` on.
     ///
     /// # Panics
-    /// Outside of the image.
+    /// If the range is outside the image.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (page, at, range) in self.walk(offset, data.len()) {
             let part = &data[range];
             let is_same = self.pages[page][at..at + part.len()] == *part;
-            // Pages that do not change stay shared: most of an image is zeroes.
+            // Unchanged pages stay shared: most of an image is zeroes.
             if !is_same {
                 Arc::make_mut(&mut self.pages[page])[at..at + part.len()].copy_from_slice(part);
             }
         }
     }
 
-    /// Zeroes from `offset` on.
+    /// Zeroes a range from `offset` on.
     ///
     /// # Panics
-    /// Outside of the image.
+    /// If the range is outside the image.
     pub fn zero(&mut self, offset: u64, len_bytes: u64) {
         let zeroes = [0; PAGE_BYTES];
         let len = usize::try_from(len_bytes).expect("inside of the image");
@@ -105,7 +105,7 @@ impl MemImage {
         bytes
     }
 
-    /// Splits a range at the borders of pages: (page, offset in it, range of the buffer).
+    /// Splits a range at page borders: (page, offset in it, range of the buffer).
     fn walk(
         &self,
         offset: u64,
@@ -136,10 +136,10 @@ impl PartialEq for MemImage {
 
 impl Eq for MemImage {}
 
-/// A block device in memory, for tests and for what needs not last.
+/// A block device in memory, for tests and for data that need not last.
 ///
-/// Every operation takes effect at once and never fails for a valid request; put it into a
-/// [`Faulty`](crate::Faulty) for one that does, and that crashes.
+/// Every operation takes effect at once and never fails for a valid request; wrap it in a
+/// [`Faulty`](crate::Faulty) for failures and crashes.
 #[derive(Debug)]
 pub struct MemDevice {
     info: DeviceInfo,
@@ -159,7 +159,7 @@ impl MemDevice {
     /// A device that holds `image`.
     ///
     /// # Panics
-    /// If the logical block size is not a power of two from 512 on, or does not divide the length.
+    /// If the logical block size is not a power of two of at least 512, or does not divide the length.
     pub fn from_image(name: &str, image: MemImage, logical_block_bytes: u32) -> MemDevice {
         assert!(logical_block_bytes.is_power_of_two() && logical_block_bytes >= 512);
         assert!(image.len_bytes().is_multiple_of(u64::from(logical_block_bytes)));
@@ -181,16 +181,16 @@ impl MemDevice {
         MemDevice { info, image: RwLock::new(image), stats: Stats::default() }
     }
 
-    /// Makes every operation but reading and flushing fail.
+    /// Makes every operation except reads and flushes fail.
     #[must_use]
     pub fn read_only(mut self) -> MemDevice {
         self.info.is_read_only = true;
         self
     }
 
-    /// The contents now.
+    /// The current contents.
     pub fn image(&self) -> MemImage {
-        // A panic of another thread cannot leave an image in a state that matters: it is only bytes.
+        // A panic of another thread cannot leave an invalid image: it is only bytes.
         self.image.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -1,4 +1,4 @@
-//! Counters that cost a few relaxed additions an operation.
+//! Counters that cost a few relaxed additions per operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts one operation that began at `since`, with the bytes that it was asked for.
+    /// Counts one operation of `len_bytes` that began at `since`.
     pub fn note(&self, operation: Operation, len_bytes: u64, since: Instant, failed: bool) {
-        // Independent sums: no ordering between them is promised.
+        // Independent sums, with no ordering between them.
         let counters = &self.by_operation[operation as usize];
         counters.ops.fetch_add(1, Ordering::Relaxed);
         counters.latency_ns.fetch_add(as_ns(since.elapsed()), Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Stats {
         }
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn snapshot(&self) -> StatsSnapshot {
         StatsSnapshot {
             by_operation: std::array::from_fn(|index| {
@@ -59,17 +59,17 @@ fn as_ns(duration: Duration) -> u64 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperationStats {
     /// Operations that ended, in success or error. A vectored request and each request of a batch count once;
-    /// requests that were refused before they reached the medium do not count.
+    /// requests refused before they reach the medium do not count.
     pub ops: u64,
-    /// Those that failed.
+    /// Operations that failed.
     pub errors: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
-    /// Sum of their latencies; a request of a batch lasts from the batch's start to its own end.
+    /// Sum of their latencies; for a request of a batch, from the batch's start to its own end.
     pub latency_ns_sum: u64,
 }
 
-/// Counters of a device at one time; the counters are read one by one, not as of one instant.
+/// Counters of a device; they are read one by one, not as of one instant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatsSnapshot {
     by_operation: [OperationStats; KINDS],

@@ -1,14 +1,14 @@
-//! A suspended pool goes on: `pool clear`.
+//! Resumes a suspended pool: `pool clear`.
 //!
-//! Order: no request is inside of a volume any more, and those that come wait; the suspended pool is given
-//! up, with what it had in memory kept (`fastness_pool::Unsynced`), and lets go of its devices; they are
-//! opened again, as after a failed flush they must be; the pool is imported and its log replayed; what was
-//! kept is written in one transaction and synced; volumes are opened in it; those who wait make their
-//! requests again.
+//! Order: requests drain out of the volumes, and new ones wait; the suspended pool is dropped, its unsynced
+//! changes are kept in memory (`fastness_pool::Unsynced`), and its devices are closed; they are opened again,
+//! as they must be after a failed flush; the pool is imported and its log replayed; the kept changes are
+//! written in one transaction and synced; the volumes are opened in the new import; waiting requests are
+//! retried.
 //!
-//! Crash cases: at any moment that of a crash of the suspended pool, or of the new import: what was flushed
-//! is on the medium or in the log. If a step fails, nothing is lost: what was kept is kept, requests wait on,
-//! and the next `clear` begins with the import.
+//! Crash cases: a crash at any moment is a crash of the suspended pool, or of the new import: what was
+//! flushed is on the medium or in the log. If a step fails, nothing is lost: the kept changes stay in memory,
+//! requests keep waiting, and the next `clear` starts at the import.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -27,14 +27,14 @@ use crate::log_device::import_log;
 use crate::node::{Incarnation, Node, NodeOptions};
 use crate::protocol::Failure;
 
-/// How devices are opened again.
+/// How devices are reopened.
 #[derive(Clone)]
 pub struct Opener(Arc<Open>);
 
 type Open = dyn Fn(&str) -> Result<Device, PoolError> + Send + Sync;
 
 impl Opener {
-    /// Another way than by path, for devices that have none.
+    /// Opens devices some other way than by path, for those that have none.
     pub fn new(open: impl Fn(&str) -> Result<Device, PoolError> + Send + Sync + 'static) -> Opener {
         Opener(Arc::new(open))
     }
@@ -52,11 +52,11 @@ impl std::fmt::Debug for Opener {
     }
 }
 
-/// What is kept of a suspended pool that was given up, until it is in the next import.
+/// The unsynced state of a suspended pool that was dropped, kept until the next import has it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     unsynced: Unsynced,
-    /// Where its devices are.
+    /// Paths of its devices.
     paths: Vec<String>,
 }
 
@@ -66,22 +66,23 @@ fn paths_of(pool: &Pool) -> Vec<String> {
 }
 
 impl Node {
-    /// Lets a suspended pool go on, if its devices are back.
+    /// Resumes a suspended pool, if its devices are back.
     ///
     /// Persistence: on return everything that was acknowledged, flushed or not, is durable.
     ///
     /// # Errors
-    /// The pool is not suspended; those of an import: it stays suspended, and nothing is lost.
+    /// The pool is not suspended, or an error of the import: the pool then stays suspended, and nothing is
+    /// lost.
     pub fn clear(&self, is_degraded: bool) -> Result<(), Failure> {
         self.go_on(is_degraded, Vec::new())
     }
 
-    /// As [`clear`](Self::clear), with more vdevs: for a pool that has no room to go on, or whose devices
-    /// have none. If it fails when they are added already, they are part of the pool, and
-    /// [`clear`](Self::clear) goes on with them.
+    /// As [`clear`](Self::clear), with more vdevs: for a pool that lacks the space to resume, or whose
+    /// devices do. If it fails after adding them, they stay in the pool, and the next [`clear`](Self::clear)
+    /// uses them.
     ///
     /// # Errors
-    /// As [`clear`](Self::clear), and those of [`Pool::add`].
+    /// As [`clear`](Self::clear), and errors of [`Pool::add`].
     pub(crate) fn go_on(&self, is_degraded: bool, added: Vec<VdevSpec>) -> Result<(), Failure> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         let mut kept = lock(&self.kept);
@@ -101,13 +102,13 @@ impl Node {
         let kept_now = kept.as_mut().expect("kept above, or by an earlier try");
         let next = self.import_again(kept_now, is_degraded, added)?;
         let Kept { unsynced, .. } = kept_now;
-        // Before any txg ends: with what the log has replayed it is one step, and needs no more room than was
-        // reserved. If it fails, the import is dropped as it came.
+        // Before any txg ends: this and the log's replay are one step, which needs no more space than was
+        // reserved. If it fails, the import is dropped unchanged.
         let tx = next.pool.begin_replay_tx()?;
         unsynced.apply(&next.pool, &tx)?;
         let txg = tx.commit();
         next.pool.start_txgs()?;
-        // Before anybody is served: a flush that comes next claims it.
+        // Before any client is served: the next flush reports it as durable.
         next.pool.wait_synced(txg)?;
         let bytes = unsynced.bytes();
         *kept = None;
@@ -123,7 +124,7 @@ impl Node {
         Ok(())
     }
 
-    /// Imports a pool that was given up; no txg has ended yet.
+    /// Imports a pool that was dropped; no txg has ended yet.
     fn import_again(
         &self,
         kept: &mut Kept,
@@ -140,7 +141,7 @@ impl Node {
             drop(devices);
             while let Some(spec) = added.pop() {
                 pool.add(&spec)?;
-                // The next try has to open it, too.
+                // The next attempt has to open it, too.
                 kept.paths = paths_of(&pool);
                 *lock(&self.vdevs_kept) = pool.status().vdevs;
                 self.journal.note("a vdev was added to the suspended pool");
@@ -165,7 +166,7 @@ impl Node {
         paths.iter().filter_map(open).collect()
     }
 
-    /// Serves what was served, from the new import.
+    /// Serves the same volumes as before, from the new import.
     fn take_up(&self, next: Incarnation, slots: &[Arc<Slot>]) {
         let (pool, log) = (next.pool.clone(), next.log.clone());
         self.set_incarnation(next);
@@ -176,7 +177,7 @@ impl Node {
                 .and_then(|name| Volume::open(&pool, log.as_deref(), &name).map_err(Failure::from));
             match opened {
                 Ok(volume) => slot.take_up(pool.clone(), Arc::new(volume)),
-                // It was made in a txg that never synced, and nobody was told that it was.
+                // It was created in a txg that never synced, and its creation was never acknowledged.
                 Err(error) => {
                     slot.end();
                     self.journal.note(format!("{} is not served any more: {}", slot.name(), chain(&error)));

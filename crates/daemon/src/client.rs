@@ -15,7 +15,7 @@ use crate::report::JobReport;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens: the pool is not running.
+    /// Nothing listens: the pool is not running.
     #[error("pool {pool} is not running")]
     NotRunning {
         /// The pool.
@@ -42,7 +42,7 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
-    /// What came back is no answer: another version, or no daemon at all.
+    /// The reply is not a valid answer: another version, or not a daemon at all.
     #[error("{} answered something else than was expected", path.display())]
     Strange {
         /// The socket.
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Waits no longer than this for what comes next; for ever by default.
+    /// Sets how long to wait for the next line; forever by default.
     ///
     /// # Errors
     /// [`ClientError::Socket`]: a time of zero, among others.
@@ -107,7 +107,7 @@ impl Client {
     /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// The daemon's failure, or what happened to the connection; then it is not known what was done.
+    /// The daemon's failure, or a connection error; whether the request was carried out is then unknown.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         self.call_with(request, &mut |_| {})
     }
@@ -124,7 +124,7 @@ impl Client {
         let mut line = serde_json::to_vec(request).map_err(|error| self.strange(error.into()))?;
         line.push(b'\n');
         if let Err(error) = self.input.get_mut().write_all(&line) {
-            // A process that takes no more clients says so and does not read.
+            // A process with too many clients says so and does not read.
             return match self.receive() {
                 Ok(Message::Failed(failure)) => Err(failure.into()),
                 _ => Err(self.broken(error)),
@@ -141,10 +141,10 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon has closed the connection: after an export or a destruction, until its process
-    /// has ended.
+    /// Waits until the daemon has closed the connection: after an export or a destroy, until its process has
+    /// exited.
     pub fn wait_end(mut self) {
-        // However it ends, it has ended.
+        // Closed cleanly or with an error, the connection is over.
         let _ = io::copy(&mut self.input, &mut io::sink());
     }
 
@@ -164,7 +164,7 @@ impl Client {
         serde_json::from_slice(&line).map_err(|error| self.strange(error.into()))
     }
 
-    /// An error of the connection: the other end has gone, or something else is wrong.
+    /// A connection error: the peer is gone, or something else is wrong.
     fn broken(&self, source: io::Error) -> ClientError {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
         match source.kind() {

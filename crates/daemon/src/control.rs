@@ -17,15 +17,14 @@ use crate::error::StartError;
 use crate::node::Node;
 use crate::protocol::{Failure, Message, Request};
 
-/// Clients at one time; one more is told so and closed.
+/// Maximum number of concurrent clients; one more gets an error and is disconnected.
 const CLIENTS_MAX: usize = 32;
 /// Longest request: a few names and properties.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
-/// A client that says nothing, or takes nothing, for so long has gone.
+/// A client that neither sends nor receives for this long is taken for dead.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A listener, and a thread for each client. Ends when it is dropped; requests that are under way are not
-/// waited for.
+/// A listener, and a thread for each client. Stops when dropped, without waiting for requests in progress.
 #[derive(Debug)]
 pub struct Control {
     wake: UnixStream,
@@ -36,7 +35,7 @@ impl Control {
     /// Listens at `path` (mode 0600). A socket whose owner is dead is replaced.
     ///
     /// # Errors
-    /// [`StartError::Control`]: somebody listens there, or the path cannot be used.
+    /// [`StartError::Control`]: another process listens there, or the path cannot be used.
     pub fn start(node: &Arc<Node>, path: &Path) -> Result<Control, StartError> {
         let control = |source| StartError::Control { path: path.to_owned(), source };
         let system = |source| StartError::System { what: "start the control thread", source };
@@ -50,7 +49,7 @@ impl Control {
         Ok(Control { wake, thread: Some(thread) })
     }
 
-    /// Whether somebody listens at `path`.
+    /// Whether a process listens at `path`.
     pub fn is_alive(path: &Path) -> bool {
         UnixStream::connect(path).is_ok()
     }
@@ -77,22 +76,22 @@ fn accept(listener: &Listener, woken: &UnixStream, node: &Arc<Node>) {
             Err(_) => return,
         }
         let Ok(socket) = listener.accept() else {
-            // Gone again, or no descriptors left: others wait in the backlog.
+            // The client is gone again, or no descriptors are left: others wait in the backlog.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
         let mut socket = UnixStream::from(socket);
         let Some(place) = Place::take(&clients) else {
             let text = format!("pool {} has {CLIENTS_MAX} clients already", node.name());
-            // The socket is not blocking, and there is room for a line in it.
+            // The socket is non-blocking, and its buffer has space for a line.
             let _ = say(&mut socket, &Message::Failed(Failure::refuse(ErrorKind::Retry, text)));
             continue;
         };
         let node = node.clone();
-        // Without a thread, the client sees the connection end, and the place is free.
+        // If no thread starts, the client sees the connection close, and its place is free again.
         let _ = std::thread::Builder::new().name("control-client".to_owned()).spawn(move || {
             let _place = place;
-            // A client that broke off is nobody's error.
+            // A client that disconnected is not an error.
             let _ = serve(socket, &node);
         });
     }
@@ -144,9 +143,9 @@ fn serve(socket: UnixStream, node: &Node) -> io::Result<()> {
     }
 }
 
-/// A panic is an answer, too: the client must not take it for the end of the process.
+/// A panic is answered, too: the client must not take it for the end of the process.
 fn surviving<T>(request: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // Locks that a panic poisons are taken all the same, everywhere in this crate.
+    // This crate takes poisoned locks all the same; see `lock`.
     catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(|_| {
         let text = "the process that has the pool panicked at this request; its standard error says where";
         Err(Failure::refuse(ErrorKind::Bug, text))

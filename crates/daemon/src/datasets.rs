@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{DatasetReport, PropertyReport};
 
-/// Values from words.
+/// Parses property values.
 pub(crate) fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
     let parse = |(name, value): &(String, String)| {
         let property: Property = name.parse()?;
@@ -22,7 +22,7 @@ impl Node {
         self.pool().datasets().iter().filter_map(|info| self.dataset_report(info)).collect()
     }
 
-    /// `None` if it was destroyed meanwhile.
+    /// `None` if it was destroyed in the meantime.
     fn dataset_report(&self, info: &DatasetInfo) -> Option<DatasetReport> {
         let dataset = self.pool().dataset(&info.name).ok()?;
         let is_volume = info.kind == DatasetKind::Volume;
@@ -60,7 +60,7 @@ impl Node {
         self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Filesystem, &properties).map(drop))
     }
 
-    /// Makes the datasets above one that do not exist.
+    /// Creates the missing parents of a dataset.
     pub(crate) fn create_parents(&self, name: &str) -> Result<(), Failure> {
         for (end, _) in name.match_indices('/').skip(1) {
             let parent = &name[..end];
@@ -94,7 +94,8 @@ impl Node {
         }
         let log = self.log();
         let members = log.as_deref().map(PoolLog::members);
-        // Children come after their parents in the list. One that is overtaken half-way goes on where it was.
+        // Children follow their parents in the list. A change that is retried half-way continues where it
+        // stopped.
         self.change(|tx| {
             while let Some(name) = names.last() {
                 let id = self.pool().dataset(name)?.id();
@@ -102,7 +103,7 @@ impl Node {
                 if let (Some(log), Some(members)) = (&log, &members)
                     && let Err(error) = log.destroy_log(tx, id, members)
                 {
-                    // Its records are found to be of no dataset, and collected with their txgs.
+                    // Its records turn out to belong to no dataset, and are collected with their txgs.
                     self.journal.note(format!("the log of {name}: {error}"));
                 }
                 names.pop();
@@ -142,7 +143,7 @@ fn property_report(pool: &Pool, dataset: &Dataset, name: &str, property: Propert
     PropertyReport { name: property.name().to_owned(), value: property.format(value), source }
 }
 
-/// Whose value a dataset without its own has.
+/// Which dataset a value that is not set locally is inherited from.
 fn inherited_from(pool: &Pool, name: &str, property: Property) -> String {
     let mut above = name;
     while property.is_inherited()

@@ -1,4 +1,4 @@
-//! Devices on command lines: opened for a new pool, or searched for the parts of an old one.
+//! Devices on command lines: opened for a new pool, or scanned for the parts of an existing one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::error::StartError;
 use crate::paths::absolute;
 use crate::protocol::VdevRequest;
 
-/// What other owners write at the beginning of a device: offset, bytes, name.
+/// Signatures that other owners write at the start of a device: offset, bytes, name.
 const SIGNATURES: [(usize, &[u8], &str); 6] = [
     (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -26,11 +26,10 @@ const SIGNATURES: [(usize, &[u8], &str); 6] = [
 ];
 const SIGNATURE_BYTES: usize = 128 << 10;
 
-/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if that is
-/// given.
+/// Opens the devices of new vdevs. A path that does not exist becomes a file of `create_bytes`, if given.
 ///
 /// # Errors
-/// [`StartError::InUse`] for a device that has something on it, unless `is_forced`; those of opening.
+/// [`StartError::InUse`] for a device that holds data, unless `is_forced`; errors of opening.
 pub fn open_vdevs(
     requests: &[VdevRequest],
     create_bytes: Option<u64>,
@@ -57,7 +56,7 @@ pub(crate) fn open_new(path: &str, create_bytes: Option<u64>, is_forced: bool) -
     Ok(device)
 }
 
-/// What is on a device that somebody may want to keep.
+/// What data on a device may be worth keeping.
 fn contents(device: &Device) -> Option<String> {
     match device.probe() {
         Ok(probe) => return Some(format!("a device of pool {} on it", probe.config.name)),
@@ -66,7 +65,7 @@ fn contents(device: &Device) -> Option<String> {
     }
     let len = SIGNATURE_BYTES.min(device.device.len_bytes() as usize);
     let mut bytes = AlignedBuf::zeroed(len, device.device.info().memory_align_bytes.max(4096));
-    // What cannot be read is found out by whoever uses it.
+    // A read error shows again when the device is used.
     device.device.read_at(0, &mut bytes).ok()?;
     let is_there = |(at, magic, _): &&(usize, &[u8], &str)| bytes.get(*at..at + magic.len()) == Some(*magic);
     SIGNATURES.iter().find(is_there).map(|(_, _, name)| format!("{name} on it"))
@@ -81,7 +80,7 @@ pub struct Candidate {
     pub guid: Guid,
     /// What it says of its pool.
     pub config: PoolConfig,
-    /// The newest txg that it has; `None` if it was being added when the power failed.
+    /// Its newest txg; `None` if it was being added when the power failed.
     pub txg: Option<Txg>,
 }
 
@@ -92,18 +91,18 @@ pub struct Found {
     pub config: PoolConfig,
     /// Its devices.
     pub devices: Vec<Candidate>,
-    /// Devices that were not found: paths where they were last.
+    /// Last known paths of devices that were not found.
     pub missing: Vec<String>,
 }
 
 impl Found {
-    /// Whether another process ended without giving it back.
+    /// Whether its last process ended without exporting it.
     pub fn was_left_open(&self) -> bool {
         self.config.state == PoolState::Active
     }
 }
 
-/// A device that could not be looked at.
+/// A device that could not be examined.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
     /// Where.
@@ -114,14 +113,13 @@ pub struct Unreadable {
     pub is_busy: bool,
 }
 
-/// How long a device that is in use is waited for, if nobody says otherwise: what a process that has just
-/// ended, or was killed, has in the kernel is given back when its requests there have ended, which a busy
-/// disk takes its time for.
+/// Default time to wait for a device that is in use: the kernel releases the devices of a process that just
+/// exited, or was killed, only after its requests have completed, which can take a while on a busy disk.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// Time between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it is no more that somebody else has the device, or for so long.
+/// Retries `attempt` while its result is busy (another process has the device), for at most `patience`.
 pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
     let begun = Instant::now();
     loop {
@@ -133,8 +131,8 @@ pub fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> T, is_busy:
     }
 }
 
-/// Looks for devices of pools: `places` are devices, or folders of them. Also returns what could not be
-/// looked at.
+/// Looks for devices of pools: `places` are devices, or folders of them. Also returns those that could not be
+/// examined.
 pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
     let scan = Scan::of(places);
     (scan.found(), scan.unreadable)
@@ -144,21 +142,21 @@ pub fn scan(places: &[PathBuf]) -> (Vec<Found>, Vec<Unreadable>) {
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     by_pool: BTreeMap<Guid, Vec<Candidate>>,
-    /// What could not be looked at.
+    /// Devices that could not be examined.
     pub(crate) unreadable: Vec<Unreadable>,
     /// Regions of logs, of whatever pools.
     pub(crate) regions: Vec<PathBuf>,
 }
 
 impl Scan {
-    /// Looks at devices, and at all in folders.
+    /// Scans devices, and all devices in folders.
     pub(crate) fn of(places: &[PathBuf]) -> Scan {
         let mut scan = Scan::default();
         places.iter().flat_map(|place| expand(place)).for_each(|path| scan.look(&path));
         scan
     }
 
-    /// Looks again at what was in use.
+    /// Scans again the devices that were in use.
     pub(crate) fn look_again(&mut self) {
         let busy: Vec<_> = self.unreadable.extract_if(.., |device| device.is_busy).collect();
         busy.iter().for_each(|device| self.look(Path::new(&device.path)));
@@ -173,7 +171,7 @@ impl Scan {
                 let candidate = Candidate { path: name, guid, config, txg };
                 self.by_pool.entry(candidate.config.guid).or_default().push(candidate);
             }
-            // Whoever has it: it is no device of a pool, and it is looked at only.
+            // In use or not: it is not a device of a pool, and it is only read.
             Err(_) if RegionWitness::at(path).is_some() => self.regions.push(path.to_owned()),
             Err(PoolError::NoLabel { .. }) => {}
             Err(error) => {
@@ -189,7 +187,7 @@ impl Scan {
     }
 }
 
-/// One pool's devices: those that the newest label names. One without a txg decides nothing, as for the
+/// One pool's devices: those that the newest label names. A label without a txg is not considered, as at
 /// import.
 fn together(mut devices: Vec<Candidate>) -> Found {
     devices.sort_by_key(|device| {
@@ -197,7 +195,7 @@ fn together(mut devices: Vec<Candidate>) -> Found {
     });
     let config = devices[0].config.clone();
     let known: Vec<_> = config.vdevs.iter().flat_map(|vdev| &vdev.devices).collect();
-    // What was removed from the pool since, or is there twice under two names.
+    // Drop devices removed from the pool since, and those listed twice under two names.
     let mut seen = Vec::new();
     devices.retain(|device| {
         let is_new = known.iter().any(|known| known.guid == device.guid) && !seen.contains(&device.guid);
@@ -255,12 +253,12 @@ mod tests {
             config: config.clone(),
             txg,
         };
-        // The power failed when only the new device had a label.
+        // The power failed after only the new device had its label.
         let found = together(vec![candidate(&before, 0, Some(Txg(5))), candidate(&after, 1, None)]);
         assert_eq!(found.config.generation, before.generation);
         assert_eq!(found.devices.len(), 1);
         assert!(found.missing.is_empty());
-        // And when both had.
+        // And after both had theirs.
         let found = together(vec![candidate(&after, 0, Some(Txg(5))), candidate(&after, 1, None)]);
         assert_eq!((found.devices.len(), found.missing.len()), (2, 0));
     }

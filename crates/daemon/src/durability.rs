@@ -1,5 +1,5 @@
-//! What a crash leaves, and has left, in words: the one place that decides them, from how the pool was
-//! imported, which volumes ask for durability, what the log is on, and what the devices keep.
+//! Describes what a crash would leave, and what the last one left. Only this module words it, from how the
+//! pool was imported, which volumes ask for durability, what the log is on, and what the devices keep.
 
 use crate::medium::Survival;
 
@@ -8,18 +8,18 @@ use crate::medium::Survival;
 pub(crate) enum Before {
     /// Exported: everything had synced.
     Exported,
-    /// In use: its process, or the machine, had gone.
+    /// In use: its process, or the machine, had died.
     Crashed,
 }
 
-/// What of the log the import went on without, because it was told to.
+/// What part of the log the import gave up, because it was told to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivenUp {
     /// Nothing.
     Nothing,
     /// All of it.
     Log,
-    /// Of a damaged log, the damage and what came after it.
+    /// The damaged part of the log and everything after it.
     Tail,
     /// All later txgs: the pool's devices are copies from earlier.
     Later,
@@ -28,7 +28,7 @@ pub(crate) enum GivenUp {
 /// What the log is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogMedium {
-    /// The pool is read-only: its log was not looked at.
+    /// The pool is read-only: its log was not read.
     Unused,
     /// Devices of the pool.
     Vdevs,
@@ -38,7 +38,7 @@ pub(crate) enum LogMedium {
     StandsIn,
 }
 
-/// What decides.
+/// The facts that decide.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) before: Before,
@@ -48,7 +48,7 @@ pub(crate) struct Facts {
     pub(crate) vdevs: Survival,
     /// Number of volumes.
     pub(crate) volumes: usize,
-    /// Those with `sync=disabled`.
+    /// Volumes with `sync=disabled`.
     pub(crate) disabled: Vec<String>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Facts {
 pub(crate) struct Durability {
     /// What the import found.
     pub(crate) found: String,
-    /// What the death of the process would leave of what was flushed.
+    /// What of the flushed data a crash of the process would leave.
     pub(crate) after_process_crash: String,
-    /// What a power cut would.
+    /// What of the flushed data a power cut would leave.
     pub(crate) after_power_cut: String,
-    /// What either would leave of what was not flushed.
+    /// What of the unflushed data either would leave.
     pub(crate) not_flushed: String,
 }
 

@@ -34,7 +34,7 @@ pub enum StartError {
         #[source]
         source: fastness_nbd::BindError,
     },
-    /// A thread, a signal handler.
+    /// A thread or a signal handler cannot be set up.
     #[error("cannot {what}")]
     System {
         /// What was tried.
@@ -43,7 +43,7 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// A device that has something on it.
+    /// A device that holds data.
     #[error("{path} has {what}; say --force to lose it")]
     InUse {
         /// The device.
@@ -59,7 +59,7 @@ pub enum StartError {
         /// Where it was looked for.
         places: Vec<String>,
     },
-    /// Another process has devices that are of the pool, or may be.
+    /// Another process has devices that belong to the pool, or may belong to it.
     #[error("pool {pool} cannot be imported: in use by another process: {}", devices.join(", "))]
     Busy {
         /// The pool.

@@ -1,4 +1,4 @@
-//! A volume as an NBD export: translates, decides nothing.
+//! A volume as an NBD export: only translates requests and errors.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,14 +11,14 @@ use crate::gate::{Outcome, Slot};
 use crate::journal::Journal;
 use crate::lock;
 
-/// Segments of one answer to a client that asks what is allocated.
+/// Maximum number of segments in one block status reply.
 const SEGMENTS_MAX: usize = 1024;
 
 pub(crate) struct VolumeExport {
     slot: Arc<Slot>,
     is_read_only: bool,
     journal: Arc<Journal>,
-    /// What clients that connect while there is no volume are told: as it was.
+    /// The last known shape, for clients that connect while there is no volume.
     last: Mutex<Shape>,
 }
 
@@ -50,7 +50,7 @@ impl VolumeExport {
         *last
     }
 
-    /// Carries a request out. What the client is told; what is behind it goes to the journal.
+    /// Carries out a request. Returns the error for the client; its causes go to the journal.
     fn run(&self, request: impl FnMut(&Volume) -> Result<(), VolumeError>) -> Result<(), ExportError> {
         let error = match self.slot.run(request) {
             Outcome::Done(Ok(())) => return Ok(()),
@@ -90,10 +90,10 @@ impl Export for VolumeExport {
             fua: true,
             trim: true,
             write_zeroes: true,
-            // Zeroes are holes: no longer than the two blocks at the ends.
+            // Zeroes become holes: only the two blocks at the ends are written.
             fast_zero: true,
             extents: true,
-            // All connections share the volume's object, and a flush waits for all of its changes.
+            // All connections share one volume object, and a flush waits for all of its changes.
             multi_conn: true,
             ..Features::default()
         }

@@ -1,9 +1,9 @@
 //! The devices of a pool, by its name.
 //!
-//! A process that was killed has its devices until the kernel has ended its requests, which can be a while
-//! after its parent has seen it end. An import that comes then must neither fail nor go on without a side of
-//! a mirror. So devices that are in use are waited for, for a bounded time: those that were named, and, as
-//! long as the pool is not whole without them, all others in the folders. Only they are looked at again.
+//! A killed process holds its devices until the kernel has completed its requests, which can be a while after
+//! its parent has reaped it. An import at that time must neither fail nor continue without a side of a
+//! mirror. So the search waits, for a bounded time, for devices in use: for the named ones, and, while the
+//! pool is incomplete, for all others in the folders. Only these are scanned again.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use crate::devices::{Found, PAUSE, Scan, Unreadable};
 use crate::error::StartError;
 use crate::paths::known_devices;
 
-/// What a search tells while it goes on.
+/// Progress of a search.
 #[derive(Debug, Clone, Copy)]
 pub enum Search<'a> {
-    /// These devices are in use, and waited for; told each time it was tried.
+    /// These devices are in use, and waited for; reported after each attempt.
     Waiting(&'a [&'a str]),
-    /// Something that does not end it.
+    /// Something that does not stop the search.
     Note(&'a str),
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct FoundDevices {
     /// The pool's name.
     pub name: String,
     /// The pool's devices, opened.
     pub devices: Vec<Device>,
-    /// Regions of logs that were seen on the way, of whatever pools; see
+    /// Regions of logs, of any pool, that the search came across; see
     /// [`NodeOptions::witnesses`](crate::NodeOptions::witnesses).
     pub regions: Vec<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub struct FoundDevices {
 struct Wanted<'a> {
     name: &'a str,
     places: Vec<PathBuf>,
-    /// Somebody said where to look; else it is all of /dev, where there is always something that others use.
+    /// The caller said where to look; otherwise it is all of /dev, where some device is always in use.
     is_somewhere: bool,
 }
 
@@ -48,7 +48,7 @@ impl Wanted<'_> {
         scan.found().into_iter().filter(is_it).collect()
     }
 
-    /// What is in use and may be of the pool.
+    /// Devices that are in use and may belong to the pool.
     fn busy<'a>(&self, scan: &'a Scan) -> Vec<&'a str> {
         let is_named = |path: &str| self.places.iter().any(|place| place.as_os_str() == path);
         let is_whole = self.pools(scan).iter().any(|pool| pool.missing.is_empty());
@@ -59,11 +59,11 @@ impl Wanted<'_> {
     }
 }
 
-/// The devices of a pool, by its name or GUID: among `given`, devices and folders of them, or where they were
-/// last, or in /dev. Those that another process has are waited for until `patience` is over.
+/// The devices of a pool, by its name or GUID: among `given`, devices and folders of them, or at their last
+/// known paths, or in /dev. Waits up to `patience` for devices that another process holds.
 ///
 /// # Errors
-/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; those of opening a device.
+/// [`StartError::NotFound`], [`StartError::Busy`], [`StartError::Ambiguous`]; errors of opening a device.
 pub fn find_devices(
     name: &str,
     given: &[PathBuf],

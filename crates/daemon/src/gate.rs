@@ -1,9 +1,9 @@
 //! Requests of clients that wait while the pool is suspended (`failmode=wait`).
 //!
-//! Nothing below waits: a volume of a suspended pool fails at once. It is here that a request which failed
-//! for that is kept, off the CPU, and made again when the pool goes on. That is sound because none of these
-//! requests was answered: what it did before it failed is in no order to other requests that were under way,
-//! and doing it again leaves the same bytes. Nothing that waits is ever reported as done.
+//! No layer below waits: a volume of a suspended pool fails at once. This module blocks such a failed request
+//! and retries it after the pool is resumed. That is sound because the request has not been answered: what it
+//! did before it failed is unordered with respect to other requests in flight, and repeating it leaves the
+//! same bytes. A waiting request is never reported as done.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -16,12 +16,12 @@ use crate::lock;
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often the pool went on.
+    /// How often the pool was resumed.
     cleared: u64,
     waiting: usize,
 }
 
-/// Where they wait; one for a node.
+/// Where requests wait; one per node.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -33,7 +33,7 @@ impl Gate {
         lock(&self.state).cleared
     }
 
-    /// Waits until the pool has gone on since `seen`; false if `is_ended` came first.
+    /// Waits until the pool has been resumed since `seen`; false if `is_ended` was set first.
     fn wait(&self, seen: u64, is_ended: &AtomicBool) -> bool {
         let mut state = lock(&self.state);
         state.waiting += 1;
@@ -44,39 +44,39 @@ impl Gate {
         state.cleared != seen
     }
 
-    /// The pool goes on: all make their requests again.
+    /// The pool is resumed: all waiting requests are retried.
     pub(crate) fn open(&self) {
         lock(&self.state).cleared += 1;
         self.changed.notify_all();
     }
 
-    /// Lets those look who may have to end.
+    /// Wakes the waiting threads so that they check whether to end.
     fn wake(&self) {
-        // Under the lock, so that nobody who has looked already misses it.
+        // Under the lock, so that a thread that has just checked does not miss the wakeup.
         let _state = lock(&self.state);
         self.changed.notify_all();
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.state).waiting
     }
 }
 
-/// A volume of a certain import of its pool.
+/// A volume, and the import of the pool that it belongs to.
 struct Opened {
     pool: Arc<Pool>,
     volume: Arc<Volume>,
 }
 
-/// What a request came to.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     Done(Result<(), VolumeError>),
-    /// The server ends.
+    /// The server is stopping.
     Ended,
 }
 
-/// A volume that is served, whichever import of its pool it belongs to.
+/// A served volume, across imports of its pool.
 pub(crate) struct Slot {
     gate: Arc<Gate>,
     /// Held shared by each request; `None` between two imports.
@@ -97,19 +97,18 @@ impl Slot {
         }
     }
 
-    /// The volume; `None` while the pool is imported again.
+    /// The volume; `None` while the pool is being imported again.
     pub(crate) fn volume(&self) -> Option<Arc<Volume>> {
         let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
         opened.as_ref().map(|opened| opened.volume.clone())
     }
 
-    /// Its name now, or when it was served first.
+    /// Its current name, or the one it was first served under.
     pub(crate) fn name(&self) -> String {
         self.volume().map_or_else(|| self.name.clone(), |volume| volume.name())
     }
 
-    /// Carries a request out; while the pool is suspended and its `failmode` says so, waits and does it
-    /// again.
+    /// Carries out a request; if the pool is suspended and its `failmode` says to wait, waits and retries.
     pub(crate) fn run(&self, mut request: impl FnMut(&Volume) -> Result<(), VolumeError>) -> Outcome {
         loop {
             let seen = self.gate.cleared();
@@ -128,7 +127,7 @@ impl Slot {
         }
     }
 
-    /// Waits until no request uses the volume, and lets go of it: those that come wait.
+    /// Waits until no request uses the volume, and drops it; new requests wait.
     pub(crate) fn let_go(&self) {
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -145,7 +144,7 @@ impl Slot {
     }
 }
 
-/// Whether a request failed for no other reason than that the pool is suspended.
+/// Whether a request failed only because the pool is suspended.
 fn waits(pool: &Pool, error: &VolumeError) -> bool {
     pool.fail_mode() == FailMode::Wait
         && matches!(error.kind(), ErrorKind::Closed | ErrorKind::MediaFailed)

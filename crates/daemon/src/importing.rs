@@ -1,4 +1,4 @@
-//! What an import does, and how long each step took: for those who wait for it, and for `status` later.
+//! The steps of an import, and how long each took: for clients waiting for it, and for `status` later.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::journal::Journal;
 use crate::lock;
 
-/// Imports that took longer are in the journal.
+/// Imports that took longer are noted in the journal.
 const LONG: Duration = Duration::from_millis(500);
 
-/// A step of an import; one that has nothing to do may be left out.
+/// A step of an import; a step with nothing to do may be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImportStep {
@@ -23,11 +23,11 @@ pub enum ImportStep {
     Pool,
     /// Opens the regions of the log.
     Log,
-    /// Finds what is in the log, and holds it.
+    /// Finds the records in the log, and claims them.
     Claim,
-    /// Brings the records of the log into the pool.
+    /// Replays the records of the log into the pool.
     Replay,
-    /// Waits until they are durable there.
+    /// Waits until the replayed records are durable in the pool.
     Sync,
     /// Serves the volumes.
     Serve,
@@ -47,7 +47,7 @@ impl ImportStep {
         }
     }
 
-    /// What it does.
+    /// A description of what it does.
     pub fn text(self) -> &'static str {
         match self {
             ImportStep::Devices => "opening the devices",
@@ -61,16 +61,16 @@ impl ImportStep {
     }
 }
 
-/// An import that is under way.
+/// An import in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportingReport {
     /// The step.
     pub step: ImportStep,
     /// Devices that are in use and waited for, or the volume whose records are replayed.
     pub about: String,
-    /// Records of all volumes that are replayed.
+    /// Records replayed so far, of all volumes.
     pub done_records: u64,
-    /// Records of all volumes; 0 if it is no replay.
+    /// Records to replay, of all volumes; 0 in other steps.
     pub total_records: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct StepReport {
 /// How long an import took.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportReport {
-    /// From the search for the devices to the last volume served.
+    /// From the start of the device search until the last volume is served.
     pub elapsed_us: u64,
     /// Its steps.
     pub steps: Vec<StepReport>,
@@ -126,13 +126,12 @@ struct Inner {
     tell: Box<dyn Fn(&ImportingReport) + Send + Sync>,
 }
 
-/// Takes the time of the steps of an import, and tells of each, when it begins and when there is something
-/// new.
+/// Times the steps of an import, and reports each when it begins and when it makes progress.
 #[derive(Clone)]
 pub struct ImportWatch(Arc<Inner>);
 
 impl ImportWatch {
-    /// Calls `tell`, from the thread that imports.
+    /// Reports to `tell`, which runs on the importing thread.
     pub fn new(tell: impl Fn(&ImportingReport) + Send + Sync + 'static) -> ImportWatch {
         ImportWatch(Arc::new(Inner { state: Mutex::default(), tell: Box::new(tell) }))
     }
@@ -161,7 +160,7 @@ impl ImportWatch {
         (self.0.tell)(&ImportingReport { step, about, done_records, total_records });
     }
 
-    /// Steps of the log; the journal hears of every tenth part of a replay.
+    /// Observes the steps of the log; the journal gets a note for every tenth of a replay.
     pub(crate) fn of_log<'a>(&'a self, journal: &'a Journal) -> impl FnMut(LogImportStep<'_>) + 'a {
         let mut noted = 0;
         move |step| match step {

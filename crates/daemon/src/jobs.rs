@@ -13,17 +13,17 @@ use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;
 
-/// What the job is called that looks at everything.
+/// Name of the job that reads every copy.
 pub(crate) const SCRUB: &str = "scrub";
-/// Places that a report names; the rest is a number.
+/// Maximum number of places named in a report; the rest are only counted.
 const LOST_MAX: usize = 100;
-/// How often those who wait are told.
+/// How often waiting clients get a report.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct State {
     report: ScrubReport,
-    /// Whether it has come as far as its first report: what is wrong with the request is found before.
+    /// Whether it has made its first report: errors in the request are found before that.
     is_begun: bool,
     /// `None` while it runs.
     outcome: Option<Result<(), PoolError>>,
@@ -34,7 +34,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Job {
     what: String,
-    /// Places without a right copy that the jobs before it knew of.
+    /// Places without a good copy that earlier jobs had found.
     lost_before: usize,
     started: Instant,
     is_stopped: AtomicBool,
@@ -42,16 +42,16 @@ pub(crate) struct Job {
     changed: Condvar,
 }
 
-/// What a job does; it calls its argument with its progress, and stops when that returns `false`.
+/// The work of a job; it passes its progress to its argument, and stops when that returns `false`.
 pub(crate) type Work =
     Box<dyn FnOnce(&mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport, PoolError> + Send>;
 
-/// The job that runs, or the last one.
+/// The running job, or the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs(Mutex<Option<Arc<Job>>>);
 
 impl Jobs {
-    /// Starts a job, if none runs.
+    /// Starts a job, if none is running.
     pub(crate) fn start(
         &self,
         what: String,
@@ -87,7 +87,7 @@ impl Jobs {
         Ok(job)
     }
 
-    /// Ends the job that runs, and waits for its end.
+    /// Stops the running job, and waits for it.
     pub(crate) fn stop(&self) {
         let job = lock(&self.0).clone();
         if let Some(job) = job {
@@ -96,7 +96,7 @@ impl Jobs {
         }
     }
 
-    /// Places without a right copy, as far as the jobs of this process have found them.
+    /// Number of places without a good copy that jobs of this process have found.
     pub(crate) fn lost(&self) -> usize {
         lock(&self.0).as_ref().map_or(0, |job| job.lost())
     }
@@ -117,7 +117,7 @@ impl Job {
             }
             !self.is_stopped.load(Ordering::SeqCst)
         };
-        // A job without an end would be waited for, by the next one and by an export.
+        // A job that never ended would block the next one and an export.
         let result = catch_unwind(AssertUnwindSafe(|| work(&mut progress)));
         let result =
             result.unwrap_or_else(|panic| Err(PoolError::Panicked { what: panic_text(&*panic).to_owned() }));
@@ -159,8 +159,7 @@ impl Job {
         }
     }
 
-    /// Places without a right copy that are known. Only a scrub that went to its end says that there are
-    /// fewer.
+    /// Number of known places without a good copy. Only a completed scrub can lower it.
     fn lost(&self) -> usize {
         let state = lock(&self.state);
         let has_seen_all = self.what == SCRUB && matches!(state.outcome, Some(Ok(())));
@@ -172,7 +171,7 @@ impl Job {
         }
     }
 
-    /// Waits until it is under way, or has failed to begin.
+    /// Waits until it has begun, or failed to.
     pub(crate) fn wait_begun(&self) {
         let state = lock(&self.state);
         let waits = |state: &mut State| !state.is_begun && state.outcome.is_none();

@@ -1,4 +1,4 @@
-//! What happened lately: for `status`, and for standard error.
+//! Recent events: for `status`, and for standard error.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::report::EventReport;
 
 const EVENTS_MAX: usize = 100;
 
-/// The latest events; the same one again and again is one with a count.
+/// The latest events; a repeated event is stored once, with a count.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<VecDeque<EventReport>>);
 
@@ -26,7 +26,7 @@ impl Journal {
             last.at_unix_s = at_unix_s;
             return;
         }
-        // Whoever closed standard error does not want to know.
+        // If standard error is closed, the message is not wanted.
         let _ = writeln!(std::io::stderr(), "fastness: {text}");
         if events.len() == EVENTS_MAX {
             events.pop_front();

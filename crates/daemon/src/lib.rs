@@ -1,11 +1,12 @@
 //! A running pool.
 //!
 //! Motivation: a pool belongs to one process at a time. That process serves its volumes, runs its scrubs and
-//! answers everybody else's commands; the command line is one of its clients.
+//! answers commands of other processes; the command line is one of its clients.
 //!
 //! Design: [`Node`] holds an imported pool and does what a [`Request`] asks for; [`Control`] listens on a
 //! Unix socket (mode 0600, in a folder of the user's own) and hands it lines; [`Client`] is the other end.
-//! Threads, one for each client of the control socket; the number is bounded, and so are lines and idle time.
+//! Threads: one for each client of the control socket; their number is bounded, and so are line length and
+//! idle time.
 //!
 //! Shutdown: [`Node::run`] ends on a request or a signal, stops serving, and exports the pool. Killed at any
 //! other moment, the next import finds the last synced txg.
@@ -19,7 +20,7 @@
 //! log_device  the log at import, and its devices      topology  add, attach, replace, scrub: jobs
 //! devices     devices by path, labels found by a scan
 //! ```
-//! The daemon makes no decision that belongs to the pool.
+//! The daemon makes no decisions that belong to the pool.
 
 #![forbid(unsafe_code)]
 
@@ -71,8 +72,7 @@ pub use report::{
 };
 pub use topology::split_regions;
 
-/// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave
-/// it whole.
+/// Takes a lock even if its holder panicked: every single change to what it guards leaves it consistent.
 fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

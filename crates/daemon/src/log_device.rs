@@ -1,4 +1,4 @@
-//! The log of a node's pool: taken into use at import, its devices added and removed.
+//! The log of a node's pool: opened at import, its devices added and removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::witnesses::is_earlier_copy;
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PmUse {
-    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, and gone with the
-    /// power.
+    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, but lost in a power
+    /// cut.
     pub emulates: bool,
-    /// Make a file of this length where there is none.
+    /// Create a file of this length if there is none.
     pub create_bytes: Option<u64>,
 }
 
@@ -36,8 +36,8 @@ pub fn is_persistent_memory(path: &Path) -> bool {
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
 }
 
-/// Takes the pool's log into use. `None` for a pool that is read-only: nothing is replayed there. Says what
-/// was given up, too.
+/// Opens the pool's log. `None` for a read-only pool: nothing is replayed there. Also returns what was given
+/// up.
 pub(crate) fn import_log(
     pool: &Arc<Pool>,
     options: &NodeOptions,
@@ -46,13 +46,13 @@ pub(crate) fn import_log(
 ) -> Result<(Option<Arc<PoolLog>>, GivenUp), StartError> {
     let config = PoolLog::config(pool);
     if options.pool.is_read_only {
-        // What is in a log on vdevs was not looked at either.
+        // A log on vdevs was not read either.
         journal.note("the log is not replayed into a read-only pool: synchronous writes of the last seconds may be missing");
         return Ok((None, GivenUp::Nothing));
     }
     let known = config.unwrap_or_default();
     options.watch.begin(ImportStep::Log);
-    // A pool that goes on is what this process had.
+    // A resumed pool is the one this process had.
     let is_earlier = txgs == Txgs::Run && is_earlier_copy(pool, &known, options, journal)?;
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
@@ -100,8 +100,8 @@ fn is_out(config: &LogConfig, region: &RegionConfig) -> bool {
     config.regions.iter().any(|known| known.id == region.id && known.is_out)
 }
 
-/// Opens what there is of the log's regions: where they were last, and where they are said to be. Which is
-/// which is in them.
+/// Opens the log's regions that can be found, at their last known paths and at the given ones. Their headers
+/// tell which is which.
 fn open_regions(
     config: &LogConfig,
     options: &NodeOptions,
@@ -132,8 +132,7 @@ fn open_regions(
         }
     }
     match failed {
-        // One side of a mirror suffices; whether one of the log is among those that are there, it says
-        // itself.
+        // One side of a mirror suffices; the log itself checks whether it has one.
         Some(error) if regions.is_empty() && !options.consent.missing => Err(error.into()),
         _ => Ok(regions),
     }
@@ -143,7 +142,7 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Opens, or makes, a region that is to be one of a log.
+/// Opens, or creates, a region for a log.
 fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion, Failure> {
     let path = absolute(path)?;
     let region = match pm.create_bytes {
@@ -161,11 +160,10 @@ impl Node {
         self.log().ok_or_else(refuse)
     }
 
-    /// Makes persistent memory, or what stands in for it, the pool's log: one region, or two that are a
-    /// mirror.
+    /// Moves the pool's log to persistent memory, or to a stand-in for it: one region, or two as a mirror.
     ///
     /// # Errors
-    /// Those of [`PoolLog::add_regions`] and of opening the regions.
+    /// Errors of [`PoolLog::add_regions`] and of opening the regions.
     pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse) -> Result<(), Failure> {
         let regions =
             paths.iter().map(|path| new_region(path.as_ref(), pm)).collect::<Result<Vec<_>, _>>()?;
@@ -175,7 +173,7 @@ impl Node {
         Ok(())
     }
 
-    /// The region of the log of that path or number.
+    /// The log's region with that path or number.
     pub(crate) fn find_region(&self, device: &str) -> Result<Option<RegionConfig>, Failure> {
         let config = PoolLog::config(&self.pool()).map_err(StartError::from)?;
         let wanted = real(Path::new(device));
@@ -183,8 +181,8 @@ impl Node {
         Ok(config.regions.into_iter().find(is_it))
     }
 
-    /// A region like one that the log has: one that stands in for persistent memory is made, if there is no
-    /// such file.
+    /// A region of the same kind as one of the log's: if that is a stand-in file for persistent memory, a
+    /// missing file is created.
     fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion, Failure> {
         let path = Path::new(path);
         if !known.emulates && !is_persistent_memory(path) {
@@ -199,28 +197,28 @@ impl Node {
         )
     }
 
-    /// Makes a mirror of the log's region and another.
+    /// Turns the log's region and another one into a mirror.
     pub(crate) fn attach_pm_log(&self, to: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
         let new = self.region_like(to, path)?;
         self.running_log()?.attach_region(new).map_err(StartError::from)?;
         Ok(self.changed(format!("{path} is a side of the log now")))
     }
 
-    /// Puts a region in the place of one of the log.
+    /// Replaces one of the log's regions.
     pub(crate) fn replace_pm_log(&self, old: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
         let new = self.region_like(old, path)?;
         self.running_log()?.replace_region(old.id, new).map_err(StartError::from)?;
         Ok(self.changed(format!("{path} has replaced {} in the log", old.path.display())))
     }
 
-    /// Takes a side off the log's mirror.
+    /// Detaches a side of the log's mirror.
     pub(crate) fn detach_pm_log(&self, region: &RegionConfig) -> Result<(), Failure> {
         self.running_log()?.detach_region(region.id).map_err(StartError::from)?;
         self.changed(format!("{} is no side of the log any more", region.path.display()));
         Ok(())
     }
 
-    /// A new side begins empty: there is no job that goes on.
+    /// A new side starts out empty: no job has to run.
     fn changed(&self, what: String) -> JobReport {
         self.journal.note(what.clone());
         self.remember();
@@ -236,12 +234,12 @@ impl Node {
         }
     }
 
-    /// Removes a device of the log; the log goes on with the others, or on the pool's vdevs.
+    /// Removes a device of the log; the log continues on the others, or on the pool's vdevs.
     pub(crate) fn remove_log_vdev(&self, vdev: u16) -> Result<(), Failure> {
         Ok(self.running_log()?.remove_vdev(vdev).map_err(StartError::from)?)
     }
 
-    /// Takes the log off persistent memory, if `device` is a region of it; false if it is something else.
+    /// Moves the log off persistent memory, if `device` is a region of it; otherwise returns false.
     pub(crate) fn remove_pm_log(&self, device: &str) -> Result<bool, Failure> {
         if self.find_region(device)?.is_none() {
             return Ok(false);
@@ -251,7 +249,7 @@ impl Node {
         Ok(true)
     }
 
-    /// Refuses vdevs that the kind of the log does not go with.
+    /// Refuses vdevs that do not fit the kind of the log.
     pub(crate) fn check_log_vdevs(&self, vdevs: &[VdevRequest]) -> Result<(), Failure> {
         let is_pmem = self.log().is_some_and(|log| log.kind() == KindId::Pmem);
         if is_pmem && vdevs.iter().any(|vdev| vdev.is_log) {

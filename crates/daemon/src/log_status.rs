@@ -1,4 +1,4 @@
-//! What a node tells about its log.
+//! Reports on a node's log.
 
 use fastness_error::chain;
 use fastness_intent::{PoolLog, RegionConfig, RegionStats};
@@ -25,7 +25,7 @@ impl Node {
         for (dataset, stats) in log.stats() {
             let counters = log_counters(&stats);
             report.total = sum(&report.total, &counters);
-            // One that was destroyed meanwhile has no name.
+            // A dataset destroyed in the meantime has no name.
             if let Ok(dataset) = self.pool().dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
                 let (name, causes) = (dataset.name(), causes(&stats));
                 report.volumes.push(LogVolumeReport { name, counters, causes });
@@ -40,14 +40,14 @@ impl Node {
         let log = self.log();
         let log = log.as_deref();
         let stats = log.and_then(PoolLog::medium_stats).unwrap_or_default();
-        // Sides are in the order of the regions that are open.
+        // Sides are in the order of the open regions.
         let open = log.map(PoolLog::regions).unwrap_or_default();
         let lost = log.map(PoolLog::lost_regions).unwrap_or_default();
         let report = |region: &RegionConfig| {
             let side = open.iter().position(|(id, _)| *id == region.id);
             let faults = side.map_or(0, |side| stats.side_faults[side]);
             let error = lost.iter().find(|(id, _)| *id == region.id).map(|(_, error)| chain(error));
-            // Of regions that were all lost the log had been on the last one until then.
+            // If all regions were lost, the log was on the last one until then.
             let is_alone = config.in_use().next().is_none();
             let state = match (region.is_out, &error, faults) {
                 (true, Some(_), _) if is_alone => "lost",
@@ -148,7 +148,7 @@ fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
     }
 }
 
-/// Why records of a volume were not in the log when somebody wanted them to be.
+/// Why records of a volume were not in the log when a commit or flush needed them there.
 fn causes(stats: &fastness_zil::StatsSnapshot) -> Vec<LogCauseReport> {
     let cause = |cause: LogCause| LogCauseReport {
         cause: cause.to_string(),

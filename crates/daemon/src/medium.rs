@@ -1,10 +1,10 @@
-//! What a device is, and what survives on it, in words.
+//! Describes a device, and what survives a crash on it.
 
 use std::path::Path;
 
 use fastness_blkdev::{DeviceInfo, DeviceKind, WriteCache};
 
-/// What a crash leaves of what was flushed.
+/// What of the flushed data a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Survival {
     /// Nothing.
@@ -39,7 +39,7 @@ fn file_system(path: &Path) -> Option<&'static str> {
     )
 }
 
-/// What a device is, and what of flushed writes a power cut leaves on it.
+/// Describes a device, and returns what a power cut leaves of the writes flushed to it.
 pub fn describe(path: &Path, info: &DeviceInfo) -> (String, Survival) {
     let file_system = match info.kind {
         DeviceKind::File => file_system(path),

@@ -1,4 +1,4 @@
-//! A pool in the hands of this process.
+//! A pool that this process has imported.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,24 +30,24 @@ use crate::topology::Tell;
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
-    /// Those of the pool.
+    /// Options of the pool.
     pub pool: PoolOptions,
     /// Whether the devices are remembered for the next import by name.
     pub remembers: bool,
     /// Where regions of the log may be, besides where they were last.
     pub log_paths: Vec<PathBuf>,
-    /// Files that may be regions of a log of the pool, and are looked at only: one that has seen a later txg
-    /// become durable than the pool has tells that the pool's devices are older copies.
+    /// Files that may be regions of a log of the pool; they are only read. One that has seen a later txg
+    /// become durable than the pool has shows that the pool's devices are older copies.
     pub witnesses: Vec<PathBuf>,
-    /// What of the log may be given up: acknowledged writes are lost then.
+    /// What part of the log may be given up; acknowledged writes are then lost.
     pub consent: Consent,
     /// How devices are opened when a suspended pool is imported again.
     pub opener: Opener,
-    /// Who is told how far the import is.
+    /// Receives the progress of the import.
     pub watch: ImportWatch,
 }
 
-/// Why a node is to end.
+/// Why a node has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// A request exported the pool.
@@ -86,11 +86,11 @@ impl Incarnation {
 pub struct Node {
     incarnation: RwLock<Incarnation>,
     pub(crate) options: NodeOptions,
-    /// Held shared by requests that change something, alone while the pool is imported again.
+    /// Held shared by requests that change something, exclusively while the pool is imported again.
     pub(crate) changing: RwLock<()>,
-    /// What a suspended pool had in memory, from when it was given up until it is in the next import.
+    /// The unsynced state of a suspended pool, from when the pool was dropped until the next import has it.
     pub(crate) kept: Mutex<Option<Kept>>,
-    /// The vdevs of a pool that was given up, if some were added to it since; for `status`.
+    /// The vdevs of a pool that was dropped, if some were added to it since; for `status`.
     pub(crate) vdevs_kept: Mutex<Vec<(u16, VdevClass, Vec<DeviceStatus>)>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
@@ -101,7 +101,7 @@ pub struct Node {
     pub(crate) imported: Mutex<ImportReport>,
     endings: (Sender<Ending>, Mutex<Receiver<Ending>>),
     pub(crate) is_ending: AtomicBool,
-    /// What a request has ended it with, until its answer is on its way.
+    /// Why a request ended the node; held until the request's answer has been sent.
     ending: Mutex<Option<Ending>>,
 }
 
@@ -115,7 +115,7 @@ impl Node {
     /// Imports a pool, and serves what it served before.
     ///
     /// # Errors
-    /// Those of [`Pool::import`].
+    /// Errors of [`Pool::import`].
     pub fn import(
         devices: &[Device],
         import: &ImportOptions,
@@ -157,7 +157,7 @@ impl Node {
         self.incarnation.read().unwrap_or_else(PoisonError::into_inner).log.clone()
     }
 
-    /// The pool, as it is imported now: a pool that was suspended and cleared is another one.
+    /// The current import of the pool; clearing a suspended pool replaces it.
     pub fn pool(&self) -> Arc<Pool> {
         self.incarnation.read().unwrap_or_else(PoisonError::into_inner).pool.clone()
     }
@@ -178,7 +178,7 @@ impl Node {
         *self.incarnation.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    /// Notes where the devices are.
+    /// Remembers the paths of the devices.
     pub(crate) fn remember(&self) {
         if !self.options.remembers {
             return;
@@ -186,7 +186,7 @@ impl Node {
         let status = self.pool().status();
         let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
         let mut paths: Vec<_> = sides.map(|side| side.path.clone()).collect();
-        // They know whether the devices are older copies, also where these know no region.
+        // They can tell that the devices are older copies, even if the devices know of no region.
         paths.extend(self.regions().into_iter().map(|region| region.path));
         if let Err(error) = remember_devices(&status.name, &paths) {
             self.journal.note(format!("the devices are not remembered: {error}"));
@@ -209,7 +209,7 @@ impl Node {
         let sender = self.endings.0.clone();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             if signals.forever().next().is_some() {
-                // Whoever waits has gone: the process ends anyhow.
+                // If the receiver is gone, the process is ending anyway.
                 let _ = sender.send(Ending::Signal);
             }
         });
@@ -217,12 +217,12 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the node is to end. Then the pool is exported, or destroyed: on a signal here, otherwise
-    /// by the request.
+    /// Waits until the node has to end. On a signal, exports the pool here; otherwise the request has already
+    /// exported or destroyed it.
     ///
     /// # Errors
-    /// Those of the export that a signal caused; the pool is closed all the same, and the next import finds
-    /// the last synced txg.
+    /// Errors of the export after a signal; the pool is closed all the same, and the next import finds the
+    /// last synced txg.
     pub fn run(&self) -> Result<Ending, PoolError> {
         let ending = lock(&self.endings.1).recv().unwrap_or(Ending::Signal);
         if ending == Ending::Signal {
@@ -232,14 +232,14 @@ impl Node {
         Ok(ending)
     }
 
-    /// Ends everything that uses the pool.
+    /// Stops everything that uses the pool.
     fn quiet(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
         self.unserve_all();
         self.jobs.stop();
     }
 
-    /// Does what a request asks for; `tell` is called with the progress of long work.
+    /// Carries out a request; calls `tell` with the progress of long work.
     ///
     /// # Errors
     /// What went wrong, with its kind.
@@ -327,7 +327,8 @@ impl Node {
         Ok(result?)
     }
 
-    /// Lets [`run`](Self::run) return, if a request has ended the node; called when its answer is on its way.
+    /// Lets [`run`](Self::run) return, if a request has ended the node; called after its answer has been
+    /// sent.
     pub(crate) fn end_if_asked(&self) {
         if let Some(ending) = lock(&self.ending).take() {
             // The receiver lives as long as the node.

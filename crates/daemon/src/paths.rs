@@ -1,7 +1,7 @@
-//! Where running pools are found, and which devices a pool had last.
+//! Where to find running pools, and which devices a pool last had.
 //!
 //! `FASTNESS_RUN_DIR`, or `/run/fastness` for root, or `fastness` in `XDG_RUNTIME_DIR`, or a folder in `/tmp`
-//! with the user's number: mode 0700, and refused if it belongs to somebody else.
+//! with the user's number: mode 0700, and refused if it belongs to another user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::StartError;
 
-/// The folder of sockets, made if it is not there.
+/// The folder of sockets, created if it does not exist.
 ///
 /// # Errors
 /// [`StartError::RunDir`]: it cannot be made, or others may write into it.
@@ -33,10 +33,10 @@ pub fn run_dir() -> Result<PathBuf, StartError> {
     Ok(path)
 }
 
-/// Longest path of a Unix socket: what the kernel has room for, less the zero at the end. Source: unix(7).
+/// Longest path of a Unix socket: the kernel's limit, less the terminating zero. Source: unix(7).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A path on a command line as it is for a process with another working directory.
+/// A path from a command line, made absolute for a process with another working directory.
 ///
 /// # Errors
 /// [`StartError::Invalid`]: it is empty.
@@ -47,7 +47,7 @@ pub fn absolute(path: &Path) -> Result<PathBuf, StartError> {
     std::path::absolute(path).map_err(|source| StartError::System { what: "use the path", source })
 }
 
-/// A socket of that name, if there can be one: asked before anything is made that could not be talked to.
+/// The path of a socket, if it is not too long: checked before creating anything that could not be reached.
 fn socket(run_dir: &Path, of: &str, name: &str) -> Result<PathBuf, StartError> {
     let path = run_dir.join(name);
     let len = path.as_os_str().len();
@@ -79,7 +79,7 @@ pub fn volume_socket(run_dir: &Path, volume: &str) -> Result<PathBuf, StartError
     socket(run_dir, volume, &format!("{name}.nbd"))
 }
 
-/// Names of pools that have a control socket; whether somebody answers is not known yet.
+/// Names of pools that have a control socket; whether anything answers there is not known yet.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -109,11 +109,11 @@ type Known = BTreeMap<String, Vec<String>>;
 
 fn load(path: &Path) -> Known {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // A convenience: what cannot be read is not known.
+    // Only a convenience: an unreadable file counts as empty.
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Paths of a pool's devices when it was imported last; a hint where to look, nothing more.
+/// Paths of a pool's devices at its last import; only a hint where to look.
 pub fn known_devices(pool: &str) -> Vec<String> {
     state_file().and_then(|path| load(&path).remove(pool)).unwrap_or_default()
 }

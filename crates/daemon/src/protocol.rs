@@ -1,7 +1,7 @@
-//! What a running pool and those who talk to it say to each other: lines of JSON over a Unix socket.
+//! The protocol between a running pool and its clients: lines of JSON over a Unix socket.
 //!
-//! A client sends one [`Request`] a line; the daemon answers each with any number of [`Message::Progress`]
-//! and then one [`Message::Done`] or [`Message::Failed`]. Lines have [`LINE_BYTES_MAX`] at most.
+//! A client sends one [`Request`] per line; the daemon answers each with any number of [`Message::Progress`]
+//! and then one [`Message::Done`] or [`Message::Failed`]. A line has at most [`LINE_BYTES_MAX`] bytes.
 
 use fastness_error::ErrorKind;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum Request {
     Status,
     /// Answer: [`crate::IoReport`].
     Io,
-    /// Lets a suspended pool go on, if its devices are back.
+    /// Resumes a suspended pool, if its devices are back.
     Clear {
         is_degraded: bool,
     },
@@ -52,19 +52,19 @@ pub enum Request {
     },
     /// Makes everything durable. Answer: the txg.
     Sync,
-    /// Sync, give the pool back, end the daemon. Answered before the process ends.
+    /// Syncs and exports the pool, ends the daemon. Answered before the process exits.
     Export,
     /// Erases the labels, ends the daemon.
     Destroy,
     /// Full check. Answer: [`crate::CheckReport`].
     Check,
-    /// Reads every copy; with `wait`, answers when it has ended, with [`crate::JobReport`].
+    /// Reads every copy; with `wait`, answers with [`crate::JobReport`] when it has ended.
     Scrub {
         wait: bool,
     },
-    /// Ends a scrub or resilver that is under way.
+    /// Stops a running scrub or resilver.
     StopJob,
-    /// Devices for logs that are persistent memory, or are to stand in for it, become the log.
+    /// Log devices that are persistent memory, or stand in for it, become the log.
     Add {
         vdevs: Vec<VdevRequest>,
         is_forced: bool,
@@ -82,11 +82,11 @@ pub enum Request {
     Detach {
         device: String,
     },
-    /// Lets go of a side of a mirror.
+    /// Takes a side of a mirror offline.
     Offline {
         device: String,
     },
-    /// Opens a side again, where it was or at another path, and brings it up to date.
+    /// Opens a side again, at its old path or another one, and brings it up to date.
     Online {
         device: String,
         path: Option<String>,
@@ -136,15 +136,14 @@ pub enum Request {
         is_read_only: bool,
         is_kept: bool,
     },
-    /// Ends all servers of a volume, and those that an import would start.
+    /// Stops all servers of a volume, and those that an import would start.
     Unserve {
         name: String,
     },
 }
 
 impl Request {
-    /// Whether it is carried out even while a suspended pool is imported again: it looks only, or ends
-    /// everything.
+    /// Whether it may run even while a suspended pool is imported again: it only reads, or ends everything.
     pub(crate) fn may_come_any_time(&self) -> bool {
         matches!(
             self,
@@ -158,13 +157,13 @@ impl Request {
     }
 }
 
-/// What the daemon says.
+/// A message from the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// A job goes on.
+    /// Progress of a job.
     Progress(crate::JobReport),
-    /// It is done; the answer.
+    /// The request is done; this is the answer.
     Done(serde_json::Value),
     /// It failed.
     Failed(Failure),
@@ -178,7 +177,7 @@ pub struct Failure {
     pub kind: String,
     /// What went wrong.
     pub message: String,
-    /// Why, from near to far.
+    /// The chain of causes, nearest first.
     pub causes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a running pool tells about itself: the same types for `--json` and for the tables that people read.
+//! Reports of a running pool: the same types for `--json` and for the tables that people read.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ pub struct PoolReport {
     pub name: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `degraded`, `damaged` (the last scrub found blocks without a right copy) or `suspended`.
+    /// `online`, `degraded`, `damaged` (the last scrub found blocks without a good copy) or `suspended`.
     pub state: String,
     /// Why it is not online, and what to do.
     pub advice: Option<String>,
     /// `failmode`: whether requests wait while it is suspended.
     pub failmode: String,
-    /// Requests of clients that wait for it.
+    /// Client requests that wait for it.
     pub waiting: usize,
     /// The process that has it.
     pub pid: u32,
@@ -28,33 +28,33 @@ pub struct PoolReport {
     pub import: ImportReport,
     /// Newest durable txg.
     pub synced_txg: u64,
-    /// The txg that changes join now.
+    /// The txg that new changes join.
     pub open_txg: u64,
     /// Unsynced bytes in memory.
     pub dirty_bytes: u64,
     /// Bound of `dirty_bytes`.
     pub dirty_bytes_max: u64,
-    /// Space of the vdevs.
+    /// Total space of the vdevs.
     pub total_bytes: u64,
-    /// What of it is in use.
+    /// Space in use.
     pub used_bytes: u64,
-    /// What of it data may still use.
+    /// Space still available to data.
     pub free_bytes: u64,
-    /// How the pool was imported, and what of it was there.
+    /// How the pool was imported, and what of it was found.
     pub found: String,
-    /// What a crash of the process leaves of what was flushed.
+    /// What of the flushed data a crash of the process leaves.
     pub after_process_crash: String,
-    /// What a power cut leaves of what was flushed.
+    /// What of the flushed data a power cut leaves.
     pub after_power_cut: String,
-    /// What either leaves of what was not flushed.
+    /// What of the unflushed data either leaves.
     pub not_flushed: String,
     /// Top-level vdevs.
     pub vdevs: Vec<VdevReport>,
     /// The log; none if the pool is read-only.
     pub log: Option<LogReport>,
-    /// Volumes that are served, once for each address.
+    /// Served volumes, once for each address.
     pub served: Vec<ServedReport>,
-    /// The scrub or resilver that runs, or the last one.
+    /// The running scrub or resilver, or the last one.
     pub job: Option<JobReport>,
     /// The latest events, oldest first.
     pub events: Vec<EventReport>,
@@ -67,24 +67,24 @@ pub struct VdevReport {
     pub id: u16,
     /// For logs only.
     pub is_log: bool,
-    /// Its sides; one if it is no mirror.
+    /// Its sides; one if it is not a mirror.
     pub devices: Vec<DeviceReport>,
 }
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// Path, or where it was last.
+    /// Path, or last known path.
     pub path: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `stale`, `failed` (a flush), `full` (less room below it than it says) or `missing`.
+    /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes and flushes that failed.
     pub write_errors: u64,
-    /// Reads that returned something else than was written.
+    /// Reads that returned something other than what was written.
     pub checksum_errors: u64,
     /// Blocks that were rewritten from another side.
     pub healed: u64,
@@ -105,16 +105,16 @@ pub struct LogReport {
     pub total: LogCounters,
     /// Volumes that are open, by name.
     pub volumes: Vec<LogVolumeReport>,
-    /// Kind pmem: what went to the regions since the import.
+    /// Kind pmem: what was written to the regions since the import.
     pub medium_counters: Option<LogMediumCounters>,
 }
 
-/// Counters of the regions of a log, which all volumes share.
+/// Counters of a log's regions, which all volumes share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogMediumCounters {
     /// Entries written.
     pub entries: u64,
-    /// Bytes written, with headers and padding; those of a mirror once.
+    /// Bytes written, with headers and padding; a mirrored write counts once.
     pub bytes: u64,
     /// Times that a writer found no free commit slot.
     pub slot_waits: u64,
@@ -133,13 +133,14 @@ pub struct LogMediumCounters {
 pub struct LogCauseReport {
     /// In words.
     pub cause: String,
-    /// Commits and flushes that waited for a txg for it.
+    /// Commits and flushes that waited for a txg for this cause.
     pub fallbacks: u64,
-    /// Records that did not get into the log for it; the next flush waits for a txg, unless one came before.
+    /// Records that were not logged for this cause; the next flush waits for a txg, unless one has synced
+    /// before.
     pub unlogged: u64,
 }
 
-/// A region of persistent memory that a log is in.
+/// A region of persistent memory that holds a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionReport {
     /// Where it is.
@@ -148,12 +149,12 @@ pub struct RegionReport {
     pub id: String,
     /// Whether it only stands in for persistent memory.
     pub emulates: bool,
-    /// `online`; `out`: it was missing, or lost in use, and does not have what was logged since; `lost`: it
-    /// went away in use, and nothing is logged to it any more; `faulty`: it did not hold what was written.
+    /// `online`; `out`: it was missing, or lost in use, and lacks what was logged since; `lost`: it failed in
+    /// use, and nothing more is logged to it; `faulty`: it did not hold what was written.
     pub state: String,
     /// Times that it did not hold what was written to it, and the other side did.
     pub faults: u64,
-    /// What a store or a fence met, if it was lost in use since the import.
+    /// The error of the store or fence, if it was lost in use since the import.
     #[serde(default)]
     pub error: Option<String>,
 }
@@ -180,20 +181,20 @@ pub struct LogCounters {
     pub commits: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Times that a commit waited for records that another one was writing.
+    /// Times that a commit waited for records that another commit was writing.
     pub waits: u64,
-    /// Changes assigned whose data was copied for the log at once.
+    /// Assigned changes whose data was copied for the log at once.
     pub copied: u64,
-    /// Changes assigned whose data is read back if it has to be logged.
+    /// Assigned changes whose data is read back if it has to be logged.
     pub need_copy: u64,
-    /// Records written whose data went to its place in the pool, and that have only the address.
+    /// Records written with only an address, their data having gone to its place in the pool.
     pub indirect: u64,
-    /// Bytes that went to the pool for these, when they were committed.
+    /// Bytes written to the pool for these at commit.
     #[serde(default)]
     pub indirect_bytes: u64,
     /// Flushes and writes with FUA that waited for a txg instead.
     pub fallbacks: u64,
-    /// Times that the log had no room.
+    /// Times that the log was full.
     pub stalls: u64,
     /// Commits and flushes that failed altogether.
     pub errors: u64,
@@ -223,15 +224,15 @@ pub struct JobReport {
     pub what: String,
     /// `running`, `done`, `stopped` or `failed`.
     pub state: String,
-    /// Bytes that were looked at.
+    /// Bytes examined.
     pub done_bytes: u64,
-    /// About what there is to do.
+    /// Estimated total.
     pub total_bytes: u64,
-    /// Copies that were wrong, and were rewritten where there was a right one.
+    /// Bad copies; they were rewritten if a good one existed.
     pub wrong_copies: u64,
-    /// Places with no right copy.
+    /// Places without a good copy.
     pub lost: Vec<String>,
-    /// How long it took so far.
+    /// Elapsed time so far.
     pub elapsed_s: u64,
     /// Why it failed.
     pub error: Option<String>,
@@ -255,7 +256,7 @@ pub struct DatasetReport {
     pub name: String,
     /// `filesystem` or `volume`.
     pub kind: String,
-    /// Bytes on the vdevs, with the datasets below.
+    /// Bytes on the vdevs, including the datasets below.
     pub used_bytes: u64,
     /// Size of a volume.
     pub size_bytes: Option<u64>,
@@ -277,21 +278,21 @@ pub struct PropertyReport {
 /// What a full check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// Whether what is allocated is what is referred to.
+    /// Whether allocated and referenced space match exactly.
     pub is_clean: bool,
-    /// Bytes of data that extents refer to.
+    /// Bytes of data that extents reference.
     pub data_bytes: u64,
     /// Bytes of metadata.
     pub metadata_bytes: u64,
-    /// Allocated, and nothing refers to it.
+    /// Allocated, but not referenced.
     pub leaked: Vec<String>,
-    /// Referred to, and free.
+    /// Referenced, but free.
     pub missing: Vec<String>,
-    /// Referred to twice.
+    /// Referenced twice.
     pub shared: Vec<String>,
 }
 
-/// Counters since the import; two of them make a rate.
+/// Counters since the import; the difference of two reports gives a rate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoReport {
     /// Pool.
@@ -315,9 +316,9 @@ pub struct IoRow {
     pub name: String,
     /// Reads.
     pub read: IoCounters,
-    /// Writes, also of zeroes, that return before they are durable.
+    /// Writes, including zeroing, that return before they are durable.
     pub write: IoCounters,
-    /// Writes that are durable when they return (FUA).
+    /// Writes that are durable on return (FUA).
     pub sync_write: IoCounters,
     /// Flushes.
     pub flush: IoCounters,
@@ -330,9 +331,9 @@ pub struct IoRow {
 pub struct IoCounters {
     /// Operations.
     pub ops: u64,
-    /// Bytes of those that succeeded.
+    /// Bytes of the operations that succeeded.
     pub bytes: u64,
-    /// Those that failed.
+    /// Operations that failed.
     pub errors: u64,
     /// Operations that were timed.
     pub timed_ops: u64,

@@ -63,12 +63,12 @@ impl Serving {
         Ok(Serving { slot, address, is_read_only, server, thread: Some(thread) })
     }
 
-    /// Ends all connections after the requests that are under way. Those that wait for a suspended pool fail.
+    /// Closes all connections after their requests in flight. Requests that wait for a suspended pool fail.
     pub(crate) fn stop(mut self) {
         self.slot.end();
         self.server.shutdown();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by itself.
+            // A panic of the thread has already been reported.
             let _ = thread.join();
         }
     }

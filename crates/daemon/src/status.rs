@@ -1,4 +1,4 @@
-//! What a node tells about itself.
+//! Reports on a node.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::report::{
     CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, PoolReport, VdevReport,
 };
 
-/// Places that a report names.
+/// Maximum number of places named in a report.
 const PLACES_MAX: usize = 100;
 
 impl Node {
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Vdevs that were added when the pool had been given up; nobody has opened them now.
+    /// Vdevs that were added after the pool was dropped; they are not open now.
     fn added_since(&self, status: &PoolStatus) -> Vec<(u16, VdevClass, Vec<DeviceStatus>)> {
         let mut added = lock(&self.vdevs_kept).clone();
         added.retain(|(id, ..)| status.vdevs.iter().all(|(known, ..)| known != id));
@@ -80,11 +80,11 @@ impl Node {
         added
     }
 
-    /// What decides what a crash leaves.
+    /// The facts that decide what a crash leaves.
     fn durability(&self, status: &PoolStatus) -> Facts {
         let pool = self.pool();
         let stands_in = |log: &PoolLog| {
-            // Of a mirror one side that survives suffices.
+            // One surviving side of a mirror suffices.
             let regions = log.regions();
             regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
         };
@@ -146,7 +146,7 @@ impl Node {
     }
 }
 
-/// What to do about blocks without a right copy.
+/// What to do about blocks without a good copy.
 fn damaged(pool: &str, lost: usize) -> String {
     format!(
         "{lost} blocks have no right copy: reads of them fail. Write them again, or restore them from elsewhere, and look \
@@ -154,7 +154,7 @@ fn damaged(pool: &str, lost: usize) -> String {
     )
 }
 
-/// One word for a pool, and what to do about it.
+/// A one-word state of a pool, and what to do about it.
 fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) {
     if let Some(error) = &status.suspended {
         let requests = match mode {

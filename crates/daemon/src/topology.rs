@@ -1,4 +1,4 @@
-//! Requests that change what a pool is made of.
+//! Requests that change the pool's vdevs.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Takes devices that are to be a log on persistent memory, one or a mirror of two, apart from the others.
+/// Splits off the devices for a log on persistent memory, one or a mirror of two, from the others.
 ///
 /// # Errors
 /// More of them, or a mirror of persistent memory and something else.
@@ -43,7 +43,7 @@ pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, V
     Ok((paths, vdevs.into_iter().cloned().collect()))
 }
 
-/// Tells a client how far a job is; `false` ends the telling, not the job.
+/// Reports the progress of a job to a client; `false` ends the reports, not the job.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(JobReport) -> bool;
 
 impl Node {
@@ -78,8 +78,8 @@ impl Node {
             self.pool().add(&spec)?;
         }
         if !vdevs.is_empty() {
-            // What is acknowledged on them is of a later txg than any copy of the others that does not name
-            // them.
+            // Writes acknowledged on them then belong to a later txg than any copy of the other devices that
+            // does not name them.
             self.pool().sync()?;
             self.journal.note(format!("{} vdevs added", vdevs.len()));
         }
@@ -90,7 +90,7 @@ impl Node {
         Ok(())
     }
 
-    /// Adds vdevs to a pool that is suspended, and lets it go on.
+    /// Adds vdevs to a suspended pool, and resumes it.
     pub(crate) fn add_to_suspended(&self, vdevs: &[VdevRequest], is_forced: bool) -> Result<(), Failure> {
         if vdevs.iter().any(|vdev| vdev.is_log) {
             let text = format!(
@@ -211,7 +211,7 @@ impl Node {
     pub(crate) fn scrub(&self, wait: bool, tell: Tell<'_>) -> Result<JobReport, Failure> {
         let pool = self.pool();
         let work: Work = Box::new(move |progress| {
-            // What was written again is looked at as it is now.
+            // Examine what was rewritten in its current state.
             match pool.sync() {
                 Ok(_) | Err(PoolError::ReadOnly(_)) => pool.scrub(progress),
                 Err(error) => Err(error),

@@ -15,7 +15,7 @@ use crate::protocol::{Address, Failure};
 use crate::report::ServedReport;
 use crate::serving::Serving;
 
-/// Key beside a volume's dataset: where an import serves it.
+/// Key stored with a volume's dataset: the addresses where an import serves it.
 const KEPT: &[u8] = b"serve";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl Node {
         Ok(())
     }
 
-    /// The volume, in the hands of those who serve it already if there are any.
+    /// The volume: the one that is already served, if any.
     fn volume(&self, name: &str) -> Result<Arc<Volume>, Failure> {
         let opened = Volume::open(&self.pool(), self.log().as_deref(), name)?;
         let servings = lock(&self.servings);
@@ -62,7 +62,7 @@ impl Node {
     /// Serves a volume; with `is_kept`, after each import.
     ///
     /// # Errors
-    /// The address is in use or makes no sense; those of opening a volume.
+    /// The address is in use or invalid; errors of opening the volume.
     pub fn serve(
         &self,
         name: &str,
@@ -100,13 +100,13 @@ impl Node {
         lock(&self.servings).iter().map(Serving::report).collect()
     }
 
-    /// Ends all servers.
+    /// Stops all servers.
     pub(crate) fn unserve_all(&self) {
         let ended = std::mem::take(&mut *lock(&self.servings));
         ended.into_iter().for_each(Serving::stop);
     }
 
-    /// Serves what was served before the pool was given back; what cannot be served is noted.
+    /// Serves the volumes that are set to be served after each import; notes those that cannot be.
     pub(crate) fn serve_kept(&self) {
         let volumes = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
         for info in volumes {

@@ -1,4 +1,4 @@
-//! Whether regions that an import sees say that the pool's devices are older copies.
+//! Checks whether log regions show that the pool's devices are older copies.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::error::StartError;
 use crate::journal::Journal;
 use crate::node::NodeOptions;
 
-/// Asks all regions whose places are known: those given, those that the search for devices came by, and those
-/// that the pool names. True: they are copies, and the caller consents to what is lost.
+/// Asks all regions with known paths: those given, those that the device search came across, and those that
+/// the pool names. True: the devices are copies, and the caller consents to the loss.
 ///
 /// # Errors
 /// [`IntentError::Copy`](fastness_intent::IntentError::Copy), without that consent.

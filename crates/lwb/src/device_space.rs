@@ -1,4 +1,4 @@
-//! Space on one block device: a range of it, with a bitmap in DRAM of what is in use.
+//! Space on one block device: a range of it, with a bitmap in DRAM of the units in use.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ pub struct DeviceSpace<D> {
 struct Units {
     is_used: Vec<bool>,
     used: usize,
-    /// Where the last search ended. A chain then goes over the device in one direction, as disks like it, and
-    /// a freed place rests for as long as possible.
+    /// Where the last search ended. A chain thus moves over the device in one direction, which suits disks,
+    /// and a freed place is reused as late as possible.
     cursor: usize,
 }
 
@@ -62,7 +62,7 @@ impl<D: BlockDevice> DeviceSpace<D> {
     }
 
     fn units(&self) -> MutexGuard<'_, Units> {
-        // Each change is a few stores after all checks, so a panic leaves nothing half done.
+        // Each change is a few stores after all checks, so a panic leaves no change half done.
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,8 +155,8 @@ impl<D: BlockDevice> Space for DeviceSpace<D> {
     }
 
     fn flush(&self, _devices: &[u32]) -> Result<(), SpaceError> {
-        // PERSIST: the log acknowledges the blocks that were written before; a crash then must not find an
-        // older content of theirs. Argued where the log calls it (`log/flush.rs`).
+        // PERSIST: the log acknowledges the blocks written before it; a crash after that must not find their
+        // older contents. Argued where the log calls it (`log/flush.rs`).
         self.device.flush().map_err(failed)
     }
 }

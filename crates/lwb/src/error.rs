@@ -8,8 +8,8 @@ use crate::chain::{End, Later};
 use crate::ids::{BlockSeq, Lsn, Place};
 use crate::space::{Space, SpaceError};
 
-/// A commit could not make records durable in the log. They may be there or not; the caller waits until their
-/// txgs have synced instead, which also starts a new chain.
+/// A commit could not make records durable in the log. They may be in it or not; the caller waits instead
+/// until their txgs have synced, which also starts a new chain.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -19,15 +19,15 @@ pub enum CommitError {
     /// The owner has stopped the log.
     #[error("the log is stopped")]
     Stopped,
-    /// There was no room for the next block.
+    /// There was no space for the next block.
     #[error("no room for the next log block")]
     NoSpace(#[source] SpaceError),
-    /// A block that the records, or earlier ones, are in could not be written.
+    /// A block with these records, or earlier ones, could not be written.
     #[error("log block {} at {place} could not be written", seq.0)]
     Write {
         /// The block.
         seq: BlockSeq,
-        /// Where it was to be.
+        /// Where it should have been written.
         place: Place,
         /// Why.
         #[source]
@@ -42,7 +42,7 @@ pub enum CommitError {
         #[source]
         source: SpaceError,
     },
-    /// A thread panicked while it wrote or flushed blocks that the records, or earlier ones, are in.
+    /// A thread panicked while it wrote or flushed blocks with these records, or earlier ones.
     #[error("the thread that wrote log blocks from {} on panicked", seq.0)]
     Panicked {
         /// The first block that is not durable.
@@ -51,7 +51,7 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// What the caller must do; whatever it is, waiting for the txg is the way to durability.
+    /// What the caller must do; in any case, waiting for the txg makes the records durable.
     pub fn kind(&self) -> ErrorKind {
         match self {
             CommitError::NotStarted | CommitError::Stopped => ErrorKind::Retry,
@@ -62,7 +62,7 @@ impl CommitError {
     }
 }
 
-/// Bytes that are no header.
+/// Bytes that are not a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -72,7 +72,7 @@ pub enum HeaderError {
         /// How many.
         len_bytes: usize,
     },
-    /// The checksum does not fit.
+    /// The checksum does not match.
     #[error("the checksum of a log header does not fit")]
     Checksum,
     /// Another version.
@@ -83,7 +83,7 @@ pub enum HeaderError {
         /// What this program knows.
         known: u16,
     },
-    /// A value that no log has.
+    /// A value that no log header can have.
     #[error("a log header has an impossible value at byte {offset}")]
     Field {
         /// Where, in bytes.
@@ -108,32 +108,32 @@ impl HeaderError {
 pub struct Ended {
     /// Number that the next block would have had.
     pub seq: BlockSeq,
-    /// Where it would have been; `None` if the last block says that there is none.
+    /// Where it should have been; `None` if the last block says that there is none.
     pub place: Option<Place>,
-    /// What people call the device there.
+    /// The name of that device.
     pub device: Option<String>,
-    /// What is there instead.
+    /// What was found there instead.
     pub end: End,
     /// What the later blocks say.
     pub later: Later,
 }
 
 impl Ended {
-    /// A chain ends at this block, and nothing was looked at after it.
+    /// A chain that ends at this block; later blocks were not examined.
     pub(crate) fn at<S: Space>(space: &S, seq: BlockSeq, place: Option<Place>, end: impl Into<End>) -> Ended {
         let device = place.and_then(|place| space.device_name(place.device));
         Ended { seq, place, device, end: end.into(), later: Later::default() }
     }
 
-    /// A later block that says that the one that is not there was durable.
+    /// A later block that reports the missing one as durable.
     pub fn witness(&self) -> Option<BlockSeq> {
         self.later.witness(self.seq)
     }
 
-    /// Whether a crash leaves a chain like this. What was acknowledged is all before the end then, unless the
+    /// Whether a crash can leave a chain like this. Everything acknowledged then precedes the end, unless the
     /// medium has lost it in a way that looks like a crash.
     pub fn is_clean(&self) -> bool {
-        // What was claimed may be followed by what was given up then.
+        // Claimed blocks may be followed by those that the claim gave up.
         let is_doubted = || self.witness().is_some() || self.later.damaged.is_some();
         matches!(self.end, End::Claimed) || self.end.is_clean() && !is_doubted()
     }
@@ -156,12 +156,12 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Which records a chain has lost that does not end as a crash leaves it.
+/// The records lost from a chain that does not end as a crash would leave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
-    /// The last one that counts; all after it are lost.
+    /// The last record that counts; all after it are lost.
     pub after: Lsn,
-    /// The last one of which something is still there after the end; 0 if there is nothing.
+    /// The last record with pieces still present after the end; 0 if there is none.
     pub seen: Lsn,
 }
 
@@ -177,12 +177,11 @@ impl fmt::Display for LostRecords {
     }
 }
 
-/// A chain is not as it must be. Nothing is claimed; claim again with the medium repaired, or give the rest
-/// up.
+/// A chain is damaged. Nothing is claimed; claim again after repairing the medium, or give up the rest.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The chain ends in something that no crash leaves.
+    /// The chain ends in something that no crash can leave.
     #[error("the log is damaged at {ended}; {lost}")]
     Damaged {
         /// Where it ends.
@@ -190,22 +189,22 @@ pub enum ClaimError {
         /// What is lost with it.
         lost: LostRecords,
     },
-    /// The chain ends before a block that the pool knows to have been durable.
+    /// The chain ends before a block that the pool knows was durable.
     #[error("the log ends at {ended}, but block {} was durable; {lost}", durable_seq.0)]
     Lost {
         /// Where it ends.
         ended: Box<Ended>,
-        /// The block that should be there, too.
+        /// The block that should be present, too.
         durable_seq: BlockSeq,
         /// What is lost with it.
         lost: LostRecords,
     },
-    /// A claimed log does not end with the record that was claimed last.
+    /// A claimed log does not end with the last claimed record.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
     Changed {
         /// The last whole record now.
         found: Lsn,
-        /// The last one that was claimed.
+        /// The last claimed record.
         claimed: Lsn,
     },
 }
@@ -220,19 +219,19 @@ impl ClaimError {
     }
 }
 
-/// Replay stopped before the end; what was replayed is.
+/// Replay stopped before the end; what was replayed stays replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError<E: std::error::Error + 'static> {
-    /// A block that was claimed is not there any more.
+    /// A claimed block is now missing.
     #[error("the log is damaged at {0}")]
     Damaged(Box<Ended>),
-    /// All blocks are there, and yet not the record that was claimed last.
+    /// All blocks are present, but the last claimed record is missing.
     #[error("the log ends with record {}, claimed was {}", found.0, claimed.0)]
     Changed {
         /// The last whole record now.
         found: Lsn,
-        /// The last one that was claimed.
+        /// The last claimed record.
         claimed: Lsn,
     },
     /// The owner could not apply a record.
@@ -240,7 +239,7 @@ pub enum ReplayError<E: std::error::Error + 'static> {
     Apply {
         /// The record.
         lsn: Lsn,
-        /// The block in which it begins.
+        /// The block that it begins in.
         place: Place,
         /// The owner's error.
         #[source]

@@ -1,5 +1,5 @@
-//! What the owner of a log persists for it, in its own transactions: where the chain begins and what of it
-//! counts.
+//! The header that the owner of a log persists for it, in its own transactions: where the chain begins and
+//! which part of it counts.
 //!
 //! The log writes only blocks. Each change of the header is handed to the owner, with the txg in which it
 //! must be durable. Layout: `docs/format.md`, section "Header of a block log".
@@ -40,29 +40,29 @@ pub enum Header {
 pub struct Chain {
     /// Its name.
     pub guid: LogGuid,
-    /// Where its first block is, or will be.
+    /// Place of its first block, written or not.
     pub first: Extent,
-    /// The same of the next ones, so that they are found when the first one is lost.
+    /// The same for the next ones, so that they are found if the first one is lost.
     pub then: [Option<Extent>; AHEAD - 1],
     /// Number of the first block.
     pub first_seq: BlockSeq,
     /// The last block that was durable when the header was made, or the one before the first. A chain that
-    /// ends before it was damaged.
+    /// ends earlier is damaged.
     pub durable_seq: BlockSeq,
 }
 
-/// What claim found of a chain, and how far replay came.
+/// What claim found of a chain, and how far replay has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The chain.
     pub chain: Chain,
     /// The first txg that had not synced at the crash: records of older ones are not replayed.
     pub first_txg: Txg,
-    /// The last block that was claimed, or the one before the first.
+    /// The last claimed block, or the one before the first.
     pub last_seq: BlockSeq,
-    /// The last record that was claimed; 0 if there was none.
+    /// The last claimed record; 0 if there was none.
     pub last_lsn: Lsn,
-    /// The last record that was replayed; 0 if none was.
+    /// The last replayed record; 0 if there was none.
     pub replayed: Lsn,
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Txg(pub u64);
 
-/// Sequence number of a record in its log, from 1. A number is given once in the life of a
+/// Sequence number of a record in its log, from 1. A number is used once in the life of a
 /// [`Log`](crate::Log).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
@@ -23,17 +23,17 @@ pub struct BlockSeq(pub u64);
 
 impl BlockSeq {
     pub(crate) fn next(self) -> BlockSeq {
-        // A chain cannot be long enough to get there; a forged header can say so.
+        // No chain is long enough to get there, but a forged header can claim it.
         BlockSeq(self.0.saturating_add(1))
     }
 
-    /// No block has this number: there is none after it.
+    /// Whether this is the largest number: no block has it.
     pub(crate) fn is_last(self) -> bool {
         self.0 == u64::MAX
     }
 }
 
-/// Random name of one chain; every block of it carries the name, and no other block does.
+/// Random name of one chain; all its blocks carry the name, and no other block does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogGuid([u8; 16]);
 
@@ -75,7 +75,7 @@ impl fmt::Display for LogGuid {
     }
 }
 
-/// Where a block begins. What the numbers mean is up to the [`Space`](crate::Space).
+/// Where a block begins. The [`Space`](crate::Space) defines what the numbers mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Number of a device, the unit of flushing.
@@ -100,9 +100,10 @@ pub struct Extent {
     pub len_bytes: u32,
 }
 
-/// How many of the next blocks a block names: one that is lost with all that it says, and the one after it as
-/// well, do not hide those after.
+/// How many of the next blocks a block names: even if a block and the one after it are lost, with the places
+/// that they name, the blocks after them can be found.
 pub const AHEAD: usize = 3;
 
-/// Where the next blocks are, or will be, as far as they have places; none after the first that has none.
+/// Places of the next blocks, written or not, as far as they are allocated; none after the first without a
+/// place.
 pub(crate) type Ahead = [Option<Extent>; AHEAD];

@@ -1,34 +1,34 @@
 //! The block log: opaque records in a chain of log-write blocks (LWBs) on block devices.
 //!
-//! Motivation: a record is durable long before the txg that it belongs to, and many threads that commit at
-//! once share writes and flushes. The counterpart on persistent memory is `prb`; there a record needs no
-//! company.
+//! Motivation: a record is durable long before the txg that it belongs to, and threads that commit at the
+//! same time share writes and flushes. The counterpart on persistent memory is `prb`; there records need no
+//! batching.
 //!
 //! Design: [`Log::append`] puts a record into DRAM, [`Log::commit`] makes all up to a number durable. Records
-//! are put into blocks one after the other under a lock (the *issuer lock*), which is cheap; blocks are
-//! filled, summed and written outside of it, by whichever thread closed them, many at a time. A block carries
-//! the address of the next one before that is written. Acknowledgements come in the order of the chain: a
-//! block counts when it and all before it are written and flushed. There is no thread of the log's own.
+//! are assigned to blocks one by one under a lock (the *issuer lock*), which is cheap; blocks are filled,
+//! checksummed and written outside the lock, by the thread that closed them, many at a time. A block carries
+//! the address of the next one before that is written. Acknowledgements follow the order of the chain: a
+//! block counts once it and all earlier ones are written and flushed. The log has no threads of its own.
 //!
 //! The chain begins in a [`Header`], which the owner stores in its txgs: [`Log::sync_header`] while a txg is
-//! written, [`Log::synced`] when it is durable. After a crash: [`claim`], [`Claimed::replay`],
+//! written, [`Log::synced`] once it is durable. After a crash: [`claim`], [`Claimed::replay`],
 //! [`Claimed::release`].
 //!
 //! Crash cases: see `chain`. Failures: a write or flush that fails reaches the waiters of that block and of
 //! all later ones; nothing after it can be acknowledged, because replay stops there. The log is then *down*:
-//! commits fail, their callers wait for their txgs instead, and the next suitable txg starts a new chain. No
-//! record is lost or reordered by that: all that are neither durable in the old chain nor synced go into the
-//! new one.
+//! commits fail, their callers wait for their txgs instead, and the next suitable txg starts a new chain.
+//! This neither loses nor reorders records: those that are neither durable in the old chain nor synced go
+//! into the new one.
 //!
-//! Performance: a commit that finds its records already taken care of does not touch the issuer lock; it
-//! waits for the very block that has its last record. One flush serves all blocks written before it. A thread
-//! that commits alone never waits for company. Batches, buffers and lists are used again, so that a commit of
-//! one block need not allocate; a burst of several blocks does.
+//! Performance: a commit whose records are already in blocks does not touch the issuer lock; it waits for
+//! exactly the block with its last record. One flush serves all blocks written before it. A thread that
+//! commits alone never waits for others. Batches, buffers and lists are reused, so that a commit of one block
+//! need not allocate; a burst of several blocks does.
 //!
-//! What is not protected from: a medium that loses whole sectors of the last acknowledged blocks, so that it
-//! looks like a crash; damage by intent (checksums have no key).
+//! Not protected against: a medium that loses whole sectors of the last acknowledged blocks, which looks like
+//! a crash; deliberate damage (checksums have no key).
 //!
-//! Nothing here knows of pools, datasets, or what is in a record.
+//! Nothing here knows about pools, datasets, or the contents of records.
 //!
 //! # Code map
 //! ```text

@@ -1,4 +1,4 @@
-//! What the log needs from whatever stores its blocks.
+//! What the log needs from the storage of its blocks.
 
 use std::error::Error;
 use std::fmt;
@@ -13,35 +13,34 @@ pub const UNIT_BYTES: u32 = 4096;
 /// Longest block, in bytes.
 pub const BLOCK_BYTES_MAX: u32 = 128 << 10;
 
-/// Room for blocks on one or more devices, and the I/O on it.
+/// Space for blocks on one or more devices, and the I/O on it.
 ///
-/// A pool's log vdev, its main vdevs or a plain block device ([`DeviceSpace`](crate::DeviceSpace)) can stand
-/// behind it. What is in use need not be durable: after a crash everything is free but what
+/// A pool's log vdev, its main vdevs or a plain block device ([`DeviceSpace`](crate::DeviceSpace)) can
+/// implement it. Allocations need not be durable: after a crash everything is free except what
 /// [`claim`](Self::claim) marks.
 ///
 /// Concurrency: any number of threads; [`allocate`](Self::allocate) is called under a lock of the log, so it
-/// should not wait for I/O. The log never reads or writes one place from two threads at a time.
+/// should not wait for I/O. The log never reads or writes the same place from two threads at a time.
 pub trait Space: Send + Sync {
-    /// Room for a block of `len_bytes` (a multiple of [`UNIT_BYTES`], at most [`BLOCK_BYTES_MAX`]).
+    /// Allocates a block of `len_bytes` (a multiple of [`UNIT_BYTES`], at most [`BLOCK_BYTES_MAX`]).
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] if there is none of that length.
+    /// [`ErrorKind::NoSpace`] if there is no free space of that length.
     fn allocate(&self, len_bytes: u32) -> Result<Place, SpaceError>;
 
-    /// Gives an extent back that was allocated or claimed as a whole.
+    /// Frees an extent, which must have been allocated or claimed as a whole.
     fn free(&self, extent: Extent);
 
     /// Marks an extent as in use, after a crash.
     ///
     /// # Errors
-    /// If a part of it is in use already, or is not in this space.
+    /// If part of it is already in use, or not in this space.
     fn claim(&self, extent: Extent) -> Result<(), SpaceError>;
 
     /// Whether all of the extent is in this space; says nothing about whether it is in use.
     fn contains(&self, extent: Extent) -> bool;
 
-    /// What people call a device; `None` if there is nothing to say but its number. It may have come from a
-    /// medium.
+    /// Name of a device for messages; `None` if it has only a number. The name may come from a medium.
     fn device_name(&self, _device: u32) -> Option<String> {
         None
     }
@@ -49,10 +48,10 @@ pub trait Space: Send + Sync {
     /// Writes whole units; durable after a later flush of the device.
     ///
     /// # Errors
-    /// Those of the device: what the place holds then is unknown.
+    /// Errors of the device; the contents of the place are then unknown.
     fn write(&self, place: Place, data: &[u8]) -> Result<(), SpaceError>;
 
-    /// Several writes without an order between them; results in the order of the writes.
+    /// Several unordered writes; results are in the order of `writes`.
     fn write_batch(&self, writes: &[(Place, &[u8])]) -> Vec<Result<(), SpaceError>> {
         writes.iter().map(|(place, data)| self.write(*place, data)).collect()
     }
@@ -60,16 +59,16 @@ pub trait Space: Send + Sync {
     /// Fills `buf`, whole units.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     fn read(&self, place: Place, buf: &mut [u8]) -> Result<(), SpaceError>;
 
-    /// Fills `buf` from one copy after the other until `check` accepts one, where there are several (a
-    /// mirror); the others may then be rewritten from it, if the place was allocated or claimed. `check`
-    /// leaves the bytes as they are. `Ok(false)`: no copy was accepted, and at least one that is known to
-    /// have all that was flushed could be read.
+    /// Fills `buf` from one copy after another until `check` accepts one, if there are several (a mirror);
+    /// the others may then be rewritten from it, if the place was allocated or claimed. `check` does not
+    /// change the bytes. `Ok(false)`: no copy was accepted, and at least one that is known to have all that
+    /// was flushed could be read.
     ///
     /// # Errors
-    /// Those of the device, if no such copy could be read.
+    /// Errors of the device, if no such copy could be read.
     fn read_checked(
         &self,
         place: Place,
@@ -80,11 +79,11 @@ pub trait Space: Send + Sync {
         Ok(check(buf))
     }
 
-    /// Shows each copy that is known to have all that was flushed, where there are several (a mirror), by
-    /// filling `buf`.
+    /// Reads each copy that is known to have everything flushed, if there are several (a mirror), into `buf`
+    /// in turn.
     ///
     /// # Errors
-    /// Those of the device, if no such copy could be read.
+    /// Errors of the device, if no such copy could be read.
     fn read_current(
         &self,
         place: Place,
@@ -96,14 +95,14 @@ pub trait Space: Send + Sync {
         Ok(())
     }
 
-    /// Makes durable what had been written to these devices when the call began. Several may be under way at
-    /// a time.
+    /// Makes durable what had been written to these devices when the call began. Several may be in progress
+    /// at a time.
     ///
-    /// An error that one of them is told concerns all that overlap with it: none may return success for
-    /// writes that another one was told are lost (`fastness_blkdev` keeps that for its devices).
+    /// An error of one affects all that overlap with it: none may return success for writes that another one
+    /// reported as lost (`fastness_blkdev` guarantees that for its devices).
     ///
     /// # Errors
-    /// Those of the devices: then nothing since the last flush may be believed to be durable.
+    /// Errors of the devices; then nothing written since the last flush may be taken as durable.
     fn flush(&self, devices: &[u32]) -> Result<(), SpaceError>;
 }
 
@@ -167,7 +166,7 @@ pub struct SpaceError {
 }
 
 impl SpaceError {
-    /// An error of `kind` with its identity.
+    /// An error of `kind` with its source.
     pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> SpaceError {
         SpaceError { kind, source: source.into().into() }
     }

@@ -1,12 +1,11 @@
-//! How much a client may have in flight: back-pressure by not reading.
+//! Limits what a client may have in flight: back-pressure by not reading from its socket.
 //!
-//! A request holds a [`Permit`] from the moment its header was read until its reply was handed to the kernel.
-//! The bytes of a permit come from the connection's own floor, so that small requests never wait for other
-//! clients; or from the server's budget, in order of arrival, so that large requests are not overtaken for
-//! ever.
+//! A request holds a [`Permit`] from when its header is read until its reply is handed to the kernel. The
+//! bytes of a permit come from the connection's own floor, so that small requests never wait for other
+//! clients; or from the server's budget, in order of arrival, so that large requests do not starve.
 //!
-//! No deadlock: a request takes its permit at once, and what holds permits (executing, sending) never waits
-//! for one.
+//! No deadlock: a request takes its whole permit at once, and a request that holds one (executing, sending)
+//! never waits for another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -85,10 +84,10 @@ pub(crate) struct Budget {
 #[derive(Default)]
 struct State {
     requests: usize,
-    /// Of these, `floor` are not the server's.
+    /// Of these, `floor` bytes do not count against the server's budget.
     bytes: u64,
     floor: u64,
-    /// Threads in a wait; waking nobody would cost a system call.
+    /// Waiting threads; a wakeup without any would cost a needless system call.
     waiting: usize,
 }
 
@@ -116,7 +115,7 @@ impl Budget {
         }
     }
 
-    /// A permit, if it can be had without waiting.
+    /// A permit, if one is available without waiting.
     pub(crate) fn try_acquire(self: &Arc<Self>, bytes: u64) -> Option<Permit> {
         let mut state = lock(&self.state);
         if !self.fits(&state, bytes) {
@@ -129,7 +128,7 @@ impl Budget {
         Some(self.grant(&mut state, bytes, source))
     }
 
-    /// A permit, now or later.
+    /// A permit; waits for it if necessary.
     pub(crate) fn acquire(self: &Arc<Self>, bytes: u64) -> Permit {
         let mut state = lock(&self.state);
         loop {
@@ -137,7 +136,7 @@ impl Budget {
             if fits && state.floor + bytes <= self.floor_bytes {
                 return self.grant(&mut state, bytes, Source::Floor);
             }
-            // A small request waits for its own connection only: what holds the floor will give it back.
+            // A small request waits only for its own connection: whatever holds the floor will return it.
             let is_small = bytes <= self.floor_bytes;
             if fits && is_small && self.server.try_acquire(bytes) {
                 return self.grant(&mut state, bytes, Source::Server);
@@ -147,7 +146,7 @@ impl Budget {
             }
             state = self.wait(state);
         }
-        // Only the reader acquires: nothing that fits now stops fitting while the lock is released.
+        // Only the reader acquires: what fits now still fits while the lock is released.
         drop(state);
         self.server.acquire(bytes);
         self.grant(&mut lock(&self.state), bytes, Source::Server)
@@ -186,7 +185,7 @@ impl Budget {
     }
 }
 
-/// The right of one request to be in flight; given back when dropped.
+/// The right of one request to be in flight; returned when dropped.
 pub(crate) struct Permit {
     budget: Arc<Budget>,
     bytes: u64,
@@ -195,7 +194,7 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Whether nothing else was in flight when it was given.
+    /// Whether nothing else was in flight when it was granted.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_alone
     }

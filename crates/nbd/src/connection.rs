@@ -1,8 +1,8 @@
 //! The transmission phase of one connection.
 //!
-//! The thread that reads requests executes those itself that are expected to be quicker than a hand-over, and
-//! hands the others to the pool. What to expect is learned per kind of request. Replies of a run of requests
-//! that arrived together are sent together, before the reader waits for anything.
+//! The reader thread executes a request itself if it expects that to be quicker than a hand-over, and hands
+//! the others to the pool. Expected times are learned per kind of request. Replies to requests that arrived
+//! together are sent together, before the reader waits for anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,19 +20,19 @@ use crate::rules::Command;
 use crate::socket::Socket;
 use crate::wire::{PAYLOAD_BYTES_MAX, RequestHeader};
 
-/// Longest payload of a request that the reader executes while others wait.
+/// Longest payload of a request that the reader executes itself while others wait.
 const SMALL_BYTES_MAX: u32 = 64 << 10;
-/// With nothing else in flight, a request of this duration does not gain from a hand-over.
+/// With nothing else in flight, a request that takes up to this long gains nothing from a hand-over.
 const ALONE_NS_MAX: u64 = 200_000;
-/// With others in flight: about what a hand-over costs.
+/// The same with others in flight: about the cost of a hand-over.
 const BUSY_NS_MAX: u64 = 10_000;
-/// Expected of a kind of request that was not seen yet: to be handed over.
+/// Expected time of a kind of request not seen yet: long enough for a hand-over.
 const UNKNOWN_NS: u64 = 1_000_000;
-/// Replies that are held back for one system call.
+/// Maximum number of replies held back to share one system call.
 const HELD_BACK_MAX: usize = 16;
-/// Bytes of replies that are held back.
+/// Maximum bytes of replies held back.
 const HELD_BACK_BYTES_MAX: usize = 64 << 10;
-/// Refused payload that is read over; behind it the client is cut off.
+/// Longest refused payload that is skipped; a client that sends more is disconnected.
 const SKIP_BYTES_MAX: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
 
 pub(crate) struct Connection {
@@ -60,7 +60,7 @@ struct Request {
 }
 
 impl Connection {
-    /// Serves requests until the client leaves, then waits for what is in flight.
+    /// Serves requests until the client disconnects, then waits for those in flight.
     pub(crate) fn run(
         self: &Arc<Self>,
         input: &mut Input,
@@ -78,10 +78,10 @@ impl Connection {
                     .run(patience.idle),
                 Err(error) => Err(ConnectionError::Lost(error)),
             };
-            // What was held back when the reader failed is still in flight.
+            // Replies held back when the reader failed are still in flight.
             self.output.flush(&self.socket, false);
             if ended.is_err() {
-                // Nobody is there to be waited for.
+                // The client is gone: there is nothing to wait for.
                 self.socket.close();
             }
             self.budget.wait_idle();
@@ -101,12 +101,12 @@ impl Connection {
     }
 }
 
-/// The thread that reads.
+/// The reader thread.
 struct Reader<'a> {
     connection: &'a Arc<Connection>,
     input: &'a mut Input,
     pool: &'a Pool,
-    /// Capacity to be used again.
+    /// Kept for its capacity.
     frames: Vec<Frame>,
     /// Replies that are queued but not sent.
     held: usize,
@@ -148,7 +148,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether to go on.
+    /// Handles a request; returns whether to continue.
     fn request(&mut self, header: &RequestHeader) -> Result<bool, ConnectionError> {
         let rules = &self.connection.session.rules;
         let verdict = rules.judge(header);
@@ -182,7 +182,7 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Waits with the replies sent: they may be what is waited for.
+    /// Sends the held replies before it waits: they may hold what it waits for.
     fn permit(&mut self, bytes: u64) -> Permit {
         if let Some(permit) = self.connection.budget.try_acquire(bytes) {
             return permit;
@@ -218,7 +218,7 @@ impl Reader<'_> {
             connection.output.push(&mut frames);
             connection.output.flush(&connection.socket, false);
         };
-        // What is held back must not wait for a job that may be long; it is sent before the reader waits.
+        // Held-back replies must not wait for a possibly long job; they are sent before the reader waits.
         self.pool.submit(self.connection.id, Box::new(job));
         Ok(())
     }
@@ -254,7 +254,7 @@ fn memory_bytes(command: Command) -> u64 {
     }
 }
 
-/// How long small requests of a kind have taken lately, in ns.
+/// Recent duration of small requests, by kind, in ns.
 pub(crate) struct Expected([AtomicU64; 8]);
 
 impl Default for Expected {
@@ -269,7 +269,7 @@ impl Expected {
         class(command).is_some_and(|class| self.0[class].load(Ordering::Relaxed) <= limit_ns)
     }
 
-    /// Racing notes lose one, which does not matter.
+    /// A race can lose an update, which does not matter.
     fn note(&self, command: Command, took: Duration) {
         let Some(class) = class(command) else { return };
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).min(UNKNOWN_NS);
@@ -278,7 +278,7 @@ impl Expected {
     }
 }
 
-/// Requests of a class take about as long as each other; `None`: could take any time.
+/// Requests of a class take about the same time; `None`: could take any time.
 fn class(command: Command) -> Option<usize> {
     let small = u64::from(SMALL_BYTES_MAX);
     match command {

@@ -1,4 +1,4 @@
-//! Errors, and what clients are told of them.
+//! Errors, and how they are reported to clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use crate::wire::reply;
 
 /// Why an export refused a request.
 ///
-/// The protocol knows eight numbers; an export picks the one that is true. What it knows beyond goes to its
-/// own log.
+/// The protocol has eight error numbers; an export picks the one that fits. Details go to the export's own
+/// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// Writes are not permitted.
@@ -20,7 +20,7 @@ pub enum ExportError {
     /// Out of memory.
     #[error("out of memory")]
     OutOfMemory,
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("invalid request")]
     Invalid,
     /// The store is full.
@@ -29,7 +29,7 @@ pub enum ExportError {
     /// Too large to be answered in one piece.
     #[error("too large")]
     TooLarge,
-    /// Cannot be done, or not as fast as was asked for.
+    /// Cannot be done, or not as fast as requested.
     #[error("not supported")]
     Unsupported,
     /// The store is going away.
@@ -84,13 +84,13 @@ impl From<ExportError> for Errno {
 /// Why an export could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No export has the name.
+    /// No export has that name.
     #[error("no such export")]
     Unknown,
     /// There is one, but not for this client, or not now.
     #[error("export refused: {reason}")]
     Forbidden {
-        /// Sent to the client.
+        /// The reason, which is sent to the client.
         reason: String,
     },
     /// The store is going away.
@@ -112,17 +112,17 @@ impl OpenError {
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// A limit makes no sense.
+    /// A limit is too low.
     #[error("limit {name} is {value}; it must be at least {minimum}")]
     Limit {
         /// Field of [`crate::Limits`].
         name: &'static str,
         /// As given.
         value: u64,
-        /// Least that works.
+        /// Smallest valid value.
         minimum: u64,
     },
-    /// Without TLS only this machine is served.
+    /// Without TLS, only this machine is served.
     #[error("{address} is not a loopback address")]
     NotLoopback {
         /// As given.
@@ -134,7 +134,7 @@ pub enum BindError {
         /// The socket.
         path: PathBuf,
     },
-    /// A file that is no socket is in the way; it was left alone.
+    /// A file that is not a socket is in the way; it was left alone.
     #[error("{} exists and is not a socket", path.display())]
     NotASocket {
         /// The file.
@@ -160,7 +160,7 @@ impl BindError {
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The client broke a rule after which there is no going on.
+    /// The client broke the protocol in a way that cannot be recovered from.
     #[error("protocol error: {what}")]
     Protocol {
         /// The rule.
@@ -169,10 +169,10 @@ pub enum ConnectionError {
     /// The client took too long.
     #[error("the client took too long to {what}")]
     TimedOut {
-        /// What it was to do.
+        /// What it should have done.
         what: &'static str,
     },
-    /// The socket failed, or the client went away in the middle of something.
+    /// The socket failed, or the client disconnected in mid-message.
     #[error("connection lost")]
     Lost(#[source] io::Error),
     /// The server is full, or going away.

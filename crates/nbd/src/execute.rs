@@ -1,4 +1,4 @@
-//! One request, carried out on the export.
+//! Executes one request on the export.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,16 +8,16 @@ use crate::reply::{Frame, Replier};
 use crate::rules::{Command, Rules};
 use crate::wire::HeaderMode;
 
-/// Reads from this length on ask the export for holes first.
+/// Reads of at least this length first ask the export for holes.
 const SPARSE_READ_BYTES_MIN: u32 = 64 << 10;
-/// Extents in one reply; the client asks again.
+/// Maximum number of extents in one reply; the client asks again for the rest.
 const EXTENTS_MAX: usize = 4096;
 /// Id of `base:allocation`.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
 
-/// Carries out `command` and appends the frames of the reply.
+/// Executes `command` and appends the frames of the reply.
 ///
-/// A panic of the export is answered with `EIO`: one request's bug is no other client's failure.
+/// A panic of the export is answered with `EIO`: a bug that one request hits must not affect other clients.
 pub(crate) fn execute(
     export: &dyn Export,
     rules: &Rules,
@@ -34,8 +34,8 @@ pub(crate) fn execute(
     }
 }
 
-/// Two numbers are for one request only; elsewhere clients need not know them.
-/// Source: `proto.md`, "Error values".
+/// The error number to send. Two of them are for one kind of request only; elsewhere clients need not know
+/// them. Source: `proto.md`, "Error values".
 fn told(error: ExportError, command: Command) -> Errno {
     let is_whole_read = matches!(command, Command::Read { is_whole: true, .. });
     let is_fast_zero = matches!(command, Command::WriteZeroes { options, .. } if options.fast);
@@ -88,14 +88,14 @@ fn run(
     Ok(())
 }
 
-/// The buffer starts out as zeroes: an export that fills too little must not tell what another client read.
+/// The buffer starts out as zeroes: an export that fills too little must not leak what another client read.
 fn read(export: &dyn Export, offset: u64, length: u32) -> Result<Vec<u8>, ExportError> {
     let mut data = vec![0; length as usize];
     export.read(offset, &mut data)?;
     Ok(data)
 }
 
-/// Reads data and tells holes. A write at the same time may or may not be seen, as in any read.
+/// Reads data and reports holes. A concurrent write may or may not be seen, as in any read.
 fn read_sparse(
     export: &dyn Export,
     offset: u64,
@@ -118,7 +118,7 @@ fn read_sparse(
         });
         at += extent.length;
     }
-    // The export stopped early: the rest is read as it is.
+    // The export stopped early: the rest is read as data.
     if known < u64::from(length) {
         frames.push(replier.data(at, read(export, at, (end - at) as u32)?, true));
     }
@@ -141,10 +141,10 @@ fn extents(
     merge(&found, length, extents_max, |kind| kind)
 }
 
-/// Cuts extents to `length`, and joins neighbours that are of the same kind as `class` sees it.
+/// Cuts extents to `length`, and merges neighbours that `class` maps to the same kind.
 ///
 /// # Errors
-/// The export's extents make no sense.
+/// The export's extents are invalid.
 fn merge<K: PartialEq>(
     found: &[Extent],
     length: u64,

@@ -1,4 +1,4 @@
-//! What a server serves: the seam to the layers below.
+//! What a server serves: the interface to the layers below.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use crate::error::{ExportError, OpenError};
 
 /// A range of bytes that clients read and write.
 ///
-/// Requests reach it checked: inside of [`Export::size_bytes`], aligned to [`BlockSizes::minimum`], no
-/// payload longer than 32 MiB, and none that its [`Features`] do not have.
+/// Requests are checked before they reach it: within [`Export::size_bytes`], aligned to
+/// [`BlockSizes::minimum`], with a payload of at most 32 MiB, and only those that its [`Features`] include.
 ///
-/// Concurrency: called by many threads at once, also for overlapping ranges. What overlapping writes leave is
-/// the export's affair, as on a disk.
+/// Concurrency: called by many threads at once, even for overlapping ranges. What overlapping writes leave is
+/// up to the export, as on a disk.
 pub trait Export: Send + Sync {
-    /// Size in bytes. Asked once per connection; bytes behind the last whole minimum block are not exported.
+    /// Size in bytes. Asked once per connection; bytes after the last whole minimum block are not exported.
     fn size_bytes(&self) -> u64;
 
-    /// Which offsets and lengths it takes.
+    /// Which offsets and lengths it accepts.
     fn block_sizes(&self) -> BlockSizes {
         BlockSizes::default()
     }
@@ -25,10 +25,10 @@ pub trait Export: Send + Sync {
         false
     }
 
-    /// What it can do; advertised as it is.
+    /// What it supports; advertised unchanged.
     fn features(&self) -> Features;
 
-    /// For people; `None` if there is nothing to say.
+    /// Human-readable; `None` if there is nothing to say.
     fn description(&self) -> Option<String> {
         None
     }
@@ -36,40 +36,40 @@ pub trait Export: Send + Sync {
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// The contents of `buffer` are not sent.
+    /// On an error the contents of `buffer` are not sent.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ExportError>;
 
     /// Writes. Persistence: with `fua`, durable on return; without, after a [`Export::flush`] that begins
     /// later.
     ///
     /// # Errors
-    /// The range may be old, new, or a mixture.
+    /// On an error the range may hold old data, new data, or a mixture.
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), ExportError>;
 
-    /// Makes every write durable that had returned before; with [`Features::multi_conn`], of every
-    /// connection.
+    /// Makes every write that returned before the call durable; with [`Features::multi_conn`], those of all
+    /// connections.
     fn flush(&self) -> Result<(), ExportError>;
 
-    /// The contents are not needed any more; it may do nothing.
+    /// Discards the contents of a range, which are no longer needed; may do nothing.
     fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), ExportError> {
         let _ = (offset, length, fua);
         Err(ExportError::Unsupported)
     }
 
-    /// The range reads as zeroes.
+    /// Makes the range read as zeroes.
     fn write_zeroes(&self, offset: u64, length: u64, options: ZeroOptions) -> Result<(), ExportError> {
         let _ = (offset, length, options);
         Err(ExportError::Unsupported)
     }
 
-    /// The range will be read soon.
+    /// Announces that the range will be read soon.
     fn cache(&self, offset: u64, length: u64) -> Result<(), ExportError> {
         let _ = (offset, length);
         Err(ExportError::Unsupported)
     }
 
     /// Appends the extents from `offset` on, in order and without gaps; at least one. It may stop early, and
-    /// the last may go past the range. Not called without [`Features::extents`].
+    /// the last extent may reach past the range. Not called without [`Features::extents`].
     fn block_status(&self, offset: u64, length: u64, extents: &mut Vec<Extent>) -> Result<(), ExportError> {
         let _ = offset;
         extents.push(Extent { length, kind: ExtentKind::Data });
@@ -82,10 +82,10 @@ pub trait Exports: Send + Sync {
     /// The export called `name`; the empty name asks for the default one. Called once per `INFO` or `GO`.
     ///
     /// # Errors
-    /// Told to the client; the connection goes on.
+    /// The error is sent to the client; the connection continues.
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, OpenError>;
 
-    /// Name and description of each export; `None` if they are not told.
+    /// Name and description of each export; `None` if they are not disclosed.
     fn list(&self) -> Option<Vec<ExportEntry>>;
 }
 
@@ -94,7 +94,7 @@ pub trait Exports: Send + Sync {
 pub struct ExportEntry {
     /// At most 4096 bytes.
     pub name: String,
-    /// For people; may be empty.
+    /// Human-readable; may be empty.
     pub description: String,
 }
 
@@ -129,7 +129,7 @@ impl Exports for SingleExport {
 pub struct BlockSizes {
     /// Offsets and lengths are multiples of it; up to 64 KiB.
     pub minimum: u32,
-    /// Requests of this size cost least.
+    /// Requests of this size are cheapest.
     pub preferred: u32,
     /// Longest payload; the server lowers it to 32 MiB.
     pub maximum: u32,
@@ -142,7 +142,7 @@ impl Default for BlockSizes {
 }
 
 impl BlockSizes {
-    /// Whether the sizes keep the protocol's rules.
+    /// Whether the sizes follow the protocol's rules.
     pub fn is_valid(&self) -> bool {
         self.minimum.is_power_of_two()
             && self.minimum <= 64 << 10
@@ -157,23 +157,23 @@ impl BlockSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the protocol")]
 pub struct Features {
-    /// [`Export::flush`] does something; without it every write is as durable as it gets.
+    /// [`Export::flush`] has an effect; without it, every write is as durable on return as it will get.
     pub flush: bool,
-    /// `fua` is kept.
+    /// `fua` is honoured.
     pub fua: bool,
     /// [`Export::trim`].
     pub trim: bool,
     /// [`Export::write_zeroes`].
     pub write_zeroes: bool,
-    /// [`ZeroOptions::fast`] is kept.
+    /// [`ZeroOptions::fast`] is honoured.
     pub fast_zero: bool,
     /// [`Export::cache`].
     pub cache: bool,
-    /// [`Export::block_status`] says more than that all is data.
+    /// [`Export::block_status`] reports more than "all is data".
     pub extents: bool,
-    /// A flush covers the writes of all connections, and what one wrote all read.
+    /// A flush covers the writes of all connections, and all connections read what one wrote.
     pub multi_conn: bool,
-    /// Seeks cost.
+    /// Seeks are expensive.
     pub rotational: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a client sends, buffered so that a small request costs one system call.
+//! Input from a client, buffered so that a small request costs one system call.
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use crate::error::ConnectionError;
 use crate::socket::{Socket, remaining};
 
-/// Holds a request of 128 KiB and what follows it.
+/// Large enough for a request of 128 KiB and what follows it.
 const BUFFER_BYTES: usize = (128 + 16) << 10;
 
 pub(crate) struct Input {
     socket: Arc<Socket>,
     buffer: Box<[u8]>,
-    /// The bytes that were received and not consumed.
+    /// Start of the bytes that were received but not consumed.
     start: usize,
     end: usize,
     patience: Patience,
@@ -24,20 +24,20 @@ pub(crate) struct Input {
 /// How long to wait for a client.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience {
-    /// All in all, whatever arrives.
+    /// An overall deadline, whatever arrives.
     Until(Instant),
-    /// For one request, from its first byte; the socket's time-out is at least as short.
+    /// A time for each request, from its first byte; the socket's timeout is at most as long.
     PerRequest(Duration),
 }
 
-/// What came of waiting for bytes.
+/// The outcome of waiting for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// They are in the buffer.
+    /// The bytes are in the buffer.
     Ready,
-    /// The client closed between messages.
+    /// The client closed the connection between messages.
     Closed,
-    /// Not a byte came within the socket's time-out; only with [`Patience::PerRequest`].
+    /// No byte arrived within the socket's timeout; only with [`Patience::PerRequest`].
     Idle,
 }
 
@@ -59,7 +59,7 @@ impl Input {
         self.end - self.start
     }
 
-    /// The next `bytes`, which are buffered.
+    /// The next `bytes`, which must be buffered.
     pub(crate) fn peek(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.start..self.end][..bytes]
     }
@@ -91,7 +91,7 @@ impl Input {
         Ok(Filled::Ready)
     }
 
-    /// Like [`Input::fill`] in the middle of something: the end is an error.
+    /// Like [`Input::fill`], but in mid-message, where end of input is an error.
     pub(crate) fn fill_rest(&mut self, bytes: usize) -> Result<(), ConnectionError> {
         match self.fill(bytes)? {
             Filled::Ready => Ok(()),
@@ -100,7 +100,7 @@ impl Input {
         }
     }
 
-    /// Takes `to.len()` bytes, the part that is not buffered without a copy.
+    /// Takes `to.len()` bytes; those not yet buffered are received straight into `to`.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> Result<(), ConnectionError> {
         let mut done = self.buffered().min(to.len());
         to[..done].copy_from_slice(self.peek(done));
@@ -159,7 +159,7 @@ impl Input {
         Ok(())
     }
 
-    /// A client that keeps sending, but slowly, is not waited for longer than one that stops.
+    /// A client that keeps sending slowly gets no more time than one that stops.
     fn check_pace(&self, began: &mut Option<Instant>) -> Result<(), ConnectionError> {
         let began = *began.get_or_insert_with(Instant::now);
         match self.patience {
@@ -169,7 +169,7 @@ impl Input {
     }
 }
 
-/// `None`: nothing came in time.
+/// `None`: nothing arrived in time.
 fn catch_timeout(received: Result<usize, Errno>) -> Result<Option<usize>, ConnectionError> {
     match received {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,8 +1,8 @@
-//! An NBD server over whatever can read and write bytes.
+//! An NBD server for anything that can read and write bytes.
 //!
 //! A front end: it translates the protocol into calls of [`Export`], and errors into numbers. It stores
-//! nothing, orders nothing and decides nothing; what a flush or FUA means is the export's affair, and a
-//! server advertises what the export says that it can do ([`Features`]), no more.
+//! nothing, orders nothing and decides nothing; the export defines what a flush or FUA does, and a server
+//! advertises only what the export supports ([`Features`]).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,29 +32,29 @@
 //! # Protocol
 //! Fixed newstyle handshake with all options but `STARTTLS`; simple, structured and extended replies; all
 //! commands; `base:allocation`. Source: NBD `doc/proto.md` (<https://github.com/NetworkBlockDevice/nbd>),
-//! whose sections are named where they are used.
+//! whose sections are cited where they are used.
 //!
 //! # Design
 //! ```text
 //! listener -> one reader thread per connection --(quick)--> export -> reply
 //!                        \--(slow)--> turns of connections -> workers -> export -> reply
-//!                                        replies -> queue -> whoever has one sends; the writer thread if it would wait
+//!                                        replies -> queue -> one sender; the writer thread if it would wait
 //! ```
 //! A request that is expected to be quicker than a hand-over is executed by the thread that read it: one
 //! system call to receive, one to send. Requests that arrived together are answered together. Slow ones run
 //! in the pool and complete out of order. A worker never waits for a client.
 //!
 //! # Hostile clients
-//! 1. Memory: payloads are bounded per connection and per server ([`Limits`]); above that a connection is not
-//!    read from. Small requests have an allowance of their own, so a greedy client does not stop them.
-//! 2. Time: a handshake, a request, and a client that takes no replies have deadlines.
+//! 1. Memory: payloads are bounded per connection and per server ([`Limits`]); beyond that, the server stops
+//!    reading from a connection. Small requests have an allowance of their own, so a greedy client cannot
+//!    block them.
+//! 2. Time: handshakes, requests, and clients that do not read their replies have deadlines.
 //! 3. Threads: workers take connections in turn, and send without waiting.
-//! 4. Nonsense: a request that breaks a rule is answered with an error if the stream can be followed, and the
-//!    connection is closed if not. A panic of an export is an `EIO`.
+//! 4. Invalid input: a request that breaks a rule is answered with an error if the stream can still be
+//!    parsed; otherwise the connection is closed. A panic of an export is an `EIO`.
 //!
 //! # Shutdown
-//! [`Server::shutdown`]: requests in flight finish, those behind them fail with `ESHUTDOWN`, connections
-//! close.
+//! [`Server::shutdown`]: requests in flight finish, later ones fail with `ESHUTDOWN`, connections close.
 
 #![forbid(unsafe_code)]
 
@@ -91,8 +91,7 @@ pub use memory::MemoryExport;
 pub use server::Server;
 pub use service::{Service, ShutdownReport, Stats};
 
-/// A lock whose holder panicked is taken all the same: what it guards is changed by single steps that leave
-/// it whole.
+/// Takes a lock even if its holder panicked: every single change to what it guards leaves it consistent.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Bounds on what clients can make a server spend.
+//! Bounds on the resources that clients can make a server use.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::error::BindError;
 use crate::wire::PAYLOAD_BYTES_MAX;
 
-/// Bounds of a server. Everything that a client can make grow is in here.
+/// Bounds of a server. Everything that a client can make grow is bounded here.
 ///
-/// Memory for payloads is at most `server_bytes_max + connections_max * FLOOR_BYTES`, and a fixed amount for
+/// Memory for payloads is at most `server_bytes_max + connections_max * FLOOR_BYTES`, plus a fixed amount for
 /// each connection.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at one time; one more is closed at once.
+    /// Concurrent connections; one more is closed at once.
     pub connections_max: usize,
-    /// Requests of a connection that are read and not yet answered.
+    /// Requests of a connection that are read but not yet answered.
     pub requests_max: usize,
     /// Payload bytes of a connection in memory, in either direction.
     pub connection_bytes_max: u64,
@@ -23,19 +23,19 @@ pub struct Limits {
     pub server_bytes_max: u64,
     /// Threads that execute requests when the reader does not do it itself.
     pub workers: usize,
-    /// From accept to transmission, however busy the client looks.
+    /// From accept to transmission, however much the client sends meanwhile.
     pub handshake_timeout: Duration,
     /// From the first byte of a request to its last.
     pub request_timeout: Duration,
-    /// Without a byte of a reply being taken.
+    /// How long a client may take no byte of its replies.
     pub write_timeout: Duration,
-    /// Without a request; `None` keeps idle clients, as a mounted disk is one.
+    /// How long a client may send no request; `None` keeps idle clients: a mounted disk can be one.
     pub idle_timeout: Option<Duration>,
-    /// What a shutdown waits for requests in flight before it cuts connections.
+    /// How long a shutdown waits for requests in flight before it cuts connections.
     pub shutdown_grace: Duration,
 }
 
-/// Payload bytes that each connection may hold beside [`Limits::server_bytes_max`], so that greedy
+/// Payload bytes that each connection may hold on top of [`Limits::server_bytes_max`], so that greedy
 /// connections cannot keep small requests of others waiting.
 pub const FLOOR_BYTES: u64 = 256 << 10;
 

@@ -16,8 +16,8 @@ use crate::error::BindError;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A Unix socket, for the user only (mode 0600). Beside it stands an empty file `<path>.lock`, which
-    /// keeps two servers from taking a stale socket over at the same time; it stays.
+    /// A Unix socket, for the user only (mode 0600). An empty file `<path>.lock` next to it keeps two servers
+    /// from taking over a stale socket at the same time; it is never removed.
     Unix(PathBuf),
     /// A loopback address; port 0 takes a free one.
     Tcp(SocketAddr),
@@ -32,11 +32,10 @@ enum Socket {
 }
 
 impl Listener {
-    /// Binds and listens; [`accept`](Self::accept) does not wait. The socket of an owner that is dead is
-    /// replaced.
+    /// Binds and listens; [`accept`](Self::accept) does not wait. The socket of a dead owner is replaced.
     ///
     /// # Errors
-    /// See [`BindError`]; nothing of another owner was touched.
+    /// See [`BindError`]; nothing that belongs to another owner was touched.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, BindError> {
         match endpoint {
             Endpoint::Unix(path) => bind_unix(path),
@@ -105,7 +104,7 @@ fn bind_unix(path: &Path) -> Result<Listener, BindError> {
     remove_stale(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(BindError::system("make a socket"))?;
-    // Before the file exists: at no time can others connect.
+    // Before the file exists, so that other users can never connect.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(BindError::system("restrict the socket"))?;
     let address = SocketAddrUnix::new(path).map_err(BindError::system("use the socket's path"))?;
     bind(&socket, &address).map_err(BindError::system("bind the socket"))?;
@@ -117,7 +116,7 @@ fn bind_unix(path: &Path) -> Result<Listener, BindError> {
     Ok(Listener(Socket::Unix { listener, path: path.to_owned(), identity, _lock: lock }))
 }
 
-/// Removes the socket of a server that is dead; leaves everything else alone.
+/// Removes the socket of a dead server; leaves everything else alone.
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     let file = match fs::symlink_metadata(path) {
         Ok(file) => file,

@@ -16,16 +16,16 @@ use crate::wire::{
     info, option, reply, u16_at, u32_at, u64_at,
 };
 
-/// Longest data of an option that is looked at.
+/// Longest option data that is parsed.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Longest data of an option that is read over; behind it the client is cut off.
+/// Longest option data that is skipped; a client that sends more is disconnected.
 const OPTION_SKIP_BYTES_MAX: u32 = 1 << 20;
-/// Clients need about five.
+/// Options in one handshake; clients need about five.
 const OPTIONS_MAX: u32 = 256;
-/// Largest minimum block size that a client need not have asked for: every client of a disk keeps to sectors.
+/// Largest minimum block size that a client need not ask for: every disk client aligns to sectors.
 const UNASKED_MINIMUM_MAX: u32 = 512;
 
-/// What a client and the server agreed upon.
+/// What the client and the server negotiated.
 pub(crate) struct Session {
     pub(crate) export: Arc<dyn Export>,
     pub(crate) rules: Rules,
@@ -54,7 +54,7 @@ enum Next {
 struct Malformed;
 
 impl Negotiation<'_> {
-    /// Runs the handshake; `None` if the client took its leave.
+    /// Runs the handshake; `None` if the client aborted it.
     pub(crate) fn run(mut self) -> Result<Option<Session>, ConnectionError> {
         let is_fixed = match self.greet()? {
             Some(is_fixed) => is_fixed,
@@ -82,7 +82,7 @@ impl Negotiation<'_> {
         protocol("too many options")
     }
 
-    /// Says hello; whether the client speaks fixed newstyle.
+    /// Exchanges greetings; returns whether the client speaks fixed newstyle.
     fn greet(&mut self) -> Result<Option<bool>, ConnectionError> {
         let mut hello = Vec::with_capacity(18);
         hello.extend_from_slice(&INIT_MAGIC.to_be_bytes());
@@ -125,7 +125,7 @@ impl Negotiation<'_> {
         match kind {
             option::EXPORT_NAME => self.export_name(&data),
             option::ABORT => {
-                // The client may have gone without waiting for the answer.
+                // The client may have disconnected without waiting for the answer.
                 let _ = self.reply(kind, reply::ACK, &[]);
                 Ok(Next::Goodbye)
             }
@@ -134,12 +134,12 @@ impl Negotiation<'_> {
             option::STRUCTURED_REPLY => self.upgrade(kind, &data, HeaderMode::Structured),
             option::EXTENDED_HEADERS => self.upgrade(kind, &data, HeaderMode::Extended),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(kind, &data),
-            // TLS is not built in; sockets are private to the user, or on the loopback device.
+            // TLS is not built in; sockets are private to the user, or on the loopback interface.
             _ => self.error(kind, reply::ERR_UNSUP, "unknown option"),
         }
     }
 
-    /// No error can be told: the connection ends.
+    /// This option has no error reply: on an error the connection ends.
     fn export_name(&mut self, data: &[u8]) -> Result<Next, ConnectionError> {
         let Ok(name) = str::from_utf8(data) else { return protocol("export name is not UTF-8") };
         let export = match self.exports.open(name) {
@@ -200,7 +200,7 @@ impl Negotiation<'_> {
         body.extend_from_slice(&session.rules.size_bytes.to_be_bytes());
         body.extend_from_slice(&session.rules.transmission_flags().to_be_bytes());
         self.reply(kind, reply::INFO, &body)?;
-        // Told also to clients that did not ask: they may ignore it.
+        // Also sent to clients that did not ask for it: they may ignore it.
         let mut body = info::BLOCK_SIZE.to_be_bytes().to_vec();
         for size in [blocks.minimum, blocks.preferred, blocks.maximum] {
             body.extend_from_slice(&size.to_be_bytes());
@@ -235,7 +235,7 @@ impl Negotiation<'_> {
             return self.error(kind, reply::ERR_INVALID, "agreed upon already");
         }
         self.mode = to;
-        // Contexts are bound to the headers that they were selected with.
+        // Selected contexts are only valid with the headers in use at the time.
         self.allocation_of = None;
         self.reply(kind, reply::ACK, &[])?;
         Ok(Next::Option)
@@ -243,7 +243,7 @@ impl Negotiation<'_> {
 
     fn meta_context(&mut self, kind: u32, data: &[u8]) -> Result<Next, ConnectionError> {
         if kind == option::SET_META_CONTEXT {
-            // Each selection replaces the one before, also if it fails.
+            // Each selection replaces the previous one, even if it fails.
             self.allocation_of = None;
         }
         if self.mode == HeaderMode::Simple {
@@ -296,7 +296,7 @@ fn protocol<T>(what: &'static str) -> Result<T, ConnectionError> {
     Err(ConnectionError::Protocol { what })
 }
 
-/// At most as much as a string may have.
+/// Cuts a text to the longest string that the protocol allows.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(STRING_BYTES_MAX)]
 }
@@ -308,7 +308,7 @@ fn split<'a>(data: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
     Ok(front)
 }
 
-/// Takes a string with its length in front.
+/// Takes a length-prefixed string.
 fn split_string<'a>(data: &mut &'a [u8]) -> Result<&'a str, Malformed> {
     let length = u32_at(split(data, 4)?, 0) as usize;
     if length > STRING_BYTES_MAX {

@@ -1,8 +1,8 @@
-//! Replies on their way to the client: one sender at a time, and none that waits but those who may.
+//! Sends replies to the client: one sender at a time, and only a thread that may wait does.
 //!
-//! Whoever has replies puts them into the queue and becomes the sender, unless there is one; the sender
-//! empties the queue with one system call for many replies. A sender that must not wait (a worker, which
-//! serves all clients) leaves what the socket does not take to the connection's writer thread.
+//! A thread with replies queues them and becomes the sender, unless there is one; the sender empties the
+//! queue, with one system call for many replies. A sender that must not wait (a worker, which serves all
+//! clients) leaves what the socket does not accept to the connection's writer thread.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -15,7 +15,7 @@ use crate::lock;
 use crate::reply::Frame;
 use crate::socket::Socket;
 
-/// Frames in one system call.
+/// Maximum number of frames in one system call.
 const BATCH_MAX: usize = 32;
 
 #[derive(Default)]
@@ -30,11 +30,11 @@ struct State {
     /// Bytes of the first frame that were sent.
     sent: usize,
     sender: Sender,
-    /// The socket failed, or the client took nothing for too long; replies are dropped.
+    /// The socket failed, or the client read nothing for too long; replies are dropped.
     broken: Option<Errno>,
-    /// The writer thread is to end.
+    /// The writer thread has to end.
     is_finished: bool,
-    /// Capacity to be used again.
+    /// Kept for its capacity.
     spare: VecDeque<Frame>,
 }
 
@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Sends what is queued, or sees to it that somebody does.
+    /// Sends what is queued, or makes sure that another thread does.
     pub(crate) fn flush(&self, socket: &Socket, may_wait: bool) {
         let mut state = lock(&self.state);
         if state.sender == Sender::None && !state.queue.is_empty() {
@@ -118,7 +118,7 @@ impl Output {
             match outcome {
                 Ok(()) => state.spare = batch,
                 Err(Errno::AGAIN) if !may_wait => {
-                    // Put back in front of what came meanwhile.
+                    // Put the rest back in front of the frames queued in the meantime.
                     batch.append(&mut state.queue);
                     state.queue = batch;
                     state.sent = sent;
@@ -126,7 +126,7 @@ impl Output {
                     return state;
                 }
                 Err(errno) => {
-                    // A reply cannot be told from the middle of another: nothing can follow.
+                    // The client would take a later reply for the rest of this one: nothing can follow.
                     state.broken = Some(errno);
                     let rest = std::mem::take(&mut state.queue);
                     drop(state);

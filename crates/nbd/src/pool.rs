@@ -1,7 +1,7 @@
 //! The threads that execute requests of all connections, in turns.
 //!
-//! A connection with many requests waiting gets one thread after the other, but each time behind the
-//! connections that were waiting too, so that none starves.
+//! A connection with many waiting requests gets one thread after another, but each time it queues up after
+//! the other waiting connections, so that none starves.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -66,13 +66,13 @@ impl Pool {
         }
     }
 
-    /// Ends the threads after the jobs that are queued.
+    /// Ends the threads after the queued jobs.
     pub(crate) fn stop(&self) {
         lock(&self.queues.state).is_stopped = true;
         self.queues.changed.notify_all();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
-            // A job does not panic: the export's panics are caught, and ours are bugs that were reported
-            // already.
+            // Jobs do not panic: the export's panics are caught, and our own are bugs that were already
+            // reported.
             let _ = thread.join();
         }
     }

@@ -15,7 +15,7 @@ pub(crate) struct Frame {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     body: Vec<u8>,
-    /// On the last frame of a reply: the request is in flight until it is sent.
+    /// On the last frame of a reply: the request is in flight until this frame is sent.
     pub(crate) permit: Option<Permit>,
 }
 
@@ -38,7 +38,7 @@ impl Frame {
     }
 }
 
-/// Makes the frames that answer one request.
+/// Builds the frames that answer one request.
 ///
 /// Source: `proto.md`, "Simple reply message", "Structured reply chunk message", "Extended reply chunk
 /// message".
@@ -63,7 +63,7 @@ impl Replier {
         }
     }
 
-    /// Success of a read of nothing: a data chunk must not be empty.
+    /// Success of a zero-length read: a data chunk must not be empty.
     pub(crate) fn nothing_read(&self) -> Frame {
         match self.mode {
             HeaderMode::Simple => self.simple(0, Vec::new()),
@@ -73,7 +73,7 @@ impl Replier {
         }
     }
 
-    /// Failure, with words if there is room for them.
+    /// Failure, with a message if the format has one.
     pub(crate) fn error(&self, errno: Errno, why: &str) -> Frame {
         match self.mode {
             HeaderMode::Simple => self.simple(errno.code(), Vec::new()),
@@ -86,7 +86,7 @@ impl Replier {
         }
     }
 
-    /// Bytes that were read; the only frame in simple mode.
+    /// Data that was read; the only frame in simple mode.
     pub(crate) fn data(&self, offset: u64, data: Vec<u8>, is_last: bool) -> Frame {
         match self.mode {
             HeaderMode::Simple => self.simple(0, data),

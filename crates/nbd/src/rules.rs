@@ -1,10 +1,10 @@
-//! Which requests reach the export: a pure function from what was agreed and what came.
+//! Which requests reach the export: a pure function of what was negotiated and what was received.
 
 use crate::error::Errno;
 use crate::export::{BlockSizes, Export, Features, ZeroOptions};
 use crate::wire::{HeaderMode, PAYLOAD_BYTES_MAX, RequestHeader, command, command_flag, flag};
 
-/// What a connection has agreed upon.
+/// What a connection has negotiated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) size_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     BlockStatus { offset: u64, length: u64, is_one: bool },
 }
 
-/// Why not.
+/// Why a request may not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) errno: Errno,
@@ -39,7 +39,7 @@ pub(crate) struct Refusal {
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Follow the header, and must be consumed whatever comes of the request.
+    /// They follow the header, and must be consumed whatever happens to the request.
     pub(crate) payload_bytes: u64,
     pub(crate) outcome: Result<Command, Refusal>,
 }
@@ -49,7 +49,7 @@ fn refuse<T>(errno: Errno, why: &'static str) -> Result<T, Refusal> {
 }
 
 impl Rules {
-    /// The rules for `export`, with the size cut to whole blocks and the payload to what the protocol grants.
+    /// The rules for `export`, with the size cut to whole blocks and the payload to the protocol's limit.
     ///
     /// # Panics
     /// If the export's block sizes break the protocol's rules.
@@ -58,7 +58,7 @@ impl Rules {
         assert!(blocks.is_valid(), "an export's block sizes are not valid: {blocks:?}");
         blocks.maximum = blocks.maximum.min(PAYLOAD_BYTES_MAX);
         let minimum = u64::from(blocks.minimum);
-        // Sizes are signed in many clients.
+        // Many clients store sizes as signed numbers.
         let size_bytes = export.size_bytes().min(i64::MAX as u64) / minimum * minimum;
         let (features, is_read_only) = (export.features(), export.is_read_only());
         Self { size_bytes, blocks, features, is_read_only, mode, has_allocation_context }
@@ -88,8 +88,8 @@ impl Rules {
     /// Judges a request.
     pub(crate) fn judge(&self, request: &RequestHeader) -> Verdict {
         let is_payload = self.mode == HeaderMode::Extended && request.flags & command_flag::PAYLOAD_LEN != 0;
-        // A write has a payload also if an extended client forgot to say so, as libnbd's and QEMU's servers
-        // see it.
+        // A write has a payload even if an extended client forgot to say so; libnbd's and QEMU's servers do
+        // the same.
         let has_payload = request.kind == command::WRITE || is_payload;
         let payload_bytes = if has_payload { request.length } else { 0 };
         Verdict { payload_bytes, outcome: self.command(request) }
@@ -168,7 +168,7 @@ impl Rules {
             command::BLOCK_STATUS => command_flag::REQ_ONE,
             _ => 0,
         };
-        // Clients may set it on anything, if it was offered.
+        // Clients may set it on any command, if it was advertised.
         let fua = if self.features.fua { command_flag::FUA } else { 0 };
         if flags & !(own | fua) != 0 {
             refuse(Errno::Einval, "flag not known for the command")

@@ -30,10 +30,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds, so that clients can connect; they are served from [`Server::serve`] on.
+    /// Binds, so that clients can connect; they are served once [`Server::serve`] runs.
     ///
     /// # Errors
-    /// See [`BindError`]; nothing of another server was touched.
+    /// See [`BindError`]; nothing that belongs to another server was touched.
     pub fn bind(endpoint: &Endpoint, exports: Arc<dyn Exports>, limits: Limits) -> Result<Self, BindError> {
         let service = Arc::new(Service::new(exports, limits)?);
         let listener = Listener::bind(endpoint)?;
@@ -42,7 +42,7 @@ impl Server {
         Ok(Self { listener, endpoint, service, is_stopping: AtomicBool::new(false), wake })
     }
 
-    /// Where it listens, with the port that was chosen.
+    /// Where it listens, with the actual port.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -50,7 +50,7 @@ impl Server {
     /// Serves clients until [`Server::shutdown`] is called.
     ///
     /// # Errors
-    /// The listener failed; the connections go on.
+    /// The listener failed; the connections continue.
     pub fn serve(&self) -> io::Result<()> {
         loop {
             let mut waits = [
@@ -67,7 +67,7 @@ impl Server {
             match self.listener.accept() {
                 Ok(socket) => self.start(socket),
                 Err(error) if is_passing(&error) => {}
-                // Out of descriptors or memory: clients wait in the backlog meanwhile.
+                // Out of descriptors or memory: meanwhile clients wait in the backlog.
                 Err(_) => thread::sleep(EXHAUSTED_PAUSE),
             }
         }
@@ -76,7 +76,7 @@ impl Server {
     fn start(&self, socket: std::os::fd::OwnedFd) {
         let service = self.service.clone();
         let thread = thread::Builder::new().name("nbd-reader".to_owned());
-        // How a connection ended is counted; a failed start closes the socket.
+        // The way a connection ends is counted; a failed start closes the socket.
         let started = thread.spawn(move || {
             let _ = service.serve_connection(socket);
         });
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-/// The client went away, or there was none.
+/// Whether the client disconnected, or there was none.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

@@ -1,4 +1,4 @@
-//! What all connections share: the exports, the pool, the budget, and the end.
+//! What all connections share: the exports, the pool, the budget, and the shutdown.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,7 @@ use crate::pool::Pool;
 use crate::socket::Socket;
 use crate::wire::HeaderMode;
 
-/// A server without a listener: for sockets that come from elsewhere. [`crate::Server`] is one with a
-/// listener.
+/// A server without a listener, for sockets from elsewhere. [`crate::Server`] adds a listener.
 pub struct Service {
     exports: Arc<dyn Exports>,
     limits: Limits,
@@ -50,11 +49,11 @@ struct Counters {
 /// What a server has seen so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Connections at this time.
+    /// Current connections.
     pub connections: usize,
     /// Connections ever served.
     pub accepted: u64,
-    /// Connections not served: too many, or shutting down, or an export that cannot be had.
+    /// Connections not served: too many, or shutting down, or an export that is unavailable.
     pub refused: u64,
     /// Connections cut because the client broke a rule.
     pub protocol_errors: u64,
@@ -73,7 +72,7 @@ impl Service {
     /// Starts the workers.
     ///
     /// # Errors
-    /// A limit makes no sense; threads cannot be had.
+    /// A limit is too low, or threads cannot be started.
     pub fn new(exports: Arc<dyn Exports>, limits: Limits) -> Result<Self, BindError> {
         limits.check()?;
         let pool = Pool::start(limits.workers).map_err(BindError::system("start the workers"))?;
@@ -92,12 +91,12 @@ impl Service {
     /// Serves one connected stream socket, in the calling thread, until it ends.
     ///
     /// # Errors
-    /// Why the connection did not end as the protocol wants; the service is not affected.
+    /// The connection did not end as the protocol requires; the service is not affected.
     pub fn serve_connection(&self, socket: impl Into<OwnedFd>) -> Result<(), ConnectionError> {
         let socket = Arc::new(Socket::new(socket.into()));
         let outcome = match self.register(&socket) {
             Ok(id) => {
-                // Also if the thread unwinds: a shutdown waits for it.
+                // Removed even if the thread unwinds: a shutdown waits for it.
                 let _registered = Registered { service: self, id };
                 self.counters.accepted.fetch_add(1, Ordering::Relaxed);
                 self.serve(id, &socket)
@@ -166,9 +165,9 @@ impl Service {
 
     /// Refuses new requests, waits for those in flight, closes all connections.
     ///
-    /// Requests that have arrived and were not begun are answered with `ESHUTDOWN`. After
-    /// [`Limits::shutdown_grace`] connections are cut; requests that are being executed are waited for even
-    /// then, since nothing can take them back from the export.
+    /// Requests that have arrived but not begun are answered with `ESHUTDOWN`. After
+    /// [`Limits::shutdown_grace`] connections are cut; even then it waits for requests that are being
+    /// executed, since the export cannot cancel them.
     pub fn shutdown(&self) -> ShutdownReport {
         let registry = lock(&self.registry);
         self.is_draining.store(true, Ordering::SeqCst);
@@ -183,7 +182,7 @@ impl Service {
         ShutdownReport { cut }
     }
 
-    /// Waits for the connections to end; how many have not.
+    /// Waits for the connections to end; returns how many have not.
     fn wait_gone(&self, patience: Option<Duration>) -> usize {
         let deadline = patience.map(|patience| Instant::now() + patience);
         let mut registry = lock(&self.registry);

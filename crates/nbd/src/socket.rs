@@ -1,4 +1,4 @@
-//! A connected stream socket, Unix or TCP, with the few calls that a server makes.
+//! A connected stream socket, Unix or TCP, with the few calls that a server needs.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -10,25 +10,25 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sen
 
 use crate::error::ConnectionError;
 
-/// Concurrency: one thread receives, one at a time sends ([`crate::output`]), any may shut down.
+/// Concurrency: one thread receives, one at a time sends ([`crate::output`]), any thread may shut it down.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        // Small replies must not wait for acknowledgements; fails on a Unix socket, which does not wait
+        // Small replies must not wait for acknowledgements; fails on a Unix socket, which does not delay them
         // anyway.
         let _ = set_tcp_nodelay(&socket, true);
         Self(socket)
     }
 
-    /// Zero bytes: the client has closed. `EAGAIN`: the time-out has passed.
+    /// Zero bytes: the client has closed. `EAGAIN`: the timeout has passed.
     pub(crate) fn receive(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let (_, bytes) = retry_on_intr(|| recv(&self.0, &mut *to, RecvFlags::empty()))?;
         Ok(bytes)
     }
 
-    /// Sends some of `from`; `EAGAIN` if it would wait and must not, or has waited for the time-out.
+    /// Sends some of `from`; `EAGAIN` if it would block and must not, or if the timeout has passed.
     pub(crate) fn send(&self, from: &[IoSlice<'_>], may_wait: bool) -> Result<usize, Errno> {
         let wait = if may_wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
         retry_on_intr(|| {
@@ -57,12 +57,12 @@ impl Socket {
         set_socket_timeout(&self.0, Timeout::Send, Some(clamp(timeout)))
     }
 
-    /// What has arrived can still be received, then the end.
+    /// Data that has arrived can still be received, followed by end of input.
     pub(crate) fn close_input(&self) {
         let _ = shutdown(&self.0, Shutdown::Read);
     }
 
-    /// Wakes and fails everyone who uses the socket.
+    /// Wakes and fails every thread that uses the socket.
     pub(crate) fn close(&self) {
         let _ = shutdown(&self.0, Shutdown::Both);
     }
@@ -74,7 +74,7 @@ pub(crate) fn remaining(deadline: Instant, what: &'static str) -> Result<Duratio
     if left.is_zero() { Err(ConnectionError::TimedOut { what }) } else { Ok(left) }
 }
 
-/// The kernel takes zero for "for ever", and not every large number.
+/// To the kernel zero means "forever", and it does not accept every large number.
 fn clamp(timeout: Duration) -> Duration {
     timeout.clamp(Duration::from_millis(1), Duration::from_hours(24))
 }

@@ -2,7 +2,7 @@
 //!
 //! All fields are in network byte order. Source: NBD `doc/proto.md`, sections "Values" and "Transmission".
 
-/// First eight bytes of a server (`NBDMAGIC`).
+/// First eight bytes from a server (`NBDMAGIC`).
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`: newstyle negotiation, and the start of every option.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -19,7 +19,7 @@ pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 /// Start of a chunk with an extended header.
 pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
-/// Longest payload of a request or of a chunk; clients may count on it without asking.
+/// Longest payload of a request or of a chunk; clients may rely on it without asking.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 /// Longest string of the protocol.
 pub const STRING_BYTES_MAX: usize = 4096;
@@ -32,7 +32,7 @@ pub const REQUEST_EXT_BYTES: usize = 32;
 pub mod handshake {
     /// Options are answered.
     pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-    /// No 124 zero bytes behind the answer to `EXPORT_NAME`.
+    /// No 124 zero bytes after the answer to `EXPORT_NAME`.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
@@ -46,7 +46,7 @@ pub mod flag {
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// The FUA bit is known.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// Seeks cost.
+    /// Seeks are expensive.
     pub const ROTATIONAL: u16 = 1 << 4;
     /// `TRIM` is known.
     pub const SEND_TRIM: u16 = 1 << 5;
@@ -64,7 +64,7 @@ pub mod flag {
 
 /// Options.
 pub mod option {
-    /// Choose an export, old way: no error can be told.
+    /// Choose an export, the old way: there is no error reply.
     pub const EXPORT_NAME: u32 = 1;
     /// Goodbye.
     pub const ABORT: u32 = 2;
@@ -78,7 +78,7 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Replies in chunks.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Which metadata contexts there are.
+    /// List the metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
@@ -122,7 +122,7 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// Canonical name.
     pub const NAME: u16 = 1;
-    /// For people.
+    /// Human-readable.
     pub const DESCRIPTION: u16 = 2;
     /// Minimum, preferred and maximum block size.
     pub const BLOCK_SIZE: u16 = 3;
@@ -136,15 +136,15 @@ pub mod command {
     pub const WRITE: u16 = 1;
     /// Goodbye.
     pub const DISC: u16 = 2;
-    /// Make durable what was answered.
+    /// Make all answered writes durable.
     pub const FLUSH: u16 = 3;
-    /// The contents are not needed any more.
+    /// Discard contents that are no longer needed.
     pub const TRIM: u16 = 4;
     /// Will be read soon.
     pub const CACHE: u16 = 5;
     /// Write zeroes without a payload.
     pub const WRITE_ZEROES: u16 = 6;
-    /// What is a hole, what is zero.
+    /// Report holes and zeroes.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
@@ -168,7 +168,7 @@ pub mod command_flag {
 pub mod chunk {
     /// Flag: the last chunk of the reply.
     pub const DONE: u16 = 1 << 0;
-    /// Nothing to say.
+    /// No content.
     pub const NONE: u16 = 0;
     /// Offset and data.
     pub const OFFSET_DATA: u16 = 1;
@@ -197,7 +197,7 @@ pub mod state {
 /// The metadata context that the protocol defines.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
-/// Which headers a connection has agreed upon.
+/// The headers that a connection has negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderMode {
     /// Simple replies only.
@@ -219,7 +219,7 @@ impl HeaderMode {
     }
 }
 
-/// A request header as it came, unchecked but for its magic.
+/// A request header as received, unchecked except for its magic.
 ///
 /// ```text
 /// compact   magic:4 flags:2 type:2 cookie:8 offset:8 length:4
@@ -232,11 +232,11 @@ pub struct RequestHeader {
     pub flags: u16,
     /// [`command`]
     pub kind: u16,
-    /// Names the request in its replies.
+    /// Identifies the request in its replies.
     pub cookie: u64,
-    /// First byte concerned.
+    /// First byte affected.
     pub offset: u64,
-    /// Bytes concerned, or bytes of payload.
+    /// Bytes affected, or bytes of payload.
     pub length: u64,
 }
 

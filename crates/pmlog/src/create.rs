@@ -1,4 +1,4 @@
-//! Making a log in a region.
+//! Creating a log in a region.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::open::OpenOptions;
 use crate::slot::HeaderSlot;
 use crate::superblock::{DATA_OFFSET, Superblock, Uuid};
 
-/// How to make a log; the default suits a region of 64 MiB on Optane.
+/// How to create a log; the default suits a region of 64 MiB on Optane.
 ///
-/// Chunk size, alignment and checksum stay what they are for the life of the log.
+/// Chunk size, alignment and checksum are fixed for the life of the log.
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
     pub(crate) chunk_bytes: u64,
@@ -64,14 +64,14 @@ impl CreateOptions {
         self
     }
 
-    /// Whether a log that is in the region may be destroyed.
+    /// Sets whether an existing log in the region may be destroyed.
     #[must_use]
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Sets what is not kept on the medium.
+    /// Sets the options that are not stored on the medium.
     #[must_use]
     pub fn open(mut self, open: OpenOptions) -> Self {
         self.open = open;
@@ -89,7 +89,7 @@ fn random_uuid(entropy: &dyn Entropy) -> Uuid {
     Uuid(bytes)
 }
 
-/// Divides a range into the blocks in front and the chunks.
+/// Divides a range into the front blocks and the chunks.
 pub(crate) fn divide<R: LogMedium>(range: R, geometry: &Geometry) -> (R, Vec<R>) {
     let (front, mut rest) = range.split(DATA_OFFSET as usize);
     let mut chunks = Vec::with_capacity(geometry.chunks as usize);
@@ -102,13 +102,13 @@ pub(crate) fn divide<R: LogMedium>(range: R, geometry: &Geometry) -> (R, Vec<R>)
 }
 
 impl<R: LogMedium> PmLog<R> {
-    /// Makes an empty log in the whole of `range`, which starts at the region's first byte.
+    /// Creates an empty log in all of `range`, which starts at the region's first byte.
     ///
     /// Persistence: the log exists durably on return; after a crash inside, it exists and is empty, or the
-    /// region holds no log, or what it held before is untouched.
+    /// region holds no log, or its old contents are untouched.
     ///
     /// # Errors
-    /// [`CreateError`], which says what is in the region afterwards.
+    /// [`CreateError`], which says what the region holds afterwards.
     ///
     /// # Panics
     /// Caller bug only: `range` starts elsewhere.

@@ -1,4 +1,4 @@
-//! What can go wrong with a log, and what the caller must do about it.
+//! Errors of a log, and what the caller must do about each.
 
 use fastness_pmem::{PersistError, ReadError};
 use fastness_prb::{
@@ -10,9 +10,9 @@ use crate::recovery::Hidden;
 
 pub use fastness_pmem::ErrorKind;
 
-/// A block on the medium is not what it should be.
+/// A block on the medium is invalid.
 ///
-/// Every variant has the region offset of the byte to look at.
+/// Every variant has the region offset of the byte concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -62,7 +62,7 @@ pub enum FormatError {
         /// Version known.
         known: u16,
     },
-    /// A field has a value that it cannot have, although the checksum fits.
+    /// A field has an impossible value, although the checksum matches.
     #[error("the {field} of the {block}, at region offset {region_offset:#x}, cannot be {found}")]
     Field {
         /// Which block.
@@ -74,7 +74,7 @@ pub enum FormatError {
         /// Its value.
         found: u64,
     },
-    /// The log header in a slot is not one, although the slot's checksum fits.
+    /// The log header in a slot is invalid, although the slot's checksum matches.
     #[error("the log header at region offset {region_offset:#x} is invalid")]
     Header {
         /// Where the header begins.
@@ -82,7 +82,7 @@ pub enum FormatError {
         /// What is wrong with it.
         source: HeaderError,
     },
-    /// A header slot of a log that was in the region before.
+    /// A header slot of an earlier log in the region.
     #[error("the header slot at region offset {region_offset:#x} belongs to another log")]
     Foreign {
         /// Where the slot begins.
@@ -102,7 +102,7 @@ impl FormatError {
         }
     }
 
-    /// True if the block was never written, as far as one can see.
+    /// True if the block seems never to have been written.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Empty { .. } | Self::Magic { .. })
     }
@@ -112,10 +112,10 @@ impl FormatError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The region cannot be divided like this; nothing was touched.
+    /// The region cannot be divided as requested; nothing was touched.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// There is a log already; nothing was touched.
+    /// There already is a log; nothing was touched.
     #[error("the region holds a log already; overwriting it must be asked for")]
     Exists,
     /// A fence failed: the region holds no log.
@@ -141,10 +141,10 @@ impl CreateError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Neither copy of the superblock is there.
+    /// Neither copy of the superblock exists.
     #[error("the region holds no log")]
     NotALog,
-    /// Neither copy of the superblock can be used; this is about the first one that was written.
+    /// Neither copy of the superblock is usable; this is the error of the first one that was written.
     #[error("both superblocks are damaged")]
     Superblock(#[source] FormatError),
     /// The region is shorter than when the log was created.
@@ -155,7 +155,7 @@ pub enum OpenError {
         /// Length in the superblock.
         expected_bytes: u64,
     },
-    /// Neither header slot can be used.
+    /// Neither header slot is usable.
     #[error("both header slots are damaged; the second: {second}")]
     Headers {
         /// What is wrong with slot A.
@@ -173,7 +173,7 @@ pub enum OpenError {
     /// Records are missing or unreadable.
     #[error("the log cannot be recovered as a whole")]
     Claim(#[source] ClaimError),
-    /// Records are missing that no crash can explain.
+    /// Records are missing in a way that no crash explains.
     #[error("records are missing that a crash does not explain: {0}")]
     Hidden(Hidden),
 }
@@ -191,7 +191,7 @@ impl OpenError {
         }
     }
 
-    /// True if opening with [`OnLoss::DropTail`](fastness_prb::OnLoss::DropTail) may recover a part.
+    /// True if opening with [`OnLoss::DropTail`](fastness_prb::OnLoss::DropTail) may recover part of the log.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Claim(_) | Self::Hidden(_))
     }
@@ -201,7 +201,7 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// No chunk has room.
+    /// No chunk has enough space.
     #[error("the log is full ({capacity_bytes} bytes): carry out its records, then trim it")]
     Full {
         /// Bytes of all chunks.
@@ -215,7 +215,7 @@ pub enum AppendError {
         /// Longest possible record.
         max_bytes: usize,
     },
-    /// A fence failed: the record may or may not be durable. The log refuses everything from now on.
+    /// A fence failed: the record may or may not be durable. The log refuses all further use.
     #[error(transparent)]
     Persist(PersistError),
     /// A fence failed earlier.
@@ -224,7 +224,7 @@ pub enum AppendError {
     /// Every chunk failed its read-back.
     #[error("no chunk is usable any more: all have media faults")]
     NoUsableChunk,
-    /// A defect of this crate.
+    /// A bug in this crate.
     #[error("the log refused a record that it should have taken")]
     Bug(#[source] WriteError),
 }
@@ -256,8 +256,8 @@ impl AppendError {
     }
 }
 
-/// A trim failed, and the log refuses everything from now on. Opened again, it recovers either all records
-/// or those since the trim.
+/// A trim failed, and the log refuses all further use. When opened again, it recovers either all records or
+/// those since the trim.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrimError {
@@ -283,7 +283,7 @@ impl TrimError {
     }
 }
 
-/// Recovery stopped. The log is as it was; open it again, or go on if the caller's function failed.
+/// Recovery stopped. The log is unchanged; open it again, or continue if the caller's function failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError<E> {
@@ -303,10 +303,10 @@ pub enum RecoverError<E> {
         /// What is wrong with it.
         source: BodyError,
     },
-    /// The records no longer make a whole log.
+    /// The records no longer form a complete log.
     #[error(transparent)]
     Log(LogError),
-    /// Not every record was handed out yet.
+    /// Not all records have been handed out.
     #[error("the records were not replayed to the end: replay them, or discard them")]
     NotReplayed,
     /// A fence failed.
@@ -315,7 +315,7 @@ pub enum RecoverError<E> {
     /// The old log's chunks could not be emptied. The log is recovered; open it again.
     #[error(transparent)]
     Collect(#[from] CollectError),
-    /// A fence failed earlier, or a defect of this crate.
+    /// A fence failed earlier, or there is a bug in this crate.
     #[error("the recovery came out of step")]
     Bug(#[source] fastness_prb::Misuse),
 }

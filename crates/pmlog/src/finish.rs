@@ -1,7 +1,8 @@
-//! The end of a recovery: the old log goes, a new one is started.
+//! The end of a recovery: discards the old log and starts a new one.
 //!
-//! Crash cases: the header of the new log is the switch. Before it is durable, the next recovery finds the
-//! old log with all its records; after it, the new log, empty, and chunks with records that belong to no log.
+//! Crash cases: the header of the new log switches over. Before it is durable, the next recovery finds the
+//! old log with all its records; afterwards, the new log, empty, and chunks with records that belong to no
+//! log.
 
 use std::convert::Infallible;
 
@@ -13,20 +14,20 @@ use crate::medium::LogMedium;
 use crate::recovery::Recovery;
 
 impl<R: LogMedium> Recovery<R> {
-    /// Discards the records, all of which were handed out, and starts a new log.
+    /// Discards the records, which must all have been handed out, and starts a new log.
     ///
     /// Persistence: on return no crash brings the records back; after a crash inside, all are recovered, or
     /// none.
     ///
     /// # Errors
-    /// [`RecoverError`]; the log is as it was, except after Collect, when it is empty.
+    /// [`RecoverError`]; the log is unchanged, except after Collect, when it is empty.
     pub fn finish(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
         if self.records() == 0 {
             self.hand_out(|_, _| Ok(()))?;
         }
         let sync_txg = self.sync_txg();
         match self.hdl.replay_done(sync_txg) {
-            // The header without a log needs no update of its own: that of the new log takes its place.
+            // The header without a log needs no update of its own: that of the new log replaces it.
             Ok(_nozil) => self.start_anew(sync_txg),
             Err(Misuse::ReplayNotFinished) => Err(RecoverError::NotReplayed),
             Err(other) => Err(RecoverError::Bug(other)),
@@ -41,7 +42,7 @@ impl<R: LogMedium> Recovery<R> {
     /// As [`Recovery::finish`].
     pub fn discard(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
         let sync_txg = self.sync_txg();
-        // As in `finish`: the header of the new log takes its place.
+        // As in `finish`: the header of the new log replaces it.
         let _nozil = self.hdl.destroy_log(sync_txg).map_err(RecoverError::Bug)?;
         self.start_anew(sync_txg)
     }

@@ -1,4 +1,4 @@
-//! The blocks in front of the chunks: reading superblocks and header slots, and updating the latter.
+//! The blocks in front of the chunks: reads superblocks and header slots, and updates the latter.
 
 use fastness_pmem::{Medium, NoSum, PersistError, ReadError};
 
@@ -40,7 +40,7 @@ pub(crate) fn read_slots<M: Medium>(range: &M, uuid: Option<Uuid>) -> [Result<He
     })
 }
 
-/// The superblock to go by: the first copy if it is whole.
+/// Chooses the superblock to use: the first copy if it is whole.
 pub(crate) fn choose_superblock(
     copies: [Result<Superblock, FormatError>; 2],
 ) -> Result<(Superblock, Option<FormatError>), OpenError> {
@@ -54,7 +54,7 @@ pub(crate) fn choose_superblock(
     }
 }
 
-/// The slot to go by: the newest that is whole.
+/// Chooses the slot to use: the newest whole one.
 pub(crate) fn choose_slot(
     slots: [Result<HeaderSlot, FormatError>; 2],
 ) -> Result<(usize, HeaderSlot, Option<FormatError>), OpenError> {
@@ -66,11 +66,11 @@ pub(crate) fn choose_slot(
     }
 }
 
-/// The owner of the blocks in front of the chunks, with the header that is in force.
+/// The owner of the blocks in front of the chunks, with the header in force.
 #[derive(Debug)]
 pub(crate) struct Front<R> {
     range: R,
-    /// Index of the slot that holds what is in force.
+    /// Index of the slot in force.
     trusted: usize,
     slot: HeaderSlot,
 }
@@ -81,7 +81,7 @@ impl<R: LogMedium> Front<R> {
         Self { range, trusted, slot }
     }
 
-    /// Wipes the superblocks: afterwards the region holds no log.
+    /// Wipes the superblocks, so that the region holds no log.
     pub(crate) fn wipe(range: &mut R) -> Result<(), PersistError> {
         for offset in SUPERBLOCK_OFFSETS {
             range.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
@@ -102,19 +102,19 @@ impl<R: LogMedium> Front<R> {
         self.range.fence()
     }
 
-    /// What is in force.
+    /// The slot in force.
     pub(crate) fn slot(&self) -> &HeaderSlot {
         &self.slot
     }
 
-    /// The range, for what is known of its region.
+    /// The range, for information on its region.
     pub(crate) fn range(&self) -> &R {
         &self.range
     }
 
     /// Puts `slot` in force; its sequence number is filled in.
     ///
-    /// Persistence: durable on return; after a crash inside, the one or the other is in force.
+    /// Persistence: durable on return; after a crash inside, either the old or the new slot is in force.
     pub(crate) fn update(&mut self, slot: HeaderSlot) -> Result<(), PersistError> {
         let slot = HeaderSlot { sequence: self.slot.sequence + 1, ..slot };
         let bytes = slot.encode();

@@ -4,17 +4,16 @@ use fastness_prb::{Alignment, ChecksumKind};
 
 use crate::superblock::DATA_OFFSET;
 
-/// Least length of a chunk in bytes.
+/// Minimum length of a chunk in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 1024;
-/// Most chunks of a log; bounds what opening allocates, whatever the medium says.
+/// Maximum number of chunks of a log; bounds what opening allocates, whatever the medium says.
 pub const CHUNKS_MAX: u64 = 1 << 20;
 /// Chunks are multiples of this, so that entries of either alignment fit into them.
 const CHUNK_ALIGN: u64 = 256;
 
 /// How a region is divided, and how records are laid out in it.
 ///
-/// Shape: chunk *i* is at byte [`DATA_OFFSET`]` + i * chunk_bytes` of the region; what is left over is
-/// unused.
+/// Shape: chunk *i* is at byte [`DATA_OFFSET`]` + i * chunk_bytes` of the region; the rest is unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Length of the region in bytes.
@@ -29,7 +28,7 @@ pub struct Geometry {
     pub checksum: ChecksumKind,
 }
 
-/// A region cannot be divided like this.
+/// A region cannot be divided as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -38,10 +37,10 @@ pub enum GeometryError {
         "a chunk of {chunk_bytes} bytes is not possible: a multiple of {CHUNK_ALIGN}, at least {CHUNK_BYTES_MIN}"
     )]
     ChunkBytes {
-        /// As asked for.
+        /// As requested.
         chunk_bytes: u64,
     },
-    /// The region does not hold the chunks.
+    /// The region is too small for the chunks.
     #[error(
         "a region of {region_bytes} bytes has no room for {chunks} chunks of {chunk_bytes} bytes behind the first {DATA_OFFSET}"
     )]
@@ -53,7 +52,7 @@ pub enum GeometryError {
         /// Number of chunks; at least 1.
         chunks: u64,
     },
-    /// More chunks than opening is ready to allocate for.
+    /// More chunks than opening will allocate for.
     #[error("{chunks} chunks; the limit is {CHUNKS_MAX}, make them larger")]
     TooMany {
         /// Number of chunks.

@@ -1,12 +1,13 @@
 //! A durable append-only log of records in one region of persistent memory (PM).
 //!
-//! A program that must not lose what it acknowledged appends a record and acknowledges when [`PmLog::append`]
-//! returns: two fences, no system call on PM. It carries the records out at leisure and calls [`PmLog::trim`]
-//! once their effects are durable elsewhere. After a crash, [`PmLog::open`] returns a [`Recovery`], which
-//! hands out the records that were not trimmed, in order.
+//! A program that must not lose what it acknowledged appends a record and acknowledges once [`PmLog::append`]
+//! has returned: two fences, no system call on PM. It carries out the records at leisure and calls
+//! [`PmLog::trim`] once their effects are durable elsewhere. After a crash, [`PmLog::open`] returns a
+//! [`Recovery`], which hands out the untrimmed records, in order.
 //!
-//! Records that are appended in parallel may be recovered without each other; a record behind a *barrier*
-//! ([`PmLog::barrier`], [`PmLog::append_ordered`], [`PmLog::trim`]) never without every record before it.
+//! Records that are appended in parallel may be recovered without each other; a record after a *barrier*
+//! ([`PmLog::barrier`], [`PmLog::append_ordered`], [`PmLog::trim`]) is never recovered without every record
+//! before it.
 //!
 //! ```
 //! use fastness_pmem::{OpenOptions as RegionOptions, Region};
@@ -35,8 +36,8 @@
 //! ```
 //!
 //! # Design
-//! The log is the only HDL of a PRB ([`fastness_prb`]). What a PRB lacks is added: a superblock that says
-//! where the chunks are, and a durable place for the log's header ([`HeaderSlot`], kept twice). Byte-exact
+//! The log is the only HDL of a PRB ([`fastness_prb`]). It adds what a PRB lacks: a superblock that says
+//! where the chunks are, and durable storage for the log's header ([`HeaderSlot`], kept twice). Byte-exact
 //! layout: [`Superblock`], [`HeaderSlot`], `docs/format.md`.
 //! ```text
 //! 0        4 KiB    8 KiB    12 KiB   16 KiB              + chunk size
@@ -45,19 +46,19 @@
 //! ```
 //!
 //! # Crash cases
-//! 1. In [`PmLog::create`] before one superblock is whole: not a log. A superblock is written last, behind a
-//!    fence, so one that is whole stands for a whole log.
-//! 2. In an update of the header: the slots are written one after the other, a fence behind each, so one is
-//!    whole at any time; the newest that is whole wins. Either the update happened or it did not.
-//! 3. In an append: the record is there whole or not at all (`fastness_prb`).
+//! 1. In [`PmLog::create`] before one superblock is whole: not a log. The superblocks are written last, after
+//!    a fence, so a whole one implies a complete log.
+//! 2. In an update of the header: the slots are written one after the other, with a fence after each, so one
+//!    is whole at any time; the newest whole one wins. Either the update happened or it did not.
+//! 3. In an append: the record exists completely or not at all (`fastness_prb`).
 //! 4. In [`PmLog::trim`] before the new header is durable: nothing was trimmed. After it: the trimmed records
 //!    are obsolete, whether their chunks were emptied or not.
-//! 5. In a recovery: [`Recovery::replay`] first makes durable what it is going to hand out, so the next
-//!    recovery hands out the same records, from the first one on; until [`Recovery::finish`] has made the
-//!    header of a new log durable, nothing of the old one is overwritten.
+//! 5. In a recovery: [`Recovery::replay`] first makes durable what it will hand out, so the next recovery
+//!    hands out the same records, starting from the first; until [`Recovery::finish`] has made the header of
+//!    a new log durable, nothing of the old one is overwritten.
 //!
 //! Performance: an append is an insertion into a PRB; a trim writes 8 KiB and empties chunks; opening reads
-//! what is in the log. Shutdown: nothing needs to be done; see [`PmLog::close`].
+//! the whole log. Shutdown: nothing to do; see [`PmLog::close`].
 
 #![forbid(unsafe_code)]
 

@@ -14,12 +14,12 @@ use crate::medium::LogMedium;
 use crate::slot::HeaderSlot;
 use crate::superblock::Uuid;
 
-/// Identifies a record for the life of a log; the order is the order in which records are recovered.
+/// Identifies a record for the life of a log; ids sort in recovery order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId {
-    /// Which of the logs that were started in the region: each recovery starts another.
+    /// The number of the log among those started in the region: each recovery starts another.
     pub log_number: u64,
-    /// The place in that log. Records of one generation are independent of each other.
+    /// Place in that log. Records of one generation are independent of each other.
     pub entry: EntryId,
 }
 
@@ -34,14 +34,15 @@ impl fmt::Display for RecordId {
 pub struct Trimmed {
     /// Chunks that were emptied.
     pub chunks: usize,
-    /// Chunks that did not hold what was written to them: had the program crashed before, their records would
-    /// have been lost. They are not used again until the log is opened anew; the medium should be replaced.
+    /// Chunks that did not hold what was written to them: a crash before the trim would have lost their
+    /// records. They are not reused until the log is reopened; the medium should be replaced.
     pub faults: Vec<MediaFault>,
 }
 
 /// A log that takes records; see the crate's documentation.
 ///
-/// Concurrency: [`PmLog::append`] may be called by many threads; what orders records takes `&mut self`.
+/// Concurrency: [`PmLog::append`] may be called by many threads; functions that order records take `&mut
+/// self`.
 #[derive(Debug)]
 pub struct PmLog<R: LogMedium> {
     prb: Arc<Prb<R>>,
@@ -52,7 +53,7 @@ pub struct PmLog<R: LogMedium> {
     txg: Txg,
     log_number: u64,
     committers: u32,
-    /// A header update failed: nobody knows which header is in force.
+    /// A header update failed: which header is in force is unknown.
     failed: AtomicBool,
 }
 
@@ -69,9 +70,9 @@ impl<R: LogMedium> PmLog<R> {
         Self { prb, hdl, front, geometry, txg: Txg(0), log_number: 0, committers, failed }
     }
 
-    /// Starts an empty log; records of `synced` and of earlier txgs are obsolete from now on.
+    /// Starts an empty log; makes records of `synced` and of earlier txgs obsolete.
     ///
-    /// Persistence: durable on return; after a crash inside, what was before is in force, or this.
+    /// Persistence: durable on return; after a crash inside, either the old or the new state is in force.
     pub(crate) fn start_log(&mut self, synced: Txg) -> Result<(), PersistError> {
         let update = self.hdl.create_log().expect("the log was replayed, or never existed");
         let header = update.expect("there was no log").into_header();
@@ -93,13 +94,13 @@ impl<R: LogMedium> PmLog<R> {
     /// Appends a record to the current generation.
     ///
     /// Persistence: the record is durable on return, as far as the region's durability goes; after a crash
-    /// inside, it is there whole or not at all. Concurrency: any number of threads. A record whose append
-    /// returned before another's began is recovered before it; records that are appended at the same time are
-    /// in either order. That none is recovered without those before it holds after a crash; where the medium
-    /// loses records, only barriers make it hold.
+    /// inside, it exists completely or not at all. Concurrency: any number of threads. A record whose append
+    /// returned before another's began is recovered before it; records that are appended at the same time may
+    /// be in either order. After a crash no record is recovered without those before it; if the medium loses
+    /// records, only barriers guarantee that.
     ///
     /// # Errors
-    /// [`AppendError`]; the log can be used further except after Persist and Closed.
+    /// [`AppendError`]; the log remains usable except after Persist and Closed.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Result<RecordId, AppendError> {
         if self.failed.load(Ordering::Relaxed) {
@@ -112,15 +113,15 @@ impl<R: LogMedium> PmLog<R> {
         }
     }
 
-    /// Starts a generation: recovery never returns a record that is appended from now on without every record
-    /// from before.
+    /// Starts a generation: recovery never returns a record appended after the call without every record
+    /// appended before it.
     ///
-    /// Persistence: writes nothing; what it orders is durable already.
+    /// Persistence: writes nothing; what it orders is already durable.
     pub fn barrier(&mut self) {
         self.hdl.start_generation().expect("a log in use is in state logging");
     }
 
-    /// Appends a record behind a barrier; see there.
+    /// Appends a record after a barrier; see [`PmLog::barrier`].
     ///
     /// # Errors
     /// As [`PmLog::append`].
@@ -129,25 +130,25 @@ impl<R: LogMedium> PmLog<R> {
         self.append(record)
     }
 
-    /// Discards all records: the caller has made their effects durable elsewhere. It is a barrier, too.
+    /// Discards all records: the caller has made their effects durable elsewhere. Also acts as a barrier.
     ///
     /// Persistence: on return no crash brings the records back; after a crash inside, all of them are
     /// recovered, or none.
     ///
     /// # Errors
-    /// [`TrimError`]; the log can be used no further.
+    /// [`TrimError`]; the log is no longer usable.
     pub fn trim(&mut self) -> Result<Trimmed, TrimError> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(TrimError::Closed);
         }
-        // Until all of it is done, an error must leave the log closed.
+        // Until everything is done, an error must leave the log closed.
         self.failed.store(true, Ordering::Relaxed);
         let synced = self.txg;
-        // The header first: its fence orders it before the chunks are emptied. The other way round a crash
-        // could find some of the records gone and the header that still asks for them.
+        // The header first: its fence orders it before the chunks are emptied. In the opposite order a crash
+        // could find some records gone and a header that still needs them.
         self.front.update(HeaderSlot { synced, ..self.front.slot().clone() })?;
         self.txg = Txg(synced.0 + 1);
-        // Records of the next txg begin a generation, so that the discarded ones are no gap in it.
+        // Records of the next txg begin a new generation, so that the discarded ones leave no gap in it.
         self.barrier();
         let trimmed = self.collect(synced)?;
         self.failed.store(false, Ordering::Relaxed);
@@ -165,12 +166,12 @@ impl<R: LogMedium> PmLog<R> {
         self.prb.body_bytes_max()
     }
 
-    /// What the log has done since it was opened.
+    /// Statistics since the log was opened.
     pub fn stats(&self) -> Stats {
         self.prb.stats()
     }
 
-    /// Chunks that are empty and in no writer's hands.
+    /// Chunks that are empty and not held by a writer.
     pub fn free_chunks(&self) -> usize {
         self.prb.free_chunks()
     }
@@ -180,23 +181,23 @@ impl<R: LogMedium> PmLog<R> {
         &self.geometry
     }
 
-    /// Which log this is.
+    /// The UUID of the log.
     pub fn uuid(&self) -> Uuid {
         self.front.slot().uuid
     }
 
-    /// Number of the log that was started last in the region, as in [`RecordId`].
+    /// Number of the last log started in the region, as in [`RecordId`].
     pub fn log_number(&self) -> u64 {
         self.log_number
     }
 
-    /// What is known of the region; `None` for a medium that is only a model.
+    /// Information on the region; `None` for a medium that is only a model.
     pub fn region_info(&self) -> Option<&RegionInfo> {
         self.front.range().region_info()
     }
 
-    /// Ends the use of the log, as dropping it does: every record that was appended is durable already, and
-    /// stays in the log for the next [`PmLog::open`]. Returns the final statistics.
+    /// Closes the log, as dropping it does: every appended record is already durable, and stays in the log
+    /// for the next [`PmLog::open`]. Returns the final statistics.
     pub fn close(self) -> Stats {
         self.stats()
     }

@@ -1,4 +1,4 @@
-//! What the log asks of its region besides [`Medium`].
+//! What the log requires of its region in addition to [`Medium`].
 
 use fastness_pmem::{Medium, PmRange, RegionInfo};
 
@@ -6,14 +6,14 @@ use fastness_pmem::{Medium, PmRange, RegionInfo};
 ///
 /// [`PmRange`] is the real one; tests implement it for the recorder of `pm-model`.
 pub trait LogMedium: Medium + Sync + Sized {
-    /// Divides the range at `mid`, a multiple of 64 inside of it.
+    /// Divides the range at `mid`, a multiple of 64 within it.
     ///
     /// # Panics
     /// Caller bug only: another `mid`.
     #[must_use]
     fn split(self, mid: usize) -> (Self, Self);
 
-    /// What is known of the region; `None` for a medium that is only a model.
+    /// Information on the region; `None` for a medium that is only a model.
     fn region_info(&self) -> Option<&RegionInfo>;
 }
 

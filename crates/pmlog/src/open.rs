@@ -1,4 +1,4 @@
-//! Opening a log: reads what is there, makes it durable, and claims the records.
+//! Opening a log: reads its contents, makes them durable, and claims the records.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::medium::LogMedium;
 use crate::recovery::{Findings, Hidden, Recovery};
 use crate::superblock::DATA_OFFSET;
 
-/// How to use a log; nothing of it is kept on the medium.
+/// How to use a log; none of this is stored on the medium.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     prb: Config,
@@ -32,29 +32,29 @@ impl OpenOptions {
         Self::default()
     }
 
-    /// Sets how many threads may write at one time (1 to 32; at most one for each chunk). Two to four for
-    /// each Optane module; as many as cores for media that behave like DRAM. 4 unless set.
+    /// Sets how many threads may write at a time (1 to 32; at most one for each chunk). Two to four for each
+    /// Optane module; as many as cores for media that behave like DRAM. Default: 4.
     #[must_use]
     pub fn committers(mut self, committers: u32) -> Self {
         self.prb.ncommitters = committers;
         self
     }
 
-    /// Sets what to do if records are missing or unreadable; [`OnLoss::Fail`] unless set.
+    /// Sets what to do if records are missing or unreadable. Default: [`OnLoss::Fail`].
     #[must_use]
     pub fn on_loss(mut self, on_loss: OnLoss) -> Self {
         self.on_loss = on_loss;
         self
     }
 
-    /// Sets whether a trim reads chunks back and compares them with what was written; it does unless set.
+    /// Sets whether a trim reads chunks back and compares them with what was written. Default: it does.
     #[must_use]
     pub fn verify_trimmed(mut self, verify: bool) -> Self {
         self.prb.verify_collected = verify;
         self
     }
 
-    /// Sets the source of random numbers; the operating system unless set.
+    /// Sets the source of random numbers. Default: the operating system.
     #[must_use]
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.prb.entropy = entropy;
@@ -79,8 +79,8 @@ impl OpenOptions {
 impl<R: LogMedium> PmLog<R> {
     /// Opens the log in `range`, which starts at the region's first byte, for recovery.
     ///
-    /// Every record is read and checked. The contents of the medium are not changed; what was only visible is
-    /// made durable. Dropping the [`Recovery`] leaves everything as it was.
+    /// Every record is read and checked. The contents of the medium are not changed; what was visible but not
+    /// durable is made durable. Dropping the [`Recovery`] leaves everything unchanged.
     ///
     /// # Errors
     /// [`OpenError`]; nothing was changed. [`OpenError::is_loss`] tells whether another [`OnLoss`] may help.
@@ -97,8 +97,8 @@ impl<R: LogMedium> PmLog<R> {
         }
         range.write_back(0, DATA_OFFSET as usize);
         // PERSIST: orders the superblock and the header (read below) before everything that recovery does
-        // because of them. Without it a power cut could bring back the header before, whose records are
-        // overwritten already, or leave no log where a killed creation was opened and written.
+        // because of them. Without it a power cut could bring back the previous header, whose records are
+        // already overwritten, or leave no log where a killed creation was opened and written to.
         range.fence()?;
         let (trusted, slot, damaged_slot) = choose_slot(read_slots(&range, Some(superblock.uuid)))?;
         let (front, chunks) = divide(range, &geometry);
@@ -113,7 +113,7 @@ impl<R: LogMedium> PmLog<R> {
             ends: prb.chunk_ends(),
             hidden: Vec::new(),
         };
-        // After claim, entries that were given up may be anywhere.
+        // After a claim, entries that were given up may be anywhere.
         if let HdlHeader::Logging { log } = slot.header {
             let tails = prb.chunk_tails(first_txg);
             findings.hidden.extend(tails.iter().filter_map(|tail| tail.hides(log)).map(Hidden::End));

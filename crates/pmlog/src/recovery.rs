@@ -1,4 +1,4 @@
-//! A log that was opened: what is in it, and handing it out.
+//! An opened log: what it holds, and handing out its records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::medium::LogMedium;
 use crate::slot::HeaderSlot;
 use crate::superblock::Superblock;
 
-/// Records are missing although every record that was found is in order: what no crash leaves.
+/// Records are missing although all those found are in order: no crash leaves this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hidden {
-    /// What a chunk says.
+    /// A sign in a chunk.
     End(fastness_prb::Hidden),
-    /// More records are missing in the last generation than were being written at one time.
+    /// More records are missing in the last generation than can have been in flight.
     Gaps {
-        /// How many are missing.
+        /// Number of missing records.
         missing: u64,
-        /// How many could have been in flight.
+        /// Maximum number that can have been in flight.
         in_flight: u64,
     },
 }
@@ -56,7 +56,7 @@ pub struct Replayed {
     pub records: usize,
 }
 
-/// A log that was opened and whose records wait to be carried out.
+/// An opened log whose records wait to be carried out.
 ///
 /// The order of use is [`Recovery::replay`], then [`Recovery::finish`]. Dropping it instead leaves the
 /// records for the next [`PmLog::open`](crate::PmLog::open).
@@ -71,7 +71,7 @@ pub struct Recovery<R: LogMedium> {
     findings: Findings,
 }
 
-/// Why the function that carries out an entry was stopped.
+/// Why carrying out an entry stopped.
 enum Stop<E> {
     Body(BodyError),
     Callback(E),
@@ -93,10 +93,10 @@ impl<R: LogMedium> Recovery<R> {
     /// Hands out the records in order; `apply` must make the effects of each durable before it returns, or at
     /// the latest before [`Recovery::finish`].
     ///
-    /// If it fails, a later call goes on with the record that it failed for. After a crash, the next recovery
-    /// begins with the first record again: carrying out a record twice must do no harm.
-    /// Persistence: before the first record is handed out, it is durable which records belong to the log, so
-    /// that each later recovery finds the same ones or reports their loss.
+    /// If it fails, a later call continues with the record that it failed for. After a crash, the next
+    /// recovery starts again with the first record: carrying out a record twice must do no harm. Persistence:
+    /// before the first record is handed out, the set of records that belong to the log is durable, so each
+    /// later recovery finds the same ones or reports their loss.
     ///
     /// # Errors
     /// [`RecoverError`].
@@ -108,8 +108,7 @@ impl<R: LogMedium> Recovery<R> {
         self.hand_out(apply)
     }
 
-    /// Hands out the records as [`Recovery::replay`] does, but changes nothing on the medium, and leaves the
-    /// log as it was.
+    /// Hands out the records as [`Recovery::replay`] does, but changes neither the medium nor the log.
     ///
     /// # Errors
     /// [`RecoverError`].
@@ -138,7 +137,8 @@ impl<R: LogMedium> Recovery<R> {
     ) -> Result<Replayed, RecoverError<E>> {
         let log_number = self.front.slot().log_number;
         let mut buffer = Vec::new();
-        // The update is the place that replay has come to; records are handed out from the first one again.
+        // The update is how far replay has got; it is ignored, since records are handed out from the first
+        // one again.
         let replayed = self.hdl.replay(|entry: Entry<'_, R>, _update| {
             let len = entry.body_len_bytes();
             if buffer.len() < len {
@@ -174,34 +174,34 @@ impl<R: LogMedium> Recovery<R> {
         self.claimed.body_bytes
     }
 
-    /// Places missing in the last generation: records whose append had not returned when the crash came.
+    /// Places missing in the last generation: records whose append had not returned at the crash.
     pub fn gaps(&self) -> u64 {
         self.claimed.gaps
     }
 
-    /// Records given up because they are unreadable or depend on missing ones (`OnLoss::DropTail`).
+    /// Records dropped because they are unreadable or depend on missing ones (`OnLoss::DropTail`).
     pub fn dropped(&self) -> usize {
         self.claimed.dropped
     }
 
-    /// The first reason for giving records up.
+    /// The first reason for dropping records.
     pub fn loss(&self) -> Option<&ClaimError> {
         self.claimed.loss.as_ref()
     }
 
-    /// Signs of missing records that no record depends on.
+    /// Signs of missing records that no other record depends on.
     pub fn hidden(&self) -> &[Hidden] {
         &self.findings.hidden
     }
 
-    /// Records that are there but were not when the log was recovered first; they are not handed out.
+    /// Records that were missing at the first recovery but are present now; they are not handed out.
     pub fn reappeared(&self) -> usize {
         self.claimed.reappeared
     }
 
-    /// Superblock copies and header slots that cannot be used; the other one of the pair serves.
+    /// Unusable superblock copies and header slots; the other one of the pair is used.
     ///
-    /// A torn header slot is what a crash in a trim or in a recovery leaves.
+    /// A crash in a trim or a recovery leaves a torn header slot.
     pub fn damaged_blocks(&self) -> &[FormatError] {
         &self.findings.damaged_blocks
     }
@@ -211,14 +211,14 @@ impl<R: LogMedium> Recovery<R> {
         &self.findings.ends
     }
 
-    /// True if an earlier recovery was begun and not finished.
+    /// True if an earlier recovery was begun but not finished.
     pub fn is_resumed(&self) -> bool {
         matches!(self.front.slot().header, HdlHeader::Replaying(_))
     }
 
     /// How many unsafe shutdowns the region has gone through since the log was started; `None` if unknown.
     ///
-    /// After one, nothing that the persistence domain promised may be relied upon.
+    /// After one, no promise of the persistence domain may be relied upon.
     pub fn unsafe_shutdowns(&self) -> Option<u64> {
         let now = self.region_info()?.unsafe_shutdowns?;
         self.front.slot().unsafe_shutdowns.map(|then| now.saturating_sub(then))
@@ -229,7 +229,7 @@ impl<R: LogMedium> Recovery<R> {
         self.front.slot().log_number
     }
 
-    /// What the superblock says.
+    /// The superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -239,7 +239,7 @@ impl<R: LogMedium> Recovery<R> {
         &self.superblock.geometry
     }
 
-    /// What is known of the region; `None` for a medium that is only a model.
+    /// Information on the region; `None` for a medium that is only a model.
     pub fn region_info(&self) -> Option<&RegionInfo> {
         self.front.range().region_info()
     }

@@ -1,7 +1,7 @@
-//! A header slot: the durable place of the log's header.
+//! A header slot: the durable storage of the log's header.
 //!
-//! The two slots hold the same at rest. An update writes first the one and then the other, a fence behind
-//! each; the newest that is whole wins. So a crash inside of an update, or an unreadable line, costs one of
+//! At rest, the two slots are the same. An update writes first one and then the other, with a fence after
+//! each; the newest whole one wins. So a crash inside an update, or an unreadable line, costs only one of
 //! them.
 //!
 //! Shape: 4096 bytes, little endian:
@@ -34,12 +34,12 @@ const MAGIC: [u8; 8] = *b"FSTNPHDR";
 const VERSION: u16 = 1;
 const NAME: &str = "header slot";
 const UNKNOWN: u64 = u64::MAX;
-/// Largest sequence number, txg and log number: room to count on without overflow.
+/// Largest sequence number, txg and log number: leaves headroom for counting on without overflow.
 const NUMBER_MAX: u64 = (1 << 55) - 1;
 const PAYLOAD_OFFSET: usize = 64;
 const PAYLOAD_BYTES: usize = 4028;
 
-/// What a header slot says; the layout is in the module.
+/// The contents of a header slot; the layout is in the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderSlot {
     /// The log.
@@ -48,7 +48,7 @@ pub struct HeaderSlot {
     pub sequence: u64,
     /// Records of this txg and of earlier ones are obsolete.
     pub synced: Txg,
-    /// Which of the logs that were started in this region, one after the other.
+    /// The number of the log among those started in this region, in order.
     pub log_number: u64,
     /// Commit slots of the last writer.
     pub committers: u32,
@@ -77,7 +77,7 @@ struct Raw {
 const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES && HEADER_BYTES_MAX <= PAYLOAD_BYTES);
 
 impl HeaderSlot {
-    /// The slot as it stands on the medium.
+    /// The slot as stored on the medium.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let header = self.header.encode();
         let mut payload = [0; PAYLOAD_BYTES];
@@ -103,7 +103,7 @@ impl HeaderSlot {
     /// Reads a slot found at `region_offset`; the bytes are not trusted.
     ///
     /// # Errors
-    /// [`FormatError`] with the region offset of what is wrong.
+    /// [`FormatError`] with the region offset of the error.
     pub fn decode(bytes: &[u8; BLOCK_BYTES], region_offset: u64) -> Result<Self, FormatError> {
         check_frame(NAME, bytes, region_offset, &MAGIC, VERSION)?;
         let raw: &Raw = zerocopy::transmute_ref!(bytes);

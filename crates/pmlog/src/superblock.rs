@@ -35,7 +35,7 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const DATA_OFFSET: u64 = 16384;
 /// Region offsets of the two copies of the superblock.
 pub const SUPERBLOCK_OFFSETS: [usize; 2] = [0, 3 * BLOCK_BYTES];
-/// Every block ends in a checksum of what is before it.
+/// Every block ends in a checksum of everything before it.
 pub(crate) const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 
 const MAGIC: [u8; 8] = *b"FSTNPLOG";
@@ -62,7 +62,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// What a superblock says; the layout is in the module.
+/// The contents of a superblock; the layout is in the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     /// The log.
@@ -90,12 +90,12 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES);
 
-/// The number of an alignment on the medium, and back.
+/// The alignment for a number on the medium.
 fn alignment_from_log2(log2: u8) -> Option<Alignment> {
     [Alignment::Line, Alignment::Optane].into_iter().find(|&alignment| alignment as u8 == log2)
 }
 
-/// Checks what every block begins with and ends in.
+/// Checks the beginning and the end that all blocks share.
 pub(crate) fn check_frame(
     block: &'static str,
     bytes: &[u8; BLOCK_BYTES],
@@ -119,14 +119,14 @@ pub(crate) fn check_frame(
     Ok(())
 }
 
-/// Puts the checksum behind the rest of a block.
+/// Puts the checksum at the end of a block.
 pub(crate) fn seal_frame(bytes: &mut [u8; BLOCK_BYTES]) {
     let crc = crc32c::crc32c(&bytes[..SUMMED_BYTES]);
     bytes[SUMMED_BYTES..].copy_from_slice(&crc.to_le_bytes());
 }
 
 impl Superblock {
-    /// The superblock as it stands on the medium.
+    /// The superblock as stored on the medium.
     pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let Geometry { region_bytes, chunk_bytes, chunks, alignment, checksum } = self.geometry;
         let raw = Raw {
@@ -151,7 +151,7 @@ impl Superblock {
     /// Reads a superblock found at `region_offset`; the bytes are not trusted.
     ///
     /// # Errors
-    /// [`FormatError`] with the region offset of what is wrong.
+    /// [`FormatError`] with the region offset of the error.
     pub fn decode(bytes: &[u8; BLOCK_BYTES], region_offset: u64) -> Result<Self, FormatError> {
         check_frame(NAME, bytes, region_offset, &MAGIC, VERSION)?;
         let raw: &Raw = zerocopy::transmute_ref!(bytes);

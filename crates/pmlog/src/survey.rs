@@ -1,4 +1,4 @@
-//! The offline view: everything that is in a region, healthy or not, without recovering it.
+//! The offline view: everything in a region, healthy or not, without recovering it.
 
 use fastness_prb::{BodyError, ChunkEnd, ChunkId, End, Located, Traversal, entries_behind, read_body};
 
@@ -10,10 +10,10 @@ use crate::medium::LogMedium;
 use crate::slot::HeaderSlot;
 use crate::superblock::{DATA_OFFSET, Superblock};
 
-/// An entry that was found in a chunk.
+/// An entry found in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntrySurvey {
-    /// Where it is in the chunk, and its header.
+    /// Its place in the chunk, and its header.
     pub entry: Located,
     /// Where it is in the region.
     pub region_offset: u64,
@@ -21,23 +21,23 @@ pub struct EntrySurvey {
     pub body: Result<(), BodyError>,
 }
 
-/// What is in a chunk.
+/// The contents of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkSurvey {
     /// Region offset of the chunk.
     pub region_offset: u64,
     /// Length of the chunk in bytes.
     pub len_bytes: u64,
-    /// The entries, front to back, of whatever log.
+    /// The entries of any log, front to back.
     pub entries: Vec<EntrySurvey>,
     /// Where and why they end.
     pub end: ChunkEnd,
-    /// An entry of the current log that stands behind the end, which means that the end is damage.
+    /// An entry of the current log behind the end, which means that the end is damage.
     pub behind: Option<(u64, Located)>,
 }
 
 impl ChunkSurvey {
-    /// True if something in the chunk is not as a writer, crashed or not, leaves it.
+    /// True if something in the chunk is not as a writer, crashed or not, would leave it.
     pub fn is_damaged(&self) -> bool {
         self.end.end.is_damage()
             || self.behind.is_some()
@@ -45,7 +45,7 @@ impl ChunkSurvey {
     }
 }
 
-/// A region that is looked at; nothing is ever written to it.
+/// A region under inspection; nothing is ever written to it.
 #[derive(Debug)]
 pub struct Survey<R> {
     superblocks: [Result<Superblock, FormatError>; 2],
@@ -57,10 +57,10 @@ pub struct Survey<R> {
 }
 
 impl<R: LogMedium> Survey<R> {
-    /// Looks at the region that is the whole of `range`.
+    /// Inspects the region in all of `range`.
     ///
-    /// A region that cannot be used at all has errors for blocks and no chunks; one that was truncated has
-    /// the chunks that are left.
+    /// A completely unusable region has errors for blocks and no chunks; a truncated one has its remaining
+    /// chunks.
     pub fn new(range: R) -> Self {
         let len_bytes = range.len_bytes() as u64;
         let superblocks = read_superblocks(&range);
@@ -87,7 +87,7 @@ impl<R: LogMedium> Survey<R> {
         &self.slots
     }
 
-    /// The superblock that opening would go by.
+    /// The superblock that opening would use.
     ///
     /// # Errors
     /// Why opening would fail.
@@ -95,7 +95,7 @@ impl<R: LogMedium> Survey<R> {
         self.superblock.as_ref()
     }
 
-    /// The header slot that opening would go by.
+    /// The header slot that opening would use.
     ///
     /// # Errors
     /// Why opening would fail.
@@ -108,12 +108,12 @@ impl<R: LogMedium> Survey<R> {
         self.len_bytes
     }
 
-    /// Number of chunks that are there.
+    /// Number of chunks present.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Reads a chunk: every entry, its body's checksum, and what stands behind the end.
+    /// Reads a chunk: every entry, its body's checksum, and what is behind the end.
     ///
     /// # Panics
     /// Caller bug only: there is no such chunk.
@@ -164,7 +164,7 @@ impl<R: LogMedium> Survey<R> {
 }
 
 fn check_body<R: LogMedium>(chunk: &R, entry: &Located, buffer: &mut Vec<u8>) -> Result<(), BodyError> {
-    // The traversal has made sure that the body is inside of the chunk.
+    // The traversal has ensured that the body is inside the chunk.
     let len = entry.header.body_len_bytes as usize;
     if buffer.len() < len {
         buffer.resize(len, 0);

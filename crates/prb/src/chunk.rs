@@ -1,20 +1,22 @@
 //! A chunk: an insert-only container of entries in one contiguous range of PM.
 //!
-//! A chunk always ends in a place that is not a header (or in its last byte), so a traversal after a crash
-//! finds what was inserted whole and nothing else. Emptying it overwrites its first header.
+//! The entries of a chunk always end at something that is not a header (or at the chunk's end), so a
+//! traversal after a crash finds exactly the entries that were inserted completely. Emptying a chunk
+//! overwrites its first header.
 //!
 //! Crash cases of [`Chunk::insert`] with two fences:
-//! 1. before the first fence: the place of the header still holds the empty header that the insertion before
-//!    (or the emptying) made durable, so the traversal stops there, whatever of the body arrived;
+//! 1. before the first fence: the place of the header still holds the empty header that the previous
+//!    insertion (or the emptying) made durable, so the traversal stops there, whatever part of the body has
+//!    reached the medium;
 //! 2. between the fences: the header is torn (its checksum fails) or whole; if whole, body and follow header
 //!    are too, because the first fence put them on the medium;
-//! 3. after the second fence: the entry is there.
+//! 3. after the second fence: the entry is durable.
 //!
-//! With one fence, a whole header may stand before a torn body: the traversal reads such bodies and checks
-//! their 128-bit checksum; and before a follow header of an earlier use of the chunk: its epoch differs.
+//! With one fence, a whole header may be followed by a torn body: the traversal reads such bodies and checks
+//! their 128-bit checksum; and by a follow header from an earlier use of the chunk: its epoch differs.
 //!
 //! A chunk on a mirror is written to both sides at the same offsets, and each fence covers both; so each case
-//! holds of each side, and between two fences the sides may differ.
+//! holds for each side, and between two fences the sides may differ.
 //!
 //! Source: zil-pmem thesis, 5.9, 5.11, 5.12.3; dissertation (2025), 3.1.3.
 
@@ -35,7 +37,7 @@ pub(crate) struct Layout {
     pub(crate) insertion: Insertion,
 }
 
-/// What the log knows of an entry when its body is on the way.
+/// What the log knows about an entry while its body is being written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryMeta {
     pub(crate) log: LogGuid,
@@ -44,7 +46,7 @@ pub(crate) struct EntryMeta {
     pub(crate) counters: Counters,
 }
 
-/// The DRAM side of a chunk.
+/// The DRAM state of a chunk.
 #[derive(Debug)]
 pub(crate) struct Chunk<M> {
     pub(crate) id: ChunkId,
@@ -53,7 +55,7 @@ pub(crate) struct Chunk<M> {
     epoch: u64,
     /// Newest txg of any entry; the chunk is obsolete once this txg has synced.
     pub(crate) max_txg: Txg,
-    /// What was inserted since the chunk was empty, to be compared with the medium at collection.
+    /// What was inserted since the chunk was emptied, for a comparison with the medium at collection.
     inserted: Inserted,
 }
 
@@ -115,7 +117,7 @@ pub struct SideMediaFault {
     /// What is wrong.
     #[source]
     pub fault: MediaFault,
-    /// No side holds what was written; otherwise nothing would have been lost.
+    /// Whether no side holds what was written; otherwise nothing is lost.
     pub is_only_copy: bool,
 }
 
@@ -124,9 +126,9 @@ pub struct SideMediaFault {
 pub struct Collected {
     /// Chunks that are free again.
     pub chunks: usize,
-    /// Chunks that did not hold what was written to them; they are not used again until the PRB is reopened.
+    /// Chunks that did not hold what was written to them; they are not reused until the PRB is reopened.
     pub faults: Vec<MediaFault>,
-    /// Chunks that one side of a mirror did not hold; the other did, so they are used on.
+    /// Chunks that only one side of a mirror failed to hold; they stay in use.
     pub side_faults: Vec<SideMediaFault>,
 }
 
@@ -145,10 +147,9 @@ impl<M: Medium> Chunk<M> {
         self.medium
     }
 
-    /// Empties the chunk in O(1) and starts a new use of it under `epoch`.
+    /// Empties the chunk in O(1) and starts a new use of it with `epoch`.
     ///
-    /// Persistence: on return a crash finds the chunk empty.
-    /// Source: zil-pmem thesis, 5.11.
+    /// Persistence: after a crash that follows the return, the chunk is empty. Source: zil-pmem thesis, 5.11.
     pub(crate) fn make_empty(&mut self, epoch: u64) -> Result<(), PersistError> {
         self.medium.copy(0, &[], HEADER_BYTES, &mut NoSum);
         // PERSIST: orders the emptied header before the chunk's next use. Another thread will insert, and its
@@ -162,26 +163,26 @@ impl<M: Medium> Chunk<M> {
         Ok(())
     }
 
-    /// True if an entry with this body fits behind the last one.
+    /// True if an entry with this body fits after the last one.
     #[inline]
     pub(crate) fn has_room(&self, layout: Layout, body_len: usize) -> bool {
         self.medium.len_bytes() - self.write_position >= HEADER_BYTES + layout.alignment.round_up(body_len)
     }
 
-    /// True if nothing was inserted since the chunk was empty.
+    /// True if nothing was inserted since the chunk was emptied.
     pub(crate) fn is_empty(&self) -> bool {
         self.inserted.entries == 0
     }
 
     /// Inserts an entry: body, padding and an empty follow header, then its header.
     ///
-    /// The body is its parts one after the other; the first is whole lines, so that no line is stored twice.
-    /// `place` is asked while the body drains; it must not be a LOCKed operation, which would wait for the
+    /// The body is the concatenation of its parts; the first is whole lines, so that no line is stored twice.
+    /// `place` is called while the body drains; it must not be a LOCKed operation, which would wait for the
     /// drain before the work instead of after it. Returns the entry's place and the bytes written.
-    /// Persistence: the entry is durable on return; after a crash inside, it is there whole or not at all.
+    /// Persistence: the entry is durable on return; after a crash inside, it exists completely or not at all.
     ///
     /// # Errors
-    /// A fence failed: nobody knows what is durable.
+    /// A fence failed: what is durable is unknown.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -250,8 +251,8 @@ impl<M: Medium> Chunk<M> {
 
     /// Reads the chunk back and compares it with what was inserted.
     ///
-    /// PM reports no write errors; this is how one is found, at the latest when the chunk is collected.
-    /// Source: zil-pmem thesis, 8.1 (future work).
+    /// PM reports no write errors; this finds them, at the latest when the chunk is collected. Source:
+    /// zil-pmem thesis, 8.1 (future work).
     pub(crate) fn verify(&self, buffer: &mut Vec<u8>) -> Result<(), SideMediaFault> {
         let mut faulty = None;
         let mut good = 0;

@@ -13,15 +13,15 @@ use crate::lists::Obsolete;
 use crate::prb::Prb;
 
 impl<M: Medium + Sync> Prb<M> {
-    /// Removes all entries of chunks whose entries are all obsolete because `synced` and everything before it
-    /// is durable elsewhere, and wakes writers that wait for a chunk.
+    /// Empties the chunks whose entries are all obsolete because `synced` and everything before it is durable
+    /// elsewhere, and wakes writers that wait for a chunk.
     ///
-    /// Call it after each txg sync, with the txg whose header updates are durable too.
-    /// Persistence: the chunks are durably empty on return.
-    /// Concurrency: beside writers; it borrows the commit slots that are free for a moment.
+    /// Call it after each txg sync, with the txg whose header updates are durable too. Persistence: the
+    /// chunks are durably empty on return. Concurrency: may run in parallel to writers; it briefly borrows
+    /// the free commit slots.
     ///
     /// # Errors
-    /// [`Misuse::ClaimingNotOver`], nothing is touched; a failed fence closes the PRB for writers.
+    /// [`Misuse::ClaimingNotOver`], with nothing touched; a failed fence closes the PRB for writers.
     pub fn collect(&self, synced: Txg) -> Result<Collected, CollectError> {
         {
             let lists = lock(&self.lists);
@@ -56,10 +56,10 @@ impl<M: Medium + Sync> Prb<M> {
         Ok(collected)
     }
 
-    /// Takes chunks with nothing but obsolete entries out of the commit slots that nobody holds.
+    /// Takes chunks with only obsolete entries out of the free commit slots.
     ///
-    /// Without it an open chunk would stay where it is until a writer finds it full, and an owner that never
-    /// waits could be refused room in a log without a single entry that is needed.
+    /// Otherwise an open chunk would stay there until a writer finds it full, and an owner that never waits
+    /// could be refused space in a log that holds no needed entry at all.
     fn retire_obsolete_open_chunks(&self, synced: Txg) {
         let mut slots: Vec<_> = std::iter::from_fn(|| self.slots.try_acquire()).collect();
         for slot in &mut slots {
@@ -72,7 +72,7 @@ impl<M: Medium + Sync> Prb<M> {
     fn free(&self, mut chunk: Chunk<M>) -> Result<usize, PersistError> {
         let emptied = chunk.make_empty(self.config.random_epoch());
         match chunk.medium().lost_side() {
-            // What was in it is obsolete, so that the lost side still has it does no harm; see `mirror`.
+            // Its entries are obsolete, so it does no harm that the lost side still has them; see `mirror`.
             Some(side) if emptied.is_ok() => drop(self.note_lost(side)),
             _ => {}
         }

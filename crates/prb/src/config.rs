@@ -1,4 +1,4 @@
-//! How a PRB is set up, and the seams through which randomness and time enter it.
+//! Parameters of a PRB, and the interfaces through which it gets randomness and time.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
     fn next_u64(&self) -> u64 {
-        // Without randomness two logs could share a GUID and claim each other's entries: there is no safe
-        // way on, and Linux's getrandom fails only where it does not exist.
+        // Without randomness two logs could share a GUID and claim each other's entries: there is no safe way
+        // to continue, and Linux's getrandom fails only where it does not exist.
         getrandom::u64().expect("the operating system provides random numbers")
     }
 }
@@ -39,10 +39,10 @@ fn monotonic_ns() -> u64 {
 
 /// Parameters of a PRB.
 ///
-/// Nothing here must be the same when the PRB is opened again: each entry says how it was laid out.
+/// All of them may differ when the PRB is opened again: each entry records its own layout.
 #[derive(Clone)]
 pub struct Config {
-    /// Number of commit slots: how many threads may write to PM at one time (1 to 32).
+    /// Number of commit slots: how many threads may write to PM at a time (1 to 32).
     ///
     /// Two to four for each Optane module; as many as cores for media that behave like DRAM.
     pub ncommitters: u32,
@@ -54,8 +54,8 @@ pub struct Config {
     pub insertion: Insertion,
     /// Read every chunk back before it is reused and compare it with what was written.
     pub verify_collected: bool,
-    /// Opening the chunks of a mirror copies to each side what only the other has. Off only to look at a log
-    /// that is not taken into use.
+    /// Whether opening the chunks of a mirror copies to each side what only the other has. Off only to
+    /// inspect a log without using it.
     pub repairs_sides: bool,
     /// Randomness.
     pub entropy: Arc<dyn Entropy>,
@@ -96,7 +96,7 @@ impl Config {
         Layout { alignment: self.alignment, checksum: self.checksum, insertion: self.insertion }
     }
 
-    /// The number of a new use of a chunk.
+    /// A random epoch for a new use of a chunk.
     pub(crate) fn random_epoch(&self) -> u64 {
         self.entropy.next_u64() & NUMBER_MAX
     }

@@ -1,16 +1,16 @@
-//! Dependency-tracking counters: how replay notices that an entry is missing.
+//! Dependency-tracking counters: how replay detects a missing entry.
 //!
 //! Every entry carries, for the up to three transaction groups that could be unsynced when its generation
 //! started, how many entries of earlier generations the log holds for that group. Writer and replay run the
-//! same [`Tracker`] over the same entries; where the counters differ, something is missing (or too much).
-//! The count is kept per txg because garbage collection removes whole txgs: one counter for all could not
-//! tell a collected entry from a lost one.
+//! same [`Tracker`] over the same entries; where the counters differ, entries are missing (or there are too
+//! many). The count is kept per txg because garbage collection removes whole txgs: one counter for all could
+//! not tell a collected entry from a lost one.
 //!
 //! Source: zil-pmem thesis, 5.5 with figures 5.4 and 5.5.
 
 use crate::ids::{EntryId, Generation, Gsid, Txg, UNSYNCED_TXGS};
 
-/// Rows of a table: one more than there can be unsynced txgs, so that reuse shows.
+/// Rows of a table: one more than there can be unsynced txgs, so that reuse of a row is detectable.
 pub(crate) const ROWS: usize = 4;
 
 /// One row: how many entries the log has for a txg.
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub count: u64,
 }
 
-/// Four rows, the row of a txg is `txg % 4`.
+/// Four rows; the row of a txg is `txg % 4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Table(pub(crate) [Row; ROWS]);
 
@@ -35,7 +35,7 @@ impl Table {
         self.0.iter().find(|row| row.txg == txg && txg.0 > 0).map_or(0, |row| row.count)
     }
 
-    /// Counters of a generation that starts after what this table counted.
+    /// Counters for a generation that starts after the entries counted here.
     pub(crate) fn counters(&self) -> Counters {
         let newest = self.newest();
         let mut counters = Counters { newest, counts: [0; 3] };
@@ -46,7 +46,7 @@ impl Table {
     }
 }
 
-/// The counters as they stand in an entry header.
+/// The counters as stored in an entry header.
 ///
 /// Shape: `counts[i]` belongs to the txg `newest - i`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,7 +68,7 @@ impl Counters {
 
     /// The first txg at or above `first_txg` for which `self` (expected) and `other` (found) differ.
     ///
-    /// Older txgs were synced: their entries may be there or already be collected.
+    /// Older txgs have synced: their entries may still be present or already be collected.
     fn differs_from(&self, other: &Self, first_txg: Txg) -> Option<CounterMismatch> {
         let covered = |c: &Self| c.newest.0.saturating_sub(UNSYNCED_TXGS - 1)..=c.newest.0;
         let at = |txg| CounterMismatch { txg, expected: self.count_of(txg), found: other.count_of(txg) };
@@ -77,12 +77,12 @@ impl Counters {
     }
 }
 
-/// The counters of an entry do not match what came before it.
+/// The counters of an entry do not match the entries before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterMismatch {
     /// The txg whose count differs.
     pub txg: Txg,
-    /// Entries of that txg that the witness was written after.
+    /// Entries of that txg that were written before the witness.
     pub expected: u64,
     /// Entries of that txg that replay found before the witness.
     pub found: u64,
@@ -96,8 +96,8 @@ pub(crate) struct OutsideCorridor {
 
 /// State of dependency tracking, the same for the write path and for replay.
 ///
-/// Invariant: the txgs that the live table counts lie in a corridor of three below the newest; the last
-/// table is the live table as it was when the generation of `last` started.
+/// Invariant: the txgs that the live table counts lie in a corridor of three below the newest; the last table
+/// is the live table at the start of the generation of `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tracker {
     pub(crate) last: EntryId,
@@ -106,7 +106,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Starts a generation: all entries that were counted so far are its dependencies.
+    /// Starts a generation: all entries counted so far are its dependencies.
     pub(crate) fn start_generation(&mut self, generation: Generation) {
         debug_assert!(generation > self.last.generation);
         self.last_table = self.live;
@@ -123,7 +123,7 @@ impl Tracker {
     pub(crate) fn count(&mut self, txg: Txg, gsid: Gsid) {
         debug_assert_eq!(self.check_corridor(txg), Ok(()));
         let row = &mut self.live.0[(txg.0 % ROWS as u64) as usize];
-        // A row of another txg is at least four txgs old, hence synced: its count is of no more use.
+        // A row of another txg is at least four txgs old, hence synced: its count is no longer needed.
         if row.txg == txg {
             row.count += 1;
         } else {
@@ -139,7 +139,7 @@ impl Tracker {
 
     /// Visits an entry during replay: starts its generation if it is new, compares the counters, counts it.
     ///
-    /// Counts of txgs below `first_txg` are not compared: those txgs were synced.
+    /// Counts of txgs below `first_txg` are not compared: those txgs have synced.
     pub(crate) fn visit(
         &mut self,
         id: EntryId,
@@ -157,7 +157,7 @@ impl Tracker {
         Ok(())
     }
 
-    /// Compares recorded counters with those computed from the entries that were visited.
+    /// Compares recorded counters with those computed from the visited entries.
     pub(crate) fn compare(&self, recorded: &Counters, first_txg: Txg) -> Result<(), CounterMismatch> {
         recorded.differs_from(&self.counters(), first_txg).map_or(Ok(()), Err)
     }

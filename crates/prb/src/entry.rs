@@ -1,10 +1,10 @@
 //! The entry header: 256 bytes that make a body part of a log.
 //!
-//! The byte-exact layout is in `docs/format.md`. A word of eight bytes that is in use has seven bytes of
-//! content and a tag, so that no such word of a whole header is zero, nor becomes zero by a flipped bit. The
-//! place of a header is zero before the header is written, and a crash leaves each word as it was or as it
-//! was to be. So a word that is missing is the work of a crash, and a header that has all of its words and no
-//! right checksum is the work of damage: it had been whole.
+//! The byte-exact layout is in `docs/format.md`. Each used word of eight bytes has seven bytes of content and
+//! a tag, so that no such word of a whole header is zero, nor becomes zero by a flipped bit. The place of a
+//! header is zero before the header is written, and a crash leaves each word old or new. So a missing word is
+//! the result of a crash, and a header with all of its words but a wrong checksum is damaged: it was whole
+//! once.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -17,9 +17,9 @@ use crate::ids::{EntryId, LogGuid, Txg};
 pub const HEADER_BYTES: usize = 256;
 /// Version of the layout.
 pub const FORMAT_VERSION: u16 = 2;
-/// Largest number in a header, such as a txg: what a word has room for beside its tag.
+/// Largest number in a header, such as a txg: what fits into a word next to its tag.
 pub(crate) const NUMBER_MAX: u64 = CONTENT;
-/// Longest body: five bytes, behind which are two of the identity's check.
+/// Longest body: the length has five bytes, followed by two of the identity check.
 const BODY_LEN_MAX: u64 = (1 << ID_CHECK_SHIFT) - 1;
 const ID_CHECK_SHIFT: u32 = 40;
 const FLAG_ONE_FENCE: u8 = 1;
@@ -28,18 +28,19 @@ const WORDS: usize = HEADER_BYTES / 8;
 /// Bytes of content in a word.
 const CONTENT_BYTES: usize = 7;
 const CONTENT: u64 = (1 << (8 * CONTENT_BYTES)) - 1;
-/// The last byte of a word: four bits that would all have to flip, with all others of the word.
+/// The last byte of a word: all four of its set bits, and all others of the word, would have to flip to make
+/// the word zero.
 const TAG: u64 = 0xa5 << (8 * CONTENT_BYTES);
-/// Most words of a checksum.
+/// Maximum number of words of a checksum.
 const SUM_WORDS_MAX: usize = size_of::<Checksum>().div_ceil(CONTENT_BYTES);
 
 // First words of the fields.
 const LOG: usize = 0;
-/// The last word of the log GUID, and how the entry is laid out.
+/// The last word of the log GUID, and the layout of the entry.
 const FORM: usize = 2;
 const TXG: usize = 3;
 const EPOCH: usize = 4;
-/// Words 0 to 4: whose entry it is, and of which use of the chunk.
+/// Words 0 to 4: which log the entry belongs to, and which use of the chunk.
 const IDENTITY_WORDS: usize = EPOCH + 1;
 const GENERATION: usize = 5;
 const GSID: usize = 6;
@@ -50,7 +51,7 @@ const BODY_SUM: usize = 12;
 const HEADER_SUM: usize = WORDS - SUM_WORDS_MAX;
 const _: () = assert!(BODY_SUM + SUM_WORDS_MAX <= HEADER_SUM);
 
-/// Whether a header may begin with these bytes: a quick look.
+/// A quick check whether a header may begin with these bytes.
 pub(crate) fn may_begin_header(bytes: &[u8]) -> bool {
     bytes.get(CONTENT_BYTES) == Some(&((TAG >> (8 * CONTENT_BYTES)) as u8))
 }
@@ -85,11 +86,11 @@ impl Alignment {
 pub enum Insertion {
     /// Body, fence, header, fence: a valid header implies a whole body.
     TwoFences,
-    /// Body and header, one fence: a torn body is found by its strong checksum.
+    /// Body and header, one fence: a torn body is detected by its strong checksum.
     OneFence,
 }
 
-/// What an entry header says.
+/// The contents of an entry header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryHeader {
     /// The log that the entry belongs to.
@@ -110,11 +111,11 @@ pub struct EntryHeader {
     pub alignment: Alignment,
     /// How the entry was inserted.
     pub insertion: Insertion,
-    /// Random number of this use of the chunk; entries of an earlier use have another.
+    /// Random number of this use of the chunk; entries of an earlier use have a different one.
     pub epoch: u64,
 }
 
-/// Whose a damaged header was.
+/// The owner of a damaged header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DamagedHeader {
     /// The log that the entry belongs to.
@@ -128,16 +129,16 @@ pub struct DamagedHeader {
 pub(crate) enum NoHeader {
     /// All words are zero: the place is empty (or was emptied).
     Empty,
-    /// Words are missing: a crash cut an insertion short, or emptying.
+    /// Words are missing: a crash interrupted an insertion, or the emptying of the chunk.
     Torn,
-    /// Every word is there, and the checksum does not fit: it was whole. Where a crash may leave anything at
-    /// all, it may be that as well.
+    /// Every word is present, but the checksum does not match: the header was whole once. Where a crash may
+    /// leave arbitrary bytes, it may also be those.
     Damaged(Remains),
-    /// The checksum fits but the fields make no sense to this version.
+    /// The checksum matches, but this version does not understand the fields.
     Unknown,
 }
 
-/// What is left of a header that is damaged.
+/// The remains of a damaged header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remains {
     identity: [u64; IDENTITY_WORDS],
@@ -145,7 +146,7 @@ pub(crate) struct Remains {
 }
 
 impl Remains {
-    /// Whose it was, if the damage is elsewhere.
+    /// The owner, if the identity is undamaged.
     pub(crate) fn owner(&self) -> Option<DamagedHeader> {
         if id_check(&self.identity) != self.id_check {
             return None;
@@ -154,7 +155,7 @@ impl Remains {
         Some(DamagedHeader { log, txg: Txg(self.identity[TXG] & CONTENT) })
     }
 
-    /// Whether it is of this use of the chunk: it says so, or its check does.
+    /// Whether it belongs to this use of the chunk, by its epoch or by its identity check.
     pub(crate) fn is_of(&self, epoch: u64) -> bool {
         let mut identity = self.identity;
         identity[EPOCH] = TAG | epoch;
@@ -162,7 +163,7 @@ impl Remains {
     }
 }
 
-/// 16 bits that tell whether the identity is undamaged without the checksum of all.
+/// 16 bits that show whether the identity is undamaged, without the checksum of the whole header.
 fn id_check(identity: &[u64; IDENTITY_WORDS]) -> u16 {
     let mut bytes = [0; IDENTITY_WORDS * 8];
     bytes.chunks_exact_mut(8).zip(identity).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
@@ -170,13 +171,13 @@ fn id_check(identity: &[u64; IDENTITY_WORDS]) -> u16 {
     (crc >> 16) as u16 ^ crc as u16
 }
 
-/// The GUID in the contents of three words; of the third two bytes are its own.
+/// The GUID in the contents of three words; only two bytes of the third belong to it.
 fn log_of(parts: [u64; 3]) -> Option<LogGuid> {
     let [low, middle, high] = parts.map(u128::from);
     LogGuid::from_bytes((low | middle << 56 | high << 112).to_le_bytes())
 }
 
-/// A header as it stands on the medium.
+/// A header as stored on the medium.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
 #[repr(C)]
 struct Words([U64; WORDS]);
@@ -196,7 +197,7 @@ impl Words {
         std::array::from_fn(|index| self.0[index].get())
     }
 
-    /// Divides a checksum over as many words as its kind has.
+    /// Spreads a checksum over the words of its kind.
     fn put_sum(&mut self, first: usize, kind: ChecksumKind, sum: &Checksum) {
         let mut bytes = [0; SUM_WORDS_MAX * CONTENT_BYTES + 1];
         bytes[..sum.len()].copy_from_slice(sum);
@@ -232,7 +233,7 @@ impl Words {
         Remains { identity: self.identity(), id_check: (self.content(BODY_LEN) >> ID_CHECK_SHIFT) as u16 }
     }
 
-    /// Whether words that are in use, whatever the kind of checksum, are missing.
+    /// Whether any word is missing that every kind of checksum uses.
     fn is_torn(&self) -> bool {
         self.0[..=BODY_SUM].iter().chain([&self.0[HEADER_SUM]]).any(|word| word.get() == 0)
     }
@@ -244,13 +245,13 @@ impl Words {
     }
 }
 
-/// Words that a checksum takes.
+/// Number of words of a checksum.
 fn sum_words(kind: ChecksumKind) -> usize {
     kind.len_bytes().div_ceil(CONTENT_BYTES)
 }
 
 impl EntryHeader {
-    /// The header as it stands on the medium.
+    /// The header as stored on the medium.
     ///
     /// Shape: 256 bytes, little endian, `docs/format.md`.
     ///
@@ -297,7 +298,7 @@ impl EntryHeader {
             return Err(if is_empty { NoHeader::Empty } else { NoHeader::Torn });
         }
         let [_, _, low, high, kind, flags, alignment_log2, _] = words.0[FORM].get().to_le_bytes();
-        // A flipped bit makes no kind of another.
+        // A flipped bit does not turn one kind into another.
         let damaged = NoHeader::Damaged(words.remains());
         let Some(kind) = ChecksumKind::from_byte(kind) else { return Err(damaged) };
         if words.is_sum_torn(kind) {
@@ -307,7 +308,7 @@ impl EntryHeader {
             return Err(damaged);
         }
         let header = words.fields(kind, flags, alignment_log2).ok_or(NoHeader::Unknown)?;
-        // Whatever else is stored there, this version does not know it.
+        // Anything else is unknown to this version.
         if u16::from_le_bytes([low, high]) != FORMAT_VERSION || header.encode() != *bytes {
             return Err(NoHeader::Unknown);
         }
@@ -316,7 +317,7 @@ impl EntryHeader {
 }
 
 impl Words {
-    /// The fields, if each can be.
+    /// The fields, if all are possible.
     fn fields(&self, checksum_kind: ChecksumKind, flags: u8, alignment_log2: u8) -> Option<EntryHeader> {
         let insertion = match flags {
             0 => Insertion::TwoFences,

@@ -18,7 +18,7 @@ pub enum SetupError {
     Committers {
         /// As configured.
         ncommitters: u32,
-        /// Most that are possible.
+        /// Maximum.
         max: u32,
     },
     /// One fence is not enough for this checksum.
@@ -48,7 +48,7 @@ pub enum SetupError {
         /// The alignment that it must have.
         alignment_bytes: usize,
     },
-    /// A side of the mirror went away when it was formatted.
+    /// A side of the mirror was lost while it was formatted.
     #[error("side {side} of the mirror was lost while it was made empty")]
     SideLost {
         /// The side.
@@ -59,7 +59,7 @@ pub enum SetupError {
     Persist(#[from] PersistError),
 }
 
-/// An operation came at the wrong time.
+/// An operation was called at the wrong time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -73,16 +73,16 @@ pub enum Misuse {
         /// State of the log.
         found: &'static str,
     },
-    /// A log with this GUID is set up already.
+    /// A log with this GUID is already set up.
     #[error("log {log} is set up already")]
     AlreadySetUp {
         /// The log.
         log: LogGuid,
     },
-    /// Chunks may not be collected or reused before every log was claimed.
+    /// Chunks may not be collected or reused before every log is claimed.
     #[error("claiming is not over: {unclaimed} logs are not claimed")]
     ClaimingNotOver {
-        /// Logs that were set up and not claimed.
+        /// Logs that are set up but not claimed.
         unclaimed: usize,
     },
     /// A log with entries can be set up only before claiming is over.
@@ -102,8 +102,7 @@ pub enum Misuse {
     ReplayNotFinished,
 }
 
-/// An entry was not written, or must not be acknowledged. Nothing of it will be replayed, unless the error
-/// says so.
+/// An entry was not written, or must not be acknowledged. It will not be replayed, unless the error says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -118,13 +117,13 @@ pub enum WriteError {
         /// Longest possible body.
         max_bytes: usize,
     },
-    /// No header has room for it.
+    /// It does not fit into a header.
     #[error("{txg} does not fit into an entry")]
     TxgTooLarge {
         /// The entry's txg.
         txg: Txg,
     },
-    /// More than three txgs would be unsynced at one time.
+    /// More than three txgs would be unsynced at a time.
     #[error("{txg} is not synced but older than the two before the newest, {newest}")]
     TxgOutsideCorridor {
         /// The entry's txg.
@@ -140,12 +139,12 @@ pub enum WriteError {
     NoUsableChunk,
     /// A side of the mirror was lost while the entry was written. The entry is durable on the other side and
     /// counts like any other from now on; it must not be acknowledged before the owner has recorded that the
-    /// lost side is out ([`Prb::side_is_out`](crate::Prb::side_is_out)). Nothing else is written before.
+    /// lost side is out ([`Prb::side_is_out`](crate::Prb::side_is_out)). Nothing else is written before that.
     #[error("{id} is on one side of the mirror only: side {lost} was lost, and that is not recorded yet")]
     OnOneSide {
         /// The entry.
         id: EntryId,
-        /// The side that does not have it.
+        /// The side that lacks it.
         lost: usize,
     },
     /// A side of the mirror was lost earlier, and the owner has not recorded that it is out.
@@ -166,7 +165,7 @@ pub enum ClaimError {
     /// The log is in another state.
     #[error(transparent)]
     Misuse(#[from] Misuse),
-    /// The entries do not make a log that can be replayed.
+    /// The entries do not form a log that can be replayed.
     #[error(transparent)]
     Log(#[from] LogError),
     /// An entry's body cannot be read.
@@ -182,12 +181,12 @@ pub enum ClaimError {
     TooManyGaps {
         /// The generation.
         generation: Generation,
-        /// Most gaps that a header records.
+        /// Maximum number of gaps that a header records.
         max: usize,
     },
 }
 
-/// The entries that were found do not make a whole log.
+/// The entries found do not form a complete log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -202,7 +201,7 @@ pub enum LogError {
         /// The counts.
         mismatch: CounterMismatch,
     },
-    /// Two entries have one place in the log.
+    /// Two entries have the same place in the log.
     #[error("{id} exists more than once, at region offsets {first:#x} and {second:#x}")]
     Duplicate {
         /// The place.
@@ -212,7 +211,7 @@ pub enum LogError {
         /// Region offset of another.
         second: u64,
     },
-    /// An entry's txg cannot have been unsynced together with those before it.
+    /// An entry's txg cannot have been unsynced together with those of earlier entries.
     #[error("{id} is of {txg}, which cannot be unsynced when {newest} is")]
     TxgOutsideCorridor {
         /// The entry.
@@ -224,12 +223,12 @@ pub enum LogError {
     },
 }
 
-/// What noticed that entries are missing.
+/// What showed that entries are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Witness {
     /// An entry that depends on them.
     Entry(EntryId),
-    /// The seal that claim put behind the last entry.
+    /// The seal that claim put after the last entry.
     Seal(EntryId),
 }
 
@@ -242,14 +241,14 @@ impl std::fmt::Display for Witness {
     }
 }
 
-/// Replay stopped. What was replayed before stays replayed; it can be resumed.
+/// Replay stopped. What was replayed stays replayed; replay can be resumed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError<E> {
     /// The log is in another state.
     #[error(transparent)]
     Misuse(#[from] Misuse),
-    /// The entries do not make a log that can be replayed further.
+    /// The entries do not form a log that can be replayed further.
     #[error(transparent)]
     Log(LogError),
     /// The callback returned an error for an entry.
@@ -274,7 +273,7 @@ pub enum HeaderError {
         /// Bytes needed.
         needed: usize,
     },
-    /// The checksum does not fit.
+    /// The checksum does not match.
     #[error("log header checksum mismatch")]
     Checksum,
     /// Written by another version.
@@ -285,7 +284,7 @@ pub enum HeaderError {
         /// Version known.
         known: u16,
     },
-    /// A field has a value that it cannot have.
+    /// A field has an impossible value.
     #[error("log header field at byte {offset} is invalid")]
     Field {
         /// Offset of the field in bytes.
@@ -297,7 +296,7 @@ pub enum HeaderError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectError {
-    /// Not now.
+    /// Called at the wrong time.
     #[error(transparent)]
     Misuse(#[from] Misuse),
     /// A chunk could not be made durably empty. The PRB refuses further writes.

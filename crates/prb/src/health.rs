@@ -1,10 +1,10 @@
 //! Whether entries can be written, and which sides of a mirror are lost.
 //!
-//! A side is *lost* when a fence of it fails: the chunk that noticed goes on with the other side, and has on
-//! it whatever it was writing. It is *out* when the owner of the logs has recorded durably that it must never
-//! be read again. Between the two nothing is written and nothing acknowledged, so each side alone has
-//! everything that was acknowledged: whichever the next import finds is right. Every other chunk that is
-//! written later loses the side by its own next fence, because a region that failed keeps failing.
+//! A side is *lost* when one of its fences fails: the chunk affected continues on the other side, which has
+//! everything that it was writing. It is *out* once the owner of the logs has durably recorded that it must
+//! never be read again. Between the two nothing is written and nothing acknowledged, so each side alone has
+//! everything that was acknowledged, and the next import may use either. Every other chunk loses the side at
+//! its own next fence, because a failed region keeps failing.
 
 use fastness_pmem::{Medium, SIDES_MAX};
 use fastness_sync::atomic::{AtomicU8, Ordering};
@@ -18,14 +18,14 @@ use crate::prb::Prb;
 #[repr(u8)]
 pub(crate) enum Health {
     Good = 0,
-    /// Not before the owner has recorded it.
+    /// Not before the owner has recorded the loss.
     SideLost,
     /// Not before the PRB is opened again.
     Failed,
 }
 
 impl Health {
-    /// The error of a write that is refused for it.
+    /// The error of a write that is refused for this reason.
     #[cold]
     pub(crate) fn refusal(health: u8) -> WriteError {
         if health == Health::SideLost as u8 { WriteError::SideLost } else { WriteError::Failed }
@@ -35,14 +35,14 @@ impl Health {
 /// The sides of a mirror, a bit for each. Changed under the lock of the lists.
 #[derive(Debug)]
 pub(crate) struct SideHealth {
-    /// Sides that there are.
+    /// All existing sides.
     all: u8,
     lost: AtomicU8,
     out: AtomicU8,
 }
 
 impl SideHealth {
-    /// Of a log on `count` sides: two, or one that stands alone.
+    /// The sides of a log on `count` of them: two, or a single one.
     pub(crate) fn new(count: usize) -> SideHealth {
         let all = (0..count).map(bit).sum();
         SideHealth { all, lost: AtomicU8::new(0), out: AtomicU8::new(0) }
@@ -53,7 +53,7 @@ impl SideHealth {
         self.lost.load(Ordering::Acquire) == self.all
     }
 
-    /// Whether the owner has recorded that it is out.
+    /// Whether the owner has recorded that the side is out.
     pub(crate) fn is_out(&self, side: usize) -> bool {
         self.out.load(Ordering::Acquire) & bit(side) != 0
     }
@@ -66,7 +66,7 @@ impl SideHealth {
         self.out.fetch_or(bit(side), Ordering::Release);
     }
 
-    /// A side that is lost and not out.
+    /// A side that is lost but not out.
     pub(crate) fn unrecorded(&self) -> Option<usize> {
         let unrecorded = self.lost.load(Ordering::Acquire) & !self.out.load(Ordering::Acquire);
         (0..SIDES_MAX).find(|&side| unrecorded & bit(side) != 0)
@@ -83,7 +83,8 @@ impl<M: Medium + Sync> Prb<M> {
         self.chunk_freed.notify_all();
     }
 
-    /// A chunk goes on without a side; false if the owner has not recorded that yet. Nothing is written then.
+    /// Notes that a chunk continues without a side; false if the owner has not recorded that yet: then
+    /// nothing is written.
     #[cold]
     pub(crate) fn note_lost(&self, side: usize) -> bool {
         if self.sides.is_out(side) {
@@ -107,21 +108,21 @@ impl<M: Medium + Sync> Prb<M> {
         is_out
     }
 
-    /// Tells that a side was lost, if its owner has found out elsewhere than in a chunk. Without another that
-    /// is left, the PRB is closed for writers.
+    /// Reports a lost side that the owner detected elsewhere than in a chunk. If no other side is left, the
+    /// PRB is closed for writers.
     pub fn lose_side(&self, side: usize) {
         self.note_lost(side);
     }
 
-    /// A side of the mirror that was lost and that the owner has not recorded as out. Until it has, nothing
-    /// is written: an entry that only the other side has must not be acknowledged as long as this one could
-    /// be taken for current.
+    /// A side of the mirror that is lost and that the owner has not recorded as out. Until it has, nothing is
+    /// written: an entry that only the other side has must not be acknowledged while this one could be taken
+    /// for current.
     pub fn lost_side(&self) -> Option<usize> {
         self.sides.unrecorded()
     }
 
-    /// The owner's record that a side is out is durable: no import will ever read that again. Entries are
-    /// written to the other side from now on.
+    /// Reports that the owner's record of a side being out is durable: no import will ever read that side
+    /// again. Entries are written to the other side from now on.
     pub fn side_is_out(&self, side: usize) {
         let lists = lock(&self.lists);
         self.sides.note_out(side);
@@ -136,7 +137,7 @@ impl<M: Medium + Sync> Prb<M> {
         drop(lists);
     }
 
-    /// What keeps entries from being written, whatever their chunk.
+    /// What prevents all writes, whatever the chunk.
     #[inline(always)]
     pub(crate) fn check_health(&self) -> Result<(), WriteError> {
         let health = self.health.load(Ordering::Relaxed);

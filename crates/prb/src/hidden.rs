@@ -1,15 +1,15 @@
-//! Signs that entries are missing that no other entry counts.
+//! Finds signs of missing entries that no other entry counts.
 //!
-//! Counters find the loss of an entry that a later generation depends on. An entry of the last generation is
-//! counted by none: its loss shows, if at all, in its chunk. Entries are written front to back, and a chunk
-//! is emptied only when none of them is needed; so behind the place where the entries of a chunk end there is
-//! no entry that is needed, unless the end itself is damage.
+//! Counters find the loss of an entry that a later generation depends on. No entry counts those of the last
+//! generation: their loss shows, if at all, in their chunk. Entries are written front to back, and a chunk is
+//! emptied only when none of them is needed; so no needed entry is behind the end of a chunk's entries,
+//! unless the end itself is damage.
 //!
-//! A chunk that ends in a header that was whole once ends in damage, whoever's it was.
+//! A chunk that ends in a header that was once whole ends in damage, whichever log the header belonged to.
 //!
-//! What stays undetected, in the last generation only: words of the last header of a chunk that turned to
-//! zeroes, which is what an insertion looks like that the crash cut short; and a chunk whose first header
-//! turned to zeroes altogether, if it has no other, or the second one is more than 256 KiB behind.
+//! What stays undetected, in the last generation only: words of a chunk's last header that turned to zeroes,
+//! which looks like an insertion interrupted by the crash; and a chunk whose first header turned to zeroes
+//! completely, if it has no second one, or that is more than 256 KiB further on.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,11 +25,11 @@ use crate::prb::Prb;
 use crate::scan::ChunkEnd;
 use crate::traverse::{End, Located, Traversal};
 
-/// Entries are missing although all that were found are in order: what no crash leaves.
+/// Entries are missing although all those found are in order: no crash leaves this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hidden {
-    /// An entry that is needed stands behind the place where its chunk ends.
+    /// A needed entry is behind the end of its chunk.
     Behind {
         /// Where and why the chunk ends.
         end: ChunkEnd,
@@ -38,7 +38,7 @@ pub enum Hidden {
         /// Where that entry is.
         region_offset: u64,
     },
-    /// A chunk ends in something that no writer leaves; entries of any log may have been there.
+    /// A chunk ends in something that no writer leaves; it may have held entries of any log.
     Damage {
         /// Where and why the chunk ends.
         end: ChunkEnd,
@@ -60,7 +60,7 @@ impl fmt::Display for Hidden {
 
 impl std::error::Error for Hidden {}
 
-/// The end of a chunk that is not plainly regular, and what stands behind it.
+/// The end of a chunk that is not clearly regular, and what is behind it.
 #[derive(Debug, Clone)]
 pub struct ChunkTail {
     end: ChunkEnd,
@@ -71,7 +71,7 @@ pub struct ChunkTail {
 }
 
 impl ChunkTail {
-    /// What of the log is hidden here.
+    /// The loss, if any, of this log here.
     pub fn hides(&self, log: LogGuid) -> Option<Hidden> {
         match self.behind.iter().find(|(_, header)| header.log == log) {
             Some((at, header)) => Some(Hidden::Behind { end: self.end, id: header.id, region_offset: *at }),
@@ -79,7 +79,7 @@ impl ChunkTail {
         }
     }
 
-    /// Whether the end is damage that may have been an entry that the log needs.
+    /// Whether the end is a damaged header that may have belonged to an entry that the log needs.
     fn is_damage_of(&self, log: LogGuid) -> bool {
         match self.end.end {
             End::Damaged(Some(header)) => header.log == log && header.txg >= self.first_txg,
@@ -88,20 +88,20 @@ impl ChunkTail {
     }
 }
 
-/// How far the first entry is looked for in a chunk that seems not to be in use: further than most first
-/// entries are long. Whole chunks would tell for certain, and an import would read all of the medium.
+/// How far to search for the first entry in a chunk that seems unused: further than most first entries are
+/// long. Searching whole chunks would be certain, but an import would read the whole medium.
 const SEARCHED_BYTES: usize = 256 << 10;
-/// Bytes that are looked through at a time.
+/// Bytes searched at a time.
 const PAGE_BYTES: usize = 4096;
 
-/// How a chunk is searched for entries behind its end. An empty place in front of entries is what clearing
-/// poison leaves, or a page that turned to zeroes.
+/// How to search a chunk for entries behind its end. Cleared poison, or a page that turned to zeroes, leaves
+/// an empty place in front of entries.
 enum Search {
-    /// Nothing can be there.
+    /// There can be none.
     None,
-    /// The chunk seems not to be in use. If it was, its entries stand one behind the other.
+    /// The chunk seems unused. If it was used, its entries follow one another.
     Front,
-    /// It is in use, as few are: everywhere, whatever stands between entries.
+    /// The chunk is in use, as few are: search everywhere, whatever is between entries.
     Everywhere,
 }
 
@@ -113,18 +113,18 @@ fn search_behind(end: &ChunkEnd) -> Search {
     }
 }
 
-/// Whole entries at or behind `from`, in steps of the smallest alignment, whatever stands between them.
+/// Whole entries at or behind `from`, in steps of the smallest alignment, whatever is between them.
 pub fn entries_behind<M: Medium>(chunk: &M, from: usize) -> impl Iterator<Item = Located> {
     let places = (from.next_multiple_of(LINE_BYTES)..places_end(chunk)).step_by(LINE_BYTES);
     places.filter_map(|offset| Traversal::starting_at(chunk, offset).next())
 }
 
-/// Where no header fits any more.
+/// Offset from which no header fits any more.
 fn places_end(chunk: &impl Medium) -> usize {
     (chunk.len_bytes() + 1).saturating_sub(HEADER_BYTES)
 }
 
-/// The entries of a chunk whose front is empty: those that stand one behind the other from the first one on.
+/// The entries of a chunk whose front is empty: the consecutive ones from the first one found.
 fn entries_behind_front<M: Medium>(chunk: &M, from: usize) -> Vec<Located> {
     let end = places_end(chunk).min(from.saturating_add(SEARCHED_BYTES));
     let (mut found, mut at) = (Vec::new(), from.next_multiple_of(LINE_BYTES));
@@ -145,7 +145,7 @@ fn entries_behind_front<M: Medium>(chunk: &M, from: usize) -> Vec<Located> {
     found
 }
 
-/// The places in a range of a page where a header may begin on any side; all, if the page cannot be read.
+/// The places within a range of a page where a header may begin on any side; all if the page cannot be read.
 fn places_that_may_begin(chunk: &impl Medium, range: Range<usize>) -> Vec<usize> {
     let mut may_begin = vec![false; range.len().div_ceil(LINE_BYTES)];
     let mut bytes = [0; PAGE_BYTES];
@@ -160,16 +160,16 @@ fn places_that_may_begin(chunk: &impl Medium, range: Range<usize>) -> Vec<usize>
 }
 
 impl<M: Medium + Sync> Prb<M> {
-    /// In the claiming phase, the chunks' ends that something may be hidden behind. Entries of txgs before
-    /// `first_txg` are left out. Reads what is behind such ends: the chunks that were being written and those
-    /// that are damaged, and the front of all that seem not to be in use.
+    /// In the claiming phase, the chunk ends that may hide something. Entries of txgs before `first_txg` are
+    /// left out. Reads what is behind such ends: those of chunks that were being written and of damaged ones,
+    /// and the front of all chunks that seem unused.
     pub fn chunk_tails(&self, first_txg: Txg) -> Vec<ChunkTail> {
         let mut lists = lock(&self.lists);
         if !lists.roster.claiming {
             return Vec::new();
         }
         let scan = self.scan(&mut lists);
-        // One end for each chunk; of sides that are apart one for each of them, and then nothing can be said.
+        // One end per chunk; if its sides are apart, one per side, and then nothing can be said.
         let ends = scan.ends.chunk_by(|one, other| one.chunk == other.chunk);
         let tail = |(chunk, ends): (&Arc<Chunk<M>>, &[ChunkEnd])| {
             let [end] = ends else { return None };

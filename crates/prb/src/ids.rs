@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Txg(pub u64);
 
-/// How many transaction groups can be unsynced at one time: open, quiescing, syncing.
+/// How many transaction groups can be unsynced at a time: open, quiescing, syncing.
 ///
 /// Source: zil-pmem thesis, 5.5.
 pub const UNSYNCED_TXGS: u64 = 3;
@@ -49,14 +49,14 @@ impl EntryId {
 pub struct LogGuid([u8; 16]);
 
 impl LogGuid {
-    /// A GUID from its 16 bytes as they stand on the medium; `None` if either half is zero.
+    /// A GUID from its 16 bytes as stored on the medium; `None` if either half is zero.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         let (low, high) = bytes.split_at(8);
         let zero = |half: &[u8]| half.iter().all(|&b| b == 0);
         (!zero(low) && !zero(high)).then_some(Self(bytes))
     }
 
-    /// The bytes as they stand on the medium.
+    /// The bytes as stored on the medium.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }

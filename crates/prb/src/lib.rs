@@ -1,12 +1,11 @@
 //! The PM log: PRB, a persistent ring buffer of chunks, and HDL, the virtual logs on it.
 //!
 //! A [`Prb`] is a persistent, unordered set of entries in chunks of PM; a writer inserts an entry with two
-//! fences and no system call. An [`Hdl`] is the log of one dataset: it gives its entries an order, finds
-//! after a crash which of them must be replayed, and notices when one is missing. Neither knows what is in a
-//! body.
+//! fences and no system call. An [`Hdl`] is the log of one dataset: it orders its entries, finds out after a
+//! crash which of them must be replayed, and detects missing ones. Neither knows the contents of bodies.
 //!
-//! The owner of the logs provides the chunks (any [`fastness_pmem::Medium`], also a
-//! [`fastness_pmem::Mirror`]), transaction groups, and a place for each log's header ([`HdlHeader`]).
+//! The owner of the logs provides the chunks (any [`fastness_pmem::Medium`], including a
+//! [`fastness_pmem::Mirror`]), transaction groups, and storage for each log's header ([`HdlHeader`]).
 //!
 //! What a crash leaves, and why the log survives it: `chunk` (insertion), `hdl::claim`, `hdl::replay`.
 //! Byte-exact layouts: `docs/format.md`. Source: zil-pmem thesis, ch. 5; dissertation (2025), ch. 3.

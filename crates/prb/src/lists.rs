@@ -1,4 +1,4 @@
-//! Which chunk is where: free, open in a slot (not listed), full, held back for replay, or unusable.
+//! The state of each chunk: free, open in a slot (not listed), full, held for replay, or unusable.
 //!
 //! Source: zil-pmem thesis, 5.8 (figures 5.6 and 5.7).
 
@@ -18,19 +18,20 @@ pub(crate) struct Lists<M> {
     pub(crate) free: VecDeque<Chunk<M>>,
     /// Full chunks by the newest txg in them.
     pub(crate) full: BTreeMap<Txg, Vec<Chunk<M>>>,
-    /// Chunks from before the PRB was opened. A log that has claimed an entry in one holds an `Arc` of it.
+    /// Chunks from before the PRB was opened. A log that has claimed an entry in a chunk holds an `Arc` of
+    /// it.
     pub(crate) wait_replay: Vec<Arc<Chunk<M>>>,
-    /// Holds to be dropped once the txg that makes them needless has synced.
+    /// Holds to drop once the txg that makes them unnecessary has synced.
     pub(crate) releases: BTreeMap<Txg, Vec<Arc<Chunk<M>>>>,
     /// Chunks that did not hold what was written to them.
     pub(crate) faulty: Vec<Chunk<M>>,
     /// Number of chunks that are not faulty.
     pub(crate) usable: usize,
-    /// Who is set up on this PRB.
+    /// The logs that are set up on this PRB.
     pub(crate) roster: Roster<M>,
 }
 
-/// The logs of a PRB and the phase that they are in.
+/// The logs of a PRB, and its phase.
 #[derive(Debug)]
 pub(crate) struct Roster<M> {
     /// Logs that are set up.
@@ -39,9 +40,9 @@ pub(crate) struct Roster<M> {
     pub(crate) guids: HashSet<LogGuid>,
     /// Logs that are set up and must still be claimed.
     pub(crate) unclaimed: usize,
-    /// True while chunks from before may hold entries of logs that are not set up yet.
+    /// True while old chunks may hold entries of logs that are not set up yet.
     pub(crate) claiming: bool,
-    /// What is in the chunks, found once for all logs.
+    /// The contents of the chunks, scanned once for all logs.
     pub(crate) scan: Option<Arc<Scan<M>>>,
 }
 
@@ -64,7 +65,7 @@ impl<M> Lists<M> {
         }
     }
 
-    /// Puts a chunk that has no room left where collection will find it.
+    /// Lists a full chunk where collection will find it.
     pub(crate) fn retire(&mut self, chunk: Chunk<M>) {
         self.full.entry(chunk.max_txg).or_default().push(chunk);
     }
@@ -88,13 +89,13 @@ impl<M> Lists<M> {
     }
 }
 
-/// How full the lists are, for readers without the lock. In cache lines of its own: it changes once in a
+/// How full the lists are, for readers without the lock. In its own cache lines: it changes only once per
 /// chunk.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Fill {
     used_per_1024: AtomicU32,
-    /// Chunks that are open in slots when all are busy: they have room and are not free.
+    /// Chunks that are open in slots when all slots are busy: they have space but are not free.
     open_max: usize,
 }
 
@@ -103,7 +104,7 @@ impl Fill {
         Self { used_per_1024: AtomicU32::new(0), open_max }
     }
 
-    /// After a change of the free chunks, under the lock.
+    /// Called after a change of the free chunks, under the lock.
     pub(crate) fn note<M>(&self, lists: &Lists<M>) {
         let all = lists.usable.saturating_sub(self.open_max).max(1);
         let used = lists.usable.saturating_sub(self.open_max + lists.free.len()).min(all);
@@ -120,6 +121,6 @@ impl Fill {
 pub(crate) struct Obsolete<M> {
     /// Written by this PRB, so their contents can be checked.
     pub(crate) full: Vec<Chunk<M>>,
-    /// From before, held by no log.
+    /// Chunks from before the PRB was opened that no log holds.
     pub(crate) replayed: Vec<Chunk<M>>,
 }

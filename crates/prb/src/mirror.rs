@@ -1,8 +1,8 @@
-//! What the sides of a mirror hold, and how each gets what only the other has.
+//! Compares the sides of a mirror, and copies to each what only the other has.
 //!
-//! Crash cases of [`repair`]: what it stores is on the other side, so whatever of it a crash leaves, the next
-//! import finds the entries there, and repairs again. It fences nothing: opening does, before claim acts on
-//! what it found.
+//! Crash cases of [`repair`]: what it stores is on the other side, so whatever part of it survives a crash,
+//! the next import finds the entries there, and repairs again. It does not fence: opening does, before claim
+//! acts on what it found.
 //!
 //! Why repair comes before claim: `docs/adr/2026-11-22-mirrored-pm-log.md`.
 
@@ -11,7 +11,7 @@ use fastness_pmem::{Medium, SIDES_MAX};
 use crate::entry::{EntryHeader, HEADER_BYTES, Insertion, NoHeader};
 use crate::traverse::{BodyError, Located, Traversal, read_body, read_body_of, sides_are_apart};
 
-/// An entry that one side of a mirror does not hold, or not whole.
+/// An entry that one side of a mirror lacks or has damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SideFault {
     /// The side.
@@ -20,22 +20,21 @@ pub struct SideFault {
     pub entry: Located,
     /// What is wrong with it on this side.
     pub error: BodyError,
-    /// Whether no crash of a correct writer leaves it so: neither an unfinished insertion at the end of the
-    /// chunk, nor unfinished emptying at its beginning.
+    /// Whether no crash of a correct writer can leave this: neither an unfinished insertion at the end of the
+    /// chunk, nor unfinished emptying at its start.
     pub is_damage: bool,
 }
 
 /// How the sides of a chunk differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SideReport {
-    /// By place.
+    /// The faults, ordered by place.
     pub faults: Vec<SideFault>,
-    /// The sides hold different uses of the chunk: one of them is a copy from earlier. There are no faults
-    /// then.
+    /// The sides hold different uses of the chunk: one of them is an older copy. Then no faults are listed.
     pub is_apart: bool,
 }
 
-/// Compares the sides of a chunk; a chunk that is no mirror has nothing to tell.
+/// Compares the sides of a chunk; for an unmirrored chunk the report is empty.
 ///
 /// Every body is read from every side.
 pub fn side_report<M: Medium>(medium: &M) -> SideReport {
@@ -49,7 +48,7 @@ pub fn side_report<M: Medium>(medium: &M) -> SideReport {
     }
     let mut buffer = Vec::new();
     for entry in Traversal::new(medium) {
-        // What was noted at the end so far is not the end.
+        // What was taken for the end so far is not the end.
         let is_inside = |fault: &SideFault| fault.entry.offset > 0 || !is_no_header(&fault.error);
         report.faults.iter_mut().filter(|fault| is_inside(fault)).for_each(|fault| fault.is_damage = true);
         buffer.resize(entry.header.body_len_bytes as usize, 0);
@@ -63,12 +62,12 @@ pub fn side_report<M: Medium>(medium: &M) -> SideReport {
     report
 }
 
-/// Whether a header stood where a side has none any more.
+/// Whether a side once had a header where it has none now.
 fn is_damaged_header<M: Medium>(medium: &M, side: usize, entry: &Located) -> bool {
     let mut bytes = [0; HEADER_BYTES];
     match medium.read_side(side, entry.offset, &mut bytes).map(|()| EntryHeader::decode(&bytes)) {
         Ok(Err(NoHeader::Damaged(remains))) => {
-            // With one fence, what stood there before the entry was no header perhaps.
+            // With one fence, the old bytes in this place need not have been a header.
             entry.header.insertion == Insertion::TwoFences || remains.is_of(entry.header.epoch)
         }
         _ => false,
@@ -79,22 +78,22 @@ fn is_no_header(error: &BodyError) -> bool {
     matches!(error, BodyError::HeaderChanged { .. })
 }
 
-/// What the repair of a mirror has done.
+/// What a repair of a mirror did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SideRepairs {
     /// Entries that were copied to each side.
     pub entries: [u64; SIDES_MAX],
-    /// Those of them that a crash does not account for.
+    /// Those of them that a crash does not explain.
     pub damaged: [u64; SIDES_MAX],
-    /// Chunks whose sides hold different uses: one side is a copy from earlier. Both count, and nothing was
-    /// copied.
+    /// Chunks whose sides hold different uses: one side is an older copy. The entries of both count, and
+    /// nothing was copied.
     pub chunks_apart: u64,
 }
 
-/// Makes every side of a chunk hold all entries that stand on any of them.
+/// Makes every side of a chunk hold all entries that any side has.
 ///
-/// An empty end goes behind the last, as an insertion leaves it; so it does on a side with damage there.
-/// Persistence: the caller fences, before anybody acts on an entry.
+/// Writes an empty end after the last entry, as an insertion leaves it, and also on a side with damage there.
+/// Persistence: the caller fences, before anything acts on an entry.
 pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
     let SideReport { faults, is_apart } = side_report(medium);
     done.chunks_apart += u64::from(is_apart);
@@ -117,8 +116,8 @@ pub(crate) fn repair<M: Medium>(medium: &mut M, done: &mut SideRepairs) {
     }
 }
 
-/// Empties the place behind the last entry on a side where something stands that no writer leaves, unless it
-/// does so on all. Alone, that side would be refused for it.
+/// Empties the place after the last entry on a side that has something there that no writer leaves, unless
+/// all sides do. Used alone, that side would be refused for it.
 fn repair_end<M: Medium>(medium: &mut M, end: usize) {
     let is_damage = |side: &usize| {
         let mut traversal = Traversal::of_side(&*medium, *side).at(end);

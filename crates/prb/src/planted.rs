@@ -1,5 +1,4 @@
-//! Bugs that a crash tester has to find: nothing without the feature `planted-bugs`, which no program is
-//! built with.
+//! Bugs that a crash tester has to find: empty without the feature `planted-bugs`, which no program enables.
 
 #![cfg_attr(
     not(feature = "planted-bugs"),

@@ -27,8 +27,8 @@ use crate::stats::{SlotStats, Stats};
 pub enum Wait {
     /// Waits for one, off the CPU and without a commit slot.
     ///
-    /// Whoever waits must not hold a transaction open: that would keep the txg from syncing, and only a
-    /// synced txg frees chunks. Source: zil-pmem thesis, 5.12.1.
+    /// The caller must not hold a transaction open: that would keep the txg from syncing, and only a synced
+    /// txg frees chunks. Source: zil-pmem thesis, 5.12.1.
     Block,
     /// Fails with [`WriteError::NoFreeChunk`].
     Fail,
@@ -50,7 +50,7 @@ pub struct Prb<M> {
     pub(crate) lists: Mutex<Lists<M>>,
     pub(crate) chunk_freed: Condvar,
     pub(crate) fill: Fill,
-    /// Newest txg that `collect` was told of.
+    /// Newest txg passed to `collect`.
     pub(crate) synced: AtomicU64,
     /// A [`Health`]; changed under the lock of the lists.
     pub(crate) health: AtomicU8,
@@ -63,7 +63,7 @@ pub struct Prb<M> {
 }
 
 impl<M: Medium + Sync> Prb<M> {
-    /// Makes all chunks durably empty and returns a PRB on them. What was in them is lost.
+    /// Makes all chunks durably empty and returns a PRB on them. Their old contents are lost.
     ///
     /// # Errors
     /// [`SetupError`]; some chunks may have been emptied.
@@ -81,15 +81,15 @@ impl<M: Medium + Sync> Prb<M> {
     }
 
     /// Returns a PRB on chunks that may hold entries, in the claiming phase: set up the logs, claim each,
-    /// then call [`Prb::finish_claiming`]. No entry is changed; of a mirror, each side gets the entries that
+    /// then call [`Prb::finish_claiming`]. No entry is changed; each side of a mirror gets the entries that
     /// only the other has, unless [`Config::repairs_sides`] is off.
     ///
-    /// The chunks must be the ones that the PRB was formatted with, in the same order; of a mirror, either
-    /// side suffices. If one is lost now, entries of both are found, and nothing can be written before the
-    /// owner has recorded it ([`lost_side`](Self::lost_side)).
+    /// The chunks must be the ones that the PRB was formatted with, in the same order; either side of a
+    /// mirror suffices. If a side is lost now, the entries of both are found, and nothing can be written
+    /// before the owner has recorded the loss ([`lost_side`](Self::lost_side)).
     ///
     /// # Errors
-    /// [`SetupError`]; what can be read of the chunks is what it was.
+    /// [`SetupError`]; what can be read of the chunks is unchanged.
     pub fn open(config: Config, mut ranges: Vec<M>) -> Result<Arc<Self>, SetupError> {
         let mut prb = Self::new(config, &ranges, true)?;
         for range in &mut ranges {
@@ -97,11 +97,11 @@ impl<M: Medium + Sync> Prb<M> {
             if prb.config.repairs_sides {
                 mirror::repair(range, &mut prb.repairs);
             }
-            // PERSIST: orders what a process that died has stored, and what a side of a mirror gets from the
+            // PERSIST: orders the stores of a process that died, and what one side of a mirror gets from the
             // other, before everything that the owner does with it. Without write-back and fence, claim could
-            // count an entry that is only in a CPU cache, and a power cut would leave a header that says so
-            // without the entry; without the repair, one that stands on one side only, and the loss of that
-            // side would.
+            // count an entry that is only in a CPU cache, and a power cut would leave a header that counts it
+            // without the entry; without the repair, claim could count one that is on one side only, and the
+            // loss of that side would do the same.
             range.fence()?;
             if let Some(side) = range.lost_side() {
                 prb.lose_side(side);
@@ -138,7 +138,7 @@ impl<M: Medium + Sync> Prb<M> {
 
     /// Ends the claiming phase: from now on, chunks that no log holds can be collected.
     ///
-    /// Call it once every dataset's log was set up and claimed, before the first txg syncs.
+    /// Call it once every dataset's log has been set up and claimed, before the first txg syncs.
     ///
     /// # Errors
     /// [`Misuse::ClaimingNotOver`] while a log that is set up is not claimed.
@@ -156,7 +156,7 @@ impl<M: Medium + Sync> Prb<M> {
 
     /// Inserts an entry into the open chunk of a free commit slot.
     ///
-    /// `reserve` is called once there is room, before the copy; what it returns is called during the copy.
+    /// `reserve` is called once there is space, before the copy; what it returns is called during the copy.
     #[inline]
     pub(crate) fn insert<P: FnOnce() -> EntryMeta>(
         &self,
@@ -241,7 +241,7 @@ impl<M: Medium + Sync> Prb<M> {
         Ok(())
     }
 
-    /// Newest txg that is known to have synced.
+    /// Newest txg known to have synced.
     #[inline]
     pub(crate) fn synced(&self) -> Txg {
         Txg(self.synced.load(Ordering::Relaxed))
@@ -257,13 +257,12 @@ impl<M: Medium + Sync> Prb<M> {
         Arc::clone(lists.roster.scan.get_or_insert_with(|| Arc::new(Scan::new(&lists.wait_replay))))
     }
 
-    /// What opening has done to the sides of a mirror.
+    /// What opening repaired on the sides of a mirror.
     pub fn side_repairs(&self) -> SideRepairs {
         self.repairs
     }
 
-    /// How the traversal of each chunk ends that was there when the PRB was opened, for reports to the
-    /// operator.
+    /// How the traversal of each chunk ended when the PRB was opened, for reports to the operator.
     pub fn chunk_ends(&self) -> Vec<ChunkEnd> {
         let mut lists = lock(&self.lists);
         if lists.roster.claiming { self.scan(&mut lists).ends.clone() } else { Vec::new() }
@@ -279,8 +278,8 @@ impl<M: Medium + Sync> Prb<M> {
         lock(&self.lists).free.len()
     }
 
-    /// Chunks that are neither free nor open in a slot, in 1024ths of those that can be used so. For owners
-    /// that make writers wait a little before all of them have to; nearly free to call.
+    /// Chunks that are neither free nor open in a slot, in 1024ths of those that can be. For owners that slow
+    /// writers down before all of them must wait; nearly free to call.
     #[inline]
     pub fn used_per_1024(&self) -> u32 {
         self.fill.used_per_1024()
@@ -300,10 +299,10 @@ impl<M: Medium + Sync> Prb<M> {
         stats
     }
 
-    /// Gives the chunks' ranges back, in the order in which they came. Nothing is written.
+    /// Closes the PRB and returns the chunks' ranges, in their original order. Nothing is written.
     ///
     /// # Errors
-    /// Gives the PRB back while a log is set up on it or somebody else holds it.
+    /// Returns the PRB if a log is still set up on it or another reference to it exists.
     pub fn close(self: Arc<Self>) -> Result<Vec<M>, (Arc<Self>, Misuse)> {
         let hdls = lock(&self.lists).roster.hdls;
         if hdls > 0 {

@@ -1,4 +1,4 @@
-//! What is in the chunks at import: every entry, by log, found in one pass for all logs.
+//! The contents of the chunks at import: every entry, by log, found in one pass for all logs.
 //!
 //! Source: zil-pmem thesis, 5.10 (scan by claim); there each log scans for itself.
 
@@ -11,7 +11,7 @@ use crate::chunk::Chunk;
 use crate::ids::{ChunkId, LogGuid};
 use crate::traverse::{BodyError, End, Located, Traversal, read_body};
 
-/// An entry that a scan found: its header in DRAM and where it stands.
+/// An entry found by a scan: its header in DRAM and its place.
 #[derive(Debug)]
 pub(crate) struct Node<M> {
     pub(crate) chunk: Arc<Chunk<M>>,

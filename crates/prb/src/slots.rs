@@ -1,19 +1,19 @@
-//! Commit slots: how many threads may write to PM at one time, and which chunk each of them writes to.
+//! Commit slots: how many threads may write to PM at a time, and which chunk each of them writes to.
 //!
-//! Waiting for PM happens on the CPU, so writers beyond what the medium can take only burn it. A slot gives
-//! its holder exclusive access to the slot's value (an open chunk); a thread that finds no free slot waits
-//! off the CPU. Semaphore and bitmap are one atomic word: a set bit is a taken slot, and an operation that
-//! would make the semaphore negative is one that finds all bits set.
+//! Waiting for PM keeps the CPU busy, so more writers than the medium can serve only waste CPU time. A slot
+//! gives its holder exclusive access to the slot's value (an open chunk); a thread that finds no free slot
+//! waits off the CPU. Semaphore and bitmap are one atomic word: a set bit is a taken slot, and an operation
+//! that would make the semaphore negative is one that finds all bits set.
 //!
 //! **Which slot.** A thread prefers the slot that it used last, whose chunk is in its CPU's cache; else it
 //! takes the lowest free one, so that few writers fill few chunks.
 //!
 //! **Waiting.** Threads that find no slot queue up on a lock; the one that holds it is the *head*. The head
 //! spins for less than the time of a large entry, then asks the next release to wake it and sleeps. If other
-//! threads took the slot before it ran (they *barge*: a slot that waits for a thread to wake is a slot
-//! unused), the slots are saturated: waking once per release would cost more CPU than the writes. So the
-//! head rests for [`REST`] and then asks for a *hand-off*: the next release gives it the slot directly. Each
-//! waiter thus costs one wake-up and one hand-off per rest, whatever the rate of releases, and none starves.
+//! threads took the slot before it ran (they *barge*: a slot that waits for a thread to wake goes unused),
+//! the slots are saturated: waking once per release would cost more CPU than the writes. So the head rests
+//! for [`REST`] and then asks for a *hand-off*: the next release gives it the slot directly. Each waiter thus
+//! costs one wake-up and one hand-off per rest, whatever the rate of releases, and none starves.
 //!
 //! Source: zil-pmem thesis, 5.12.1; dissertation (2025), 3.1.3 and 3.4 (cost of contention).
 
@@ -25,12 +25,12 @@ use fastness_sync::{Condvar, Mutex, lock, wait};
 
 use crate::sync::{UnsafeCell, rest, spin_loop};
 
-/// Most slots that a PRB can have.
+/// Maximum number of slots of a PRB.
 pub const SLOTS_MAX: u32 = 32;
 
-/// The head sleeps and the next release shall wake it.
+/// The head sleeps, and the next release must wake it.
 const WAKE: u64 = 1 << 32;
-/// The next release shall give its slot to the head.
+/// The next release must give its slot to the head.
 const HAND_OFF: u64 = 1 << 33;
 
 /// How long the head stays off the CPU once the slots are known to be saturated.
@@ -75,7 +75,7 @@ mod last_slot {
     }
 }
 
-/// No hint in the model: its threads share the real one's memory.
+/// No hint in the model: all model threads would share the real one's memory.
 #[cfg(any(loom, shuttle))]
 mod last_slot {
     pub(super) fn get() -> u64 {
@@ -138,7 +138,7 @@ impl<T> CommitSlots<T> {
         self.take_or_set(0)
     }
 
-    /// Takes a free slot, or sets `flag` while it is certain that there is none.
+    /// Takes a free slot, or atomically sets `flag` if there is none.
     #[inline]
     fn take_or_set(&self, flag: u64) -> Option<u32> {
         let state = &self.state.0;
@@ -167,7 +167,7 @@ impl<T> CommitSlots<T> {
         let state = &self.state.0;
         let mut now = state.load(Ordering::Relaxed);
         loop {
-            // A slot that is handed off stays taken: nobody can barge in.
+            // A slot that is handed off stays taken: no thread can barge in.
             let next = if now & HAND_OFF != 0 { now & !HAND_OFF } else { now & !((1 << index) | WAKE) };
             match state.compare_exchange_weak(now, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
@@ -258,7 +258,7 @@ impl<T> CommitSlots<T> {
 }
 
 impl<T> CommitSlots<T> {
-    /// The values; no slot can be taken any more.
+    /// Returns the values and ends the use of the slots.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.slots.into_vec().into_iter().map(|slot| slot.0.into_inner())
     }

@@ -1,7 +1,7 @@
 //! Statistics that are cheap enough to stay on.
 //!
 //! Each commit slot has its own counters in its own cache lines. Only the slot's holder changes them, so an
-//! update is a plain load and store; anybody may read them at any time.
+//! update is a plain load and store; any thread may read them at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl SlotStats {
-    /// True if the next entry of this slot shall be timed.
+    /// True if the next entry of this slot should be timed.
     #[inline]
     pub(crate) fn times_next(&self) -> bool {
         self.entries.load(Ordering::Relaxed).is_multiple_of(TIMED_ONE_IN)
@@ -53,9 +53,9 @@ pub struct Stats {
     pub entries: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
-    /// Zeroes behind the bodies, up to the alignment.
+    /// Zeroes after the bodies, up to the alignment.
     pub padding_bytes: u64,
-    /// Bytes written to PM: headers, bodies, padding and follow headers; those of a mirror once.
+    /// Bytes written to PM: headers, bodies, padding and follow headers; a mirrored write counts once.
     pub written_bytes: u64,
     /// Entries whose insertion was timed, one in 64.
     pub timed_entries: u64,
@@ -83,7 +83,7 @@ impl Stats {
         self.timed_ns += slot.timed_ns.load(Ordering::Relaxed);
     }
 
-    /// Bytes written to PM that are no body.
+    /// Bytes written to PM other than bodies.
     pub fn overhead_bytes(&self) -> u64 {
         self.written_bytes - self.body_bytes
     }

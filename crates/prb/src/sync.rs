@@ -37,8 +37,8 @@ pub(crate) fn rest(rest: std::time::Duration) {
     std::thread::sleep(rest);
 }
 
-/// Takes no time in a model, nor does [`rest`]: to loom, a thread that yields is one that need not run before
-/// all others are done, and what comes behind it, the hand-off, would never be explored beside them.
+/// Takes no time in a model, nor does [`rest`]: loom does not run a thread that yields before all others are
+/// done, so what follows, the hand-off, would never be explored concurrently with them.
 #[cfg(any(loom, shuttle))]
 pub(crate) fn spin_loop() {}
 

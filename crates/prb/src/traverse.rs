@@ -3,8 +3,8 @@
 //! Bytes in a chunk are never trusted: headers are copied into DRAM by a poison-safe read and checked, and
 //! every access stays inside the chunk.
 //!
-//! Of a mirror the union is walked: at each offset an entry counts if its header stands on either side, and
-//! its body if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`. Source:
+//! On a mirror it walks the union: at each offset an entry counts if its header is on either side, and its
+//! body if it is whole on either. Why that is right: `docs/adr/2026-11-22-mirrored-pm-log.md`. Source:
 //! zil-pmem thesis, 5.10.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use fastness_pmem::{Medium, ReadError};
 
 use crate::entry::{DamagedHeader, EntryHeader, HEADER_BYTES, Insertion, NoHeader, Remains};
 
-/// An entry's header and where it stands.
+/// An entry's header and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
     /// Offset of the header in its chunk, in bytes.
@@ -41,21 +41,20 @@ impl Located {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
-    /// No header fits behind the last entry.
+    /// No header fits after the last entry.
     Full,
     /// An empty header: the regular end.
     Empty,
-    /// A header with words that are missing: an insertion that the crash tore, or words that turned to
-    /// zeroes.
+    /// A header with missing words: an insertion torn by the crash, or words that turned to zeroes.
     Torn,
-    /// A header that was whole and is not any more, and whose it was, if that is certain.
+    /// A header that was whole once, and its owner, if that is certain.
     Damaged(Option<DamagedHeader>),
-    /// A whole header of an earlier use of the chunk: the regular end behind an insertion with one fence.
+    /// A whole header of an earlier use of the chunk: the regular end after an insertion with one fence.
     Stale,
-    /// An entry inserted with one fence whose body is not whole: an insertion that the crash tore, or
+    /// An entry inserted with one fence whose body is not whole: an insertion torn by the crash, or
     /// corruption.
     TornBody,
-    /// A header with a fitting checksum and fields that cannot be: another version, or forged.
+    /// A header with a matching checksum and impossible fields: another version, or forged.
     Unknown,
     /// A header whose body would reach beyond the chunk.
     OutOfBounds,
@@ -64,7 +63,7 @@ pub enum End {
 }
 
 impl End {
-    /// True if no crash of a correct writer ends a chunk this way.
+    /// True if no crash of a correct writer leaves such an end.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged(_) | Self::Unknown | Self::OutOfBounds | Self::Poison(_))
     }
@@ -90,7 +89,7 @@ pub enum BodyError {
     /// The medium reports an error.
     #[error(transparent)]
     Poison(#[from] ReadError),
-    /// The body's checksum does not fit.
+    /// The body's checksum does not match.
     #[error("body checksum mismatch at region offset {region_offset:#x}")]
     Checksum {
         /// Region offset of the body.
@@ -118,7 +117,7 @@ pub enum BodyError {
     },
 }
 
-/// Walks over the entries of one chunk.
+/// Walks the entries of one chunk.
 ///
 /// Iterate, then ask [`Traversal::end`] why it stopped.
 pub struct Traversal<'m, M> {
@@ -126,8 +125,8 @@ pub struct Traversal<'m, M> {
     sides: Range<usize>,
     offset: usize,
     epoch: Option<u64>,
-    /// Whether the place of the next header may have anything in it: an insertion with one fence need not
-    /// have left it empty.
+    /// Whether the place of the next header may hold anything: an insertion with one fence need not leave it
+    /// empty.
     may_be_stale: bool,
     end: Option<End>,
 }
@@ -138,7 +137,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
         Self::starting_at(medium, 0)
     }
 
-    /// Starts at `offset`, where an entry may be; to look for entries behind the end of a damaged chunk.
+    /// Starts at `offset`, where an entry may be; for searching behind the end of a damaged chunk.
     ///
     /// # Panics
     /// Caller bug only: `offset` is outside of the chunk.
@@ -147,7 +146,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
         Self { medium, sides: 0..medium.sides(), offset, epoch: None, may_be_stale: false, end: None }
     }
 
-    /// As [`new`](Self::new), of one side only, as if it were alone.
+    /// As [`new`](Self::new), but reads one side only, as if it were alone.
     pub fn of_side(medium: &'m M, side: usize) -> Self {
         Self { sides: side..side + 1, ..Self::new(medium) }
     }
@@ -158,20 +157,20 @@ impl<'m, M: Medium> Traversal<'m, M> {
     }
 
     /// The traversals that find everything in a chunk: one, or one of each side of a mirror if the sides hold
-    /// different uses of the chunk. That is no crash's work: one of them is a copy from earlier. Its entries
-    /// are not needed by anybody, those of the other may be, and nothing in the chunk says which is which.
+    /// different uses of the chunk. No crash causes that: one of them is an older copy. Its entries are not
+    /// needed, those of the other may be, and nothing in the chunk tells which is which.
     pub fn of_chunk(medium: &'m M) -> impl Iterator<Item = Self> {
         let apart = if sides_are_apart(medium) { medium.sides() } else { 0 };
         let union = (apart == 0).then(|| Self::new(medium));
         union.into_iter().chain((0..apart).map(move |side| Self::of_side(medium, side)))
     }
 
-    /// Why the traversal stopped; `None` before it did.
+    /// Why the traversal stopped; `None` if it has not.
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Offset of the first byte behind the last entry.
+    /// Offset of the first byte after the last entry.
     pub fn offset(&self) -> usize {
         self.offset
     }
@@ -184,7 +183,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
         for side in self.sides.clone() {
             match self.look(side) {
                 Ok(entry) => return Ok(entry),
-                // Of two ends, the one that is no damage: the other side is told of by `side_report`.
+                // Of two ends, the undamaged one: `side_report` reports the other side.
                 Err(other) if end.is_none_or(|end: End| end.is_damage()) => end = Some(other),
                 Err(_) => {}
             }
@@ -192,7 +191,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
         Err(end.expect("a medium has a side"))
     }
 
-    /// The entry that stands here on a side.
+    /// The entry at the current offset on a side.
     fn look(&mut self, side: usize) -> Result<Located, End> {
         let mut bytes = [0; HEADER_BYTES];
         self.medium.read_side(side, self.offset, &mut bytes).map_err(End::Poison)?;
@@ -218,9 +217,9 @@ impl<'m, M: Medium> Traversal<'m, M> {
         Ok(entry)
     }
 
-    /// What a header is that has all its words and the wrong checksum.
+    /// Judges a header that has all its words and a wrong checksum.
     fn damaged(&self, remains: &Remains) -> End {
-        // Part of an old body, unless it says that it is of this use of the chunk.
+        // Part of an old body, unless it claims to be of this use of the chunk.
         let is_old = self.may_be_stale && self.epoch.is_none_or(|epoch| !remains.is_of(epoch));
         if is_old { End::Stale } else { End::Damaged(remains.owner()) }
     }
@@ -235,7 +234,7 @@ impl<'m, M: Medium> Traversal<'m, M> {
     }
 }
 
-/// True if both sides begin with a whole entry, and not with the same one.
+/// True if both sides begin with a whole entry, but with different ones.
 pub(crate) fn sides_are_apart<M: Medium>(medium: &M) -> bool {
     let first = |side| Traversal::of_side(medium, side).next();
     medium.sides() > 1
@@ -264,16 +263,16 @@ impl<M: Medium> Iterator for Traversal<'_, M> {
 }
 
 /// Reads and checks an entry's body into the front of `buffer`, after making sure that the header on the
-/// medium is still the one that was scanned. Of a mirror, what one side does not give comes from the other.
+/// medium is still the one that was scanned. On a mirror, what one side cannot provide comes from the other.
 ///
 /// # Errors
-/// See [`BodyError`]; of a mirror, what is wrong with the first side. After [`BodyError::Padding`] the body
-/// is in the buffer and its checksum fits. Source: zil-pmem thesis, 5.7 (online corruption) and 5.10.
+/// See [`BodyError`]; for a mirror, the error of the first side. After [`BodyError::Padding`] the body is in
+/// the buffer and its checksum matches. Source: zil-pmem thesis, 5.7 (online corruption) and 5.10.
 pub fn read_body<M: Medium>(medium: &M, entry: &Located, buffer: &mut [u8]) -> Result<(), BodyError> {
     read_body_of(medium, 0..medium.sides(), entry, buffer)
 }
 
-/// As [`read_body`], of some sides.
+/// As [`read_body`], but reads only some sides.
 pub(crate) fn read_body_of<M: Medium>(
     medium: &M,
     sides: Range<usize>,
@@ -288,13 +287,13 @@ pub(crate) fn read_body_of<M: Medium>(
     first_good(sides.clone(), |side| check_header(medium, side, entry))?;
     first_good(sides.clone(), |side| read_whole_body(medium, side, entry, body))?;
     if entry.header.insertion == Insertion::OneFence {
-        // A crash may have left this entry whole and its padding not: that says nothing about the body.
+        // A crash may have left this entry whole but not its padding: that says nothing about the body.
         return Ok(());
     }
     first_good(sides, |side| check_padding(medium, side, entry))
 }
 
-/// The first side's success, or the first side's error.
+/// Succeeds if any side does; otherwise returns the first side's error.
 fn first_good<E>(sides: Range<usize>, mut attempt: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
     let mut failed = None;
     for side in sides {
@@ -317,7 +316,7 @@ fn check_header<M: Medium>(medium: &M, side: usize, entry: &Located) -> Result<(
     Err(BodyError::HeaderChanged { region_offset: medium.region_offset() + entry.offset as u64 })
 }
 
-/// Reads the body of a side into `body`, which is as long as it.
+/// Reads the body from a side into `body`, which has its length.
 fn read_whole_body<M: Medium>(
     medium: &M,
     side: usize,

@@ -1,8 +1,8 @@
-//! A device that fails on purpose, and knows what a crash may leave.
+//! A device that fails on purpose and knows what a crash may leave.
 //!
-//! Design: [`Faulty`] hands every operation to the device below, so that reads see the newest contents, and
-//! keeps beside it, for every unit that is not durable yet, what it may be after a crash (`pending`). Rules
-//! say which operations go wrong and how (`plan`). One lock serialises everything: one seed and one order of
+//! Design: [`Faulty`] passes every operation to the device below, so that reads see the newest contents, and
+//! also keeps, for every unit that is not durable yet, what it may hold after a crash (`pending`). Rules say
+//! which operations go wrong and how (`plan`). One lock serialises everything: one seed and one order of
 //! operations are one schedule. The requests of a batch run one by one in an order drawn from the seed,
 //! because a batch promises none.
 //!
@@ -30,7 +30,7 @@ use crate::info::{DeviceInfo, WriteCache};
 use crate::mem::{MemDevice, MemImage};
 use crate::stats::{Stats, StatsSnapshot};
 
-/// Why nothing gets through.
+/// Why operations do not get through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
@@ -50,10 +50,10 @@ struct State {
 
 /// Wraps a device in a schedule of faults and in a volatile cache that crashes lose.
 ///
-/// Exactly the states that [`BlockDevice`] allows come out of [`crash`](Self::crash) and
-/// [`for_each_crash_state`](Self::for_each_crash_state): what was flushed or written with FUA is there, every
-/// other tear unit holds its last durable contents or any of those written since. The device below must be
-/// used through the wrapper only.
+/// [`crash`](Self::crash) and [`for_each_crash_state`](Self::for_each_crash_state) produce exactly the states
+/// that [`BlockDevice`] allows: what was flushed or written with FUA is present, and every other tear unit
+/// holds its last durable contents or any of those written since. The device below must be used only through
+/// the wrapper.
 ///
 /// A failed flush or FUA write poisons the wrapper until [`reopen`](Self::reopen).
 #[derive(Debug)]
@@ -85,23 +85,23 @@ impl<D: BlockDevice> Faulty<D> {
         &self.inner
     }
 
-    /// Gives the device below back.
+    /// Returns the device below.
     pub fn into_inner(self) -> D {
         self.inner
     }
 
-    /// Replaces the schedule; counting begins anew. The tear unit stays that of the first plan.
+    /// Replaces the schedule; counting starts over. The tear unit stays that of the first plan.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.state().plan = plan;
     }
 
-    /// Operations so far, those that were struck included and those that were refused as invalid not.
+    /// Operations so far, including those that a fault struck but not those refused as invalid.
     pub fn op_count(&self) -> u64 {
         self.state().ops
     }
 
-    /// Crash points that were passed, by name, with how often. A first run without faults lists what to cut
-    /// at.
+    /// Crash points passed so far, by name, with their counts. A first run without faults lists the points to
+    /// cut at.
     pub fn crash_points(&self) -> Vec<(&'static str, u64)> {
         self.state().points.iter().map(|(name, count)| (*name, *count)).collect()
     }
@@ -126,8 +126,8 @@ impl<D: BlockDevice> Faulty<D> {
         self.state().link = Link::Vanished;
     }
 
-    /// Brings a vanished device back. If a flush failed meanwhile, it stays poisoned. After a power cut there
-    /// is no coming back, only a crash image or [`reopen`](Self::reopen).
+    /// Brings a vanished device back. If a flush failed meanwhile, it stays poisoned. A device cannot come
+    /// back after a power cut; there is only a crash image or [`reopen`](Self::reopen).
     pub fn come_back(&self) {
         let mut state = self.state();
         if state.link == Link::Vanished {
@@ -139,7 +139,7 @@ impl<D: BlockDevice> Faulty<D> {
     /// nothing.
     ///
     /// # Errors
-    /// Those of reading the device below.
+    /// Errors of reading the device below.
     pub fn crash(&self, seed: u64) -> Result<MemImage, BlockError> {
         let state = self.state();
         let mut image = MemImage::of_device(&self.inner)?;
@@ -149,11 +149,11 @@ impl<D: BlockDevice> Faulty<D> {
         Ok(image)
     }
 
-    /// Shows every contents that a crash at this instant may leave; if there are more than `limit`, a sample
-    /// of that many.
+    /// Shows every state that a crash at this instant may leave; if there are more than `limit`, a sample of
+    /// that many.
     ///
     /// # Errors
-    /// Those of reading the device below.
+    /// Errors of reading the device below.
     pub fn for_each_crash_state(
         &self,
         scope: CrashScope,
@@ -169,7 +169,7 @@ impl<D: BlockDevice> Faulty<D> {
     /// states, chosen by `seed`, in the device below too.
     ///
     /// # Errors
-    /// Those of the device below.
+    /// Errors of the device below.
     pub fn reopen(&self, seed: u64) -> Result<(), BlockError> {
         let mut state = self.state();
         let changes: Vec<(u64, Box<[u8]>)> =
@@ -189,7 +189,7 @@ impl<D: BlockDevice> Faulty<D> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic in a caller's closure leaves the state as it was: closures only look.
+        // A panic in a caller's closure leaves the state unchanged: closures only read.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -207,8 +207,8 @@ impl<D: BlockDevice> Faulty<D> {
 }
 
 impl Faulty<MemDevice> {
-    /// As [`crash`](Self::crash), without a look at what is not in doubt: simulations of whole stacks crash
-    /// often.
+    /// As [`crash`](Self::crash), without reading the contents that are certain: simulations of whole stacks
+    /// crash often.
     pub fn crash_image(&self, seed: u64) -> MemImage {
         let state = self.state();
         let mut image = self.inner.image();

@@ -1,6 +1,6 @@
-//! What is acknowledged and not durable, and the states that a crash may leave of it.
+//! What is acknowledged but not durable, and the states of it that a crash may leave.
 //!
-//! Model: between two flushes a device may bring each tear unit (a sector) of each write to the medium, or
+//! Model: between two flushes a device may write each tear unit (a sector) of each write to the medium or
 //! not, in any order. A unit therefore ends as its durable contents or as any version written since,
 //! independently of all other units, and the allowed states are the product of these choices. A FUA write
 //! makes its bytes durable and leaves other choices open.
@@ -24,7 +24,7 @@ struct Unit {
 }
 
 impl Unit {
-    /// What the unit may hold after a crash, each contents once, the durable ones first.
+    /// What the unit may hold after a crash, without duplicates, the durable contents first.
     fn choices(&self) -> Vec<&[u8]> {
         let mut choices: Vec<&[u8]> = vec![&self.durable];
         for version in &self.versions {
@@ -51,7 +51,7 @@ pub(crate) struct Pending {
 /// Which states to enumerate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashScope {
-    /// All that the model allows, each once: every tear unit on its own.
+    /// All states that the model allows, each once: every tear unit on its own.
     Units,
     /// Each write whole or not at all, later ones over earlier ones: fewer, 2^writes, and some of them equal.
     Writes,
@@ -60,7 +60,7 @@ pub enum CrashScope {
 /// What an enumeration did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enumerated {
-    /// States that were shown.
+    /// Number of states shown.
     pub states: u64,
     /// Whether these are all; otherwise they are a sample, drawn with the seeds from 0 on.
     pub is_complete: bool,
@@ -71,7 +71,7 @@ impl Pending {
         Pending { tear_bytes, units: BTreeMap::new(), next_write: 0 }
     }
 
-    /// Everything written so far is durable.
+    /// Notes that everything written so far is durable.
     pub(crate) fn clear(&mut self) {
         self.units.clear();
     }
@@ -84,8 +84,8 @@ impl Pending {
         self.units.len()
     }
 
-    /// A change from `old` to `new` at `offset`, where both begin and end at borders of units (or of the
-    /// device).
+    /// Notes a change from `old` to `new` at `offset`; both start and end at unit borders (or the device's
+    /// end).
     pub(crate) fn record(&mut self, offset: u64, old: &[u8], new: &[u8]) {
         let (write, tear) = (self.next_write, self.tear_bytes);
         self.next_write += 1;
@@ -102,7 +102,7 @@ impl Pending {
         }
     }
 
-    /// `data` at `offset` is durable, whatever else of the units is.
+    /// Notes that `data` at `offset` is durable, whatever the rest of the units is.
     pub(crate) fn settle(&mut self, offset: u64, data: &[u8]) {
         let (tear, end) = (self.tear_bytes, offset + data.len() as u64);
         for index in offset / tear..end.div_ceil(tear) {
@@ -122,8 +122,8 @@ impl Pending {
         }
     }
 
-    /// One allowed state, as changes to the newest contents: (offset, bytes). The seed also chooses how wild
-    /// it is.
+    /// One allowed state, as changes to the newest contents: (offset, bytes). The seed also chooses how
+    /// extreme it is.
     pub(crate) fn crash(&self, seed: u64) -> Vec<(u64, &[u8])> {
         let mut rng = Rng::of(seed, 0xc4a5, 0);
         match rng.below(6) {
@@ -175,7 +175,7 @@ impl Pending {
         })
     }
 
-    /// All writes up to one, and of that one any units.
+    /// All writes before some write, and any units of that one.
     fn prefix(&self, rng: &mut Rng) -> Vec<(u64, &[u8])> {
         let writes = self.writes();
         let Some(&cut) = writes.get(rng.below(writes.len().max(1))) else { return Vec::new() };
@@ -188,7 +188,7 @@ impl Pending {
         })
     }
 
-    /// Everything but one unit: the state that careless recovery is least prepared for.
+    /// All units except one: the state that careless recovery is least prepared for.
     fn all_but_one(&self, rng: &mut Rng) -> Vec<(u64, &[u8])> {
         let lost = rng.below(self.units.len().max(1));
         let mut at = 0;
@@ -214,7 +214,7 @@ impl Pending {
         loop {
             show(&image);
             states += 1;
-            // Count up in a system in which each unit is a digit.
+            // Count up in a number system in which each unit is a digit.
             let mut position = 0;
             loop {
                 let Some((offset, some)) = choices.get(position) else {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Operation;
 use crate::faulty::rng::Rng;
 
-/// The operations that a rule listens to.
+/// The operations that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// Every operation.
@@ -29,7 +29,7 @@ impl On {
     }
 }
 
-/// When a rule strikes, counted over the operations that it listens to, from 1.
+/// When a rule strikes, counted over the operations that it applies to, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// The n-th, once.
@@ -38,15 +38,15 @@ pub enum When {
     From(u64),
     /// Every n-th.
     Every(u64),
-    /// Each with this many chances in a million, drawn from the seed.
+    /// Each with a probability of this many in a million, drawn from the seed.
     PerMillion(u32),
 }
 
-/// What happens to the operation that is struck.
+/// What happens to the operation struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Fails with this `errno`, nothing is transferred. A flush or FUA write poisons the device.
+    /// Fails with this `errno`; nothing is transferred. A flush or FUA write poisons the device.
     Errno(i32),
     /// The first `units` tear units are transferred, then the medium fails (`EIO`).
     Short {
@@ -55,18 +55,18 @@ pub enum Fault {
     },
     /// A random selection of a write's tear units is transferred, then the medium fails (`EIO`).
     Torn,
-    /// Succeeds without doing anything: a lost write, a flush that lies; a read leaves its buffer as it was.
+    /// Succeeds without doing anything: a lost write, a flush that lies; a read leaves its buffer unchanged.
     Dropped,
-    /// Succeeds at another place: `to`, or as far before the end as the transfer needs.
+    /// Succeeds at another place: `to`, or an earlier offset if the transfer would otherwise pass the end.
     Misdirected {
         /// Offset in bytes, a multiple of the block size.
         to: u64,
     },
-    /// Succeeds, with one random bit of the bytes flipped: for a read on the way, for a write on the medium.
+    /// Succeeds, with one random bit of the bytes flipped: for a read in transit, for a write on the medium.
     BitFlip,
     /// The device is gone from now on; see [`Faulty::come_back`](crate::Faulty::come_back).
     Vanish,
-    /// The power fails during the operation: what it changes may be there, or be there in part.
+    /// The power fails during the operation: what it changes may be present completely, partly or not at all.
     PowerCut,
 }
 
@@ -79,7 +79,7 @@ struct Rule {
     seen: u64,
 }
 
-/// A schedule of faults: rules, and a seed for what they leave open. The first rule that strikes counts.
+/// A schedule of faults: rules, and a seed for what they leave open. The first matching rule counts.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
     seed: u64,
@@ -94,11 +94,11 @@ impl FaultPlan {
         FaultPlan { seed, tear_bytes: 512, rules: Vec::new(), points: Vec::new() }
     }
 
-    /// Unit that a crash leaves old or new and never mixed: a power of two, 512 (default) or more. More is a
-    /// promise that few devices make.
+    /// Unit that a crash leaves old or new but never mixed: a power of two, 512 (default) or more. Few
+    /// devices promise more.
     ///
     /// # Panics
-    /// On another number.
+    /// On any other number.
     #[must_use]
     pub fn tear_bytes(mut self, tear_bytes: u32) -> FaultPlan {
         assert!(tear_bytes.is_power_of_two() && tear_bytes >= 512, "a sector has 512 bytes or more");
@@ -135,12 +135,12 @@ impl FaultPlan {
         u64::from(self.tear_bytes)
     }
 
-    /// Whether the power fails at the `nth` passing of a crash point.
+    /// Whether the power fails when a crash point is passed for the `nth` time.
     pub(crate) fn cuts_at(&self, point: &str, nth: u64) -> bool {
         self.points.iter().any(|&(name, at)| name == point && at == nth)
     }
 
-    /// Counts an operation in all rules; the fault that strikes it.
+    /// Counts an operation in all rules; returns the fault that strikes it.
     pub(crate) fn next_fault(&mut self, operation: Operation, offset: u64, len_bytes: u64) -> Option<Fault> {
         let mut struck = None;
         for (index, rule) in self.rules.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! A generator of which one seed is one sequence, on every machine and in every version.
+//! A generator that yields the same sequence for a seed on every machine and in every version.
 
 /// SplitMix64. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 #[derive(Debug, Clone)]

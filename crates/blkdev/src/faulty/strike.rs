@@ -1,4 +1,4 @@
-//! One operation on the wrapped device, as it should be or as its fault makes it.
+//! One operation on the wrapped device, done correctly or with a fault.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::faulty::plan::Fault;
 use crate::faulty::rng::Rng;
 use crate::faulty::{Faulty, Link, State};
 
-/// What an operation is about.
+/// The data of an operation.
 pub(super) enum Act<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
@@ -27,7 +27,7 @@ fn gone() -> Cause {
     Cause::Gone(errno(libc::ENODEV))
 }
 
-/// Where in an operation a fault has stopped it.
+/// Where a fault stopped an operation.
 struct Stop {
     done: u64,
     cause: Cause,
@@ -45,7 +45,7 @@ impl Stop {
 }
 
 impl<D: BlockDevice> Faulty<D> {
-    /// One operation: checked, counted, struck or not.
+    /// Runs one operation: checks it, counts it, and applies a fault if one strikes.
     pub(super) fn run(
         &self,
         operation: Operation,
@@ -94,7 +94,7 @@ impl<D: BlockDevice> Faulty<D> {
             }
             Fault::PowerCut => {
                 if operation.is_change() {
-                    // In flight: not durable, whatever it was to be.
+                    // In flight: not durable, even if it was a FUA write.
                     let operation =
                         if operation == Operation::WriteFua { Operation::Write } else { operation };
                     self.act(state, operation, offset, len_bytes, act)?;
@@ -129,7 +129,7 @@ impl<D: BlockDevice> Faulty<D> {
         }
     }
 
-    /// The operation as it should be.
+    /// Runs the operation without a fault.
     fn act(
         &self,
         state: &mut State,
@@ -163,7 +163,7 @@ impl<D: BlockDevice> Faulty<D> {
         Ok(())
     }
 
-    /// Changes the device below and records what was there and what is.
+    /// Changes the device below and records the old and new contents.
     fn change(
         &self,
         state: &mut State,
@@ -175,13 +175,13 @@ impl<D: BlockDevice> Faulty<D> {
         let span = self.span(offset, len_bytes, unit_bytes);
         let old = self.read_inner(&span)?;
         let outcome = change();
-        // After an error too: what is there now is there.
+        // After an error, too: record what the device holds now.
         let new = self.read_inner(&span)?;
         state.pending.record(span.start, &old, &new);
         outcome
     }
 
-    /// Transfers those tear units of a read or write that `is_applied` chooses by their place in the request.
+    /// Transfers those tear units of a read or write that `is_applied` selects by their index in the request.
     fn act_in_part(
         &self,
         state: &mut State,

@@ -1,4 +1,4 @@
-//! Aligned buffers between callers with any buffer and direct I/O.
+//! Aligned buffers between callers' unaligned ones and direct I/O.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use crate::aligned::AlignedBuf;
 
 /// Bytes of one bounce buffer; longer transfers go through it in steps.
 pub(crate) const BOUNCE_BYTES: usize = 256 << 10;
-/// Buffers that are kept; more are made while more threads need them.
+/// Maximum number of buffers kept; more are allocated while more threads need them.
 const KEPT_MAX: usize = 8;
 
 /// A few buffers for reuse.

@@ -1,14 +1,14 @@
 //! Regular files and block devices.
 //!
-//! Design: [`FileDevice`] checks, counts and keeps the poison; single requests are one system call each
-//! (`psync`), batches go through io_uring where the kernel has it (`uring`). With direct I/O, buffers that
+//! Design: [`FileDevice`] checks and counts requests and tracks poison; single requests are one system call
+//! each (`psync`), batches go through io_uring if the kernel has it (`uring`). With direct I/O, buffers that
 //! are not aligned go through a small pool (`bounce`).
 //!
-//! Durability: on a page-cached file a write is in the memory of the kernel until `flush` (`fdatasync`), and
-//! a FUA write (`RWF_DSYNC`) is a write and an `fdatasync` of its range. With `O_DIRECT` the data is past the
-//! page cache, yet maybe in a volatile cache of the disk, and a file's new extents are in the journal of its
-//! file system: both need the same flush. Opening looks at the cache of a block device for
-//! [`DeviceInfo::write_cache`]; no flush is ever left out because of it.
+//! Durability: on a page-cached file a write is in kernel memory until `flush` (`fdatasync`), and a FUA write
+//! (`RWF_DSYNC`) is a write plus an `fdatasync` of its range. With `O_DIRECT` the data bypasses the page
+//! cache but may be in a volatile cache of the disk, and a file's new extents are in the journal of its file
+//! system: both need the same flush. Opening queries the cache of a block device for
+//! [`DeviceInfo::write_cache`]; no flush is ever skipped because of it.
 
 mod bounce;
 mod open;
@@ -38,13 +38,13 @@ use crate::health::Health;
 use crate::info::DeviceInfo;
 use crate::stats::{Stats, StatsSnapshot};
 
-/// Zeroes that are written where the medium cannot zero a range by itself.
+/// Zeroes written at a time if the medium cannot zero a range itself.
 const ZEROES_BYTES: usize = 256 << 10;
 
 /// A regular file or a block device as a [`BlockDevice`].
 ///
-/// Made by [`OpenOptions`]. Handles of one device in this process share the poison; dropping a handle unlocks
-/// the device and makes nothing durable.
+/// Created by [`OpenOptions`]. Handles of one device in this process share the poison; dropping a handle
+/// unlocks the device and makes nothing durable.
 #[derive(Debug)]
 pub struct FileDevice {
     info: DeviceInfo,
@@ -67,12 +67,12 @@ impl FileDevice {
         FileDevice { info, rings, raw, health, bounce, stats: Stats::default() }
     }
 
-    /// What a short transfer may be cut to; see `psync`.
+    /// Granule of short transfers; see `psync`.
     fn granule_bytes(&self) -> usize {
         if self.info.is_direct { self.info.logical_block_bytes as usize } else { 1 }
     }
 
-    /// Checks, runs and counts one operation; `act` says how far it came.
+    /// Checks, runs and counts one operation; `act` reports how far it got.
     fn run(
         &self,
         operation: Operation,
@@ -98,7 +98,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Runs what may take an error of the write-back from the kernel; any failure poisons.
+    /// Runs a call that may consume a write-back error from the kernel; any failure poisons the device.
     fn synced(&self, operation: Operation, act: impl FnOnce() -> Result<(), Stopped>) -> Result<(), Stopped> {
         let poisoned = |_| Stopped { done: 0, cause: Cause::Poisoned };
         let guard = self.health.enter().map_err(poisoned)?;
@@ -110,8 +110,8 @@ impl FileDevice {
         if self.must_settle(operation) { self.health.settle().map_err(poisoned) } else { Ok(()) }
     }
 
-    /// Whether another syncer can have taken an error that is about this operation's bytes. A direct FUA
-    /// write has its own result from the disk; everything else goes through write-back.
+    /// Whether another syncer can have consumed an error that concerns this operation's bytes. A direct FUA
+    /// write gets its own result from the disk; everything else goes through write-back.
     fn must_settle(&self, operation: Operation) -> bool {
         operation == Operation::Flush || !self.info.is_direct
     }
@@ -149,7 +149,7 @@ impl FileDevice {
         })
     }
 
-    /// Whether a part of a vectored request can go to the kernel as it is.
+    /// Whether a part of a vectored request can go to the kernel without a copy.
     fn fits(&self, part: &[u8]) -> bool {
         part.len().is_multiple_of(self.granule_bytes()) && is_aligned(part, self.info.memory_align_bytes)
     }
@@ -168,7 +168,7 @@ impl FileDevice {
     }
 }
 
-/// Whether an error of a hint or a shortcut only says that the medium has no such thing.
+/// Whether the error of a hint or shortcut only means that the medium does not support it.
 fn is_unsupported(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
 }
@@ -207,7 +207,7 @@ impl BlockDevice for FileDevice {
             }
             match self.raw.discard(offset, len_bytes) {
                 Ok(()) => Ok(()),
-                // A hint: a device that refuses it after all has done no harm.
+                // Only a hint: if the device refuses it after all, no harm is done.
                 Err(error) if is_unsupported(&error) => Ok(()),
                 Err(error) => Err(Stopped { done: 0, cause: Cause::from_io(error) }),
             }

@@ -1,4 +1,4 @@
-//! Opening and creating, and the choices in it.
+//! Opening and creating devices, with their options.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,23 +18,23 @@ use crate::info::{DeviceInfo, DeviceKind, Engine};
 /// Whether to bypass the page cache (`O_DIRECT`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
-    /// If the device can, with the block size asked for; [`DeviceInfo::notes`] says why not.
+    /// If the device supports it with the requested block size; otherwise [`DeviceInfo::notes`] says why not.
     #[default]
     Auto,
-    /// Or fail.
+    /// Always, or fail.
     On,
     /// Never.
     Off,
 }
 
-/// How to make batches.
+/// How to run batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EngineChoice {
-    /// io_uring if the kernel allows it and I/O is direct (page-cached writes gain nothing from it, they are
-    /// handed to kernel threads); [`DeviceInfo::notes`] says why not.
+    /// io_uring if the kernel allows it and I/O is direct (page-cached writes gain nothing, since they are
+    /// handed to kernel threads); otherwise [`DeviceInfo::notes`] says why not.
     #[default]
     Auto,
-    /// One system call a request.
+    /// One system call per request.
     Psync,
     /// io_uring, or fail.
     Uring,
@@ -79,8 +79,8 @@ impl OpenOptions {
         self
     }
 
-    /// Keeps others out (default): `flock` on a file, shared between readers; `O_EXCL` on a block device,
-    /// which also refuses mounted ones. Without it the caller answers for what others write.
+    /// Locks out other processes (default): `flock` on a file, shared between readers; `O_EXCL` on a block
+    /// device, which also refuses mounted ones. Without it the caller is responsible for what others write.
     #[must_use]
     pub fn exclusive(mut self, is_exclusive: bool) -> OpenOptions {
         self.is_exclusive = is_exclusive;
@@ -94,40 +94,40 @@ impl OpenOptions {
         self
     }
 
-    /// How to make batches.
+    /// How to run batches.
     #[must_use]
     pub fn engine(mut self, engine: EngineChoice) -> OpenOptions {
         self.engine = engine;
         self
     }
 
-    /// Unit of offsets and lengths: a power of two, 512 to 65536, not less than that of a block device. By
-    /// default the least that the device takes.
+    /// Unit of offsets and lengths: a power of two, 512 to 65536, at least that of a block device. Default:
+    /// the smallest that the device accepts.
     #[must_use]
     pub fn logical_block_bytes(mut self, block_bytes: u32) -> OpenOptions {
         self.logical_block_bytes = Some(block_bytes);
         self
     }
 
-    /// Requests of a batch in flight at most, with io_uring.
+    /// Maximum number of requests of a batch in flight, with io_uring.
     #[must_use]
     pub fn queue_depth(mut self, queue_depth: u32) -> OpenOptions {
         self.queue_depth = queue_depth.clamp(1, 4096);
         self
     }
 
-    /// Creates files without space of their own: it is taken by what is written, and a write fails when the
-    /// file system has none left.
+    /// Creates files without preallocated space: writes allocate it, and fail when the file system has none
+    /// left.
     #[must_use]
     pub fn sparse(mut self, is_sparse: bool) -> OpenOptions {
         self.is_sparse = is_sparse;
         self
     }
 
-    /// Opens what exists.
+    /// Opens an existing file or device.
     ///
-    /// After a failed flush by an earlier handle of this process, the page cache's idea of the contents is
-    /// dropped first, so that reads show what is on the medium.
+    /// After a failed flush by an earlier handle of this process, the cached contents are dropped first, so
+    /// that reads show what is on the medium.
     ///
     /// # Errors
     /// [`OpenError`]; nothing stays open.
@@ -141,14 +141,14 @@ impl OpenOptions {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(!self.is_read_only);
         if is_block && self.is_exclusive {
-            // Without O_CREAT, on a block device: fail if it is mounted or opened the same way.
+            // Without O_CREAT, on a block device: fails if it is mounted or opened the same way.
             options.custom_flags(libc::O_EXCL);
         }
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         self.finish(path, file, Vec::new())
     }
 
-    /// Creates a file of `len_bytes` zeroes, allocated where the file system can (unless
+    /// Creates a file of `len_bytes` zeroes, allocated if the file system can (unless
     /// [`sparse`](Self::sparse)), and durable with its name.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl OpenOptions {
             .and_then(|()| sync_with_name(path, &file).map_err(|error| io_error(path, "sync", error)))
             .and_then(|()| self.finish(path, file, notes));
         if created.is_err() {
-            // The error that counts is the first.
+            // The first error is the one to report.
             let _ = fs::remove_file(path);
         }
         created
@@ -210,7 +210,7 @@ impl OpenOptions {
         Ok(FileDevice::new(info, raw, rings, health))
     }
 
-    /// Switches direct I/O on if it is wanted and possible with the block size.
+    /// Enables direct I/O if it is wanted and possible with the block size.
     fn choose_direct(
         &self,
         path: &Path,
@@ -322,8 +322,8 @@ fn lock(path: &Path, file: &File, is_read_only: bool) -> Result<(), OpenError> {
     }
 }
 
-/// Makes reads show the medium: writes back what is dirty, then drops what is clean, which after a failed
-/// write-back may be what the medium never got.
+/// Makes reads show the medium: writes back dirty pages, then drops clean ones, which after a failed
+/// write-back may hold what never reached the medium.
 fn forget_cached(file: &File) -> io::Result<()> {
     rustix::fs::fdatasync(file)?;
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)

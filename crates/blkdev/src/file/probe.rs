@@ -1,4 +1,4 @@
-//! What an open file or block device is and can do.
+//! Finds out what an open file or block device is and can do.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,17 +12,17 @@ use crate::file::sys;
 use crate::health::Identity;
 use crate::info::{DeviceKind, WriteCache};
 
-/// What the kernel says before anything is decided.
+/// What the kernel reports, before any choice is made.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) kind: DeviceKind,
     pub(crate) identity: Identity,
     pub(crate) len_bytes: u64,
-    /// Least unit that the medium takes: 512 for a file.
+    /// Smallest unit that the medium accepts: 512 for a file.
     pub(crate) logical_block_bytes: u32,
     pub(crate) physical_block_bytes: u32,
     pub(crate) is_read_only: bool,
-    /// Of a block device: whether the kernel knows of no volatile cache.
+    /// For a block device: whether the kernel knows of no volatile cache.
     pub(crate) is_write_through: bool,
     pub(crate) can_discard: bool,
     pub(crate) discard_zeroes: bool,
@@ -67,7 +67,7 @@ pub(crate) fn probe(file: &File, is_read_only: bool) -> io::Result<Found> {
     })
 }
 
-/// Whether the file system makes holes: asked behind the end, where there is nothing to lose.
+/// Whether the file system supports holes: tried past the end, where nothing can be lost.
 fn can_punch(file: &File, len_bytes: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, len_bytes, 4096).is_ok()
@@ -83,10 +83,10 @@ fn probe_block(file: &File, metadata: &fs::Metadata, is_read_only: bool) -> io::
         logical_block_bytes: rustix::fs::ioctl_blksszget(file)?,
         physical_block_bytes: rustix::fs::ioctl_blkpbszget(file)?,
         is_read_only: is_read_only || sys::block_is_read_only(file.as_fd())?,
-        // A missing attribute says nothing: then there may be a cache.
+        // If the attribute is missing, there may be a cache.
         is_write_through: queue("write_cache").is_some_and(|value| value == "write through"),
         can_discard: !is_read_only && queue("discard_max_bytes").is_some_and(|value| value != "0"),
-        // The kernel stopped promising it (`discard_zeroes_data` is always 0 since 4.12).
+        // The kernel no longer promises it (`discard_zeroes_data` is always 0 since 4.12).
         discard_zeroes: false,
     })
 }
@@ -102,8 +102,8 @@ fn queue_attribute(rdev: u64, attribute: &str) -> Option<String> {
 
 /// Alignment for direct I/O, or why there is none.
 ///
-/// Source: statx(2), `STATX_DIOALIGN` (Linux 6.1). A kernel without it gets a guess: the logical block size
-/// of a block device, 4096 for a file.
+/// Source: statx(2), `STATX_DIOALIGN` (Linux 6.1). Without it, a guess: the logical block size of a block
+/// device, 4096 for a file.
 pub(crate) fn direct_align(file: &File, found: &Found) -> Result<DirectAlign, String> {
     let guess = match found.kind {
         DeviceKind::Block => found.logical_block_bytes,
@@ -134,14 +134,14 @@ pub(crate) fn set_direct(file: &File, is_direct: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
-/// Whether direct reads of one block work: some file systems accept the flag and refuse the transfer.
+/// Whether direct reads of one block work: some file systems accept the flag but refuse the transfer.
 pub(crate) fn try_direct_read(file: &File, block_bytes: u32, memory_bytes: usize) -> io::Result<()> {
     let mut buf = AlignedBuf::zeroed(block_bytes as usize, memory_bytes);
     rustix::io::pread(file, &mut buf[..], 0)?;
     Ok(())
 }
 
-/// Where an acknowledged write may be lost from.
+/// Which volatile cache may hold an acknowledged write.
 pub(crate) fn write_cache(found: &Found, is_direct: bool) -> WriteCache {
     match (is_direct, found.is_write_through) {
         (false, _) => WriteCache::PageCache,

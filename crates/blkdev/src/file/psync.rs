@@ -1,22 +1,23 @@
-//! One system call a request, repeated until the request is complete.
+//! One system call per request, repeated until the request is complete.
 
 use std::io::{self, IoSlice, IoSliceMut};
 
 use crate::error::Cause;
 use crate::file::raw::RawIo;
 
-/// Most parts of one vectored system call (`IOV_MAX` of Linux).
+/// Maximum number of parts in one vectored system call (`IOV_MAX` of Linux).
 const PARTS_MAX: usize = 1024;
 
-/// A transfer stopped: bytes that were transferred for certain, and why no more.
+/// A transfer stopped: the bytes that were certainly transferred, and the reason.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) done: usize,
     pub(crate) cause: Cause,
 }
 
-/// How many of the `transferred` bytes count: whole granules. Direct I/O cannot continue inside of a block,
-/// its granule, which is transferred again; otherwise a granule is one byte. `None` if there is no progress.
+/// How many of the `transferred` bytes count: whole granules. Direct I/O cannot continue inside a block, so
+/// its granule is a block, and a partial one is transferred again; otherwise a granule is one byte. `None` if
+/// there is no progress.
 pub(crate) fn whole_granules(transferred: usize, asked: usize, granule_bytes: usize) -> Option<usize> {
     if transferred >= asked {
         return Some(asked);
@@ -25,7 +26,7 @@ pub(crate) fn whole_granules(transferred: usize, asked: usize, granule_bytes: us
     (whole > 0).then_some(whole)
 }
 
-/// The same for every repeated transfer: `act` gets the bytes done so far.
+/// The loop of all repeated transfers: `act` gets the number of bytes done so far.
 fn repeat(
     len: usize,
     granule_bytes: usize,

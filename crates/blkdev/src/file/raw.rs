@@ -1,4 +1,4 @@
-//! The system calls on an open file, behind a seam through which tests inject what a disk seldom does.
+//! The system calls on an open file, behind a trait so that tests can inject what a disk seldom does.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::file::sys;
 
-/// One system call each; short transfers and errors are the caller's business.
+/// One system call each; the caller handles short transfers and errors.
 pub(crate) trait RawIo: Send + Sync + fmt::Debug {
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
     fn read_vectored(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
@@ -19,7 +19,7 @@ pub(crate) trait RawIo: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
     fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
-    /// For engines that speak to the kernel themselves.
+    /// For engines that call the kernel themselves.
     fn raw_fd(&self) -> Option<RawFd>;
 }
 

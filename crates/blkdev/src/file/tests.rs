@@ -15,7 +15,7 @@ const LEN: usize = 64 << 10;
 /// What the next system call does.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
-    /// Transfers at most so many bytes.
+    /// Transfers at most this many bytes.
     AtMost(usize),
     /// Fails.
     Errno(i32),
@@ -30,7 +30,7 @@ struct Script {
     syncs: usize,
 }
 
-/// A kernel in memory that answers by a script, and without one does everything.
+/// A kernel in memory that follows a script, and without one completes every request.
 #[derive(Debug, Clone, Default)]
 struct FakeIo(Arc<Mutex<Script>>);
 
@@ -139,7 +139,7 @@ fn short_transfers_and_interruptions_are_completed() {
         ];
         fake.script(&script);
         device.write_at(1024, &data).unwrap();
-        // Direct I/O goes on at a block, where the kernel would refuse anything else.
+        // Direct I/O continues at a block border; the kernel would refuse anything else.
         let second = if is_direct { 1024 + 512 } else { 1024 + 700 };
         assert_eq!(fake.0.lock().unwrap().writes[1].0, second);
         fake.script(&script);
@@ -341,7 +341,7 @@ fn what_the_medium_cannot_do_is_done_otherwise() {
 
 #[test]
 fn of_two_flushes_at_a_time_none_claims_what_the_other_lost() {
-    /// The first flush takes the error, slowly; the second is told that all is well, as the kernel does.
+    /// The first flush consumes the error, slowly; the second succeeds, as it does in the kernel.
     #[derive(Debug, Default)]
     struct Gate {
         calls: Mutex<usize>,
@@ -372,7 +372,7 @@ fn of_two_flushes_at_a_time_none_claims_what_the_other_lost() {
                 self.1.changed.notify_all();
                 *calls
             };
-            // The error is reported once, to the first; it returns last.
+            // The error is reported once, to the first flush, which returns last.
             self.1.wait_for(2);
             if call == 1 {
                 std::thread::yield_now();

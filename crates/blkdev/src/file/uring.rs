@@ -1,7 +1,7 @@
 //! Batches with one system call for many requests.
 //!
 //! A ring belongs to one batch at a time; a device keeps a few, so that several threads can run batches.
-//! Single requests do not come here: for one request a ring has nothing to save.
+//! Single requests do not use one: a ring saves nothing for one request.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use crate::device::Request;
 use crate::error::Cause;
 use crate::file::psync::{Stopped, whole_granules};
 
-/// Rings of one device at most; another batch waits for one.
+/// Maximum number of rings per device; a further batch waits for one.
 const RINGS_MAX: usize = 4;
 /// Longest transfer of one submission; a longer request takes several.
 const SUBMISSION_BYTES_MAX: usize = 1 << 30;
-/// How often a request is submitted again because the kernel was out of something.
+/// How often a request is resubmitted because the kernel was short of a resource.
 const BUSY_MAX: u32 = 64;
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Ring {
 
 impl Ring {
     fn new(depth: u32) -> io::Result<Ring> {
-        // Nobody needs to be interrupted: who submits also waits. Unknown to kernels before 5.19.
+        // No interruption is needed: the submitting thread also waits. Unknown to kernels before 5.19.
         let ring = IoUring::builder()
             .dontfork()
             .setup_coop_taskrun()
@@ -64,11 +64,10 @@ impl Ring {
 }
 
 impl Rings {
-    /// Makes the first ring, which shows whether the kernel allows io_uring.
+    /// Creates the first ring, which shows whether the kernel allows io_uring.
     ///
-    /// The descriptor must stay open as long as the rings live. It is not registered with them: the kernel
-    /// takes a ring down some time after it was closed, and would keep the file, and the lock on it, until
-    /// then.
+    /// The descriptor must stay open while the rings live. It is not registered with them: the kernel tears
+    /// down a ring some time after it is closed, and would keep the file, and its lock, until then.
     pub(crate) fn new(fd: RawFd, depth: u32) -> io::Result<Rings> {
         let first = Ring::new(depth)?;
         let spare = Spare { rings: vec![first], existing: 1 };
@@ -96,7 +95,8 @@ impl Rings {
         self.returned.notify_one();
     }
 
-    /// Runs all requests and returns when each has ended. `note` hears of each, with its index, when it ends.
+    /// Runs all requests and returns when all have completed. Calls `note` for each, with its index, when it
+    /// completes.
     pub(crate) fn run(
         &self,
         requests: Vec<&mut Request<'_>>,
@@ -132,7 +132,7 @@ impl Rings {
     }
 }
 
-/// Aligned stand-ins for the buffers that direct I/O cannot use.
+/// Aligned replacements for the buffers that direct I/O cannot use.
 fn bounce(requests: &[&mut Request<'_>], align_bytes: usize) -> Vec<Option<AlignedBuf>> {
     let stand_in = |request: &&mut Request<'_>| match &**request {
         Request::Read { buf, .. } if !is_aligned(buf, align_bytes) => {
@@ -146,14 +146,14 @@ fn bounce(requests: &[&mut Request<'_>], align_bytes: usize) -> Vec<Option<Align
     requests.iter().map(stand_in).collect()
 }
 
-/// Where a transfer's memory is. Pointers, because the kernel uses the memory while no reference may.
+/// The memory of a transfer. Pointers, because no reference may exist while the kernel uses the memory.
 #[derive(Clone, Copy)]
 enum Memory {
     Read(*mut u8),
     Write(*const u8),
 }
 
-/// One request on its way.
+/// One request in progress.
 struct Transfer {
     offset: u64,
     memory: Memory,
@@ -191,7 +191,7 @@ impl Transfer {
         Transfer { offset, memory, len, done: 0, is_fua, busy: 0, outcome }
     }
 
-    /// The submission of what is left.
+    /// The submission entry for the rest.
     fn entry(&self, fd: RawFd, index: usize) -> squeue::Entry {
         let len = (self.len - self.done).min(SUBMISSION_BYTES_MAX);
         let len32 = u32::try_from(len).expect("at most 1 GiB");
@@ -235,7 +235,7 @@ impl Transfer {
     }
 }
 
-/// A batch in a ring. Must not be left while the kernel owns memory of it.
+/// A batch in a ring. Must not be dropped while the kernel owns any of its memory.
 struct Flight<'a, N: FnMut(usize, bool)> {
     ring: &'a mut IoUring,
     fd: RawFd,
@@ -254,12 +254,12 @@ impl<N: FnMut(usize, bool)> Flight<'_, N> {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {
-                    // Out of memory or of completion slots: completions make room. Nothing may be in flight
-                    // yet, then this is a busy wait for memory.
+                    // Out of memory or of completion slots: completions free some. If nothing is in flight
+                    // yet, this is a busy wait for memory.
                     std::thread::yield_now();
                 }
-                // Whether the kernel owns buffers is not known any more; returning could let it write to
-                // memory that has another use by then.
+                // Whether the kernel still owns buffers is unknown; after a return it could write to memory
+                // that is reused by then.
                 Err(error) => abort(&error),
             }
             self.reap();
@@ -270,7 +270,7 @@ impl<N: FnMut(usize, bool)> Flight<'_, N> {
             .collect()
     }
 
-    /// Requests of no bytes have ended before they begin.
+    /// Completes empty requests at once.
     fn end_empty_ones(&mut self) {
         let transfers = &self.transfers;
         self.pending.retain(|&index| transfers[index].outcome.is_none());
@@ -289,8 +289,8 @@ impl<N: FnMut(usize, bool)> Flight<'_, N> {
             // SAFETY: the entry names memory of a buffer that is borrowed by `Rings::run`'s caller, or of a
             // bounce buffer owned by `Rings::run`, at `done..len` of it. Both live until `run` of this flight
             // returns, which it does only when nothing is in flight, or not at all: `Drop` aborts on a panic,
-            // `run` aborts on an error of the ring. Nobody reads or writes the memory in between, because
-            // `Transfer` holds bare pointers and the borrows are held by `Rings::run`. The descriptor
+            // `run` aborts on an error of the ring. Nothing else reads or writes the memory in between,
+            // because `Transfer` holds bare pointers and the borrows are held by `Rings::run`. The descriptor
             // is open: the device that owns it is borrowed during the call.
             if unsafe { queue.push(&entry) }.is_err() {
                 break;
@@ -328,9 +328,9 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
-/// Ends the process: the kernel may still use memory that a return would give away.
+/// Ends the process: the kernel may still use memory that a return would release.
 fn abort(error: &io::Error) -> ! {
-    // The last words are for whoever reads the log; nothing is lost that was acknowledged as durable.
+    // The message is for the operator's log; nothing acknowledged as durable is lost.
     #[allow(clippy::print_stderr)]
     {
         eprintln!("fastness-blkdev: io_uring failed with requests in flight: {error}");

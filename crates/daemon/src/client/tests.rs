@@ -37,7 +37,7 @@ fn every_way_in_which_a_process_goes_has_one_name() {
     }
 }
 
-/// What it said before it hung up counts, although the request cannot be sent any more.
+/// What the peer sent before it hung up counts, although the request can no longer be sent.
 #[test]
 fn a_refusal_without_a_request_is_heard() {
     let (mut client, mut peer) = pair();

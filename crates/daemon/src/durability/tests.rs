@@ -6,7 +6,7 @@ const LOGS: [LogMedium; 4] =
     [LogMedium::Unused, LogMedium::Vdevs, LogMedium::Persistent, LogMedium::StandsIn];
 const VDEVS: [Survival; 3] = [Survival::Nothing, Survival::IfFlushIsKept, Survival::Everything];
 
-/// Every combination of what decides.
+/// Every combination of the facts.
 fn all() -> Vec<Facts> {
     let mut all = Vec::new();
     for before in BEFORE {
@@ -25,7 +25,7 @@ fn all() -> Vec<Facts> {
     all
 }
 
-/// Whether words promise every flushed write of every volume, without an if or a but.
+/// Whether the words promise every flushed write of every volume, without qualification.
 fn promises_all(words: &str) -> bool {
     words.contains("every flushed write") && !words.contains("disabled") && !words.contains("if ")
 }
@@ -54,7 +54,7 @@ fn nothing_is_promised_that_is_not_so() {
             "{facts:?}: {}",
             words.after_power_cut
         );
-        // A pool in memory keeps nothing, whatever else is so.
+        // A pool in memory keeps nothing, whatever the other facts.
         assert_eq!(words.after_power_cut.starts_with("nothing"), facts.vdevs == Survival::Nothing);
     }
 }
@@ -68,7 +68,7 @@ fn what_was_lost_is_said() {
             || facts.given_up == GivenUp::Later && !is_unused;
         let says_so = words.found.contains("are lost") || words.found.contains("are missing");
         assert_eq!(says_so, is_lost, "{facts:?}: {}", words.found);
-        // Also where nothing is lost with it.
+        // Even where this loses nothing.
         let says_what = words.found.contains("without ") || words.found.contains("older copies");
         assert_eq!(says_what, given_up && !is_unused, "{facts:?}: {}", words.found);
     }

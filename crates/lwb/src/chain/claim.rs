@@ -10,12 +10,12 @@ use crate::header::{Chain, Claim, Header};
 use crate::ids::{BlockSeq, Extent, Lsn, Txg};
 use crate::space::{Space, SpaceError};
 
-/// What claim does about a chain that was damaged.
+/// What claim does about a damaged chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// Fails; the operator can look for the cause and import again.
     Fail,
-    /// Keeps what is before the damage and gives up the rest, for good.
+    /// Keeps what precedes the damage and gives up the rest, permanently.
     DropTail,
 }
 
@@ -23,9 +23,9 @@ pub enum OnLoss {
 #[derive(Debug)]
 pub struct Claimed<S> {
     pub(super) space: S,
-    /// `None`: there is no chain.
+    /// `None` if there is no chain.
     pub(super) claim: Option<Claim>,
-    /// Space that is held.
+    /// The claimed space.
     extents: Vec<Extent>,
     records: u64,
     record_bytes: u64,
@@ -33,11 +33,11 @@ pub struct Claimed<S> {
     loss: Option<ClaimError>,
 }
 
-/// Walks over the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first
-/// txg after the import; records of older ones are not counted. Nothing is written.
+/// Walks the chain that `header` names, checks all of it, and takes its space. `first_txg` is the first txg
+/// after the import; records of older ones are not counted. Nothing is written.
 ///
 /// The header that [`Claimed::header`] returns must be durable with `first_txg`, before anything that was not
-/// claimed is written over. A crash before finds the log as it was.
+/// claimed is overwritten. A crash before that finds the log unchanged.
 ///
 /// # Errors
 /// [`ClaimError`] under [`OnLoss::Fail`]; then no space is held.
@@ -50,11 +50,11 @@ pub fn claim<S: Space>(
     claim_each(space, header, first_txg, on_loss, &mut |_| Ok(()))
 }
 
-/// As [`claim`], for records that refer to something outside of the log: `take` is shown each record that
-/// replay would hand out, in order, and may refuse one whose data is not there. That is damage at its place:
-/// nothing from there on counts.
+/// As [`claim`], for records that refer to something outside the log: `take` is passed each record that
+/// replay would hand out, in order, and may refuse one whose data is missing. That counts as damage at this
+/// record: nothing from there on counts.
 ///
-/// `take` may have been shown records that do not count in the end: all of them on an error, otherwise those
+/// `take` may have been passed records that do not count in the end: on an error all of them, otherwise those
 /// after [`Claimed::last_lsn`].
 ///
 /// # Errors
@@ -75,7 +75,7 @@ pub fn claim_each<S: Space>(
     let replayed = before.map_or(Lsn(0), |claim| claim.replayed);
     let mut scan = Scan { extents: Vec::new(), records: 0, record_bytes: 0, last_lsn: Lsn(0) };
     let last_seq = before.map(|claim| claim.last_seq);
-    // What an earlier claim has given up stays so.
+    // What an earlier claim gave up stays given up.
     let last_lsn = before.map_or(Lsn(u64::MAX), |claim| claim.last_lsn);
     let counts = |lsn, txg| lsn > replayed && lsn <= last_lsn && txg >= first_txg;
     let ended = scan.run(&space, &chain, last_seq, counts, take);
@@ -84,7 +84,7 @@ pub fn claim_each<S: Space>(
         scan.extents.into_iter().for_each(|extent| space.free(extent));
         return Err(loss.clone());
     }
-    // The block in which a record was refused has records before it that count.
+    // In the block with a refused record, the records before it still count.
     let last_seq = if ended.end.is_refused() { ended.seq } else { BlockSeq(ended.seq.0 - 1) };
     let last_lsn = scan.last_lsn.max(replayed).min(last_lsn);
     let claim = Claim { chain, first_txg, last_seq, last_lsn, replayed };
@@ -92,7 +92,7 @@ pub fn claim_each<S: Space>(
     Ok(Claimed { space, claim: Some(claim), extents, records, record_bytes, ended: Some(ended), loss })
 }
 
-/// What is missing for certain.
+/// The loss that is certain, if any.
 fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Option<ClaimError> {
     let lost = LostRecords { after: scan.last_lsn, seen: ended.later.last_lsn };
     if !ended.is_clean() {
@@ -106,7 +106,7 @@ fn loss(ended: &Ended, chain: &Chain, scan: &Scan, before: Option<&Claim>) -> Op
     Some(ClaimError::Changed { found: scan.last_lsn, claimed })
 }
 
-/// What is found on the way.
+/// What the walk has found so far.
 struct Scan {
     extents: Vec<Extent>,
     records: u64,
@@ -173,7 +173,7 @@ impl<S> Claimed<S> {
         Claimed { space, claim: None, extents, records: 0, record_bytes: 0, ended, loss }
     }
 
-    /// The header to store: with the first txg, and after records were replayed.
+    /// The header to store: with the first txg, and after replaying records.
     pub fn header(&self) -> Header {
         self.claim.map_or(Header::None, Header::Claimed)
     }
@@ -193,7 +193,7 @@ impl<S> Claimed<S> {
         self.claim.map_or(Lsn(0), |claim| claim.last_lsn)
     }
 
-    /// Space that is held: the blocks of the chain, in order.
+    /// The claimed space: the blocks of the chain, in order.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
@@ -210,8 +210,8 @@ impl<S> Claimed<S> {
 }
 
 impl<S: Space> Claimed<S> {
-    /// Gives the space back. Call it when a header that no longer names the chain is durable: until then a
-    /// crash claims it again.
+    /// Frees the space. Call it once a header that no longer names the chain is durable: after a crash before
+    /// that, the chain is claimed again.
     pub fn release(self) {
         self.extents.iter().for_each(|extent| self.space.free(*extent));
     }

@@ -8,62 +8,62 @@ use crate::format::Reject;
 use crate::ids::{BlockSeq, LogGuid, Lsn};
 use crate::space::SpaceError;
 
-/// What is where the next block of a chain would be.
+/// What was found where the next block of a chain should be.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum End {
-    /// The last block says that there was no room for another.
+    /// The last block says that there was no space for another.
     NoRoom,
-    /// The block was never written, or a crash lost it: there is none, or one of another chain.
+    /// The block was never written, or a crash lost it: its place holds no block, or one of another chain.
     Unwritten {
         /// The other chain.
         other: Option<LogGuid>,
     },
-    /// As `Unwritten`: there is an older block of this chain.
+    /// As `Unwritten`, but the place holds an older block of this chain.
     Stale {
         /// Its number.
         found: BlockSeq,
     },
-    /// Some sectors of the block are there, others were never written. A crash leaves such a block while it
-    /// is written.
+    /// Some sectors of the block are present, others were never written: a crash during the write of the
+    /// block leaves this.
     Torn,
-    /// Damage: a sector of the block was written, and has changed since.
+    /// Damage: a sector of the block was written and has changed since.
     Damaged {
-        /// Which, counted from the beginning of the block.
+        /// Its index in the block.
         sector: u32,
     },
-    /// Damage: a later block of this chain.
+    /// Damage: the place holds a later block of this chain.
     Misplaced {
         /// Its number.
         found: BlockSeq,
     },
-    /// A block of a version that this program does not know.
+    /// A block of an unknown version.
     Version {
         /// The version.
         found: u16,
     },
-    /// Forged, or a defect: the checksum fits, the contents are impossible.
+    /// Forged, or a bug: the checksum fits, the contents are impossible.
     Malformed {
         /// In the block, in bytes.
         offset: u32,
     },
-    /// Forged, or a defect: the chain leaves the space, or uses a place twice.
+    /// Forged, or a bug: the chain leaves the space, or uses a place twice.
     OutOfBounds,
     /// The block cannot be read.
     Unreadable(SpaceError),
-    /// A record in the block, or one that ends in it, refers to data that is not there.
+    /// A record in the block, or one that ends in it, refers to missing data.
     Refused {
         /// The record.
         lsn: Lsn,
-        /// What its owner says.
+        /// The owner's error.
         why: SpaceError,
     },
-    /// All blocks that were claimed are there. (Only of a log that was claimed before.)
+    /// All claimed blocks are present. (Only for a log that was claimed before.)
     Claimed,
 }
 
 impl End {
-    /// Whether a crash leaves such a block; a later one may say that it was not one.
+    /// Whether a crash can leave such a block; a later block may prove that it was not a crash.
     pub(crate) fn is_clean(&self) -> bool {
         match self {
             End::NoRoom | End::Unwritten { .. } | End::Stale { .. } | End::Torn | End::Claimed => true,
@@ -77,13 +77,13 @@ impl End {
         }
     }
 
-    /// Whether something is there that neither a crash nor a medium that cannot be read leaves.
+    /// Whether this is something that neither a crash nor an unreadable medium can leave.
     pub(crate) fn is_changed(&self) -> bool {
         let can_be_read = !matches!(self, End::OutOfBounds | End::Unreadable(_));
         can_be_read && !self.is_clean()
     }
 
-    /// Whether the block is whole, and a record of it cannot be used.
+    /// Whether the block is whole, but one of its records cannot be used.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self, End::Refused { .. })
     }

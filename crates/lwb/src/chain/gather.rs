@@ -1,15 +1,15 @@
-//! Records from pieces: a record counts when its last piece is there.
+//! Reassembles records from pieces: a record counts once its last piece is found.
 
 use crate::format::{PieceHeader, Reject};
 use crate::ids::{Lsn, Place, Txg};
 
-/// A record in the making.
+/// A record being reassembled.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
-    /// What is there of the record that is not whole yet.
+    /// The pieces so far of the incomplete record.
     bytes: Vec<u8>,
     open: Option<Open>,
-    /// The record before.
+    /// The previous record.
     last: Lsn,
     /// The chain may begin with the rest of a record whose first blocks were released.
     is_past_start: bool,
@@ -23,7 +23,7 @@ struct Open {
     place: Place,
 }
 
-/// A record that is whole; its bytes are in the gatherer.
+/// A whole record; its bytes are in the gatherer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whole {
     pub(super) lsn: Lsn,
@@ -43,14 +43,14 @@ impl Gather {
         self.last
     }
 
-    /// Takes the next piece of the chain; returns the record that it ends.
+    /// Takes the next piece of the chain; returns the record that it completes.
     pub(super) fn push(
         &mut self,
         piece: &PieceHeader,
         data: &[u8],
         place: Place,
     ) -> Result<Option<Whole>, Reject> {
-        // Pieces and records follow each other without a gap, so where is no question.
+        // Pieces and records follow each other without a gap, so the position needs no check.
         let malformed = Err(Reject::Malformed { offset: 0 });
         if piece.from == 0 {
             if self.open.is_some() || piece.lsn <= self.last {
@@ -62,7 +62,7 @@ impl Gather {
             self.bytes.clear();
         }
         let Some(open) = self.open else {
-            // The rest of a record of a synced txg; anywhere else nobody writes it.
+            // The rest of a record of a synced txg; no log has one anywhere else.
             return if self.is_past_start { malformed } else { Ok(None) };
         };
         let goes_on = (piece.lsn, piece.txg, piece.record_bytes) == (open.lsn, open.txg, open.record_bytes)

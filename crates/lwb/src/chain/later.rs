@@ -1,33 +1,33 @@
 //! The blocks after the end of a chain.
 //!
-//! A chain ends at the first block that is not there. That is where a crash has cut it, if no later block
-//! says otherwise; what was never acknowledged may be missing, in any order. A later block that was written
-//! when this one was durable proves that it was not a crash. The next block need not be the one that knows:
-//! where several were under way at a time, it was written too early. So all that can be found are asked.
+//! A chain ends at the first missing block. A crash has cut it there, unless a later block says otherwise:
+//! blocks that were never acknowledged may be missing, in any order. A later block that was written after
+//! this one was durable proves that it was not a crash. The very next block may not prove it: if several were
+//! in flight at a time, it was written too early. So all later blocks that can be found are checked.
 
 use crate::chain::read::Reader;
 use crate::format::pieces;
 use crate::ids::{AHEAD, Ahead, BlockSeq, LogGuid, Lsn};
 use crate::space::Space;
 
-/// Later blocks of a chain than the one that it ends at.
+/// The blocks after the one that a chain ends at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Later {
-    /// The last one that is there; 0 if there is none.
+    /// The last one found; 0 if there is none.
     pub last_seq: BlockSeq,
-    /// The newest one of which they say that it was durable, and the block that says so; 0 without one.
+    /// The newest block that they report as durable, and the block that reports it; 0 without one.
     pub durable: (BlockSeq, BlockSeq),
-    /// The first block that is there and damaged, or at the place of another one.
+    /// The first block that is damaged, or at the place of another one.
     pub damaged: Option<BlockSeq>,
-    /// The last record with a piece in those that are there; 0 without one.
+    /// The last record with a piece in these blocks; 0 without one.
     pub last_lsn: Lsn,
 }
 
 impl Later {
-    /// Looks for blocks after `seq`. `places`: where that one and the next ones would be. Each block that is
-    /// there names more, so that two in a row may be missing.
+    /// Looks for blocks after `seq`. `places`: where that one and the next ones should be. Each block found
+    /// names more, so two in a row may be missing.
     ///
-    /// It ends, because a place has one block, and a block one number.
+    /// It terminates, because a place has one block, and a block one number.
     pub(super) fn look<S: Space>(
         space: &S,
         guid: LogGuid,
@@ -61,7 +61,7 @@ impl Later {
         }
     }
 
-    /// The block, if any, that says that block `seq` was durable.
+    /// The block, if any, that reports block `seq` as durable.
     pub fn witness(&self, seq: BlockSeq) -> Option<BlockSeq> {
         let (durable, witness) = self.durable;
         (durable >= seq).then_some(witness)

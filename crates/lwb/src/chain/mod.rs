@@ -2,11 +2,12 @@
 //!
 //! Crash cases:
 //! 1. Before the header of the first chain is durable: there is no log, and nothing in it was acknowledged.
-//! 2. While blocks are written: the chain ends at the first block that is not there whole. Every acknowledged
-//!    record is before it, because a block is acknowledged after all before it. A block that is there in part
-//!    has sectors that are whole and others that were never written; one that was written and has changed is
+//! 2. While blocks are written: the chain ends at the first block that is missing or incomplete. Every
+//!    acknowledged record precedes it, because a block is acknowledged after all earlier ones. A torn block
+//!    has some whole sectors and others that were never written; a sector that was written and has changed is
 //!    damage, and so is the end if a later block says that it was durable.
-//! 3. After a txg has synced, its header begins further down the chain; blocks before are free only then.
+//! 3. After a txg has synced, its header starts further down the chain; only then are the blocks before it
+//!    free.
 //! 4. During claim: nothing but the header is written; the next import claims again.
 //! 5. During replay: the header with the last replayed record is stored with the changes of that record.
 //! 6. After replay: the blocks are free once the header that no longer names them is durable.

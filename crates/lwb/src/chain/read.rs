@@ -1,4 +1,4 @@
-//! Reading one block, from whichever copy has it.
+//! Reading one block, from any copy that has it.
 
 use crate::chain::End;
 use crate::format::{BlockHeader, Reject, pieces};
@@ -17,7 +17,7 @@ impl Default for Reader {
     }
 }
 
-/// What copies had instead of a block.
+/// What the copies held instead of the block.
 #[derive(Default)]
 struct Refused {
     copies: usize,
@@ -45,15 +45,15 @@ fn weight(reject: &Reject) -> u32 {
     }
 }
 
-/// Reads a block, and checks all its pieces.
+/// Decodes a block, and checks all its pieces.
 fn decode(block: &[u8], guid: LogGuid, seq: BlockSeq, contents: &mut Vec<u8>) -> Result<BlockHeader, Reject> {
     let header = BlockHeader::decode(block, guid, seq, contents)?;
     pieces(contents, &header).find_map(Result::err).map_or(Ok(header), Err)
 }
 
 impl Reader {
-    /// Reads the block with this verifier, with all its pieces inside of their bounds; its contents are in
-    /// the reader then.
+    /// Reads the block with this verifier, and checks that all its pieces are within bounds; its contents are
+    /// then in the reader.
     pub(super) fn read<S: Space>(
         &mut self,
         space: &S,
@@ -82,8 +82,8 @@ impl Reader {
         }
     }
 
-    /// No copy has the block. Each of those that have all that was acknowledged can say that this one was
-    /// not: then it does not matter how others are damaged.
+    /// No copy has the block. Any current copy, one that has everything acknowledged, can tell that this
+    /// block was not acknowledged: then damage in the others does not matter.
     fn ask_current<S: Space>(
         &mut self,
         space: &S,
@@ -195,7 +195,7 @@ mod tests {
         }
         assert!(matches!(read(&[(&damaged, true), (&torn, true)]), Err(End::Torn)));
         assert!(matches!(read(&[(&never, true), (&torn, true)]), Err(End::Torn)));
-        // A stale copy may lack what was acknowledged.
+        // A stale copy may lack acknowledged writes.
         for stale in [&never, &torn] {
             assert!(matches!(read(&[(&damaged, true), (stale, false)]), Err(End::Damaged { sector: 1 })));
         }

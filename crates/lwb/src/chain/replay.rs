@@ -12,14 +12,14 @@ use crate::header::{Claim, Header};
 use crate::ids::{Lsn, Place, Txg};
 use crate::space::Space;
 
-/// A record that is to be replayed.
+/// A record to replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Its number.
     pub lsn: Lsn,
     /// Transaction group of the change.
     pub txg: Txg,
-    /// The block in which it begins.
+    /// The block that it begins in.
     pub place: Place,
     /// What was appended.
     pub bytes: &'a [u8],
@@ -38,9 +38,9 @@ impl<S: Space> Claimed<S> {
     /// Replays the records after the last one that was replayed.
     ///
     /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may
-    /// become durable; a later call goes on from that record. When all are replayed, the owner stores a
+    /// become durable; a later call continues from that record. When all are replayed, the owner stores a
     /// header without the chain ([`Header::None`], or that of a new log), and calls
-    /// [`release`](Claimed::release) when it is durable.
+    /// [`release`](Claimed::release) once it is durable.
     ///
     /// # Errors
     /// [`ReplayError`]: try again, or give up the rest by storing [`Header::None`].
@@ -58,7 +58,7 @@ impl<S: Space> Claimed<S> {
                 let whole = gather.push(&piece, data, found.extent.place);
                 let damaged = |reject| ReplayError::Damaged(Box::new(Ended::at(space, seq, place, reject)));
                 let whole = whole.map_err(damaged)?;
-                // Behind the last one that was claimed there may be some that were given up.
+                // After the last claimed record there may be some that were given up.
                 let is_wanted = |lsn| lsn > claim.replayed && lsn <= claim.last_lsn;
                 let Some(whole) = whole.filter(|whole| is_wanted(whole.lsn)) else { continue };
                 if whole.txg < claim.first_txg {

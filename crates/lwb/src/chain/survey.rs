@@ -1,4 +1,4 @@
-//! Looking at a chain without taking it: what is there, block by block, up to where it ends.
+//! Reads a chain without claiming it: its contents, block by block, up to its end.
 
 use crate::chain::gather::Gather;
 use crate::chain::replay::Record;
@@ -9,7 +9,7 @@ use crate::header::Chain;
 use crate::ids::{AHEAD, BlockSeq, Extent, Txg};
 use crate::space::Space;
 
-/// A block of a chain that is whole.
+/// A whole block of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockSurvey {
     /// Its number.
@@ -22,21 +22,22 @@ pub struct BlockSurvey {
     pub newest_txg: Txg,
     /// Header and pieces, in bytes.
     pub used_bytes: u32,
-    /// Where the chain goes on: the next blocks, as far as there was room for them.
+    /// Where the chain continues: the next blocks, as far as there was space for them.
     pub next: [Option<Extent>; AHEAD],
 }
 
-/// What is found in a chain, in its order: a block comes before the records that end in it.
+/// An item of a chain, in chain order: a block comes before the records that end in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'a> {
     /// A block.
     Block(BlockSurvey),
-    /// A record that is whole.
+    /// A whole record.
     Record(Record<'a>),
 }
 
-/// Hands out all of the chain that can be read, synced and replayed records too, and returns where and why it
-/// ends. Nothing is claimed, held or written; blocks that were written after a claim are shown as well.
+/// Hands out everything in the chain that can be read, including synced and replayed records, and returns
+/// where and why it ends. Nothing is claimed, held or written; blocks that were written after a claim are
+/// included.
 pub fn survey<S: Space>(space: &S, chain: &Chain, mut tell: impl FnMut(Found<'_>)) -> Ended {
     let (mut walk, mut gather) = (Walk::new(space, chain), Gather::default());
     loop {

@@ -1,4 +1,4 @@
-//! From block to block.
+//! Walks a chain from block to block.
 
 use crate::chain::End;
 use crate::chain::later::Later;
@@ -19,7 +19,7 @@ pub(super) struct Walk<'a, S> {
     reader: Reader,
 }
 
-/// A block that is whole.
+/// A whole block.
 pub(super) struct Found<'a> {
     pub(super) header: BlockHeader,
     pub(super) extent: Extent,
@@ -32,7 +32,7 @@ impl<'a, S: Space> Walk<'a, S> {
         Walk { space, chain: *chain, seq: chain.first_seq, next: chain.places(), reader }
     }
 
-    /// Where the next block is to be.
+    /// Where the next block should be.
     pub(super) fn place(&self) -> Option<Place> {
         self.next[0].map(|extent| extent.place)
     }
@@ -47,8 +47,8 @@ impl<'a, S: Space> Walk<'a, S> {
         Ended::at(self.space, self.seq, self.place(), end)
     }
 
-    /// The next block, with all its pieces inside of their bounds. Ends at the first block that is not there
-    /// whole; each block has one number, so a chain that leads back into itself ends, too.
+    /// The next block, with all its pieces within bounds. Ends at the first block that is missing or
+    /// incomplete; each block has one number, so a chain that loops ends, too.
     pub(super) fn next(&mut self) -> Result<Found<'_>, Box<Ended>> {
         let Some(extent) = self.next[0] else {
             return Err(Box::new(self.ended(End::NoRoom)));

@@ -1,17 +1,17 @@
-//! The header of a block: where the chain goes on, and the verifier by which a reader knows the block.
+//! The header of a block: where the chain continues, and the verifier that identifies the block to a reader.
 //!
-//! The address of a block is on the medium before the block is, so nothing about its contents can stand
-//! beside the address. The block itself carries what identifies it, the *verifier*: the chain's random guid
-//! and the block's number. Every sector has a tag that is made of both (`sector`).
+//! The address of a block is written before the block itself, so nothing about its contents can be stored
+//! with the address. The block itself carries what identifies it, the *verifier*: the chain's random guid and
+//! the block's number. Every sector has a tag derived from both (`sector`).
 
 use crate::format::sector::{Contents, SECTOR_BYTES, Sector, Tags, contents_of, stored_bytes};
 use crate::format::{get, get_u32, get_u64, put};
 use crate::ids::{AHEAD, Ahead, BlockSeq, Extent, LogGuid, Place, Txg};
 use crate::space::{BLOCK_BYTES_MAX, UNIT_BYTES};
 
-/// Version of the format of blocks.
+/// Version of the block format.
 pub(crate) const LWB_VERSION: u16 = 2;
-/// Bytes of contents before the first piece.
+/// Offset of the first piece in the contents.
 pub(crate) const BLOCK_HEADER_BYTES: usize = NEXT_AT + AHEAD * EXTENT_BYTES;
 /// Bytes of an encoded extent.
 const EXTENT_BYTES: usize = 16;
@@ -25,7 +25,7 @@ const DURABLE_AT: usize = 40;
 const TXG_AT: usize = 48;
 const NEXT_AT: usize = 56;
 
-/// What a block says about itself.
+/// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub(crate) guid: LogGuid,
@@ -36,7 +36,7 @@ pub(crate) struct BlockHeader {
     pub(crate) newest_txg: Txg,
     /// Header and pieces, in bytes.
     pub(crate) used_bytes: u32,
-    /// Where the next blocks are, or will be; nothing if there was no room.
+    /// Where the next blocks are, or will be; empty if there was no space.
     pub(crate) next: Ahead,
 }
 
@@ -51,16 +51,16 @@ pub(crate) enum Reject {
     Stale(BlockSeq),
     /// A later block of this chain.
     Misplaced(BlockSeq),
-    /// Some sectors of the block are there, others were never written.
+    /// Some sectors of the block are present, others were never written.
     Torn,
-    /// A sector of the block was written, and has changed.
+    /// A sector of the block was written and has changed since.
     Damaged {
         /// Which.
         sector: u32,
     },
-    /// A version that this program does not know.
+    /// An unknown version.
     Version(u16),
-    /// Whole, and yet no block that this program writes.
+    /// Whole, but not a block that this program writes.
     Malformed {
         /// In the contents.
         offset: u32,
@@ -68,7 +68,7 @@ pub(crate) enum Reject {
 }
 
 impl BlockHeader {
-    /// Bytes that are written of a block: whole units.
+    /// Bytes of a block that are written: whole units.
     pub(crate) fn written_bytes(&self) -> usize {
         stored_bytes(self.used_bytes as usize)
     }
@@ -87,8 +87,8 @@ impl BlockHeader {
         contents.put(&out);
     }
 
-    /// Reads the block that has this verifier. `block` is all of its extent; the contents of what was written
-    /// go to `contents`.
+    /// Decodes the block with this verifier. `block` is its whole extent; the contents of the written part go
+    /// to `contents`.
     pub(crate) fn decode(
         block: &[u8],
         guid: LogGuid,
@@ -126,7 +126,7 @@ impl BlockHeader {
         }
     }
 
-    /// The block, if any, that a place has instead.
+    /// What a place holds instead of the block.
     fn identify(block: &[u8], guid: LogGuid, seq: BlockSeq) -> Reject {
         let Some((found, found_seq)) = whose(block) else { return Reject::NoBlock };
         match found_seq.cmp(&seq) {
@@ -136,7 +136,7 @@ impl BlockHeader {
         }
     }
 
-    /// The header in a first sector that is whole: written by us, by another version, or forged.
+    /// The header in a whole first sector: written by us, by another version, or forged.
     fn decode_fields(contents: &[u8], guid: LogGuid, seq: BlockSeq) -> Result<BlockHeader, Reject> {
         let malformed = |offset: usize| Err(Reject::Malformed { offset: offset as u32 });
         if get::<8>(contents, 0) != MAGIC {
@@ -189,7 +189,7 @@ pub(crate) fn put_ahead(out: &mut [u8], at: usize, ahead: &Ahead) {
     }
 }
 
-/// Reads places, which need not be trustworthy. The error is the offset of what cannot be one.
+/// Reads places, which are not trusted. The error is the offset of an invalid one.
 pub(crate) fn get_ahead(bytes: &[u8], at: usize) -> Result<Ahead, usize> {
     let mut ahead = Ahead::default();
     for index in 0..AHEAD {

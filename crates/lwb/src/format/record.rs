@@ -1,21 +1,21 @@
-//! Records in blocks. A record is one piece or several: a block takes what it has room for, the next blocks
-//! the rest.
+//! Records in blocks. A record is one or more pieces: a block takes as much as fits, the next blocks the
+//! rest.
 
 use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Contents, Reject, get_u32, get_u64, put};
 use crate::ids::{Lsn, Txg};
 use crate::log::RECORD_BYTES_MAX;
 
-/// Bytes before the bytes of a piece.
+/// Bytes of the header before the data of a piece.
 pub(crate) const PIECE_HEADER_BYTES: usize = 32;
 
-/// What stands before a piece of a record.
+/// The header of a piece of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PieceHeader {
     pub(crate) lsn: Lsn,
     pub(crate) txg: Txg,
     /// Length of the record.
     pub(crate) record_bytes: u32,
-    /// Where in the record the piece begins.
+    /// Offset of the piece in the record.
     pub(crate) from: u32,
     /// Length of the piece.
     pub(crate) len_bytes: u32,
@@ -31,7 +31,7 @@ impl PieceHeader {
         self.from + self.len_bytes == self.record_bytes
     }
 
-    /// Puts header, bytes and padding after what the block has.
+    /// Appends header, data and padding to the block.
     pub(crate) fn put(&self, data: &[u8], contents: &mut Contents<'_>) {
         let mut out = [0; PIECE_HEADER_BYTES];
         put(&mut out, 0, self.len_bytes.to_le_bytes());
@@ -45,8 +45,8 @@ impl PieceHeader {
     }
 }
 
-/// The pieces in the contents of a block, each checked against the block; the first that is not as it should
-/// be ends the iteration.
+/// The pieces in the contents of a block, each checked against the block; the first invalid one ends the
+/// iteration.
 pub(crate) fn pieces<'a>(
     contents: &'a [u8],
     header: &BlockHeader,
@@ -79,7 +79,7 @@ fn piece(rest: &[u8], newest_txg: Txg) -> Option<(PieceHeader, &[u8])> {
     let is_known = header.lsn.0 > 0 && header.txg <= newest_txg && rest[28..32] == [0; 4];
     let is_inside = len <= RECORD_BYTES_MAX && from <= RECORD_BYTES_MAX;
     let record = header.record_bytes as usize;
-    // Only a record without bytes has a piece without bytes.
+    // Only an empty record has an empty piece.
     let is_part = record <= RECORD_BYTES_MAX && (len > 0 || record == 0);
     if !is_known || !is_inside || !is_part || from + len > record || padded(len) > rest.len() {
         return None;

@@ -1,9 +1,9 @@
-//! Sectors: what the medium writes whole or not at all.
+//! Sectors: the unit that the medium writes atomically.
 //!
 //! Each sector of a block ends in a trailer: a *tag*, which no sector of another block or place in the block
-//! has, and a sum. A crash leaves a sector as it was or as it was to be. So one whose trailer is right in one
-//! half only was written, and has changed since: it is damaged. One in which neither half is right was never
-//! written, as far as anybody can tell.
+//! has, and a sum. A crash leaves a sector old or new. So a sector with only one half of its trailer right
+//! was written and has changed since: it is damaged. One with neither half right was never written, as far as
+//! can be told.
 
 use std::ops::Range;
 
@@ -13,19 +13,19 @@ use crate::format::{get_u64, put};
 use crate::ids::{BlockSeq, LogGuid};
 use crate::space::UNIT_BYTES;
 
-/// Bytes that the medium writes whole or not at all.
+/// Bytes that the medium writes atomically.
 pub(crate) const SECTOR_BYTES: usize = 512;
-/// Bytes of a sector that are contents of the block.
+/// Bytes of a sector that hold contents of the block.
 const CONTENTS_BYTES: usize = SECTOR_BYTES - 16;
 const TAG_AT: usize = CONTENTS_BYTES;
 const SUM_AT: usize = TAG_AT + 8;
 
-/// Contents that a block of `len_bytes` has room for, in bytes.
+/// Bytes of contents that fit into a block of `len_bytes`.
 pub(crate) fn capacity(len_bytes: u32) -> usize {
     len_bytes as usize / SECTOR_BYTES * CONTENTS_BYTES
 }
 
-/// Bytes that a block with so many bytes of contents has on the medium: whole units.
+/// Bytes on the medium of a block with `contents` bytes of contents: whole units.
 pub(crate) fn stored_bytes(contents: usize) -> usize {
     (contents.div_ceil(CONTENTS_BYTES) * SECTOR_BYTES).next_multiple_of(UNIT_BYTES as usize)
 }
@@ -33,9 +33,9 @@ pub(crate) fn stored_bytes(contents: usize) -> usize {
 /// What a sector is to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sector {
-    /// One of its own.
+    /// A whole sector of this block.
     Whole,
-    /// One of its own that has changed.
+    /// A sector of this block that has changed.
     Damaged,
     /// Something else.
     Other,
@@ -57,7 +57,7 @@ impl Tags {
         self.0.wrapping_add(index as u64)
     }
 
-    /// Looks at sector `index` of a place where the block may be.
+    /// Examines sector `index` of a place that may hold the block.
     pub(crate) fn look(self, index: usize, sector: &[u8]) -> Sector {
         let tag = self.of_sector(index);
         let has_tag = get_u64(sector, TAG_AT) == tag;
@@ -80,12 +80,12 @@ impl Tags {
     }
 }
 
-/// The tag is in it, so that the sum alone says whose sector it is, too.
+/// The sum includes the tag, so it alone identifies the sector as well.
 fn sum(contents: &[u8], tag: u64) -> u64 {
     XxHash3_64::oneshot(contents) ^ tag
 }
 
-/// Where bytes of the contents are in a block: parts that follow each other.
+/// Where a range of the contents is in a block: consecutive parts.
 fn parts(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -97,14 +97,14 @@ fn parts(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The contents of a block that is put together, one after the other.
+/// Builds the contents of a block, front to back.
 pub(crate) struct Contents<'a> {
     block: &'a mut [u8],
     len: usize,
 }
 
 impl<'a> Contents<'a> {
-    /// Into a block of which every byte will be written over.
+    /// Starts a block, every byte of which will be overwritten.
     pub(crate) fn new(block: &'a mut [u8]) -> Contents<'a> {
         Contents { block, len: 0 }
     }
@@ -124,7 +124,7 @@ impl<'a> Contents<'a> {
         self.len += bytes.len();
     }
 
-    /// Zeroes after the contents, and the trailers.
+    /// Zeroes the rest after the contents, and writes the trailers.
     pub(crate) fn finish(self, tags: Tags) {
         let end = capacity(self.block.len() as u32);
         parts(self.len..end).for_each(|part| self.block[part].fill(0));
@@ -132,7 +132,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Takes the contents out of the sectors.
+/// Extracts the contents from the sectors.
 pub(crate) fn contents_of(block: &[u8], contents: &mut Vec<u8>) {
     contents.clear();
     block.chunks_exact(SECTOR_BYTES).for_each(|sector| contents.extend_from_slice(&sector[..CONTENTS_BYTES]));

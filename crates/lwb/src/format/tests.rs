@@ -24,7 +24,7 @@ fn header(used: usize) -> BlockHeader {
     }
 }
 
-/// A block of these pieces, in memory that had something else.
+/// A block of these pieces, in memory with other old contents.
 fn block(pieces: &[(PieceHeader, &[u8])]) -> (Vec<u8>, BlockHeader) {
     let used = BLOCK_HEADER_BYTES + pieces.iter().map(|(_, data)| padded(data.len())).sum::<usize>();
     let header = header(used);
@@ -91,7 +91,7 @@ fn decode_returns_what_was_encoded() {
     assert_eq!((found[1].0.txg, found[1].1, found[1].0.is_last()), (Txg(41), &b"12345678"[..], false));
 }
 
-/// Contents of every length around the ends of sectors and units come back as they were.
+/// Contents of every length around sector and unit borders are read back unchanged.
 #[test]
 fn contents_go_over_sectors() {
     for len in (0..1100).chain(3700..4100).chain([100_000]) {
@@ -107,7 +107,7 @@ fn contents_go_over_sectors() {
     }
 }
 
-/// Wherever a bit is flipped, it is not taken for a crash, and the sector is named.
+/// Wherever a bit is flipped, it is not taken for a crash, and the sector is reported.
 #[test]
 fn every_flipped_bit_is_found_to_be_damage() {
     for block in [example().0, long_example()] {
@@ -120,7 +120,8 @@ fn every_flipped_bit_is_found_to_be_damage() {
     }
 }
 
-/// What a crash leaves: each sector as it was, which is anything, or as it was to be. That is never damage.
+/// What a crash leaves: each sector with its old contents, which are arbitrary, or its new ones. That is
+/// never damage.
 #[test]
 fn sectors_that_were_never_written_are_no_damage() {
     let block = long_example();
@@ -162,7 +163,7 @@ fn sectors_that_were_never_written_are_no_damage() {
     }
 }
 
-/// A sector that was written has changed, others were never written: the medium cannot be trusted.
+/// One sector was written and has changed, others were never written: the medium cannot be trusted.
 #[test]
 fn damage_counts_in_a_torn_block_too() {
     let mut block = long_example();
@@ -175,7 +176,7 @@ fn damage_counts_in_a_torn_block_too() {
     assert_eq!(decode(&block), Err(Reject::Damaged { sector: 5 }));
 }
 
-/// A sector of the block at the place of another one of it.
+/// A sector of the block at the place of another of its sectors.
 #[test]
 fn a_sector_has_one_place() {
     let mut block = long_example();
@@ -195,7 +196,7 @@ fn another_verifier_is_refused() {
     assert_eq!(decode(&[0; 4096], guid(), 3), Err(Reject::NoBlock));
 }
 
-/// Scenario 16 of the reference: crafted lengths under trailers that fit.
+/// Scenario 16 of the reference: crafted lengths under valid trailers.
 #[test]
 fn crafted_fields_are_refused_where_they_are() {
     let cases: &[(usize, &[u8], Reject)] = &[
@@ -232,7 +233,7 @@ fn crafted_fields_are_refused_where_they_are() {
     for (at, bytes, expected) in cases {
         let (mut block, _) = example();
         block[*at..*at + bytes.len()].copy_from_slice(bytes);
-        // What reaches the checks after the trailers was forged, or written by a defect.
+        // What passes the trailer checks was forged, or written by a bug.
         Tags::of(guid(), BlockSeq(3)).put_trailers(&mut block);
         let mut contents = Vec::new();
         let found = BlockHeader::decode(&block, guid(), BlockSeq(3), &mut contents);

@@ -7,11 +7,11 @@ use crate::log::{Log, RECORD_BYTES_MAX};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// Adds a record of a change in `txg`; returns its number.
+    /// Appends a record of a change in `txg`; returns its number.
     ///
-    /// Persistence: none; see [`commit`](Self::commit). A record that nobody commits goes when its txg has
-    /// synced. Works while the log is down, too: records then wait in DRAM for their txg, or for the next
-    /// chain.
+    /// Persistence: none; see [`commit`](Self::commit). A record that is never committed is dropped once its
+    /// txg has synced. Works while the log is down, too: records then wait in DRAM for their txg, or for the
+    /// next chain.
     ///
     /// # Panics
     /// If the record is longer than [`RECORD_BYTES_MAX`].

@@ -1,4 +1,4 @@
-//! Committing: see to it that the records are in blocks, and wait for the block that has the last of them.
+//! Committing: makes sure that the records are in blocks, and waits for the block with the last of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,27 +12,27 @@ use crate::log::index::{Down, Index, State};
 use crate::log::{Counters, Log};
 use crate::space::Space;
 
-/// What a waiter has to do.
+/// What a waiter has to do next.
 enum Step {
     Done(Result<(), CommitError>),
     /// The records went back to the queue: there is a new chain.
     Again,
-    /// The block is open for too long.
+    /// The block has been open for too long.
     Close(BlockSeq),
 }
 
 impl<S: Space> Log<S> {
-    /// Makes all records up to `upto` durable. A number after the last one stands for the last one.
+    /// Makes all records up to `upto` durable. A number past the last record means the last record.
     ///
-    /// Persistence: on success each of the records is in the log, with all that came before it, and durable;
-    /// or its txg has synced. A crash before leaves a prefix of what was appended.
+    /// Persistence: on success each of the records, with all earlier ones, is durable in the log, or its txg
+    /// has synced. A crash before that leaves a prefix of what was appended.
     ///
-    /// Concurrency: any number of threads; the one that finds records in the queue puts all of them into
+    /// Concurrency: any number of threads; the one that finds records in the queue assigns all of them to
     /// blocks.
     ///
     /// # Errors
-    /// [`CommitError`]: the records may become part of the log or not; wait until their txgs have synced.
-    /// Also makes the log start a chain with the next txg that allows it.
+    /// [`CommitError`]: the records may become part of the log or not; wait until their txgs have synced. A
+    /// failed commit also makes the log start a chain with the next txg that allows it.
     pub fn commit(&self, upto: Lsn) -> Result<(), CommitError> {
         Counters::add(&self.counters.commits, 1);
         let result = self.run_commit(upto);
@@ -44,8 +44,8 @@ impl<S: Space> Log<S> {
     }
 
     fn run_commit(&self, mut upto: Lsn) -> Result<(), CommitError> {
-        // This thread has written blocks that others may wait for, and has woken nobody: it was about to
-        // flush itself.
+        // Whether this thread has written blocks that others may wait for, and woken none of them because it
+        // was about to flush itself.
         let mut owes_flush = false;
         loop {
             if self.durable.load(Ordering::Acquire) >= upto.0 && !owes_flush {
@@ -63,13 +63,13 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Puts the records of the queue into blocks, unless another thread does, and writes what was closed.
+    /// Assigns the queued records to blocks, unless another thread does, and writes the closed blocks.
     /// Returns whether the caller owes a flush.
     fn take_care_of(&self, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
             let mut issuer = lock(&self.issuer);
-            // Whoever had the lock may have taken care of ours.
+            // The previous holder of the lock may have assigned our records.
             if self.assigned.load(Ordering::Acquire) < upto.0 {
                 self.assign(&mut issuer, &mut work);
             }
@@ -77,8 +77,8 @@ impl<S: Space> Log<S> {
         self.issue(work, upto)
     }
 
-    /// Closes and writes a block whose time is over, unless another thread did. Returns whether the caller
-    /// owes a flush.
+    /// Closes and writes a block whose timeout has passed, unless another thread did. Returns whether the
+    /// caller owes a flush.
     fn close_late(&self, seq: BlockSeq, upto: Lsn) -> bool {
         let mut work = lock(&self.spares).work();
         {
@@ -93,10 +93,10 @@ impl<S: Space> Log<S> {
         self.issue(work, upto)
     }
 
-    /// Waits for the block with the last record up to `upto`; flushes for all if it is our turn.
+    /// Waits for the block with the last record up to `upto`; flushes for all waiters if it is our turn.
     ///
-    /// A thread that leaves without the flush that it owes, because its own records turned out to need none
-    /// or cannot be had, wakes another one for it.
+    /// A thread that returns without the flush that it owes, because its own records no longer need one or
+    /// have failed, wakes another one to do it.
     fn wait(&self, upto: Lsn, owes_flush: &mut bool) -> Step {
         let mut index = lock(&self.index);
         let mut deadline: Option<(BlockSeq, Instant)> = None;
@@ -132,7 +132,7 @@ impl<S: Space> Log<S> {
         step
     }
 
-    /// The block to wait for, or to flush; an error is what there is to do instead.
+    /// The block to wait for, or to flush; the error is what to do instead.
     fn target_of(&self, index: &mut Index, upto: Lsn) -> Result<(BlockSeq, State), Step> {
         if self.durable.load(Ordering::Acquire) >= upto.0 {
             return Err(Step::Done(Ok(())));
@@ -142,7 +142,7 @@ impl<S: Space> Log<S> {
             return Err(index.down.as_ref().map_or(Step::Again, failed));
         }
         match index.target(upto).map(|block| (block.seq, block.state)) {
-            // In no block that is left: flushed and released, or never put into one because its txg had
+            // In no remaining block: flushed and released, or never assigned to one because its txg had
             // synced.
             None | Some((_, State::Flushed)) => Err(Step::Done(Ok(()))),
             Some((seq, state)) => match index.down.as_ref().filter(|down| seq >= down.from) {
@@ -153,7 +153,7 @@ impl<S: Space> Log<S> {
     }
 }
 
-/// Sleeps until somebody wakes those who wait for a block, or for at most `rest`.
+/// Sleeps until the waiters of a block are woken, or for at most `rest`.
 fn sleep(mut index: MutexGuard<'_, Index>, seq: BlockSeq, rest: Option<Duration>) -> MutexGuard<'_, Index> {
     let Some(block) = index.block(seq) else { return index };
     block.waiters += 1;
@@ -162,7 +162,7 @@ fn sleep(mut index: MutexGuard<'_, Index>, seq: BlockSeq, rest: Option<Duration>
         Some(rest) => wait_for(&wake, index, rest),
         None => wait(&wake, index),
     };
-    // It may have been released meanwhile.
+    // The block may have been released in the meantime.
     if let Some(block) = index.block(seq) {
         block.waiters -= 1;
     }

@@ -1,13 +1,12 @@
 //! Flushing and acknowledging, in the order of the chain.
 //!
 //! A flush serves all blocks that were written without a gap when it began. Threads whose blocks are written
-//! meanwhile begin another one, up to [`Options::flushes_max`](crate::Options::flushes_max) at a time; beyond
-//! that they wait, and when a flush ends one of them flushes for all. A block that nobody waits for is part
-//! of the next flush.
+//! during it begin another one, up to [`Options::flushes_max`](crate::Options::flushes_max) at a time; beyond
+//! that they wait, and when a flush ends, one of them flushes for all. A block without waiters is part of the
+//! next flush.
 //!
-//! Each flush is for all devices with blocks that are not acknowledged, whether another flush is under way
-//! for them or not: so its success alone acknowledges all blocks that it began with, whatever becomes of the
-//! others.
+//! Each flush covers all devices with unacknowledged blocks, whether another flush of them is in progress or
+//! not: so its success alone acknowledges all blocks that it began with, whatever happens to the others.
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{MutexGuard, lock, now};
@@ -20,7 +19,7 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// Flushes what can be flushed and acknowledges it. The lock is let go meanwhile.
+    /// Flushes what can be flushed and acknowledges it. The lock is released meanwhile.
     pub(super) fn lead_flush<'a>(&'a self, mut index: MutexGuard<'a, Index>) -> MutexGuard<'a, Index> {
         let (from, to) = (index.flushed.next(), index.flushable());
         let mut devices = std::mem::take(&mut index.devices);
@@ -36,9 +35,9 @@ impl<S: Space> Log<S> {
         drop(index);
         let _told = OnPanic { log: self, from };
 
-        // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all blocks
-        // before, had returned when it began; without it a crash could leave any of them as it was, and
-        // replay would stop there, before records whose committers were told that they are durable.
+        // PERSIST: the acknowledgement of the blocks relies on it. Their writes, and those of all earlier
+        // blocks, had returned when it began; without it a crash could leave the old contents of any of them,
+        // and replay would stop there, before records whose commits had returned success.
         let result = self.space.flush(&devices);
 
         let mut index = lock(&self.index);
@@ -48,7 +47,8 @@ impl<S: Space> Log<S> {
         match result {
             Ok(()) => self.acknowledge(&mut index, to),
             Err(source) => {
-                // Another flush, which the space would have failed as well, may have acknowledged some.
+                // Another flush may have acknowledged some; the space would have failed that one as well if
+                // it had been affected.
                 let from = from.max(index.flushed.next());
                 if index.bring_down(CommitError::Flush { seq: from, source }, from) {
                     Counters::add(&self.counters.downs, 1);
@@ -62,7 +62,7 @@ impl<S: Space> Log<S> {
 
     fn acknowledge(&self, index: &mut Index, to: BlockSeq) {
         let now = now();
-        // Not what another flush was to make durable and failed to, nor what another one has acknowledged.
+        // Excludes what another flush failed to make durable, and what another one has acknowledged.
         let to = to.min(index.flushable());
         for seq in index.flushed.0 + 1..=to.0 {
             let block = index.block(BlockSeq(seq)).expect("a written block");
@@ -70,9 +70,9 @@ impl<S: Space> Log<S> {
             if block.waiters > 0 {
                 block.wake.notify_all();
             }
-            // Under the index lock, so that nobody sees a number without its block.
+            // Under the index lock, so that no thread sees a number without its block.
             self.durable.fetch_max(block.last_whole.0, Ordering::AcqRel);
-            // A witness waits for the next flush of others.
+            // A witness waits for the next flush by other threads.
             let took = block.issued_at.filter(|_| !block.is_witness).map(|issued_at| now - issued_at);
             if let Some(took) = took {
                 index.latency.note(took);

@@ -1,4 +1,4 @@
-//! The blocks of the chain and their states: who waits for which, and what is acknowledged.
+//! The blocks of the chain and their states: which have waiters, and which are acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ pub(super) struct Block {
     /// Last record that ends in the block or before.
     pub(super) last_whole: Lsn,
     pub(super) newest_txg: Txg,
-    /// It has no records; it is there for what it says of those before.
+    /// It has no records; it only reports that earlier ones are durable.
     pub(super) is_witness: bool,
-    /// The last block that was durable when it was filled: what it says.
+    /// The last block that was durable when this one was filled, as recorded in it.
     pub(super) says: BlockSeq,
     pub(super) issued_at: Option<Instant>,
-    /// Wakes those who wait for this block.
+    /// Wakes the threads that wait for this block.
     pub(super) wake: Arc<Condvar>,
     pub(super) waiters: u32,
 }
@@ -52,11 +52,11 @@ pub(super) struct Down {
     pub(super) from: BlockSeq,
 }
 
-/// What becomes of the log when a txg has synced.
+/// What happens to the log when a txg has synced.
 #[derive(Debug)]
 pub(super) struct Starting {
     pub(super) txg: Txg,
-    /// The new chain; `None`: there will be none.
+    /// The new chain; `None` for none.
     pub(super) chain: Option<Chain>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Release {
     pub(super) txg: Txg,
     /// Blocks before this one may be freed when the txg has synced.
     pub(super) first: BlockSeq,
-    /// What the header says was durable.
+    /// The last durable block according to the header.
     pub(super) durable: BlockSeq,
 }
 
@@ -79,19 +79,19 @@ pub(super) struct Index {
     pub(super) flushed: BlockSeq,
     /// All blocks up to this one are written.
     pub(super) written: BlockSeq,
-    /// The medium says that all blocks up to this one are durable: a later block does, or a header.
+    /// A later block on the medium, or a header, records that all blocks up to this one are durable.
     pub(super) stated: BlockSeq,
-    /// `flushed`, when somebody last asked whether the log is idle.
+    /// The value of `flushed` at the last check whether the log is idle.
     pub(super) seen: BlockSeq,
-    /// A flush under way, or one that has ended, serves all blocks up to this one.
+    /// A flush in progress, or one that has ended, serves all blocks up to this one.
     pub(super) covered: BlockSeq,
-    /// Flushes under way.
+    /// Flushes in progress.
     pub(super) flushes: u32,
     pub(super) flushes_max: u32,
-    /// Writes under way.
+    /// Writes in progress.
     pub(super) in_flight: u32,
     pub(super) down: Option<Down>,
-    /// Somebody wants a chain.
+    /// A chain is wanted.
     pub(super) is_wanted: bool,
     pub(super) is_stopped: bool,
     pub(super) starting: Option<Starting>,
@@ -143,8 +143,8 @@ impl Index {
         });
     }
 
-    /// Where the blocks after `seq` are, as far as they have places, and how many bytes of records they have
-    /// room for.
+    /// Places of the blocks after `seq`, as far as they are allocated, and how many bytes of records fit into
+    /// them.
     pub(super) fn ahead(&mut self, seq: BlockSeq) -> (Ahead, usize) {
         let (mut places, mut room, mut seq) = (Ahead::default(), 0, seq);
         for place in &mut places {
@@ -155,7 +155,7 @@ impl Index {
         (places, room)
     }
 
-    /// Adds those of the blocks after `seq` that are not there yet.
+    /// Adds the blocks after `seq` that are not in the index yet.
     pub(super) fn push_ahead(&mut self, seq: BlockSeq, places: &Ahead) {
         let mut seq = seq;
         for extent in places.iter().flatten() {
@@ -169,7 +169,7 @@ impl Index {
     /// Takes the first block off.
     pub(super) fn pop(&mut self) -> Option<Extent> {
         let block = self.blocks.pop_front()?;
-        // A waiter that has not run yet still has the old one.
+        // A waiter that has not run yet still holds the old one.
         if Arc::strong_count(&block.wake) == 1 {
             self.spare_wakes.push(block.wake);
         }
@@ -181,22 +181,22 @@ impl Index {
         self.blocks.get_mut(usize::try_from(at).ok()?)
     }
 
-    /// The block with the last piece of any record up to `upto`: it, and all before it, is what a commit
-    /// waits for.
+    /// The block with the last piece of any record up to `upto`: a commit waits for it and all blocks before
+    /// it.
     pub(super) fn target(&mut self, upto: Lsn) -> Option<&mut Block> {
         let behind = self.blocks.partition_point(|block| block.first <= upto);
         self.blocks.get_mut(behind.checked_sub(1)?)
     }
 
-    /// The first block that is needed when `txg` has synced. A chain has one: what is not obsolete, or the
-    /// open end; or, while an I/O that is under way keeps a chain without an end from being replaced, its
-    /// last block, obsolete or not.
+    /// The first block that is still needed once `txg` has synced. A chain always has one: the first that is
+    /// not obsolete, or the open end; or, while I/O in progress keeps a chain without an open end from being
+    /// replaced, its last block, obsolete or not.
     pub(super) fn first_needed(&self, txg: Txg) -> Option<&Block> {
         let is_obsolete = |block: &&Block| block.state == State::Flushed && block.newest_txg <= txg;
         self.blocks.iter().find(|block| !is_obsolete(block)).or(self.blocks.back())
     }
 
-    /// Whether records of others are on their way before this block.
+    /// Whether records of other threads are in progress before this block.
     pub(super) fn has_predecessors(&self, seq: BlockSeq) -> bool {
         let before = self.blocks.iter().skip_while(|block| block.seq <= self.flushed);
         before.take_while(|block| block.seq < seq).any(|block| !block.is_witness)
@@ -207,7 +207,7 @@ impl Index {
         self.down.as_ref().is_some_and(|down| seq >= down.from)
     }
 
-    /// A block was written: whatever is written without a gap before it can be flushed.
+    /// A block was written: all blocks written without a gap can now be flushed.
     pub(super) fn note_written(&mut self, seq: BlockSeq) {
         if let Some(block) = self.block(seq) {
             block.state = State::Written;
@@ -232,18 +232,18 @@ impl Index {
     }
 
     /// Whether a waiter of a block should flush: it is written, no flush serves it yet, and there are not too
-    /// many.
+    /// many flushes.
     pub(super) fn is_to_flush(&self, seq: BlockSeq) -> bool {
         seq > self.covered && seq <= self.flushable() && self.flushes < self.flushes_max
     }
 
-    /// Wakes somebody who will flush what can be flushed, if anybody waits for it.
+    /// Wakes a waiter to flush what can be flushed, if there is one.
     pub(super) fn nudge(&mut self) {
         if self.flushes >= self.flushes_max {
             return;
         }
         let (from, to) = (self.covered.0 + 1, self.flushable().0);
-        // The last one with a waiter: its flush serves all before it, one that came before would leave it
+        // The last one with a waiter: its flush serves all earlier blocks; an earlier waiter's would leave it
         // out.
         let waited = (from..=to).rev().find_map(|seq| {
             self.block(BlockSeq(seq)).filter(|block| block.waiters > 0).map(|block| Arc::clone(&block.wake))
@@ -253,8 +253,8 @@ impl Index {
         }
     }
 
-    /// Nothing from block `from` on will be acknowledged. The first reason counts; returns whether this is
-    /// it.
+    /// Records that nothing from block `from` on will be acknowledged. The first error counts; returns
+    /// whether this is it.
     pub(super) fn bring_down(&mut self, error: CommitError, from: BlockSeq) -> bool {
         let is_first = self.down.is_none();
         let down = self.down.get_or_insert(Down { error, from });

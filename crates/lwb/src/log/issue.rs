@@ -14,10 +14,10 @@ use crate::space::{Space, SpaceError, UNIT_BYTES};
 
 /// Blocks that one thread writes at a time.
 const GROUP: usize = 16;
-/// Buffers and vectors that are kept for reuse.
+/// Maximum number of buffers and vectors kept for reuse.
 const SPARES_MAX: usize = 32;
 
-/// What is used again, so that a commit allocates nothing.
+/// Reused allocations, so that a commit allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     buffers: Vec<AlignedBuf>,
@@ -42,8 +42,9 @@ fn keep<T>(spares: &mut Vec<T>, item: T) {
 }
 
 impl<S: Space> Log<S> {
-    /// Fills and writes closed blocks, and keeps what can be used again. `upto` is what the caller will wait
-    /// for. Returns whether nobody was woken to flush them, because the caller needs a flush itself.
+    /// Fills and writes closed blocks, and keeps their allocations for reuse. The caller will wait for
+    /// `upto`. Returns whether it must flush them: no other thread was woken to, because the caller needs a
+    /// flush itself.
     pub(super) fn issue(&self, mut work: Vec<Closed>, upto: Lsn) -> bool {
         let mut owes_flush = false;
         let _told = work.first().map(|first| OnPanic { log: self, from: first.seq });
@@ -62,7 +63,7 @@ impl<S: Space> Log<S> {
         owes_flush
     }
 
-    /// `upto`: what the caller will wait for next; `None` if it writes other blocks first.
+    /// `upto`: the record that the caller will wait for next; `None` if it writes other blocks first.
     fn issue_one(&self, closed: Closed, upto: Option<Lsn>) -> bool {
         let (seq, place) = (closed.seq, closed.extent.place);
         let (buffer, written) = self.fill(closed);
@@ -93,7 +94,7 @@ impl<S: Space> Log<S> {
         owes_flush
     }
 
-    /// Makes a block ready: its bytes, and how many of them are to be written.
+    /// Fills a block; returns its bytes, and how many of them to write.
     fn fill(&self, mut closed: Closed) -> (AlignedBuf, usize) {
         let durable_seq = {
             let mut index = lock(&self.index);
@@ -135,7 +136,8 @@ impl<S: Space> Log<S> {
         (buffer, written)
     }
 
-    /// A write begins; `false`: it need not, the chain failed before the block, or there is another chain.
+    /// Notes that a write begins; `false` if it need not: the chain failed before the block, or there is
+    /// another chain.
     fn note_issued(&self, seq: BlockSeq) -> bool {
         let mut index = lock(&self.index);
         if index.is_dead(seq) {
@@ -148,7 +150,8 @@ impl<S: Space> Log<S> {
         true
     }
 
-    /// Writes have ended. Wakes somebody to flush them, unless the caller will do that: then it is told so.
+    /// Notes that writes have ended. Wakes a thread to flush them, unless the caller will do that; returns
+    /// whether it must.
     fn note_ended(
         &self,
         ended: impl Iterator<Item = (BlockSeq, Place, Result<(), SpaceError>)>,
@@ -171,8 +174,8 @@ impl<S: Space> Log<S> {
         }
         Counters::add(&self.counters.blocks, count);
         Counters::add(&self.counters.block_bytes, bytes as u64);
-        // The caller flushes all that can be, if it needs a flush for the block that it waits for. A block
-        // that another thread has flushed or is flushing does not make it do so.
+        // The caller flushes everything it can if the block that it waits for needs a flush, which it does
+        // not if another thread has flushed it or is flushing it.
         let target = upto.and_then(|upto| index.target(upto)).map(|block| block.seq);
         let owes_flush = target.is_some_and(|seq| index.is_to_flush(seq));
         if !owes_flush {

@@ -1,7 +1,6 @@
-//! Putting records into blocks, one after the other: the serial part of a commit.
+//! Assigns records to blocks, one by one: the serial part of a commit.
 //!
-//! Only sizes are looked at. What was decided is a list of pieces for each block; copying happens without the
-//! lock.
+//! Only sizes matter here. The result is a list of pieces for each block; copying happens without the lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use crate::log::queue::Batch;
 use crate::log::{Counters, Log};
 use crate::space::{Space, SpaceError, UNIT_BYTES};
 
-/// A record is not split for less room than this, unless it is the end of it: headers would take more than
-/// data.
+/// A record is not split to fill less space than this, unless the rest of it fits there: headers would take
+/// more space than data.
 const SPLIT_BYTES_MIN: usize = 512;
 
 /// A piece of a record, by reference.
@@ -42,7 +41,7 @@ pub(super) struct Open {
     first: Lsn,
 }
 
-/// A block that takes no more records and is to be written.
+/// A block that takes no more records and has to be written.
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) guid: LogGuid,
@@ -59,9 +58,9 @@ pub(super) struct Closed {
 pub(super) struct Issuer {
     pub(super) guid: Option<LogGuid>,
     pub(super) open: Option<Open>,
-    /// Batches with records that may not be durable. They stay for the case that the chain fails.
+    /// Batches with records that may not be durable. They are kept in case the chain fails.
     pub(super) taken: VecDeque<Arc<Batch>>,
-    /// The last record that is in blocks as a whole.
+    /// The last record that is completely in blocks.
     pub(super) last_whole: Lsn,
     pub(super) bursts: Bursts,
 }
@@ -100,15 +99,14 @@ impl Open {
         if padded(len) <= room {
             return Some(len);
         }
-        // What the headers leave, and no padding in the middle of a record.
+        // What the headers leave, without padding in the middle of a record.
         let part = room.saturating_sub(PIECE_HEADER_BYTES) & !7;
         (part >= SPLIT_BYTES_MIN).then_some(part)
     }
 }
 
 impl<S: Space> Log<S> {
-    /// Puts all records of the queue into blocks. Those that are closed go to `work`; the caller must write
-    /// them.
+    /// Assigns all queued records to blocks. Closed blocks go to `work`; the caller must write them.
     pub(super) fn assign(&self, issuer: &mut Issuer, work: &mut Vec<Closed>) {
         {
             let index = lock(&self.index);
@@ -135,10 +133,10 @@ impl<S: Space> Log<S> {
         let mut following: usize = batch.entries.iter().map(|entry| padded(entry.len)).sum();
         for (at, entry) in batch.entries.iter().enumerate() {
             following -= padded(entry.len);
-            // What has synced meanwhile needs no log.
+            // What has synced in the meantime need not be logged.
             let is_obsolete = entry.txg.0 <= self.synced.load(Ordering::Acquire);
             if !is_obsolete && !self.assign_record(issuer, &batch, at, following, work) {
-                // The records before are in the last block that there is.
+                // The earlier records are in the last existing block.
                 let _index = lock(&self.index);
                 self.assigned.fetch_max(issuer.last_whole.0, Ordering::AcqRel);
                 return;
@@ -155,8 +153,8 @@ impl<S: Space> Log<S> {
         self.assigned.store(last.0, Ordering::Release);
     }
 
-    /// Puts one record into as many blocks as it takes; `following` bytes of records follow. `false`: no
-    /// room.
+    /// Assigns one record to as many blocks as it needs; `following` bytes of records follow. `false`: no
+    /// space.
     fn assign_record(
         &self,
         issuer: &mut Issuer,
@@ -186,17 +184,17 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Closes the open block; the next one is open then. `following` bytes are to go into that at once, 0 if
-    /// nobody knows.
+    /// Closes the open block and opens the next one. `following` bytes will go into that at once, 0 if
+    /// unknown.
     ///
-    /// A block names [`AHEAD`](crate::AHEAD) of those after it, so one more gets a place now. If there is no
-    /// room, the chain goes on as far as it has places; with the last one it ends, and the log is down for
-    /// all that comes after it.
+    /// A block names the next [`AHEAD`](crate::AHEAD) blocks, so one more gets a place now. If there is no
+    /// space, the chain continues as far as it has places; it ends with the last one, and the log is down for
+    /// everything after it.
     pub(super) fn close(&self, issuer: &mut Issuer, following: usize, work: &mut Vec<Closed>) {
         let open = issuer.open.take().expect("a block that is open");
         let max = self.options.block_bytes_max;
-        // What goes into those that have places needs none in the new one. Only what is used is written, so a
-        // block that is too long costs nothing but space until its txg has synced.
+        // What fits into blocks that have places needs no space in the new one. Only the used part is
+        // written, so a block that is too long costs only space, until its txg has synced.
         let (mut next, room) = lock(&self.index).ahead(open.seq);
         let wanted = block_bytes(following.saturating_sub(room), max).max(issuer.bursts.predict(max));
         let refused = self.allocate_missing(&mut next, wanted).err();
@@ -205,7 +203,7 @@ impl<S: Space> Log<S> {
         if let Some(block) = index.block(open.seq) {
             block.state = State::Closed;
             if open.is_empty() {
-                // Nobody waits for it; who waits for a later record waits for a later block.
+                // It has no waiters; a thread that waits for a later record waits for a later block.
                 (block.first, block.last_whole) = (issuer.last_whole.next(), issuer.last_whole);
                 block.is_witness = true;
             }
@@ -224,7 +222,7 @@ impl<S: Space> Log<S> {
         work.push(Closed { guid, seq, extent, next, used, pieces, newest_txg });
     }
 
-    /// Room for the blocks that have no place yet, in order.
+    /// Allocates the blocks that have no place yet, in order.
     pub(super) fn allocate_missing(
         &self,
         next: &mut [Option<Extent>],
@@ -236,7 +234,7 @@ impl<S: Space> Log<S> {
         Ok(())
     }
 
-    /// Room for a block of `wanted` bytes, or of fewer if there is none.
+    /// Allocates a block of `wanted` bytes, or a smaller one if that fails.
     fn allocate(&self, wanted: u32) -> Result<Extent, SpaceError> {
         let mut len_bytes = wanted;
         loop {
@@ -251,7 +249,7 @@ impl<S: Space> Log<S> {
     }
 }
 
-/// Tells the index what is in the open block.
+/// Records in the index what is in the open block.
 fn publish(open: &Open, last_whole: Lsn, index: &mut Index) {
     if let Some(block) = index.block(open.seq).filter(|_| !open.is_empty()) {
         block.state = State::Opened;

@@ -1,6 +1,6 @@
-//! The log that is being written.
+//! The log in use.
 //!
-//! States of a block, and what moves it on:
+//! States of a block, and their transitions:
 //! ```text
 //! new       has a place, no record; the block before names the place
 //!   | first record
@@ -15,8 +15,8 @@
 //! flushed   acknowledged; free when a txg has synced that all its records belong to, or older ones
 //! ```
 //!
-//! Locks, in this order: issuer (who puts records into blocks), queue (records without a block), index
-//! (states of blocks). None is held during I/O or copying into blocks.
+//! Locks, in this order: issuer (assigns records to blocks), queue (records without a block), index (states
+//! of blocks). None is held during I/O or copying into blocks.
 //!
 //! Source: OpenZFS `zil_commit` since 2017, in behaviour; see `docs/adr/2026-11-22-block-log.md` for what
 //! differs.
@@ -55,8 +55,8 @@ pub struct Options {
     /// How long an open block waits for more records under parallel load, in percent of a moving average of
     /// the time that a block takes from its write to its acknowledgement.
     pub timeout_percent: u32,
-    /// Most flushes under way at a time. Fewer serve more blocks each, more wait less; the kernel joins those
-    /// that meet.
+    /// Maximum number of concurrent flushes. With fewer, each serves more blocks; with more, commits wait
+    /// less; the kernel merges flushes that coincide.
     pub flushes_max: u32,
     /// Makes the guids of chains; each must be new.
     pub guid: fn() -> LogGuid,
@@ -73,12 +73,12 @@ impl Default for Options {
     }
 }
 
-/// Counters, and where the log stands.
+/// Counters and the state of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     /// Whether commits are possible.
     pub is_up: bool,
-    /// The last record that is durable, here or because its txg has synced; all before are, too.
+    /// The last record that is durable, in the log or because its txg has synced; all earlier ones are, too.
     pub durable: Lsn,
     /// Calls of commit.
     pub commits: u64,
@@ -90,9 +90,9 @@ pub struct Status {
     pub block_bytes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Blocks that were closed because their time was over.
+    /// Blocks that were closed because their timeout had passed.
     pub timeouts: u64,
-    /// Blocks without records, which say of those before that they are durable.
+    /// Blocks without records, which record that earlier blocks are durable.
     pub witnesses: u64,
     /// Times that the log went down, for whatever reason.
     pub downs: u64,
@@ -119,9 +119,10 @@ impl Counters {
 /// A log of records in a chain of blocks.
 ///
 /// Concurrency: [`append`](Self::append) and [`commit`](Self::commit) from any number of threads;
-/// [`sync_header`](Self::sync_header) and [`synced`](Self::synced) from the one that syncs txgs, beside them.
+/// [`sync_header`](Self::sync_header) and [`synced`](Self::synced) from the one that syncs txgs, at the same
+/// time.
 ///
-/// Dropping a log writes nothing and frees nothing: the chain stays what the last stored header says.
+/// Dropping a log writes nothing and frees nothing: the chain remains as the last stored header describes it.
 #[derive(Debug)]
 pub struct Log<S> {
     space: S,
@@ -141,10 +142,10 @@ pub struct Log<S> {
 
 impl<S: Space> Log<S> {
     /// A log without a chain. `synced` is the last synced txg. The first commit (which fails), or
-    /// [`start`](Self::start), lets the next txg make a chain; nothing is written before.
+    /// [`start`](Self::start), lets the next txg start a chain; nothing is written before that.
     ///
     /// # Panics
-    /// On options outside of their bounds.
+    /// If an option is out of bounds.
     pub fn new(space: S, synced: Txg, options: Options) -> Log<S> {
         let max = options.block_bytes_max;
         assert!(
@@ -170,7 +171,7 @@ impl<S: Space> Log<S> {
         &self.space
     }
 
-    /// Counters, and where the log stands.
+    /// Counters and the state of the log.
     pub fn status(&self) -> Status {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Status {
@@ -187,12 +188,12 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Why commits fail now; `None` if they are possible.
+    /// Why commits currently fail; `None` if they are possible.
     pub fn down(&self) -> Option<CommitError> {
         lock(&self.index).down.as_ref().map(|down| down.error.clone())
     }
 
-    /// All space that the log holds, for a check against what the space says.
+    /// All extents that the log holds, to check them against the space.
     pub fn extents(&self) -> Vec<Extent> {
         let index = lock(&self.index);
         let starting = index.starting.as_ref().and_then(|starting| starting.chain.as_ref());

@@ -5,44 +5,45 @@ use std::time::Duration;
 use crate::format::{BLOCK_HEADER_BYTES, padded, stored_bytes};
 
 const BURSTS: usize = 8;
-/// A new log knows nothing; a wait must still end.
+/// Assumed latency of a new log, so that a wait ends.
 const LATENCY_FIRST_NS: u64 = 100_000;
 const TIMEOUT_MAX: Duration = Duration::from_millis(20);
-/// A sleep and the wake-up of a thread cost about this much.
+/// Approximate cost of putting a thread to sleep and waking it.
 const SLEEP_MIN: Duration = Duration::from_micros(30);
 
-/// The last bursts. A burst is what was put into blocks until a block was closed with nothing after it.
+/// The last bursts. A burst is everything assigned to blocks until a block is closed with nothing after it.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     bytes: [u32; BURSTS],
     at: usize,
     now: u32,
-    /// Counts down by one for each burst that meets nobody; above 0 the load is parallel.
+    /// Decreases by one with each burst that meets no other thread; above 0 the load is parallel.
     parallel: u32,
 }
 
 impl Bursts {
-    /// Bytes of pieces, with their headers, were put into a block.
+    /// Notes that pieces of `bytes`, with their headers, were assigned to a block.
     pub(super) fn note(&mut self, bytes: usize) {
         self.now = self.now.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// The burst is over.
+    /// Ends the burst.
     pub(super) fn end(&mut self) {
         self.bytes[self.at % BURSTS] = std::mem::take(&mut self.now);
         self.at += 1;
     }
 
-    /// The size that was enough for all but one of the last bursts, in bytes; at most `max`.
+    /// The size that was large enough for all but one of the last bursts, in bytes; at most `max`.
     pub(super) fn predict(&self, max: u32) -> u32 {
         let mut bytes = self.bytes;
         bytes.sort_unstable();
-        // With few bursts so far the unused places count as small ones, and the largest counts.
+        // With few bursts so far, unused entries count as small ones, and the largest burst decides.
         let enough = if self.at < BURSTS { bytes[BURSTS - 1] } else { bytes[BURSTS - 2] };
         block_bytes(enough as usize, max)
     }
 
-    /// A committer comes; `meets` says whether others have records in the open block or blocks on the way.
+    /// Notes a commit; `meets` says whether other threads have records in the open block or blocks in
+    /// progress.
     pub(super) fn commit(&mut self, meets: bool) {
         self.parallel = if meets { BURSTS as u32 } else { self.parallel.saturating_sub(1) };
     }
@@ -53,7 +54,7 @@ impl Bursts {
     }
 }
 
-/// Size of a block with room for pieces of `bytes`, at most `max`.
+/// Size of a block that holds pieces of `bytes`, at most `max`.
 pub(super) fn block_bytes(bytes: usize, max: u32) -> u32 {
     let needed = stored_bytes(bytes.max(padded(0)) + BLOCK_HEADER_BYTES);
     u32::try_from(needed).map_or(max, |needed| needed.min(max))
@@ -75,7 +76,7 @@ impl Latency {
         self.0 = self.0 - self.0 / 8 + took / 8;
     }
 
-    /// How long an open block waits; zero where that is shorter than going to sleep and waking up takes.
+    /// How long an open block waits; zero if that is shorter than a sleep and a wakeup take.
     pub(super) fn timeout(&self, percent: u32) -> Duration {
         let timeout = Duration::from_nanos(self.0.saturating_mul(percent.into()) / 100).min(TIMEOUT_MAX);
         if timeout < SLEEP_MIN { Duration::ZERO } else { timeout }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::{Lsn, Txg};
 
-/// Batches kept for reuse, and the most bytes that one may have to be kept.
+/// Maximum number of batches kept for reuse, and the maximum size of a kept one.
 const SPARES_MAX: usize = 16;
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
@@ -41,7 +41,7 @@ impl Batch {
     }
 }
 
-/// What was appended and is in no block.
+/// Records that were appended and are in no block yet.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     batch: Arc<Batch>,
@@ -72,7 +72,7 @@ impl Queue {
         (std::mem::replace(&mut self.batch, empty), self.last)
     }
 
-    /// Keeps a batch for reuse that nobody else has any more.
+    /// Keeps a batch for reuse if it has no other owner.
     pub(super) fn recycle(&mut self, mut batch: Arc<Batch>) {
         let Some(own) = Arc::get_mut(&mut batch) else { return };
         if self.spares.len() < SPARES_MAX && own.bytes.capacity() <= SPARE_BYTES_MAX {
@@ -81,15 +81,15 @@ impl Queue {
         }
     }
 
-    /// Drops records of synced txgs. Whoever commits them finds that they are durable.
+    /// Drops records of synced txgs. A commit of them finds that they are durable.
     pub(super) fn prune(&mut self, synced: Txg) {
         if self.batch.entries.iter().any(|entry| entry.txg <= synced) {
             self.put_back(VecDeque::new(), Lsn(0), synced);
         }
     }
 
-    /// Puts records that were taken, after `durable` and of txgs that have not synced, before those in the
-    /// queue. Returns the number of the last record that is neither.
+    /// Puts taken records that come after `durable` and belong to unsynced txgs back in front of the queue.
+    /// Returns the number of the last record that is neither.
     pub(super) fn put_back(&mut self, taken: VecDeque<Arc<Batch>>, durable: Lsn, synced: Txg) -> Lsn {
         let mut kept = Batch::default();
         for batch in taken.iter().chain([&self.batch]) {

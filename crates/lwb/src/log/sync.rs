@@ -1,9 +1,9 @@
-//! What txgs have to do with the log: the header to store, the blocks to free, a new chain after a failure.
+//! What each txg does for the log: the header to store, the blocks to free, a new chain after a failure.
 //!
-//! When the log is down, what was acknowledged stays in the old chain until it has synced; only then a new
-//! one may take its place. The new chain begins with every record that has not synced, in order, whether it
-//! was in a block of the old chain or not: so it is again a prefix of what was appended, on top of a txg that
-//! has all records that it lacks.
+//! When the log is down, acknowledged records stay in the old chain until they have synced; only then may a
+//! new chain replace it. The new chain begins with every unsynced record, in order, whether it was in a block
+//! of the old chain or not: so it is again a prefix of what was appended, on top of a txg that has all
+//! records that it lacks.
 
 use std::array;
 
@@ -20,10 +20,10 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// The header to store with `txg`, whose changes are complete. Records of it may still be appended, by
-    /// commits that come late: what they describe is in the txg.
+    /// The header to store with `txg`, whose changes are complete. Late commits may still append records of
+    /// it: what they describe is in the txg.
     ///
-    /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) when it is
+    /// Call it once for each txg while it is written, in order, and [`synced`](Self::synced) once it is
     /// durable.
     pub fn sync_header(&self, txg: Txg) -> Header {
         let issuer = lock(&self.issuer);
@@ -43,8 +43,8 @@ impl<S: Space> Log<S> {
         Header::Logging(Chain { guid, first, then, first_seq, durable_seq: durable })
     }
 
-    /// `txg` and its header are durable: frees blocks that no header names any more, and takes a new chain
-    /// into use.
+    /// `txg` and its header are durable: frees blocks that no header names any more, and starts using a new
+    /// chain.
     pub fn synced(&self, txg: Txg) {
         self.synced.fetch_max(txg.0, Ordering::AcqRel);
         let mut issuer = lock(&self.issuer);
@@ -52,8 +52,7 @@ impl<S: Space> Log<S> {
         let mut freed = Vec::new();
         match index.starting.take_if(|starting| starting.txg <= txg) {
             Some(starting) => {
-                // Numbers of blocks are not given twice: a thread may still have a closed block of the old
-                // chain.
+                // Block numbers are never reused: a thread may still have a closed block of the old chain.
                 let last = self.last_seq(&index);
                 (index.flushed, index.written, index.covered, index.stated) = (last, last, last, last);
                 while let Some(extent) = index.pop() {
@@ -76,16 +75,16 @@ impl<S: Space> Log<S> {
         freed.into_iter().for_each(|extent| self.space.free(extent));
     }
 
-    /// Lets the next txg make a chain, if there is none and the log is not stopped.
+    /// Lets the next txg start a chain, if there is none and the log is not stopped.
     pub fn start(&self) {
         lock(&self.index).is_wanted = true;
     }
 
-    /// Takes the log down, for its device to be removed or its dataset to be closed: commits fail, and the
-    /// first txg that has all that was acknowledged gets [`Header::None`]. When that has synced, nothing is
+    /// Takes the log down, so that its device can be removed or its dataset closed: commits fail, and the
+    /// first txg that has everything acknowledged gets [`Header::None`]. Once that has synced, nothing is
     /// allocated.
     ///
-    /// Writes under way still end, and what they complete is acknowledged.
+    /// Writes in progress still finish, and what they complete is acknowledged.
     pub fn stop(&self) {
         let _issuer = lock(&self.issuer);
         let mut index = lock(&self.index);
@@ -98,7 +97,7 @@ impl<S: Space> Log<S> {
         }
     }
 
-    /// Takes [`stop`](Self::stop) back: the next txg that allows it makes a new chain.
+    /// Undoes [`stop`](Self::stop): the next txg that allows it starts a new chain.
     pub fn resume(&self) {
         let mut index = lock(&self.index);
         index.is_stopped = false;
@@ -109,7 +108,8 @@ impl<S: Space> Log<S> {
         index.blocks.back().map_or(index.flushed, |block| block.seq)
     }
 
-    /// A log that is down gets a new chain, or none, with `txg`, if nothing of the old one is needed then.
+    /// Gives a log that is down a new chain, or none, with `txg`, if nothing of the old one is needed by
+    /// then.
     fn replace(&self, index: &mut MutexGuard<'_, Index>, txg: Txg) {
         if let Some(starting) = &mut index.starting {
             // The txg of an earlier call did not become durable.
@@ -118,11 +118,11 @@ impl<S: Space> Log<S> {
         }
         let flushed = index.blocks.iter().filter(|block| block.state == State::Flushed);
         let is_needed = flushed.map(|block| block.newest_txg).max().is_some_and(|newest| newest > txg);
-        // A write that is under way would hit whoever gets the space next.
+        // A write in progress would hit the next user of the space.
         if is_needed || index.in_flight > 0 || index.flushes > 0 {
             return;
         }
-        // What is not acknowledged now never is, or it would go with the old chain.
+        // What is not acknowledged by now never will be; otherwise it would be lost with the old chain.
         let from = index.flushed.next();
         let error = index.down.as_ref().map_or(CommitError::NotStarted, |down| down.error.clone());
         index.bring_down(error, from);
@@ -131,20 +131,20 @@ impl<S: Space> Log<S> {
         index.starting = Some(Starting { txg, chain });
     }
 
-    /// A chain that begins with block `first_seq`, if there is room for it.
+    /// A chain that begins with block `first_seq`, if there is space for it.
     fn new_chain(&self, first_seq: BlockSeq) -> Option<Chain> {
-        // Nothing is known of the bursts to come; what is not needed is not written.
+        // The size of future bursts is unknown; the part that is not needed is not written.
         let max = self.options.block_bytes_max;
         let mut places = Ahead::default();
         self.allocate_missing(array::from_mut(&mut places[0]), block_bytes(32 << 10, max)).ok()?;
-        // Without them the chain goes on as far as it can.
+        // Without them the chain continues as far as it can.
         let _ = self.allocate_missing(&mut places[1..], block_bytes(0, max));
         let [Some(first), then @ ..] = places else { return None };
         let durable_seq = BlockSeq(first_seq.0 - 1);
         Some(Chain { guid: (self.options.guid)(), first, then, first_seq, durable_seq })
     }
 
-    /// The old chain is gone; the blocks are taken off the index already.
+    /// Starts the new chain. The old one is gone; its blocks have already been removed from the index.
     fn start_chain(&self, issuer: &mut Issuer, index: &mut Index, chain: Option<Chain>) {
         issuer.open = None;
         issuer.guid = chain.map(|chain| chain.guid);
@@ -154,7 +154,7 @@ impl<S: Space> Log<S> {
         let durable = Lsn(self.durable.load(Ordering::Acquire));
         let synced = Txg(self.synced.load(Ordering::Acquire));
         let durable = lock(&self.queue).put_back(taken, durable, synced);
-        // Under the index lock: whoever waits sees both or none.
+        // Under the index lock: a waiter sees both changes or neither.
         self.durable.fetch_max(durable.0, Ordering::AcqRel);
         self.assigned.store(durable.0, Ordering::Release);
         issuer.last_whole = durable;

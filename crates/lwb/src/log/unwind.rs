@@ -1,4 +1,4 @@
-//! A thread that panics in the middle of what others wait for.
+//! Cleans up after a thread that panics in work that others wait for.
 
 use fastness_sync::lock;
 
@@ -8,8 +8,8 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 /// Held by a thread that writes or flushes for others. If it panics, nothing from block `from` on is
-/// acknowledged any more, and those who wait are told. What it was doing counts as still under way, so that
-/// no new chain gets the places.
+/// acknowledged any more, and the waiters get an error. Its work counts as still in progress, so that no new
+/// chain gets the places.
 pub(super) struct OnPanic<'a, S: Space> {
     pub(super) log: &'a Log<S>,
     pub(super) from: BlockSeq,

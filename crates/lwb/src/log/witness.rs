@@ -1,12 +1,13 @@
-//! A log that is idle says on the medium what was acknowledged last.
+//! An idle log records on the medium what was acknowledged last.
 //!
-//! A block says which one was durable when it was filled. So nobody says it of the last ones: if the medium
-//! loses them as a whole, that looks like a crash (`docs/format.md`, "What stays undetected"). While records
-//! are written, the next block says it. When none come, a block without records does.
+//! A block records which block was durable when it was filled. So no block records this for the last ones: if
+//! the medium loses them completely, that looks like a crash (`docs/format.md`, "What stays undetected").
+//! While records are written, the next block records it. When none come, a block without records (a
+//! *witness*) does.
 //!
-//! Nobody waits for that block, and it is not flushed for its own sake: it is on the medium for a process
-//! that dies, and for a power cut with the next flush. It is part of the chain, so the next commit flushes it
-//! as well.
+//! No thread waits for that block, and it is not flushed for its own sake: it survives a crash of the process
+//! at once, and a power cut after the next flush. It is part of the chain, so the next commit flushes it as
+//! well.
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
@@ -16,11 +17,11 @@ use crate::log::{Counters, Log};
 use crate::space::Space;
 
 impl<S: Space> Log<S> {
-    /// Call it every few milliseconds, as long as it returns `true`: the medium does not say yet of
-    /// everything that was acknowledged, and has not synced, that it was durable. The second time that it
-    /// finds nothing new it writes a block that says so.
+    /// Call it every few milliseconds while it returns `true`: the medium does not yet record everything that
+    /// was acknowledged, and has not synced, as durable. The second time that it finds nothing new, it writes
+    /// a block that does.
     ///
-    /// Concurrency: any number of threads, beside commits, which do not wait for it.
+    /// Concurrency: any number of threads, in parallel to commits, which do not wait for it.
     pub fn witness_idle(&self) -> bool {
         if !self.lacks_witness() {
             return false;
@@ -37,7 +38,7 @@ impl<S: Space> Log<S> {
         {
             let mut issuer = lock(&self.issuer);
             let open = issuer.open.as_ref().filter(|open| open.is_empty()).map(|open| open.seq);
-            // A chain that runs out of room keeps it for records.
+            // A chain that runs out of space keeps the rest for records.
             let has_room = |seq| lock(&self.index).ahead(seq).0[0].is_some();
             if self.lacks_witness() && open.is_some_and(has_room) {
                 Counters::add(&self.counters.witnesses, 1);
@@ -48,7 +49,8 @@ impl<S: Space> Log<S> {
         self.lacks_witness()
     }
 
-    /// Whether the log is up, and something was acknowledged and has not synced of which no block says so.
+    /// Whether the log is up, and something was acknowledged and has not synced that no block records as
+    /// durable.
     fn lacks_witness(&self) -> bool {
         let synced = Txg(self.synced.load(Ordering::Acquire));
         let index = lock(&self.index);

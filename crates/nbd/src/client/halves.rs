@@ -12,7 +12,7 @@ use crate::wire::{
     u16_at, u32_at, u64_at,
 };
 
-/// Longest reply that is believed.
+/// Longest reply that is accepted.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -41,7 +41,7 @@ pub(super) fn halves(stream: UnixStream) -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Sends a request without waiting for its reply; its cookie. Cookies count up from 1.
+    /// Sends a request without waiting for its reply; returns its cookie. Cookies count up from 1.
     ///
     /// # Errors
     /// The connection failed.
@@ -62,13 +62,14 @@ impl Sender {
 
     /// Ends the connection in both directions, whatever is in flight.
     pub fn hang_up(&self) {
-        // One that has ended already is none.
+        // A connection that has already ended is not an error.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
 impl Receiver {
-    /// The next message. Without structured replies the caller must say how much data a read's reply has.
+    /// The next message. Without structured replies the caller must say how much data the reply to a read
+    /// contains.
     ///
     /// # Errors
     /// The connection failed, or the server broke a rule.

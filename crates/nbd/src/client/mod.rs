@@ -23,14 +23,14 @@ pub struct Client {
     hello: Hello,
 }
 
-/// What was agreed upon.
+/// What was negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Hello {
     /// Size of the export.
     pub size_bytes: u64,
     /// [`crate::wire::flag`]
     pub flags: u16,
-    /// Minimum, preferred and maximum block size, if told.
+    /// Minimum, preferred and maximum block size, if the server sent them.
     pub blocks: Option<[u32; 3]>,
     /// Headers in use.
     pub mode: HeaderMode,
@@ -38,7 +38,7 @@ pub struct Hello {
     pub allocation_id: Option<u32>,
 }
 
-/// A request as a test wants it, sensible or not.
+/// A request, which a test may make as invalid as it likes.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// [`command`]
@@ -47,9 +47,9 @@ pub struct Request<'a> {
     pub flags: u16,
     /// First byte.
     pub offset: u64,
-    /// Bytes; of the payload if there is one.
+    /// Length in bytes; that of the payload if there is one.
     pub length: u64,
-    /// Sent behind the header.
+    /// Sent after the header.
     pub payload: &'a [u8],
 }
 
@@ -80,7 +80,7 @@ pub enum ClientError {
 type Result<T> = std::result::Result<T, ClientError>;
 
 impl Client {
-    /// Connects with structured replies and `base:allocation`, as far as the server has them.
+    /// Connects with structured replies and `base:allocation`, if the server supports them.
     ///
     /// # Errors
     /// The connection fails, or there is no such export.
@@ -88,7 +88,7 @@ impl Client {
         Self::connect_with(endpoint, name, HeaderMode::Structured)
     }
 
-    /// The same with other headers; a server that does not have them is spoken to as it can.
+    /// The same with other headers; falls back to what the server supports.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -103,12 +103,12 @@ impl Client {
         }
     }
 
-    /// Shakes hands over a connected socket.
+    /// Does the handshake over a connected socket.
     ///
     /// # Errors
     /// As [`Client::connect`].
     pub fn handshake(socket: impl Into<OwnedFd>, name: &str, mode: HeaderMode) -> Result<Self> {
-        // Any stream socket does for reading and writing.
+        // Any stream socket will do for reading and writing.
         let (sender, receiver) = halves::halves(UnixStream::from(socket.into()));
         let mut client = Self { sender, receiver, hello: Hello::default() };
         let greeting = client.receiver.receive(18)?;
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// What was agreed upon.
+    /// What was negotiated.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -241,7 +241,7 @@ impl Client {
     /// Reads.
     ///
     /// # Errors
-    /// As all requests: the connection failed, or the server said so.
+    /// As for all requests: the connection failed, or the server returned an error.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>> {
         Ok(self.succeed(command::READ, 0, offset, u64::from(length), &[])?.data)
     }
@@ -258,7 +258,7 @@ impl Client {
         self.succeed(command::WRITE, flags, offset, data.len() as u64, data).map(drop)
     }
 
-    /// Makes durable what was answered.
+    /// Makes all answered writes durable.
     ///
     /// # Errors
     /// As [`Client::read`].
@@ -279,7 +279,7 @@ impl Client {
         if reply.error == 0 { Ok(reply) } else { Err(ClientError::Failed(reply.error)) }
     }
 
-    /// Takes leave; the server closes when it has answered everything.
+    /// Disconnects; the server closes the connection after answering everything.
     ///
     /// # Errors
     /// The connection failed.

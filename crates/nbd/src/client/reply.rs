@@ -1,4 +1,4 @@
-//! What came back.
+//! Replies as the client receives them.
 
 use super::{ClientError, Result};
 use crate::wire::{chunk, u32_at, u64_at};
@@ -6,7 +6,7 @@ use crate::wire::{chunk, u32_at, u64_at};
 /// One message of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Of the request.
+    /// Cookie of the request.
     pub cookie: u64,
     /// No more chunks for this request.
     pub is_done: bool,
@@ -14,7 +14,7 @@ pub struct Chunk {
     pub kind: Option<u16>,
     /// Zero for success.
     pub error: u32,
-    /// Behind the header; of a simple reply, nothing.
+    /// What follows the header; empty for a simple reply.
     pub payload: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ pub struct Chunk {
 pub struct Reply {
     /// Zero for success.
     pub error: u32,
-    /// What was read, holes filled in.
+    /// The data read, with holes filled in.
     pub data: Vec<u8>,
     /// Length and state of each extent.
     pub extents: Vec<(u64, u32)>,
@@ -32,7 +32,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Adds a chunk of the reply to a request for `length` bytes at `offset`; bytes of content in it.
+    /// Adds a chunk of the reply to a request for `length` bytes at `offset`; returns its bytes of content.
     ///
     /// # Errors
     /// The chunk makes no sense.

@@ -69,8 +69,8 @@ fn waiting_for_the_server_is_in_order() {
     assert_eq!(server.bytes(), 0);
 }
 
-/// The floor is given back after the client has seen the reply: the next request must wait for that, not for
-/// others.
+/// The floor is returned after the client has seen the reply: the next request must wait for that, not for
+/// other clients.
 #[test]
 fn a_small_request_waits_for_its_own_floor_only() {
     let server = Arc::new(ServerBudget::new(100));

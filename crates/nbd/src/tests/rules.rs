@@ -36,7 +36,7 @@ fn outcome(rules: &Rules, request: &RequestHeader) -> Result<Command, Errno> {
     rules.judge(request).outcome.map_err(|refusal| refusal.errno)
 }
 
-/// Every command, with what is wrong with it.
+/// Every command, with everything that can be wrong with it.
 #[test]
 fn requests_that_break_a_rule() {
     let full = rules();
@@ -99,7 +99,7 @@ fn flags_reach_the_export() {
     assert_eq!(write, Ok(Command::Write { offset: 512, length: 1024, fua: true }));
     let trim = outcome(&rules, &request(c::TRIM, f::FUA, 512, 1024));
     assert_eq!(trim, Ok(Command::Trim { offset: 512, length: 1024, fua: true }));
-    // Clients set FUA on anything.
+    // Clients set FUA on any command.
     assert!(outcome(&rules, &request(c::READ, f::FUA, 0, 512)).is_ok());
     assert!(outcome(&rules, &request(c::FLUSH, f::FUA, 0, 0)).is_ok());
 }
@@ -117,7 +117,8 @@ fn what_is_advertised_is_what_there_is() {
 }
 
 proptest! {
-    /// Whatever comes, what is let through is in range, aligned, and short; and the payload is accounted for.
+    /// Whatever arrives, an accepted request is in range, aligned, and short; and the payload is accounted
+    /// for.
     #[test]
     fn what_is_let_through_is_sound(
         kind in 0u16..10,

@@ -1,4 +1,4 @@
-//! Every image that a crash can leave, of every step in the life of a log.
+//! Every image that a crash can leave, at every step in the life of a log.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -15,13 +15,13 @@ pub(super) enum Step {
     Trim,
     /// Open, replay, finish.
     Recover,
-    /// Open, replay, and no more.
+    /// Open, replay, and stop.
     Replay,
-    /// Make a new log over the old one.
+    /// Create a new log over the old one.
     Overwrite,
 }
 
-/// A history: its trace, and the records that are in the log after each step (step 0 is the creation).
+/// A history: its trace, and the records in the log after each step (step 0 is the creation).
 ///
 /// A mark says which step was acknowledged.
 pub(super) struct History {
@@ -84,7 +84,7 @@ impl Recording {
 }
 
 /// The oracle: after a crash, the records are those after the last acknowledged step or the one after it, and
-/// the log can be used. Only while a log is created there may be none.
+/// the log can be used. Only during the creation of a log may there be none.
 fn check(
     history: &History,
     creates: impl Fn(usize) -> bool,
@@ -105,7 +105,7 @@ fn check(
     go_on(image, &found)
 }
 
-/// The recovery that crashed is done again, and the log is used.
+/// Repeats the recovery that crashed, and uses the log.
 fn go_on(image: &[u8], found: &[Vec<u8>]) -> Result<(), String> {
     let recorder = recorder(image.to_vec());
     let fail = |error: &dyn std::fmt::Display| error.to_string();
@@ -182,7 +182,7 @@ fn a_trim_that_empties_both_chunks() {
     survive(&steps);
 }
 
-/// Nothing is collected between the updates, so no other fence covers those of the header.
+/// Nothing is collected between the updates, so no other fence covers the header's.
 #[test]
 fn updates_of_the_header_in_a_row() {
     survive(&[Step::Append, Step::Recover, Step::Trim, Step::Trim]);

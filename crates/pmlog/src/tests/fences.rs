@@ -111,7 +111,7 @@ fn killed_writer(style: RecordStyle) -> (Trace, usize, usize) {
     (without(&trace, &lost), written - lost.len(), recovered - lost.len())
 }
 
-/// True if a record that a recovery has handed out is there after every later power cut.
+/// True if a record that a recovery handed out survives every later power cut.
 fn what_was_seen_stays(trace: &Trace) -> bool {
     let budget = Budget { exhaustive_limit: 3000, samples: 400, seed: 1 };
     let mut stays = true;
@@ -135,14 +135,14 @@ fn opening_makes_durable_what_it_hands_out() {
         assert_eq!(fences.len(), 3, "front and two chunks");
         assert!(what_was_seen_stays(&trace));
         assert!(!what_was_seen_stays(&without(&trace, &fences)), "{style:?}: nothing waits");
-        // Non-temporal stores wait for no flush.
+        // Non-temporal stores need no flush.
         let needs_flush = style != RecordStyle::NonTemporal;
         assert_eq!(what_was_seen_stays(&without(&trace, &flushes)), !needs_flush, "{style:?}");
         assert!(what_was_seen_stays(&without(&trace, &fences[..1])), "covered by the chunks' fences");
     }
 }
 
-/// A creation that was killed before its last flushes and fence; its log was then opened and written.
+/// A creation that was killed before its last flushes and fence; its log was then opened and written to.
 #[test]
 fn opening_makes_the_superblock_durable() {
     let recorder = Recorder::with_store_bytes(vec![0; SMALL], RecordStyle::StoreFlush(FlushKind::Clwb), 8);
@@ -176,7 +176,7 @@ fn a_replay_was_not_begun_twice_with_different_records() {
         }
     }
     assert!(open_image(&image).unwrap().is_resumed());
-    // A claimed record that was lost since is noticed, although no record depends on it.
+    // The later loss of a claimed record is detected, although no record depends on it.
     let mut lost = image.clone();
     lost[16384 + 320..16384 + 640].fill(0);
     assert!(open_image(&lost).unwrap_err().is_loss());

@@ -85,7 +85,7 @@ fn every_flipped_bit_is_an_error() {
     }
 }
 
-/// Fields that make no sense under a checksum that fits: another program's work, or an attack.
+/// Invalid fields under a matching checksum: written by another program, or an attack.
 #[test]
 fn every_bad_field_is_named_with_its_offset() {
     let offset_of = |error: FormatError| match error {

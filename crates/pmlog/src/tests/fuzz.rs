@@ -1,14 +1,14 @@
-//! Corrupted regions: whatever is in them, nothing panics and no record is made up.
+//! Corrupted regions: whatever they contain, nothing panics and no record is invented.
 
 use fastness_pm_model::Rng;
 
 use super::*;
 use crate::Survey;
 
-/// Changes a few bytes, somewhere, in one of the ways in which media and programs do.
+/// Corrupts a few bytes somewhere, in one of the ways in which media and programs do.
 fn corrupt(image: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..=rng.below(3) {
-        // Half of the damage to the first bytes of blocks and chunks, where the fields are.
+        // Half of the damage goes to the first bytes of blocks and chunks, where the fields are.
         let len = image.len() as u64;
         let at = match rng.below(2) {
             0 => rng.below(len),
@@ -33,7 +33,7 @@ fn corrupt(image: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Makes the checksums of the blocks in front fit again, so that the checks behind them are reached.
+/// Recomputes the checksums of the front blocks, so that the checks after them are reached.
 fn reseal(image: &mut [u8]) {
     for block in image.chunks_exact_mut(4096).take(4) {
         let crc = crc32c::crc32c(&block[..4092]);

@@ -180,7 +180,7 @@ fn a_damaged_header_in_the_middle_of_a_chunk_is_no_silent_end() {
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(0..1));
 }
 
-/// Nothing is behind it, and of the last generation nothing counts it.
+/// Nothing is behind it, and no entry counts those of the last generation.
 #[test]
 fn a_damaged_header_at_the_end_of_a_chunk_is_no_silent_end() {
     let (recorder, log) = new_log(SMALL);
@@ -201,7 +201,7 @@ fn a_damaged_header_at_the_end_of_a_chunk_is_no_silent_end() {
     assert_eq!(records_of(open_partly(&image).unwrap()), records(0..2));
 }
 
-/// Clearing poison turns lines to zeroes; a chunk that begins with them looks as if it were not in use.
+/// Clearing poison turns lines to zeroes; a chunk that begins with them looks unused.
 #[test]
 fn a_chunk_without_its_first_header_is_no_silent_loss() {
     let (recorder, log) = new_log(SMALL);
@@ -221,7 +221,7 @@ fn an_empty_place_in_front_of_records_is_no_silent_end() {
     image[16384 + 320..16384 + 640].fill(0);
     let error = open_image(&image).unwrap_err();
     assert!(matches!(error, OpenError::Hidden(Hidden::End(fastness_prb::Hidden::Behind { .. }))), "{error}");
-    // After a trim, what stands behind the end is obsolete and no sign of anything.
+    // After a trim, what is behind the end is obsolete and no sign of a loss.
     let (recorder, mut log) = new_log(SMALL);
     append_all(&log, 0..6);
     log.trim().unwrap();

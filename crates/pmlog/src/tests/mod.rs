@@ -1,4 +1,4 @@
-//! Tests that need the recorder of `pm-model` as a medium, and the tools that they share.
+//! Tests that use the recorder of `pm-model` as a medium, and their shared helpers.
 
 mod crash;
 mod fences;
@@ -45,14 +45,14 @@ fn whole(recorder: &Recorder, len: usize) -> RecordingRange {
     recorder.range(0, len)
 }
 
-/// A log in fresh memory, and what records it.
+/// A log in fresh memory, and its recorder.
 fn new_log(len: usize) -> (Recorder, PmLog<RecordingRange>) {
     let recorder = recorder(vec![0; len]);
     let log = PmLog::create(whole(&recorder, len), &create_options()).unwrap();
     (recorder, log)
 }
 
-/// Options whose random numbers differ from those of the writer before.
+/// Options whose random numbers differ from those of the previous writer.
 fn reopen_options(seed: u64) -> OpenOptions {
     open_options().entropy(SeededEntropy::new(seed + 1))
 }

@@ -13,7 +13,7 @@ enum Step {
     Barrier,
     Trim,
     Recover,
-    /// Recovery begun and given up.
+    /// Recovery begun and abandoned.
     Begin,
     Discard,
 }
@@ -40,7 +40,7 @@ proptest! {
         let mut model: Vec<Vec<u8>> = Vec::new();
         for (index, step) in steps.into_iter().enumerate() {
             let open = || PmLog::open(whole(&recorder, len), &reopen_options(index as u64)).unwrap();
-            // After a recovery that was given up, only another recovery helps.
+            // After an abandoned recovery, only another recovery helps.
             if log.is_none() && !matches!(step, Step::Begin | Step::Discard) {
                 let mut recovery = open();
                 recovery.replay(|_, _| Ok::<_, Infallible>(())).unwrap();

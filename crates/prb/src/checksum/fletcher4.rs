@@ -11,7 +11,7 @@ use super::Checksum;
 const LANES: usize = 8;
 const LANE_BLOCK_BYTES: usize = LANES * 4;
 
-/// Running sums; the bytes must arrive in pieces of multiples of 32 but for the last.
+/// Running sums; every piece of input except the last must be a multiple of 32 bytes.
 #[derive(Clone, Default)]
 pub(super) struct Fletcher4 {
     a: [u64; LANES],
@@ -27,7 +27,7 @@ impl Fletcher4 {
     #[inline(always)]
     pub(super) fn update(&mut self, piece: &[u8]) {
         debug_assert_eq!(self.tail_len, 0, "only the last piece may be no multiple of 32 bytes");
-        // In locals: registers, whatever the compiler can prove about `self`.
+        // Locals stay in registers, whatever the compiler can prove about `self`.
         let (mut a, mut b, mut c, mut d) = (self.a, self.b, self.c, self.d);
         let mut blocks = piece.chunks_exact(LANE_BLOCK_BYTES);
         for block in &mut blocks {
@@ -47,7 +47,7 @@ impl Fletcher4 {
         self.tail_len = rest.len();
     }
 
-    /// The four sums, little endian; a last word that is not whole counts as filled with zeroes.
+    /// The four sums, little endian; a partial last word is padded with zeroes.
     pub(super) fn finish(&self) -> Checksum {
         let mut sums = self.fold();
         for word in self.tail[..self.tail_len].chunks(4) {
@@ -114,7 +114,7 @@ const FOLD: [[[u64; 4]; 4]; LANES] = {
 /// Expresses `f(k) = weight(order, N k - lane)` in the basis `weight(0..=3, k)`.
 ///
 /// The basis polynomials vanish at 0 (orders 1 to 3), at -1 (orders 2 and 3) and at -2 (order 3), so the
-/// factors follow from f(0), f(-1), f(-2) and f(-3) one after the other.
+/// factors follow from f(0), f(-1), f(-2) and f(-3) in turn.
 const fn factors(order: usize, lane: i64) -> [u64; 4] {
     const N: i64 = LANES as i64;
     let f0 = weight(order, -lane);

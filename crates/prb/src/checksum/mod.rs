@@ -10,7 +10,7 @@ use fastness_pmem::Summer;
 use fletcher4::Fletcher4;
 use twox_hash::xxhash3_128::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 
-/// A checksum as it stands in an entry header: 32 bytes, unused ones zero.
+/// A checksum as stored in an entry header: 32 bytes, unused ones zero.
 pub type Checksum = [u8; 32];
 
 /// Which checksum protects bodies and headers.
@@ -24,7 +24,7 @@ pub enum ChecksumKind {
     Fletcher4 = 1,
     /// CRC-32C (Castagnoli); 4 bytes, little endian.
     Crc32c = 2,
-    /// XXH3 with 128 bits, seed 0; the low 14 bytes of it, little endian: they fill two words of a header.
+    /// XXH3 with 128 bits, seed 0; its low 14 bytes, little endian: they fill two words of a header.
     Xxh3 = 4,
 }
 
@@ -37,7 +37,7 @@ impl ChecksumKind {
         Self::ALL.into_iter().find(|&kind| kind as u8 == byte)
     }
 
-    /// Bytes of the checksum; what is behind them is zero.
+    /// Bytes of the checksum; the rest is zero.
     pub(crate) fn len_bytes(self) -> usize {
         match self {
             Self::Fletcher4 => 32,
@@ -46,13 +46,13 @@ impl ChecksumKind {
         }
     }
 
-    /// True if an undetected torn body is as unlikely as an accident can be (112 bits), which the insertion
-    /// with one fence relies on. Source: zil-pmem thesis, 5.12.3.
+    /// True if it is strong enough (112 bits) that torn bodies do not go undetected, which the insertion with
+    /// one fence relies on. Source: zil-pmem thesis, 5.12.3.
     pub fn is_strong(self) -> bool {
         self == Self::Xxh3
     }
 
-    /// Name as in command lines and tables.
+    /// Name for command lines and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fletcher4 => "fletcher4",
@@ -75,9 +75,9 @@ impl ChecksumKind {
     }
 }
 
-/// A summer that ends in a checksum for the header.
+/// A summer that yields a checksum for the header.
 pub trait BodySum: Summer + Default {
-    /// For a body that comes in several copies: every part but the last is whole lines, and may be shorter
+    /// For a body that comes in several copies: every part except the last is whole lines, and may be shorter
     /// than a block.
     fn in_parts() -> Self {
         Self::default()
@@ -142,7 +142,7 @@ enum Xxh3 {
 }
 
 impl Summer for Xxh3Sum {
-    // Few enough stores that the CPU's store buffer takes them all: then it sums while they drain.
+    // Few enough stores to fit into the CPU's store buffer: then it sums while they drain.
     const BLOCK_BYTES: usize = 8 << 10;
 
     #[inline(always)]
@@ -179,7 +179,7 @@ impl BodySum for Xxh3Sum {
     }
 }
 
-/// As much of a hash as a header has.
+/// The part of a hash that a header stores.
 fn truncate(hash: u128) -> Checksum {
     widen(&hash.to_le_bytes()[..ChecksumKind::Xxh3.len_bytes()])
 }

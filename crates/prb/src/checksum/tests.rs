@@ -77,7 +77,7 @@ fn a_sum_in_parts_equals_the_sum_in_one_go() {
     }
 }
 
-/// Published check values, so that a stranger's decoder agrees with ours.
+/// Published check values, so that other decoders agree with ours.
 #[test]
 fn published_check_values() {
     assert_eq!(ChecksumKind::Crc32c.of(b"123456789")[..4], 0xE306_9283u32.to_le_bytes());

@@ -88,8 +88,8 @@ fn examples() -> impl Iterator<Item = EntryHeader> {
     })
 }
 
-/// A flipped bit never looks like an insertion that a crash cut short; whose entry it was is known if the bit
-/// is elsewhere, and never said wrongly.
+/// A flipped bit never looks like an insertion interrupted by a crash; the owner is known if the bit is
+/// outside the identity, and never reported wrongly.
 #[test]
 fn a_flipped_bit_is_damage_with_its_owner() {
     for header in examples() {
@@ -108,14 +108,14 @@ fn a_flipped_bit_is_damage_with_its_owner() {
     }
 }
 
-/// What a crash leaves of a header, over zeroes: any of its words.
+/// What a crash leaves of a header, over zeroes: any subset of its words.
 #[test]
 fn words_that_are_missing_are_no_damage() {
     for header in examples() {
         let good = header.encode();
         let used: Vec<_> = (0..WORDS).filter(|word| good[word * 8..][..8] != [0; 8]).collect();
         assert_eq!(used.len(), 12 + 2 * sum_words(header.checksum_kind));
-        // All sets of words that are there, by their number; too many for the widest sums.
+        // All sets of present words, by number; too many for the widest sums.
         let sets = if used.len() > 18 { 1 << 18 } else { 1 << used.len() };
         for set in 0_u64..sets {
             // In steps that reach sets of all sizes.

@@ -1,7 +1,7 @@
-//! Claim: finds the entries that a log needs after a crash and holds their chunks back, before any txg syncs.
+//! Claim: finds the entries that a log needs after a crash and holds their chunks, before any txg syncs.
 //!
 //! Crash cases: claim writes nothing. Until its header update is durable, the next import claims again from
-//! the same state; the update is part of the first txg, so the precrash txg cannot move in between.
+//! the same state; the update is part of the first txg, so the precrash txg cannot advance in between.
 //!
 //! Source: zil-pmem thesis, 5.7 (step 1) and 5.13.1.
 
@@ -21,27 +21,27 @@ use crate::ids::{EntryId, LogGuid, Txg};
 use crate::scan::Node;
 use crate::traverse::BodyError;
 
-/// What claim does about entries that are missing or cannot be read.
+/// What claim does about missing or unreadable entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// Fails; the operator can look for the cause and import again.
     Fail,
-    /// Keeps what does not depend on the loss and gives up the rest, for good.
+    /// Keeps what does not depend on the loss and gives up the rest, permanently.
     DropTail,
 }
 
 /// What claim found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The header for the first txg; `None` if it stays what it is.
+    /// The header for the first txg; `None` if it stays unchanged.
     pub update: Option<HeaderUpdate>,
     /// Entries to replay.
     pub entries: usize,
     /// Bytes of their bodies.
     pub body_bytes: u64,
-    /// Places missing in the last generation: entries that were being written when the crash came, or lost.
+    /// Places missing in the last generation: entries that were being written at the crash, or lost.
     pub gaps: u64,
-    /// Entries that are there but were not when the log was claimed first; they are not replayed.
+    /// Entries that were missing at the first claim but are present now; they are not replayed.
     pub reappeared: usize,
     /// Entries given up by [`OnLoss::DropTail`]: unreadable ones and those that depend on a missing one.
     pub dropped: usize,
@@ -89,10 +89,10 @@ impl Start {
 
 impl<M: Medium + Sync> Hdl<M> {
     /// Claims the log's entries: scans the chunks, replays in a dry run that reads every body, holds the
-    /// chunks back. `pool_first_txg` is the first txg after import.
+    /// chunks. `pool_first_txg` is the first txg after import.
     ///
-    /// The update must be persisted with `pool_first_txg`. A log without entries to claim (nozil) is left as
-    /// it is, and the result is empty.
+    /// The update must be persisted with `pool_first_txg`. A log without entries to claim (nozil) is left
+    /// unchanged, and the result is empty.
     ///
     /// # Errors
     /// [`ClaimError`]: the log stays unclaimed and holds nothing; claim again (another policy, a repaired
@@ -139,7 +139,8 @@ fn claim_nodes<M: Medium + Sync>(
     let state = losses.drop_dependents(&mut sequence, checkpoint, first_txg)?;
     let seal = match seal {
         Some(seal) if losses.dropped == 0 => {
-            // Still what the first claim found? If not, and the operator gives the loss up, seal it anew.
+            // Is this still what the first claim found? If not, and the operator accepts the loss, seal it
+            // anew.
             match check_seal(&seal, &state, first_txg) {
                 Ok(()) => seal,
                 Err(error) => {
@@ -165,7 +166,7 @@ fn claim_nodes<M: Medium + Sync>(
     Ok((Session::new(header, sequence), Claimed { update, ..claimed }))
 }
 
-/// Keeps account of what is given up.
+/// Counts what is given up.
 struct Losses {
     policy: OnLoss,
     dropped: usize,
@@ -182,7 +183,8 @@ impl Losses {
         Ok(())
     }
 
-    /// Reads every body that is still to be replayed, so that import finds damage and not the first mount.
+    /// Reads every body that is still to be replayed, so that damage is found at import and not at the first
+    /// mount.
     fn drop_unreadable<M: Medium + Sync>(
         &mut self,
         sequence: &mut Sequence<Node<M>>,
@@ -215,7 +217,7 @@ impl Losses {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Dry run from the checkpoint; drops the generation of the first witness and all later ones.
+    /// Does a dry run from the checkpoint; drops the generation of the first witness and all later ones.
     fn drop_dependents<M: Medium + Sync>(
         &mut self,
         sequence: &mut Sequence<Node<M>>,
@@ -241,7 +243,7 @@ impl Losses {
         }
     }
 
-    /// Seals the sequence; gives up the end of the last generation if it has too many gaps.
+    /// Seals the sequence; drops the end of the last generation if it has too many gaps.
     fn seal<M: Medium + Sync>(
         &mut self,
         sequence: &mut Sequence<Node<M>>,

@@ -1,8 +1,7 @@
 //! The HDL header: what the owner of a log persists so that the log survives a crash.
 //!
-//! The log itself writes only entries. Every change of the header is handed to the caller as a
-//! [`HeaderUpdate`], to be persisted with the txg that it belongs to. The byte-exact layout is in
-//! `docs/format.md`.
+//! The log itself writes only entries. Every change of the header is returned to the caller as a
+//! [`HeaderUpdate`], to be persisted with its txg. The byte-exact layout is in `docs/format.md`.
 //!
 //! Source: zil-pmem thesis, 5.7 and 5.13 (ZIL header).
 
@@ -15,9 +14,9 @@ use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
 
 /// Version of the encoding.
 pub const HEADER_VERSION: u16 = 1;
-/// Most gaps of the last generation that a header records.
+/// Maximum number of gaps in the last generation that a header records.
 ///
-/// A crash leaves at most one gap for each commit slot; more are the work of corruption.
+/// A crash leaves at most one gap for each commit slot; more mean corruption.
 pub const GAPS_MAX: usize = 64;
 /// Longest encoding in bytes.
 pub const HEADER_BYTES_MAX: usize = REPLAYING_BYTES + GAPS_MAX * GAP_BYTES + CHECKSUM_BYTES;
@@ -50,34 +49,34 @@ pub enum HdlHeader {
 pub struct ReplayingHeader {
     /// The log.
     pub log: LogGuid,
-    /// The first txg that was not synced before the crash; older entries are obsolete.
+    /// The first txg that had not synced at the crash; older entries are obsolete.
     pub first_txg: Txg,
-    /// How far replay came.
+    /// How far replay has got.
     pub(crate) checkpoint: Tracker,
     /// What claim found.
     pub(crate) seal: Arc<Seal>,
 }
 
 impl ReplayingHeader {
-    /// The last entry that was replayed; 0.0 if none was.
+    /// The last replayed entry; 0.0 if there was none.
     pub fn last_replayed(&self) -> EntryId {
         self.checkpoint.last
     }
 }
 
-/// What claim found, so that replay can tell whether it still finds the same.
+/// What claim found, so that replay can check that it still finds the same.
 ///
-/// `id` and `counters` are those of the artificial entry behind the last one (the thesis's E_seal); they
-/// cover every claimed entry. `last_generation`, `last_gsid` and `gaps` say exactly which entries of the last
-/// generation were claimed: nothing written later counts those, so an entry that was invisible at claim and
-/// is back at replay could otherwise stand in for one that was lost. It is not replayed: its owner may have
-/// given up what it refers to when it was not claimed.
+/// `id` and `counters` are those of the artificial entry after the last one (the thesis's E_seal); they cover
+/// every claimed entry. `last_generation`, `last_gsid` and `gaps` say exactly which entries of the last
+/// generation were claimed: no later entry counts those, so an entry that was invisible at claim and
+/// reappears at replay could otherwise stand in for a lost one. It is not replayed: since it was not claimed,
+/// its owner may have given up what it refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Seal {
     pub(crate) id: EntryId,
     pub(crate) counters: Counters,
     pub(crate) last_gsid: Gsid,
-    /// Ranges of gsids that are missing below `last_gsid`: first and number.
+    /// Ranges of gsids missing below `last_gsid`: first and number.
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
@@ -102,7 +101,8 @@ impl Seal {
 
 /// A changed header, to be persisted by the owner of the log.
 ///
-/// Persistence: nothing is durable yet; each function that returns one says with which txg it must be.
+/// Persistence: nothing is durable yet; each function that returns one says with which txg it must become
+/// durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a header update that is not persisted loses the log or replays it twice"]
 pub struct HeaderUpdate(HdlHeader);
@@ -210,8 +210,7 @@ impl ReplayingHeader {
         Ok(Self { log, first_txg, checkpoint, seal: Arc::new(Seal { id, counters, last_gsid, gaps }) })
     }
 
-    /// Gaps as [`Seal`] has them: not empty, in order, an entry behind each, the last one at most
-    /// `last_gsid`.
+    /// Gaps as in [`Seal`]: not empty, in order, an entry after each, the last one at most `last_gsid`.
     fn decode_gaps(input: &mut Input<'_>, last_gsid: Gsid) -> Result<Vec<(u64, u64)>, HeaderError> {
         let invalid = HeaderError::Field { offset: input.offset };
         let len = input.u64()?;
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(HdlHeader::Replaying(replaying).encode().len(), HEADER_BYTES_MAX);
     }
 
-    /// Found by fuzzing: the number of missing entries, the sum over the gaps, overflowed.
+    /// Found by fuzzing: the number of missing entries, summed over the gaps, overflowed.
     #[test]
     fn gaps_that_no_claim_finds_are_an_error() {
         let HdlHeader::Replaying(replaying) = examples().remove(2) else { unreachable!() };

@@ -1,6 +1,6 @@
 //! HDL: the virtual log of one dataset, a mostly sequential structure on the unordered entries of a PRB.
 //!
-//! States and what moves between them:
+//! States and their transitions:
 //! ```text
 //!              create_log                     crash, set up
 //!   nozil ----------------------> logging -------------------> unclaimed
@@ -47,7 +47,7 @@ pub struct Hdl<M: Medium + Sync> {
 #[derive(Debug)]
 enum State<M> {
     NoZil,
-    /// The header says that there are entries; nobody has looked yet.
+    /// The header says that there may be entries; the chunks have not been searched yet.
     Unclaimed(HdlHeader),
     Replaying(replay::Session<M>),
     Logging(write::Log),
@@ -81,8 +81,7 @@ impl<M: Medium + Sync> Prb<M> {
     ///
     /// # Errors
     /// [`Misuse::AlreadySetUp`]; [`Misuse::ClaimingOver`] for a header other than nozil after the claiming
-    /// phase (its entries may be collected already).
-    /// Source: zil-pmem thesis, 5.13.1 (`prb_setup_hdl`).
+    /// phase (its entries may already be collected). Source: zil-pmem thesis, 5.13.1 (`prb_setup_hdl`).
     pub fn setup_hdl(self: &Arc<Self>, header: &HdlHeader) -> Result<Hdl<M>, Misuse> {
         let state = match header {
             HdlHeader::NoZil => State::NoZil,
@@ -105,9 +104,9 @@ impl<M: Medium + Sync> Prb<M> {
 }
 
 impl<M: Medium + Sync> Hdl<M> {
-    /// Makes a log if there is none; `None` if there is one already.
+    /// Creates a log if there is none; `None` if there already is one.
     ///
-    /// The update must be durable before the first entry is written: call [`Hdl::header_synced`] when it is.
+    /// The update must be durable before the first entry is written: call [`Hdl::header_synced`] once it is.
     ///
     /// # Errors
     /// [`Misuse::State`] for a log that is not claimed or not replayed.
@@ -130,7 +129,7 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Discards the log with all its entries, replayed or not; `sync_txg` is the txg with which the update
     /// will be durable.
     ///
-    /// Until then the entries stay where they are, so that a crash before finds the log as it was.
+    /// Until then the entries stay where they are, so that an earlier crash finds the log unchanged.
     ///
     /// # Errors
     /// [`Misuse::State`] for a log that is not claimed (tear it down with `abandon` instead).
@@ -142,12 +141,11 @@ impl<M: Medium + Sync> Hdl<M> {
         Ok(HeaderUpdate::new(HdlHeader::NoZil))
     }
 
-    /// Takes the log off its PRB. Nothing is written; the persisted header stays what it is.
+    /// Detaches the log from its PRB. Nothing is written; the persisted header stays unchanged.
     ///
-    /// With `abandon` as `Some(sync_txg)`, chunks that the log holds back for replay are released once that
-    /// txg has synced; the caller resets the header ([`HdlHeader::NoZil`]) in it. With `None` they stay held
-    /// until the PRB is closed.
-    /// Source: zil-pmem thesis, 5.13.1 (`prb_teardown_hdl`).
+    /// With `abandon` as `Some(sync_txg)`, chunks that the log holds for replay are released once that txg
+    /// has synced; the caller resets the header ([`HdlHeader::NoZil`]) in it. With `None` they stay held
+    /// until the PRB is closed. Source: zil-pmem thesis, 5.13.1 (`prb_teardown_hdl`).
     pub fn teardown(mut self, abandon: Option<Txg>) {
         if let Some(sync_txg) = abandon {
             self.become_nozil(sync_txg);
@@ -164,7 +162,7 @@ impl<M: Medium + Sync> Hdl<M> {
         self.state.name()
     }
 
-    /// The last entry that was written or replayed.
+    /// The last entry written or replayed.
     pub fn last_entry(&self) -> Option<EntryId> {
         match &self.state {
             State::Logging(log) => Some(log.last()),
@@ -181,8 +179,8 @@ impl<M: Medium + Sync> Hdl<M> {
             lists.roster.unclaimed -= 1;
         }
         if let State::Replaying(session) = state {
-            // Entries must stay until the header that no longer needs them is durable: a crash before would
-            // resume replay and find them missing. (zil-pmem thesis, 5.8, wait-replay list)
+            // Entries must stay until the header that no longer needs them is durable: after an earlier
+            // crash, replay would resume and find them missing. (zil-pmem thesis, 5.8, wait-replay list)
             lists.releases.entry(sync_txg).or_default().extend(session.into_held_chunks());
         }
         if let Some(log) = log {
@@ -192,7 +190,7 @@ impl<M: Medium + Sync> Hdl<M> {
 }
 
 impl<M: Medium + Sync> Drop for Hdl<M> {
-    /// As [`Hdl::teardown`] that abandons nothing.
+    /// As [`Hdl::teardown`] with `None`.
     fn drop(&mut self) {
         self.become_nozil(Txg(u64::MAX));
         lock(&self.prb.lists).roster.hdls -= 1;

@@ -35,7 +35,7 @@ impl<M: Medium + Sync> Session<M> {
 }
 
 impl<M> Session<M> {
-    /// The chunks that this log holds back.
+    /// The chunks that this log holds.
     pub(super) fn into_held_chunks(self) -> Vec<Arc<Chunk<M>>> {
         let mut chunks: Vec<_> = self.sequence.into_nodes().map(|node| node.chunk).collect();
         chunks.sort_unstable_by_key(|chunk| chunk.id);
@@ -44,9 +44,9 @@ impl<M> Session<M> {
     }
 }
 
-/// An entry that is to be replayed.
+/// An entry to replay.
 ///
-/// The body is not handed out in place: it is copied into DRAM and checked first.
+/// The body is not accessed in place: it is first copied into DRAM and checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a, M> {
     node: &'a Node<M>,
@@ -73,11 +73,10 @@ impl<M: Medium + Sync> Entry<'_, M> {
         self.node.region_offset()
     }
 
-    /// Copies the body into the front of `buffer` and checks it, and that the entry is still the one that was
-    /// claimed.
+    /// Copies the body into the front of `buffer`, and checks it and that the entry is still the claimed one.
     ///
     /// # Errors
-    /// [`BodyError`]; [`BodyError::Padding`] leaves a whole body in the buffer.
+    /// [`BodyError`]; [`BodyError::Padding`] leaves an intact body in the buffer.
     pub fn read_body(&self, buffer: &mut [u8]) -> Result<(), BodyError> {
         self.node.read_body(buffer)
     }
@@ -88,19 +87,19 @@ impl<M: Medium + Sync> Entry<'_, M> {
 pub struct Replayed {
     /// Entries handed to the callback.
     pub entries: usize,
-    /// Entries that are there but were not claimed; they were left out.
+    /// Entries that are present but were not claimed; they were skipped.
     pub reappeared: usize,
 }
 
 impl<M: Medium + Sync> Hdl<M> {
-    /// Replays the entries behind the checkpoint. In state nozil there is nothing to do.
+    /// Replays the entries after the checkpoint. In state nozil there is nothing to do.
     ///
     /// For each entry, `apply` must read the body, and in one transaction apply it and persist the header
-    /// update. If it fails, neither may be persisted; a later call goes on from that entry.
+    /// update. If it fails, neither may be persisted; a later call continues from that entry.
     ///
     /// # Errors
     /// [`ReplayError`]: try again, or give up the rest by [`Hdl::destroy_log`]. If the seal finds entries
-    /// missing, everything that is there has been replayed.
+    /// missing, all present ones have been replayed.
     pub fn replay<E>(
         &mut self,
         mut apply: impl FnMut(Entry<'_, M>, HeaderUpdate) -> Result<(), E>,

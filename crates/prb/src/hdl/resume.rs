@@ -1,4 +1,5 @@
-//! The core of recovery: brings entries into replay order, finds what is missing, calls back for the rest.
+//! The core of recovery: sorts entries into replay order, finds out which are missing, and calls back for the
+//! rest.
 //!
 //! A pure function of the entries found and the replay state, so that claim (dry run), replay and the tests'
 //! tables all run the same code.
@@ -11,7 +12,7 @@ use crate::error::{LogError, Witness};
 use crate::hdl::header::{GAPS_MAX, Seal};
 use crate::ids::{EntryId, Generation, Gsid, Txg};
 
-/// Something with an entry header in DRAM: what recovery works on.
+/// Something with an entry header in DRAM: the input of recovery.
 pub(crate) trait ReplayNode {
     fn header(&self) -> &EntryHeader;
     fn region_offset(&self) -> u64;
@@ -21,7 +22,7 @@ pub(crate) trait ReplayNode {
 #[derive(Debug)]
 pub(crate) struct Sequence<N> {
     nodes: Vec<N>,
-    /// Entries that are there but were not when the log was claimed.
+    /// Entries that were missing when the log was claimed but are present now.
     pub(crate) reappeared: usize,
 }
 
@@ -73,9 +74,9 @@ pub(crate) enum Stop<E> {
     Callback { id: EntryId, source: E },
 }
 
-/// Visits every entry behind the state's last one; `apply` gets the entry and the state to persist with it.
+/// Visits every entry after the state's last one; `apply` gets the entry and the state to persist with it.
 ///
-/// On an error the state is that of the last entry that was applied.
+/// On an error the state is that after the last applied entry.
 pub(crate) fn resume<N: ReplayNode, E>(
     sequence: &Sequence<N>,
     state: &mut Tracker,
@@ -100,7 +101,7 @@ pub(crate) fn resume<N: ReplayNode, E>(
     Ok(())
 }
 
-/// Compares what was replayed with what claim found.
+/// Compares the replayed entries with those that claim found.
 pub(crate) fn check_seal(seal: &Seal, state: &Tracker, first_txg: Txg) -> Result<(), LogError> {
     let mut behind = *state;
     behind.start_generation(seal.id.generation);

@@ -1,7 +1,7 @@
-//! The core of recovery on logs of many shapes, drawn as in the thesis: a column is a generation, a row is a
-//! txg, an entry is a letter with its gsid. The counters are those that the writer's tracker computes.
+//! Tests the core of recovery on logs of many shapes, drawn as in the thesis: a column is a generation, a row
+//! is a txg, an entry is a letter with its gsid. The counters are those that the writer's tracker computes.
 //!
-//! Each case hides entries, as corruption or a torn chunk would, and says what is replayed and how it ends.
+//! Each case hides entries, as corruption or a torn chunk would, and states what is replayed and how it ends.
 //! Source: zil-pmem thesis, figures 5.2 and 5.3, and 7.2.1.
 
 use super::header::Seal;
@@ -76,15 +76,15 @@ fn header(id: EntryId, txg: Txg, tracker: &Tracker) -> EntryHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Well,
-    /// Entries are missing, and this entry noticed.
+    /// Entries are missing, as this entry shows.
     MissingSeenBy(char),
-    /// Entries are missing, and the seal noticed.
+    /// Entries are missing, as the seal shows.
     MissingSeenBySeal,
     /// The owner stopped (crashed) before this entry.
     CrashBefore(char),
-    /// Two entries have one place.
+    /// Two entries have the same place.
     Duplicate,
-    /// An entry's txg cannot be.
+    /// An entry's txg is impossible.
     Corridor(char),
 }
 use Ends::*;
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Claim while `hidden` cannot be seen: seals what is there.
+    /// Claims while `hidden` cannot be seen: seals the others.
     fn claim(mut self, hidden: &str) -> Self {
         let sequence = Sequence::new(self.visible(hidden), self.first_txg, None).unwrap();
         let mut state = Tracker::default();
@@ -213,7 +213,8 @@ fn obsolete_entries_are_not_replayed() {
     }
 }
 
-/// Entries that vanish between claim and replay: what depends on them is not replayed, what does not is.
+/// Entries that vanish between claim and replay: entries that depend on them are not replayed, the others
+/// are.
 #[test]
 fn missing_entries_stop_their_dependents() {
     for (grid, first_txg, hidden, expected, ends) in [
@@ -248,7 +249,7 @@ fn missing_entries_stop_their_dependents() {
     }
 }
 
-/// Without a seal (as in the thesis) the tail can be cut unnoticed; this is what the seal is for.
+/// Without a seal (as in the thesis) a loss of the tail goes unnoticed; this is what the seal is for.
 #[test]
 fn without_a_seal_a_cut_tail_goes_unnoticed() {
     let nodes = draw(I_SHAPE);
@@ -269,16 +270,16 @@ fn replay_resumes_behind_the_last_replayed_entry() {
             &[("", Some('C'), CrashBefore('C')), ("", Some('D'), CrashBefore('D')), ("", None, Well)],
             "ABCD",
         ),
-        // An entry that was replayed may vanish.
+        // A replayed entry may vanish.
         (I_SHAPE, 1, &[("", Some('B'), CrashBefore('B')), ("A", None, Well)], "ABCD"),
         (I_SHAPE, 1, &[("", Some('D'), CrashBefore('D')), ("ABC", None, Well)], "ABCD"),
         (STAIRS, 1, &[("", Some('G'), CrashBefore('G')), ("ABCDEF", None, Well)], "ABCDEFGH"),
-        // One that was not may not.
+        // One that was not replayed may not.
         (I_SHAPE, 1, &[("", Some('B'), CrashBefore('B')), ("B", None, MissingSeenBy('D'))], "AC"),
-        // A missing entry that is back before its dependents: replay goes on.
+        // A missing entry that reappears before its dependents: replay continues.
         (I_SHAPE, 1, &[("D", None, MissingSeenBySeal), ("", None, Well)], "ABCD"),
         (V_SHAPE, 1, &[("B", None, MissingSeenBy('C')), ("", None, Well)], "ABCDE"),
-        // One that is back too late, behind the checkpoint, is left out: replaying it now would break the
+        // One that reappears too late, behind the checkpoint, is skipped: replaying it now would break the
         // order.
         (I_SHAPE, 1, &[("A", None, MissingSeenBy('D')), ("", None, MissingSeenBy('D'))], "BC"),
         (ONE_GENERATION, 1, &[("B", None, MissingSeenBySeal), ("", None, MissingSeenBySeal)], "AC"),
@@ -296,7 +297,7 @@ fn replay_resumes_behind_the_last_replayed_entry() {
 }
 
 /// Entries that claim did not see are not replayed: their owner may have given up what they refer to. In the
-/// last generation only the seal can know them; (42, 2) standing in for (42, 1) is the thesis's example
+/// last generation only the seal can identify them; (42, 2) standing in for (42, 1) is the thesis's example
 /// (5.7).
 #[test]
 fn entries_that_reappear_after_claim_are_left_out() {
@@ -304,10 +305,10 @@ fn entries_that_reappear_after_claim_are_left_out() {
         (ONE_GENERATION, "B", "", "AC", Well),
         (ONE_GENERATION, "C", "", "AB", Well),
         (ONE_GENERATION, "AB", "", "C", Well),
-        // One lost, another back: the count would be right.
+        // One lost, another one back: the count alone would match.
         (ONE_GENERATION, "B", "A", "C", MissingSeenBySeal),
         (ONE_GENERATION, "B", "C", "A", MissingSeenBySeal),
-        // Whole generations behind the seal.
+        // Whole generations after the seal.
         (STAIRS, "GH", "", "ABCDEF", Well),
         (V_SHAPE, "E", "", "ABCD", Well),
         (V_SHAPE, "DE", "", "ABC", Well),
@@ -340,7 +341,7 @@ fn a_txg_outside_of_the_corridor_is_an_error() {
     assert_eq!(run.replayed, "ABCD");
 }
 
-/// An entry too many is noticed like one too few.
+/// An extra entry is detected like a missing one.
 #[test]
 fn a_forged_entry_makes_its_dependents_stop() {
     let mut nodes = draw(I_SHAPE);

@@ -11,12 +11,12 @@ use crate::hdl::{Hdl, State, wrong_state};
 use crate::ids::{EntryId, Generation, Gsid, LogGuid, Txg};
 use crate::prb::Wait;
 
-/// What became of an entry that was to be written.
+/// The result of writing an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// It is durable, at this place in the log.
     Entry(EntryId),
-    /// Nothing was written: its txg has synced, so what it describes is durable anyway.
+    /// Nothing was written: its txg has synced, so the change is already durable.
     Obsolete,
 }
 
@@ -24,9 +24,9 @@ pub enum Written {
 #[derive(Debug)]
 pub(super) struct Log {
     guid: LogGuid,
-    /// False until the owner has said that the header with the GUID is durable.
+    /// False until the owner has reported that the header with the GUID is durable.
     header_durable: bool,
-    /// Held for a few instructions per entry; only writers of the same log meet here.
+    /// Held for a few instructions per entry; only writers of the same log contend for it.
     position: Mutex<Position>,
 }
 
@@ -84,7 +84,7 @@ impl Log {
 }
 
 impl<M: Medium + Sync> Hdl<M> {
-    /// Says that the header update of [`Hdl::create_log`] is durable, so that entries may be written.
+    /// Reports that the header update of [`Hdl::create_log`] is durable, so that entries may be written.
     ///
     /// # Errors
     /// [`Misuse::State`] for a log that is not in state logging.
@@ -104,8 +104,8 @@ impl<M: Medium + Sync> Hdl<M> {
     /// generation without entries is not started again.
     ///
     /// # Errors
-    /// [`Misuse::State`] for a log that is not in state logging.
-    /// Source: zil-pmem thesis, 5.12.2 (where the caller must take care of the exclusion).
+    /// [`Misuse::State`] for a log that is not in state logging. Source: zil-pmem thesis, 5.12.2 (where the
+    /// caller must ensure the exclusion).
     pub fn start_generation(&mut self) -> Result<(), Misuse> {
         match &mut self.state {
             State::Logging(log) => {
@@ -119,10 +119,10 @@ impl<M: Medium + Sync> Hdl<M> {
 
     /// Writes one entry into the current generation.
     ///
-    /// `txg` is the transaction group that will make the change in `body` durable elsewhere.
-    /// Persistence: the entry is durable on return (as far as the region's durability goes); after a crash
-    /// inside, it is there whole or not at all.
-    /// Concurrency: any number of threads; at most `ncommitters` of the PRB write at one time.
+    /// `txg` is the transaction group that will make the change in `body` durable elsewhere. Persistence: the
+    /// entry is durable on return (as far as the region's durability goes); after a crash inside, it exists
+    /// completely or not at all. Concurrency: any number of threads; at most `ncommitters` of the PRB write
+    /// at a time.
     ///
     /// # Errors
     /// [`WriteError`]. Nothing was written, except after [`WriteError::Persist`].
@@ -132,8 +132,8 @@ impl<M: Medium + Sync> Hdl<M> {
         self.write_entry_parts(txg, [&[], body], wait)
     }
 
-    /// As [`write_entry`](Self::write_entry), with a body whose parts lie apart: they need not be copied
-    /// together first.
+    /// As [`write_entry`](Self::write_entry), with a body in separate parts, which need not be concatenated
+    /// first.
     ///
     /// # Errors
     /// As there.
@@ -182,7 +182,7 @@ impl<M: Medium + Sync> Hdl<M> {
         let State::Logging(log) = &mut self.state else { unreachable!("writable") };
         let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if txg <= self.prb.synced() {
-            // What is written later depends on it all the same.
+            // Later entries depend on it all the same.
             position.start_generation();
             return Ok(Written::Obsolete);
         }

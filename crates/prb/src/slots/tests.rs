@@ -7,7 +7,7 @@ mod model {
     use super::*;
     use loom::sync::Arc;
 
-    /// `preemptions`: switches away from a thread that could go on.
+    /// `preemptions`: switches away from a runnable thread.
     fn check(slots: usize, threads: usize, rounds: usize, preemptions: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);
@@ -37,8 +37,8 @@ mod model {
         unsafe { *value }
     }
 
-    // The bounds are what takes some seconds each (two rounds of two threads without one: two minutes);
-    // scripts/planted-defects has the defects that these find.
+    // The bounds are chosen so that each takes some seconds (two rounds of two threads without a bound: two
+    // minutes); scripts/planted-defects has the defects that these find.
 
     #[test]
     fn one_slot_two_threads() {
