@@ -56,9 +56,14 @@ pub(crate) fn import_log(
     let is_earlier = txgs == Txgs::Run && is_earlier_copy(pool, &known, options, journal)?;
     let regions = open_regions(&known, options, journal)?;
     let mut tell = options.watch.of_log(journal);
-    let regions = regions.into_iter().map(RegionParts::of).collect();
-    let (log, replayed) =
-        PoolLog::import(pool, regions, txgs, options.consent, Tuning::default(), &mut tell)?;
+    let (log, replayed) = PoolLog::import(
+        pool,
+        RegionParts::all(regions),
+        txgs,
+        options.consent,
+        Tuning::default(),
+        &mut tell,
+    )?;
     if replayed.records > 0 {
         let (records, volumes) = (replayed.records, replayed.volumes);
         journal.note(format!("{records} logged writes to {volumes} volumes were replayed"));

@@ -37,9 +37,7 @@ impl PoolLog {
     pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
         self.add_regions(|| Ok(vec![NewRegion { parts: RegionParts::of(region)?, path, emulates }]))
     }
-}
 
-impl PoolLog {
     /// Makes a region of persistent memory, or a mirror of two, the log of the pool: the kind is pmem from
     /// now on. The contents of the regions are lost. `make` is called if they are used.
     ///

@@ -237,15 +237,11 @@ impl PoolLog {
     pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
         Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
-}
 
-impl PoolLog {
     pub(crate) fn logs(&self) -> Arc<Logs> {
         current(&self.logs)
     }
-}
 
-impl PoolLog {
     /// `losses` has what the pool says of `logs`.
     pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning, losses: LossRecord) -> Arc<PoolLog> {
         logs.watch_idle(pool);

@@ -154,6 +154,11 @@ impl RegionParts {
         let (front, chunks) = divide(region.into_range())?;
         Ok(RegionParts { info, front, chunks })
     }
+
+    /// Divides all of them, as [`PoolLog::import`](crate::PoolLog::import) takes them.
+    pub fn all(regions: Vec<Region>) -> Vec<Result<RegionParts, IntentError>> {
+        regions.into_iter().map(RegionParts::of).collect()
+    }
 }
 
 impl RegionParts {

@@ -184,6 +184,15 @@ impl Space {
             region.is_dirty = true;
         }
     }
+
+    /// The reverse of [`mark`](Self::mark). The region stays dirty.
+    fn unmark(&mut self, unit: u64, units: u64) {
+        self.free += units;
+        let region = self.region((unit / REGION_UNITS) as usize);
+        region.free += units;
+        region.busy.set(unit % REGION_UNITS, units, false);
+        region.data.set(unit % REGION_UNITS, units, false);
+    }
 }
 
 /// A place that the syncing txg freed.
@@ -213,7 +222,6 @@ pub(crate) struct Allocator {
 struct Taken {
     place: Place,
     units: u64,
-    is_data: bool,
 }
 
 impl Allocator {
@@ -269,7 +277,7 @@ impl Allocator {
     /// A run of units for data.
     pub(crate) fn allocate_data(&mut self, units: u64) -> Option<Place> {
         let place = self.allocate_near_data(units, true)?;
-        self.note_place(Taken { place, units, is_data: true });
+        self.note_place(Taken { place, units });
         Some(place)
     }
 
@@ -317,7 +325,7 @@ impl Allocator {
                 space.mark(unit, 1, false);
                 space.meta_cursor = (unit + 1) % space.units;
                 let place = Place { vdev: id, unit };
-                self.note_place(Taken { place, units: 1, is_data: false });
+                self.note_place(Taken { place, units: 1 });
                 return Some(place);
             }
         }
@@ -357,12 +365,10 @@ impl Allocator {
     pub(crate) fn release(&mut self) {
         for Freed { place, units } in std::mem::take(&mut self.freed) {
             let space = self.spaces.get_mut(&place.vdev).expect("freed inside of the pool");
-            space.free += units;
             let region = space.region((place.unit / REGION_UNITS) as usize);
-            region.free += units;
             let at = place.unit % REGION_UNITS;
             assert!((at..at + units).all(|at| region.busy.get(at)), "{place} is freed twice");
-            region.busy.set(at, units, false);
+            space.unmark(place.unit, units);
         }
     }
 

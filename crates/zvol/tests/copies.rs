@@ -93,10 +93,10 @@ impl World {
         let devices = [Device::new("disk", self.disk.clone())];
         let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
         let open = |path: &Path| PoolLog::open_region(path, true).unwrap();
-        let regions: Vec<_> = self.regions().iter().map(|path| open(path)).collect();
+        let regions = self.regions().iter().map(|path| open(path)).collect();
         let (log, _) = PoolLog::import(
             &pool,
-            regions.into_iter().map(RegionParts::of).collect(),
+            RegionParts::all(regions),
             Txgs::Run,
             consent,
             Tuning::default(),
@@ -323,7 +323,7 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     let regions = vec![PoolLog::open_region(&path, true).unwrap()];
     PoolLog::import(
         &pool,
-        regions.into_iter().map(RegionParts::of).collect(),
+        RegionParts::all(regions),
         Txgs::Run,
         Consent::NONE,
         Tuning::default(),

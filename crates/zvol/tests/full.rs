@@ -160,7 +160,7 @@ impl World {
         let pool = Arc::new(Pool::import_paused(&self.rig.all(), &host(), options).unwrap());
         let imported = PoolLog::import(
             &pool,
-            self.region().into_iter().map(RegionParts::of).collect(),
+            RegionParts::all(self.region()),
             Txgs::Run,
             Consent::NONE,
             tuning(),
@@ -197,7 +197,7 @@ impl World {
             let before = pool.synced_txg();
             let paused = PoolLog::import(
                 &pool,
-                self.region().into_iter().map(RegionParts::of).collect(),
+                RegionParts::all(self.region()),
                 Txgs::Paused,
                 Consent::NONE,
                 tuning(),

@@ -77,16 +77,10 @@ impl Bench {
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
         let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions: Vec<_> = config.regions.iter().filter_map(open).collect();
+        let regions = config.regions.iter().filter_map(open).collect();
         let tuning = Tuning::default();
-        let (log, _) = PoolLog::import(
-            &pool,
-            regions.into_iter().map(RegionParts::of).collect(),
-            Txgs::Run,
-            Consent::NONE,
-            tuning,
-            &mut |_| {},
-        )?;
+        let (log, _) =
+            PoolLog::import(&pool, RegionParts::all(regions), Txgs::Run, Consent::NONE, tuning, &mut |_| {})?;
         Ok((pool, log))
     }
 }

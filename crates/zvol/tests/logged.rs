@@ -69,14 +69,7 @@ fn import(
     regions: Vec<fastness_pmem::Region>,
     consent: Consent,
 ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
-    PoolLog::import(
-        pool,
-        regions.into_iter().map(RegionParts::of).collect(),
-        Txgs::Run,
-        consent,
-        Tuning::default(),
-        &mut |_| {},
-    )
+    PoolLog::import(pool, RegionParts::all(regions), Txgs::Run, consent, Tuning::default(), &mut |_| {})
 }
 
 fn contents(volume: &Volume) -> Vec<u8> {

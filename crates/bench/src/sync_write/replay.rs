@@ -65,7 +65,7 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
         let tuning = Tuning::default();
         let (log, report) = PoolLog::import(
             &pool,
-            vec![RegionParts::of(region)],
+            RegionParts::all(vec![region]),
             Txgs::Run,
             Consent::NONE,
             tuning,

@@ -103,7 +103,7 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Int
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }
     let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let regions = regions.into_iter().map(RegionParts::of).collect();
+    let regions = RegionParts::all(regions);
     let claims = OpenLog::of(&config, regions, pool.synced_mark())?.claim(pool, look)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }

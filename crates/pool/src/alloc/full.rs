@@ -44,17 +44,10 @@ impl Allocator {
 
     /// Frees what the step took, at once: nothing refers to it.
     pub(crate) fn take_back_attempt(&mut self) {
-        for Taken { place, units, is_data } in self.attempt.take().unwrap_or_default() {
+        for Taken { place, units } in self.attempt.take().unwrap_or_default() {
             let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
-            space.free += units;
             space.taken -= units;
-            let at = place.unit % super::REGION_UNITS;
-            let region = space.region((place.unit / super::REGION_UNITS) as usize);
-            region.free += units;
-            region.busy.set(at, units, false);
-            if is_data {
-                region.data.set(at, units, false);
-            }
+            space.unmark(place.unit, units);
         }
     }
 

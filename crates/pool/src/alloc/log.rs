@@ -119,15 +119,13 @@ impl Allocator {
     /// Frees a log block, at once.
     pub(crate) fn free_log(&mut self, place: Place, units: u64) {
         let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
-        space.free += units;
         let region = space.region((place.unit / REGION_UNITS) as usize);
-        region.free += units;
         let at = place.unit % REGION_UNITS;
         assert!(
             (at..at + units).all(|at| region.busy.get(at) && !region.data.get(at)),
             "{place} is no log block"
         );
-        region.busy.set(at, units, false);
+        space.unmark(place.unit, units);
         self.log_units -= units;
         if space.is_full {
             // Only the remaining space there can be used.

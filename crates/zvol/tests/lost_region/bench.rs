@@ -83,11 +83,11 @@ impl Bench {
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
         let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions: Vec<_> = config.regions.iter().filter_map(open).collect();
+        let regions = config.regions.iter().filter_map(open).collect();
         let mut tell = |step: LogImportStep<'_>| tell(&pool, step);
         let (log, report) = PoolLog::import(
             &pool,
-            regions.into_iter().map(RegionParts::of).collect(),
+            RegionParts::all(regions),
             Txgs::Run,
             consent,
             Tuning::default(),
