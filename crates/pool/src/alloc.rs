@@ -195,9 +195,9 @@ impl Space {
     }
 }
 
-/// A place that the syncing txg freed.
+/// Units that the syncing txg has taken or freed.
 #[derive(Debug, Clone, Copy)]
-struct Freed {
+struct Span {
     place: Place,
     units: u64,
 }
@@ -206,7 +206,7 @@ struct Freed {
 #[derive(Debug, Default)]
 pub(crate) struct Allocator {
     spaces: BTreeMap<u16, Space>,
-    freed: Vec<Freed>,
+    freed: Vec<Span>,
     turn: Option<(u16, u64)>,
     log_turn: Option<(u16, u64)>,
     /// Units of log blocks.
@@ -214,14 +214,7 @@ pub(crate) struct Allocator {
     /// What would be free without log blocks, as of the last durable txg.
     synced_free_bytes: u64,
     /// What was taken since the attempt began.
-    attempt: Option<Vec<Taken>>,
-}
-
-/// A place that the syncing txg has taken.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    place: Place,
-    units: u64,
+    attempt: Option<Vec<Span>>,
 }
 
 impl Allocator {
@@ -277,7 +270,7 @@ impl Allocator {
     /// A run of units for data.
     pub(crate) fn allocate_data(&mut self, units: u64) -> Option<Place> {
         let place = self.allocate_near_data(units, true)?;
-        self.note_place(Taken { place, units });
+        self.note_place(Span { place, units });
         Some(place)
     }
 
@@ -325,7 +318,7 @@ impl Allocator {
                 space.mark(unit, 1, false);
                 space.meta_cursor = (unit + 1) % space.units;
                 let place = Place { vdev: id, unit };
-                self.note_place(Taken { place, units: 1 });
+                self.note_place(Span { place, units: 1 });
                 return Some(place);
             }
         }
@@ -352,18 +345,18 @@ impl Allocator {
         }
         region.data.set(at, units, false);
         region.is_dirty = true;
-        self.freed.push(Freed { place, units });
+        self.freed.push(Span { place, units });
         Ok(())
     }
 
     /// Frees a page of metadata in the syncing txg; usable after [`release`](Self::release).
     pub(crate) fn free_meta(&mut self, place: Place) {
-        self.freed.push(Freed { place, units: 1 });
+        self.freed.push(Span { place, units: 1 });
     }
 
     /// The txg is durable: what it freed may be used.
     pub(crate) fn release(&mut self) {
-        for Freed { place, units } in std::mem::take(&mut self.freed) {
+        for Span { place, units } in std::mem::take(&mut self.freed) {
             let space = self.spaces.get_mut(&place.vdev).expect("freed inside of the pool");
             let region = space.region((place.unit / REGION_UNITS) as usize);
             let at = place.unit % REGION_UNITS;

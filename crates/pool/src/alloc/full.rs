@@ -5,7 +5,7 @@
 //! counts as free. The sync step that ran into this undoes all of its allocations and runs again elsewhere:
 //! nothing durable refers to what it had written.
 
-use crate::alloc::{Allocator, Taken};
+use crate::alloc::{Allocator, Span};
 use crate::ids::UNIT_BYTES;
 
 impl Allocator {
@@ -24,7 +24,7 @@ impl Allocator {
         self.spaces.values().map(|space| space.units - space.free).sum::<u64>() * UNIT_BYTES
     }
 
-    pub(super) fn note_place(&mut self, taken: Taken) {
+    pub(super) fn note_place(&mut self, taken: Span) {
         let space = self.spaces.get_mut(&taken.place.vdev).expect("allocated inside of the pool");
         space.taken += taken.units;
         if let Some(attempt) = &mut self.attempt {
@@ -44,7 +44,7 @@ impl Allocator {
 
     /// Frees what the step took, at once: nothing refers to it.
     pub(crate) fn take_back_attempt(&mut self) {
-        for Taken { place, units } in self.attempt.take().unwrap_or_default() {
+        for Span { place, units } in self.attempt.take().unwrap_or_default() {
             let space = self.spaces.get_mut(&place.vdev).expect("allocated inside of the pool");
             space.taken -= units;
             space.unmark(place.unit, units);
