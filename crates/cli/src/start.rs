@@ -12,8 +12,8 @@ use fastness_daemon::{
     PoolReport, Request, Search, control_socket, find_devices, run_dir,
 };
 use fastness_error::ErrorKind;
-use fastness_intent::Consent;
 use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
+use fastness_store::Consent;
 
 use crate::background::{self, Announcement};
 use crate::exit::{Outcome, busy};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, patiently};
-use fastness_intent::Consent;
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Property, VdevSpec};
+use fastness_store::Consent;
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 

@@ -26,7 +26,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-history", 0),
     ("fastness-testkit", 4),
     ("fastness-pool", 4),
-    ("fastness-intent", 5),
+    ("fastness-store", 5),
     ("fastness-zvol", 6),
     ("fastness-nbd", 6),
     // Part of what `crashcheck` speaks to; runs in the guest.

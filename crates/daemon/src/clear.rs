@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use fastness_error::{ErrorKind, chain};
-use fastness_intent::{Consent, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Unsynced, VdevSpec};
+use fastness_store::{Consent, Txgs};
 use fastness_zvol::Volume;
 
 use crate::devices::{PATIENCE, patiently};

@@ -1,8 +1,8 @@
 //! Requests about datasets and their properties.
 
 use fastness_error::ErrorKind;
-use fastness_intent::PoolLog;
 use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
+use fastness_store::PoolLog;
 
 use crate::node::Node;
 use crate::protocol::Failure;

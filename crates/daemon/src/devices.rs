@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice};
 use fastness_error::ErrorKind;
-use fastness_intent::RegionWitness;
 use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, Probe, Txg, VdevClass, VdevSpec};
+use fastness_store::RegionWitness;
 
 use crate::error::StartError;
 use crate::paths::absolute;

@@ -15,7 +15,7 @@ pub enum StartError {
     Pool(#[from] PoolError),
     /// The pool's log cannot be used.
     #[error(transparent)]
-    Log(#[from] fastness_intent::IntentError),
+    Log(#[from] fastness_store::StoreError),
     /// The folder of sockets cannot be used.
     #[error("cannot use {} for sockets", path.display())]
     RunDir {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fastness_intent::{LogImportStep, ReplayProgress};
+use fastness_store::{LogImportStep, ReplayProgress};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;

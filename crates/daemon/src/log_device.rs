@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fastness_error::{ErrorKind, chain};
-use fastness_intent::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning, Txgs};
 use fastness_pmem::{Region, RegionKind};
 use fastness_pool::Pool;
+use fastness_store::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning, Txgs};
 use fastness_zil::KindId;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Reports on a node's log.
 
 use fastness_error::chain;
-use fastness_intent::{PoolLog, RegionConfig, RegionStats};
 use fastness_pool::VdevClass;
+use fastness_store::{PoolLog, RegionConfig, RegionStats};
 use fastness_zil::LogCause;
 
 use crate::node::Node;

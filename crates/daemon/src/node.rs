@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use fastness_error::ErrorKind;
-use fastness_intent::{Consent, PoolLog, Txgs};
 use fastness_pool::{Device, DeviceStatus, ImportOptions, Pool, PoolError, PoolOptions, VdevClass};
+use fastness_store::{Consent, PoolLog, Txgs};
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use fastness_blkdev::{Operation, StatsSnapshot};
-use fastness_intent::PoolLog;
 use fastness_pmem::Durability;
 use fastness_pool::{DatasetInfo, DatasetKind, DeviceStatus, FailMode, PoolStatus, SyncMode, VdevClass};
+use fastness_store::PoolLog;
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
 

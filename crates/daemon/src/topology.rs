@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use fastness_error::ErrorKind;
-use fastness_intent::REGIONS_MAX;
 use fastness_pool::{Device, DeviceStatus, PoolError, VdevClass};
+use fastness_store::REGIONS_MAX;
 
 use crate::devices::{open_new, open_vdevs};
 use crate::error::StartError;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fastness_intent::{LogConfig, RegionWitness};
 use fastness_pool::Pool;
+use fastness_store::{LogConfig, RegionWitness};
 
 use crate::error::StartError;
 use crate::journal::Journal;
@@ -13,7 +13,7 @@ use crate::node::NodeOptions;
 /// the pool names. True: the devices are copies, and the caller consents to the loss.
 ///
 /// # Errors
-/// [`IntentError::Copy`](fastness_intent::IntentError::Copy), without that consent.
+/// [`StoreError::Copy`](fastness_store::StoreError::Copy), without that consent.
 pub(crate) fn is_earlier_copy(
     pool: &Pool,
     known: &LogConfig,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_daemon::{Node, NodeOptions, PmUse, Request, StartError, find_devices};
-use fastness_intent::{Consent, IntentError, Mismatch};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use fastness_store::{Consent, Mismatch, StoreError};
 use tempfile::TempDir;
 
 const USE: PmUse = PmUse { emulates: true, create_bytes: Some(16 << 20) };
@@ -68,7 +68,7 @@ fn export(node: &Node) {
 fn refusal(result: Result<Arc<Node>, StartError>, region: &str, device: &str) {
     let error = result.unwrap_err();
     let is_newer = |error: &StartError| {
-        matches!(error, StartError::Log(IntentError::Copy { mismatch: Mismatch::Newer(_), .. }))
+        matches!(error, StartError::Log(StoreError::Copy { mismatch: Mismatch::Newer(_), .. }))
     };
     assert!(is_newer(&error), "{error:?}");
     let text = error.to_string();

@@ -70,6 +70,12 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// An error that says what its caller must do.
+pub trait HasKind: std::error::Error {
+    /// What the caller must do.
+    fn kind(&self) -> ErrorKind;
+}
+
 /// An error and its sources in one line. A source whose text ends that of the error before is not said twice.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -104,14 +104,43 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     Ok(())
 }
 
-/// What a dataset is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
+/// What a dataset is used for. The pool itself treats all kinds alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatasetKind {
     /// Files, or only a parent of others.
     Filesystem,
     /// A volume: its data is object 1.
     Volume,
+    /// Of another owner; numbers from 2 on, as they are stored.
+    Other(u8),
+}
+
+impl DatasetKind {
+    fn to_byte(self) -> u8 {
+        match self {
+            DatasetKind::Filesystem => 0,
+            DatasetKind::Volume => 1,
+            DatasetKind::Other(number) => number,
+        }
+    }
+
+    fn from_byte(byte: u8) -> DatasetKind {
+        match byte {
+            0 => DatasetKind::Filesystem,
+            1 => DatasetKind::Volume,
+            number => DatasetKind::Other(number),
+        }
+    }
+}
+
+impl std::fmt::Display for DatasetKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DatasetKind::Filesystem => f.write_str("filesystem"),
+            DatasetKind::Volume => f.write_str("volume"),
+            DatasetKind::Other(number) => write!(f, "{number}"),
+        }
+    }
 }
 
 /// Row of [`DATASETS`].
@@ -132,10 +161,7 @@ impl DatasetRow {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
-        out.u64(self.parent).text(&self.name).u8(match self.kind {
-            DatasetKind::Filesystem => 0,
-            DatasetKind::Volume => 1,
-        });
+        out.u64(self.parent).text(&self.name).u8(self.kind.to_byte());
         for property in Property::ALL {
             out.option(self.values.get(property));
         }
@@ -146,11 +172,7 @@ impl DatasetRow {
         let mut input = Reader::new(bytes);
         let mut parse = || {
             let (parent, name) = (input.u64()?, input.text()?);
-            let kind = match input.u8()? {
-                0 => DatasetKind::Filesystem,
-                1 => DatasetKind::Volume,
-                _ => return None,
-            };
+            let kind = DatasetKind::from_byte(input.u8()?);
             let mut values = Values::default();
             for property in Property::ALL {
                 let value = input.option()?;

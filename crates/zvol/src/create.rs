@@ -1,14 +1,12 @@
 //! Creating, opening and resizing volumes.
 
-use std::sync::Arc;
-
-use fastness_intent::{Demand, OpenDataset, PoolLog, Records};
-use fastness_pool::{Dataset, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
-
-use fastness_zil::record::Truncate;
+use fastness_store::record::Truncate;
+use fastness_store::{
+    Dataset, DatasetKind, Demand, FrontEnd, OpenDataset, PoolError, Property, Records, Store, StoreError, Tx,
+};
 
 use crate::error::{Result, VolumeError};
-use crate::volume::{DATA, LOGGED, VOLUME_BYTES_MAX, Volume};
+use crate::volume::{DATA, VOLUME_BYTES_MAX, Volume};
 
 /// Properties of a new volume.
 #[derive(Debug, Clone, Default)]
@@ -35,69 +33,54 @@ fn block_bytes(dataset: &Dataset) -> u64 {
     dataset.get(Property::VolBlockSize).0
 }
 
+impl FrontEnd for Volume {
+    type Error = VolumeError;
+
+    fn open(dataset: OpenDataset) -> Result<Volume> {
+        let name = || dataset.dataset().name();
+        if dataset.dataset().kind() != DatasetKind::Volume {
+            return Err(VolumeError::NotAVolume { name: name() });
+        }
+        let data = dataset.dataset().object(DATA).map_err(|error| match error {
+            PoolError::NoObject { .. } => VolumeError::NoData { name: name() },
+            other => other.into(),
+        })?;
+        Ok(Volume::new(dataset, data))
+    }
+}
+
 impl Volume {
-    /// Creates a sparse volume of zeroes below an existing dataset; `log` is the pool's log device, if it has
-    /// one.
+    /// Creates a sparse volume of zeroes below an existing dataset.
     ///
     /// Persistence: durable on return. A crash during the call leaves the whole volume or none.
     ///
     /// # Errors
-    /// [`VolumeError::BadSize`], those of [`Pool::create_dataset`].
-    pub fn create(
-        pool: &Arc<Pool>,
-        log: Option<&PoolLog>,
-        name: &str,
-        size_bytes: u64,
-        options: &VolumeOptions,
-    ) -> Result<Volume> {
+    /// [`VolumeError::BadSize`], those of [`Store::create_dataset`].
+    pub fn create(store: &Store, name: &str, size_bytes: u64, options: &VolumeOptions) -> Result<Volume> {
         let own = options.properties.iter().find(|(property, _)| *property == Property::VolBlockSize);
         let block_bytes = own.map_or(Property::VolBlockSize.default_value(), |(_, value)| *value);
         check_size(size_bytes, block_bytes.max(1))?;
-        let members = log.map(|log| (log, log.members()));
-        let (made, txg) = pool.transact(|tx| {
-            let dataset = pool.create_dataset(tx, name, DatasetKind::Volume, &options.properties)?;
-            // Before there is data: a volume that has no log yet cannot be opened.
-            if let Some(Err(error)) = members.as_ref().map(|(log, guard)| log.create_log(tx, &dataset, guard))
-            {
-                pool.destroy_dataset(tx, name)?;
-                return Ok(Err(error));
-            }
-            let made = dataset.create_object(tx).and_then(|data| {
-                assert_eq!(data.id(), DATA, "the first object of a new dataset");
-                data.truncate(tx, size_bytes)?;
-                Ok(data)
-            });
-            if made.is_err() {
-                // In the same txg: no volume is ever visible without its data.
-                let destroyed = members.as_ref().map(|(log, guard)| log.destroy_log(tx, dataset.id(), guard));
-                pool.destroy_dataset(tx, name)?;
-                if let Some(Err(error)) = destroyed {
-                    return Ok(Err(error));
-                }
-            }
-            Ok(Ok((dataset, made?)))
-        })?;
-        drop(members);
-        let (dataset, data) = made?;
-        let volume = Volume::new(OpenDataset::new(pool, dataset, log), data);
-        pool.wait_synced(txg)?;
-        Ok(volume)
+        let fill = |tx: &Tx, dataset: &Dataset| {
+            let data = dataset.create_object(tx)?;
+            assert_eq!(data.id(), DATA, "the first object of a new dataset");
+            data.truncate(tx, size_bytes)?;
+            Ok(data)
+        };
+        let (dataset, data) = store.create_dataset(name, DatasetKind::Volume, &options.properties, fill)?;
+        Ok(Volume::new(dataset, data))
     }
 
-    /// Opens a volume; it can be opened several times at once.
+    /// Opens a volume; it can be opened several times at once. The handle belongs to the current import of
+    /// the pool; see [`Store::attach`].
     ///
     /// # Errors
     /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
-    pub fn open(pool: &Arc<Pool>, log: Option<&PoolLog>, name: &str) -> Result<Volume> {
-        let dataset = pool.dataset(name)?;
-        if dataset.kind() != DatasetKind::Volume {
-            return Err(VolumeError::NotAVolume { name: name.to_owned() });
+    pub fn open(store: &Store, name: &str) -> Result<Volume> {
+        match store.dataset(name) {
+            Ok(dataset) => <Volume as FrontEnd>::open(dataset),
+            Err(StoreError::UnknownKind { dataset, .. }) => Err(VolumeError::NotAVolume { name: dataset }),
+            Err(error) => Err(error.into()),
         }
-        let data = dataset.object(DATA).map_err(|error| match error {
-            PoolError::NoObject { object: ObjectId(_), .. } => VolumeError::NoData { name: name.to_owned() },
-            other => other.into(),
-        })?;
-        Ok(Volume::new(OpenDataset::new(pool, dataset, log), data))
     }
 
     /// Sets the size; what is truncated is lost, what is added reads as zeroes.
@@ -110,7 +93,7 @@ impl Volume {
         check_size(size_bytes, block_bytes(self.dataset()))?;
         let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
         let truncate = |tx: &Tx| self.data.truncate(tx, size_bytes);
-        let record = |records: Records<'_>| records.truncate(LOGGED, cut);
+        let record = |records: Records<'_>| records.truncate(DATA, cut);
         // Writes and their records come entirely before it, or after it.
         Ok(self.open.change(Demand::Flush, 0..u64::MAX, truncate, record)?.wait_txg()?)
     }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use fastness_intent::{ChangeError, IntentError};
-use fastness_pool::{ErrorKind, PoolError};
-use fastness_zil::CommitError;
+use fastness_error::{ErrorKind, HasKind};
+use fastness_store::{ChangeError, CommitError, PoolError, StoreError};
 
 /// Why an operation on a volume failed.
 ///
@@ -20,7 +19,7 @@ pub enum VolumeError {
     Commit(Arc<CommitError>),
     /// The volume's log cannot be created or destroyed.
     #[error(transparent)]
-    Log(Arc<IntentError>),
+    Log(Arc<StoreError>),
     /// The dataset exists and is of another kind.
     #[error("{name} is no volume")]
     NotAVolume {
@@ -71,6 +70,12 @@ impl VolumeError {
     }
 }
 
+impl HasKind for VolumeError {
+    fn kind(&self) -> ErrorKind {
+        VolumeError::kind(self)
+    }
+}
+
 impl From<ChangeError> for VolumeError {
     fn from(error: ChangeError) -> VolumeError {
         match error {
@@ -80,9 +85,12 @@ impl From<ChangeError> for VolumeError {
     }
 }
 
-impl From<IntentError> for VolumeError {
-    fn from(error: IntentError) -> VolumeError {
-        VolumeError::Log(Arc::new(error))
+impl From<StoreError> for VolumeError {
+    fn from(error: StoreError) -> VolumeError {
+        match error {
+            StoreError::Pool(error) => VolumeError::Pool(error),
+            error => VolumeError::Log(Arc::new(error)),
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 //! disk.
 //!
 //! # Code map
-//! `create`: make, open, resize. `volume`: read, write, flush, discard.
+//! `create`: make, open, resize. `volume`: read, write, flush, discard. `replay`: the records of a crash.
 //!
 //! Source: zil-pmem thesis, 2.3 (ZVOL) and 6.3.5.
 
@@ -22,10 +22,12 @@
 
 mod create;
 mod error;
+mod replay;
 mod stats;
 mod volume;
 
 pub use create::VolumeOptions;
 pub use error::{Result, VolumeError};
+pub use replay::VolumeReplay;
 pub use stats::{VolumeOperation, VolumeStats};
 pub use volume::{VOLUME_BYTES_MAX, Volume};

@@ -1,8 +1,9 @@
 //! Reading, writing, flushing.
 
-use fastness_intent::{ChangeError, Demand, OpenDataset, Receipt, Records};
-use fastness_pool::{Dataset, Object, ObjectId, PoolError, Segment, Tx};
-use fastness_zil::record::Zeroes;
+use fastness_store::record::Zeroes;
+use fastness_store::{
+    ChangeError, Dataset, Demand, Object, ObjectId, OpenDataset, PoolError, Receipt, Records, Segment, Tx,
+};
 
 use crate::error::{Result, VolumeError};
 use crate::stats::{Live, VolumeOperation, VolumeStats};
@@ -11,8 +12,6 @@ use crate::stats::{Live, VolumeOperation, VolumeStats};
 pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
 /// The object with the bytes.
 pub(crate) const DATA: ObjectId = ObjectId(1);
-/// The same, as the log identifies it.
-pub(crate) const LOGGED: fastness_zil::ObjectId = fastness_zil::ObjectId(DATA.0);
 /// Longer writes are made in several transactions, each of at least a block: a transaction holds its txg
 /// open, and keeps other users from the object.
 const TX_BYTES_MAX: usize = 64 << 10;
@@ -74,7 +73,7 @@ impl Volume {
     /// Fills `buffer` from `offset` on.
     ///
     /// # Errors
-    /// [`VolumeError::OutOfRange`]; [`DamagedBlock`](fastness_pool::PoolError::DamagedBlock): the buffer is
+    /// [`VolumeError::OutOfRange`]; [`DamagedBlock`](PoolError::DamagedBlock): the buffer is
     /// then unspecified, but wrong data is never reported as right.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.count(VolumeOperation::Read, buffer.len() as u64, || {
@@ -90,7 +89,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`VolumeError::OutOfRange`], also if the volume shrinks meanwhile;
-    /// [`NoSpace`](fastness_pool::PoolError::NoSpace): parts of the range may be written. With `is_fua` also
+    /// [`NoSpace`](PoolError::NoSpace): parts of the range may be written. With `is_fua` also
     /// those of [`flush`](Self::flush).
     pub fn write(&self, offset: u64, data: &[u8], is_fua: bool) -> Result<()> {
         let demand = self.demand(is_fua);
@@ -104,7 +103,7 @@ impl Volume {
             for part in data.chunks(TX_BYTES_MAX.max(self.block_bytes() as usize)) {
                 // The volume may have shrunk since the check, and must not grow again.
                 let change = |tx: &Tx| self.data.overwrite(tx, at, part);
-                let record = |records: Records<'_>| records.write(LOGGED, at, part, is_copied);
+                let record = |records: Records<'_>| records.write(DATA, at, part, is_copied);
                 let end = at + part.len() as u64;
                 let made =
                     self.open.change(demand, at..end, change, record).map_err(|error| match error {
@@ -143,7 +142,7 @@ impl Volume {
     /// Makes every write durable that had returned before the call, through any handle of this process.
     ///
     /// # Errors
-    /// [`Suspended`](fastness_pool::PoolError::Suspended): how much of the writes since the last successful
+    /// [`Suspended`](PoolError::Suspended): how much of the writes since the last successful
     /// flush is durable is then unknown, and no later flush will claim any of them.
     pub fn flush(&self) -> Result<()> {
         self.count(VolumeOperation::Flush, 0, || Ok(self.open.flush(|| self.data.unsynced_txg())?))
@@ -170,7 +169,7 @@ impl Volume {
             self.check_range(offset, len_bytes)?;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
             let punch = |tx: &Tx| self.data.punch(tx, offset, len_bytes);
-            let record = |records: Records<'_>| records.zeroes(LOGGED, zeroes);
+            let record = |records: Records<'_>| records.zeroes(DATA, zeroes);
             Ok(self.open.change(demand, offset..offset + len_bytes, punch, record)?.wait()?)
         })
     }

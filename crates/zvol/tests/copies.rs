@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pool::{
     Device, HookChanges, ImportOptions, Pool, PoolError, PoolOptions, Property, Txg, TxgHook, VdevSpec,
 };
+use fastness_store::{Consent, PoolLog, RegionParts, StoreError, Tuning, Txgs};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -53,10 +53,10 @@ impl World {
         self.dir.path().join(format!("region{index}"))
     }
 
-    fn new_region(&self, index: usize) -> Result<fastness_intent::NewRegion, IntentError> {
+    fn new_region(&self, index: usize) -> Result<fastness_store::NewRegion, StoreError> {
         let path = self.path(index);
         let region = PoolLog::create_region(&path, 16 * MIB, true)?;
-        Ok(fastness_intent::NewRegion { parts: RegionParts::of(region)?, path, emulates: true })
+        Ok(fastness_store::NewRegion { parts: RegionParts::of(region)?, path, emulates: true })
     }
 
     fn pool(&self) -> &Arc<Pool> {
@@ -89,7 +89,7 @@ impl World {
         self.disk = Arc::new(MemDevice::from_image("disk", copy.disk.clone(), 512));
     }
 
-    fn import(&mut self, consent: Consent) -> Result<(), IntentError> {
+    fn import(&mut self, consent: Consent) -> Result<(), StoreError> {
         let devices = [Device::new("disk", self.disk.clone())];
         let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
         let open = |path: &Path| PoolLog::open_region(path, true).unwrap();
@@ -119,9 +119,9 @@ impl World {
     }
 }
 
-fn refusal(result: Result<(), IntentError>) -> String {
+fn refusal(result: Result<(), StoreError>) -> String {
     let error = result.unwrap_err();
-    assert!(matches!(error, IntentError::Copy { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Copy { .. }), "{error:?}");
     error.to_string()
 }
 

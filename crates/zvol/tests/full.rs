@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
-use fastness_intent::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pmem::Region;
 use fastness_pool::{ErrorKind, Pool, PoolOptions, Property, VdevSpec};
+use fastness_store::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use support::{Rig, Rng, host, manual};
 

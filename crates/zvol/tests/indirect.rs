@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, Operation, When};
-use fastness_intent::survey::{DryClaim, Untouched, claim_dry, headers, record};
-use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, ReplayReport, Tuning, Txgs};
 use fastness_lwb::{Found, survey};
 use fastness_pool::{DATA_START_BYTES, ErrorKind, Pool, Property, UNIT_BYTES, VdevSpec};
+use fastness_store::survey::{DryClaim, Untouched, claim_dry, headers, record};
+use fastness_store::{Consent, PoolLog, PoolSpace, ReplayReport, StoreError, Tuning, Txgs};
 use fastness_zil::record::{Record, Write, WriteData};
 use fastness_zvol::{Volume, VolumeOptions};
 use support::{Rig, Rng, host, manual};
@@ -107,7 +107,7 @@ fn read_only(rig: &Arc<Rig>) -> Arc<Pool> {
     Arc::new(Pool::import(&rig.all(), &host(), options).unwrap())
 }
 
-fn try_import(rig: &Arc<Rig>, consent: Consent) -> Result<Open, IntentError> {
+fn try_import(rig: &Arc<Rig>, consent: Consent) -> Result<Open, StoreError> {
     let pool = Arc::new(Pool::import_paused(&rig.all(), &host(), manual()).unwrap());
     let (log, report) = PoolLog::import(&pool, Vec::new(), Txgs::Run, consent, tuning(LEAST), &mut |_| {})?;
     let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
@@ -270,7 +270,7 @@ fn what_was_given_up_stays_so() {
         let rig = Rig::new(dying.crash(cut), 1);
         let again = match try_import(&rig, Consent::NONE) {
             // The choice was not durable yet.
-            Err(IntentError::Claim { .. }) => try_import(&rig, consent).unwrap(),
+            Err(StoreError::Claim { .. }) => try_import(&rig, consent).unwrap(),
             other => other.unwrap(),
         };
         assert_eq!(again.contents(), earlier, "cut at {cut}");

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{
-    Consent, IntentError, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, Tuning, Txgs,
-};
 use fastness_pool::{Device, Feature, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_store::{
+    Consent, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, StoreError, Tuning, Txgs,
+};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
 
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// With whatever regions are there, also those that are out.
-    fn try_import(&self) -> Result<(Arc<Pool>, Arc<PoolLog>), IntentError> {
+    fn try_import(&self) -> Result<(Arc<Pool>, Arc<PoolLog>), StoreError> {
         let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), options()).unwrap();
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();
@@ -294,10 +294,10 @@ fn a_lost_or_corrupt_region_costs_nothing() {
             assert!(
                 matches!(
                     missing,
-                    IntentError::Missing { .. }
-                        | IntentError::NoLog(_)
-                        | IntentError::OtherLog { .. }
-                        | IntentError::TooSmall { .. }
+                    StoreError::Missing { .. }
+                        | StoreError::NoLog(_)
+                        | StoreError::OtherLog { .. }
+                        | StoreError::TooSmall { .. }
                 ),
                 "{what}: {missing:?}"
             );
@@ -339,7 +339,7 @@ fn a_side_that_was_away_is_no_witness() {
     std::fs::rename(&hidden, &b).unwrap();
     std::fs::rename(&a, &hidden).unwrap();
     let error = bench.try_import().map(drop).unwrap_err();
-    assert!(matches!(error, IntentError::OtherLog { .. } | IntentError::Missing { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::OtherLog { .. } | StoreError::Missing { .. }), "{error:?}");
     std::fs::rename(&hidden, &a).unwrap();
     let (pool, log) = bench.import();
     assert_eq!(log.regions().len(), 1, "the other stays out");

@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastness_blkdev::{BlockDevice, BlockError, DeviceInfo, MemImage, StatsSnapshot};
-use fastness_intent::survey::{Untouched, claim_dry, headers};
-use fastness_intent::{Consent, IntentError, PoolLog, PoolSpace, Tuning, Txgs};
 use fastness_lwb::{BlockSurvey, Found, survey};
 use fastness_pool::{DATA_START_BYTES, Device, Pool, PoolOptions, Property, VdevSpec};
+use fastness_store::survey::{Untouched, claim_dry, headers};
+use fastness_store::{Consent, PoolLog, PoolSpace, StoreError, Tuning, Txgs};
 use fastness_zvol::{Volume, VolumeOptions};
 use support::{Rig, Rng, host, manual};
 
@@ -235,8 +235,8 @@ impl Stopped {
             &mut |_| {},
         ) {
             Ok((log, _)) => log,
-            Err(IntentError::Claim { volume, problem, count }) => {
-                let error = IntentError::Claim { volume: volume.clone(), problem, count };
+            Err(StoreError::Claim { volume, problem, count }) => {
+                let error = StoreError::Claim { volume: volume.clone(), problem, count };
                 return Outcome::Refused { volume, text: error.to_string() };
             }
             Err(error) => return cut(&error),
@@ -263,7 +263,7 @@ fn read_only(images: &[MemImage]) -> Arc<Pool> {
 /// The blocks of all logs, as a pool that is only looked at shows them.
 fn chains(images: &[MemImage]) -> BTreeMap<String, Vec<BlockSurvey>> {
     let pool = read_only(images);
-    let blocks = |volume: fastness_intent::survey::VolumeSurvey| {
+    let blocks = |volume: fastness_store::survey::VolumeSurvey| {
         let chain = volume.chain().expect("each volume has a chain");
         let mut blocks = Vec::new();
         let space = Untouched(PoolSpace::new(pool.log_space()));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{Consent, IntentError, PoolLog, RegionParts, ReplayReport, Tuning, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
+use fastness_store::{Consent, PoolLog, RegionParts, ReplayReport, StoreError, Tuning, Txgs};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn import(
     pool: &Arc<Pool>,
     regions: Vec<fastness_pmem::Region>,
     consent: Consent,
-) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+) -> Result<(Arc<PoolLog>, ReplayReport), StoreError> {
     PoolLog::import(pool, RegionParts::all(regions), Txgs::Run, consent, Tuning::default(), &mut |_| {})
 }
 

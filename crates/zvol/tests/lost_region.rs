@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bench::*;
 use fastness_blkdev::MemDevice;
-use fastness_intent::{Consent, IntentError, PoolLog};
 use fastness_pool::{HookChanges, Pool, PoolError, Txg, TxgHook};
+use fastness_store::{Consent, PoolLog, StoreError};
 use fastness_zil::{KindId, LogCause};
 use fastness_zvol::Volume;
 
@@ -100,7 +100,7 @@ fn a_mirror_goes_on_without_a_side() {
             std::fs::rename(bench.path(other), bench.path("hidden")).unwrap();
             let refused = bench.import(Consent::NONE).map(drop).unwrap_err();
             assert!(
-                matches!(refused, IntentError::OtherLog { .. } | IntentError::Missing { .. }),
+                matches!(refused, StoreError::OtherLog { .. } | StoreError::Missing { .. }),
                 "{refused:?}"
             );
             std::fs::rename(bench.path("hidden"), bench.path(other)).unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastness_blkdev::Operation;
-use fastness_intent::{PoolLog, Tuning};
 use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
+use fastness_store::{PoolLog, Tuning};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::measure::{Spread, by_turns, in_parallel};

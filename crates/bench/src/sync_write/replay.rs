@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fastness_intent::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions};
+use fastness_store::{Consent, PoolLog, RegionParts, Tuning, Txgs};
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack};
 use crate::measure::{Spread, time_ns};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fastness_intent::{PmDevice, PoolLog, Tuning};
 use fastness_pool::{Device, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_store::{PmDevice, PoolLog, Tuning};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::pool::{Numbers, Place, noise};

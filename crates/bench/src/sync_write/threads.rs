@@ -1,8 +1,8 @@
 //! Several threads, on one volume and on one each; and how many of them may write to the medium at one time.
 
-use fastness_intent::Tuning;
 use fastness_pmem::WriteMethod;
 use fastness_prb::Alignment;
+use fastness_store::Tuning;
 
 use super::one::median;
 use super::stack::{Plan, Site, Stack, Writer};

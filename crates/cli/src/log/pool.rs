@@ -8,15 +8,15 @@ use clap::Args;
 use fastness_daemon::{
     Control, LogCauseReport, PATIENCE, PoolReport, Request, control_socket, find_devices, run_dir,
 };
-use fastness_intent::survey::{
-    ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
-    record,
-};
-use fastness_intent::{LogConfig, PoolLog, PoolSpace};
 use fastness_lwb::Found;
 use fastness_pmem::Region;
 use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
 use fastness_prb::{Located, SideFault, SideReport};
+use fastness_store::survey::{
+    ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
+    record,
+};
+use fastness_store::{LogConfig, PoolLog, PoolSpace};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
@@ -156,7 +156,7 @@ impl Offline {
     }
 
     fn regions(&self) -> Vec<Region> {
-        let open = |region: &fastness_intent::RegionConfig| {
+        let open = |region: &fastness_store::RegionConfig| {
             let opened = PoolLog::open_region(&region.path, region.emulates);
             opened.inspect_err(|error| note(format_args!("{}: {error}", region.path.display()))).ok()
         };
@@ -364,7 +364,7 @@ pub(super) fn dump(
     Ok(Outcome::Clean)
 }
 
-fn describe(found: &fastness_intent::survey::RecordSurvey) -> String {
+fn describe(found: &fastness_store::survey::RecordSurvey) -> String {
     let range =
         found.range.map_or_else(String::new, |(offset, len_bytes)| format!(" {len_bytes} bytes at {offset}"));
     let data = match &found.data {

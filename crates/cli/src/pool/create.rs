@@ -9,8 +9,8 @@ use fastness_daemon::{
     Control, Node, NodeOptions, control_socket, open_vdevs, patiently, run_dir, split_regions,
 };
 use fastness_error::ErrorKind;
-use fastness_intent::Consent;
 use fastness_pool::{Device, FailMode, ImportOptions, Pool, PoolError, Property};
+use fastness_store::Consent;
 
 use crate::exit::{Outcome, refuse};
 use crate::pool::{PmArgs, assignments, list, vdevs};

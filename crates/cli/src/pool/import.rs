@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_daemon::{Found, scan};
-use fastness_intent::Consent;
+use fastness_store::Consent;
 
 use crate::connect::print_json;
 use crate::exit::Outcome;

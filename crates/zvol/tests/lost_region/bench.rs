@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_intent::{
-    Consent, IntentError, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, Tuning,
+use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, TxgHook, VdevSpec};
+use fastness_store::{
+    Consent, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, StoreError, Tuning,
     Txgs,
 };
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, TxgHook, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
 pub const MIB: u64 = 1 << 20;
@@ -70,7 +70,7 @@ impl Bench {
         file.set_len(len_bytes).unwrap();
     }
 
-    pub fn import(&self, consent: Consent) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), IntentError> {
+    pub fn import(&self, consent: Consent) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), StoreError> {
         self.import_telling(consent, &mut |_, _| {})
     }
 
@@ -78,7 +78,7 @@ impl Bench {
         &self,
         consent: Consent,
         tell: &mut dyn FnMut(&Arc<Pool>, LogImportStep<'_>),
-    ) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), IntentError> {
+    ) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), StoreError> {
         let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), self.options()).unwrap();
         let pool = Arc::new(pool);
         let config = PoolLog::config(&pool).unwrap();

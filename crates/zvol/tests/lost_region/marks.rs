@@ -4,15 +4,15 @@
 use std::sync::{Mutex, OnceLock};
 
 use fastness_blkdev::MemImage;
-use fastness_intent::LogImportStep;
+use fastness_store::LogImportStep;
 
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn refusal(result: Result<(Arc<Pool>, Arc<PoolLog>, fastness_intent::ReplayReport), IntentError>) -> String {
+fn refusal(result: Result<(Arc<Pool>, Arc<PoolLog>, fastness_store::ReplayReport), StoreError>) -> String {
     let error = result.map(drop).unwrap_err();
-    assert!(matches!(error, IntentError::Copy { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Copy { .. }), "{error:?}");
     error.to_string()
 }
 

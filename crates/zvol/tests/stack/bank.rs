@@ -5,11 +5,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use fastness_intent::{FRONT_BYTES, RegionParts};
 use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder, RecordingRange};
 use fastness_pmem::{
     AnyRange, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer,
 };
+use fastness_store::{FRONT_BYTES, RegionParts};
 
 use crate::power::{Event, Power};
 use crate::rng::Rng;

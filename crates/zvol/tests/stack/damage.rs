@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fastness_error::chain;
-use fastness_intent::IntentError;
+use fastness_store::StoreError;
 
 use crate::bank::Bank;
 use crate::disk::Disk;
@@ -66,7 +66,7 @@ impl World<'_> {
 
     /// An import was refused: takes the damage back, if that was the reason. What must not be refused may
     /// not.
-    pub fn undo(&mut self, damage: &mut Damage, error: &IntentError) -> bool {
+    pub fn undo(&mut self, damage: &mut Damage, error: &StoreError) -> bool {
         if !damage.is_accepted() || damage.is_covered {
             return false;
         }

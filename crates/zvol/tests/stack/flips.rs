@@ -1,10 +1,10 @@
 //! Bits that flip in the log: in log-write blocks, or in entries in persistent memory.
 
-use fastness_intent::survey::{self, Untouched, VolumeSurvey};
-use fastness_intent::{PoolLog, PoolSpace};
 use fastness_lwb::{Found, survey as survey_chain};
 use fastness_pool::{DATA_START_BYTES, Pool};
 use fastness_prb::{HEADER_BYTES, Located, LogGuid, Traversal, Txg};
+use fastness_store::survey::{self, Untouched, VolumeSurvey};
+use fastness_store::{PoolLog, PoolSpace};
 use fastness_zil::KindId;
 
 use crate::damage::{Damage, Undo};

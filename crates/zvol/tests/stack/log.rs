@@ -1,8 +1,8 @@
 //! Steps that change the log's devices, and with them its kind.
 
 use fastness_blkdev::MemImage;
-use fastness_intent::{NewRegion, PoolLog, RegionConfig, RegionId};
 use fastness_pool::{VdevClass, VdevSpec};
+use fastness_store::{NewRegion, PoolLog, RegionConfig, RegionId};
 use fastness_zil::KindId;
 
 use crate::disk::Disk;

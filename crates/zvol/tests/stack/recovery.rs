@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fastness_error::chain;
-use fastness_intent::{Consent, IntentError, LogImportStep, PoolLog, Txgs};
 use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, Probe};
+use fastness_store::{Consent, LogImportStep, PoolLog, StoreError, Txgs};
 
 use crate::bank::Bank;
 use crate::damage::Damage;
@@ -86,12 +86,12 @@ impl World<'_> {
 
     /// An import may fail because of devices that fail or are damaged. Without that, the next one must
     /// succeed.
-    fn excuse_import(&mut self, damage: &mut Damage, error: &IntentError) {
+    fn excuse_import(&mut self, damage: &mut Damage, error: &StoreError) {
         if self.is_any_loud() {
             self.heal_all();
             return note(&self.met.refused_for_faults, 1);
         }
-        if self.was_cut && matches!(error, IntentError::Copy { .. }) {
+        if self.was_cut && matches!(error, StoreError::Copy { .. }) {
             // It missed a txg, and is whole again before the next could say that it is out: as a copy is.
             note(&self.met.regions_refused, 1);
             self.is_over = true;
@@ -169,11 +169,11 @@ impl World<'_> {
     }
 
     /// A fresh process imports what is there.
-    pub fn import(&mut self) -> Result<(), IntentError> {
+    pub fn import(&mut self) -> Result<(), StoreError> {
         self.import_as(Txgs::Run)
     }
 
-    pub fn import_as(&mut self, txgs: Txgs) -> Result<(), IntentError> {
+    pub fn import_as(&mut self, txgs: Txgs) -> Result<(), StoreError> {
         let pool = self.import_paused(false)?;
         let config = PoolLog::config(&pool)?;
         // A side that is out is there again, with what it had then; of a mirror, one may be gone.

@@ -10,7 +10,7 @@ use crate::program::Step;
 use crate::rng::Rng;
 use crate::volumes::{Fate, Vol};
 use crate::world::{Done, Failure, World};
-use fastness_intent::Txgs;
+use fastness_store::Txgs;
 
 impl World<'_> {
     /// What can be done with a pool that takes no changes.

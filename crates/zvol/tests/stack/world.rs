@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use fastness_blkdev::MemImage;
 use fastness_error::chain;
-use fastness_intent::{IntentError, PoolLog, Tuning};
 use fastness_pool::{ErrorKind, Pool, PoolError, PoolOptions, Unsynced};
+use fastness_store::{PoolLog, StoreError, Tuning};
 use fastness_zil::KindId;
 
 use crate::bank::Bank;
@@ -51,8 +51,8 @@ impl From<PoolError> for Failure {
     }
 }
 
-impl From<IntentError> for Failure {
-    fn from(error: IntentError) -> Failure {
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
         Failure { kind: error.kind(), text: chain(&error) }
     }
 }

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use fastness_pool::{Feature, Mark, Pool, PoolError};
+use fastness_pool::{DatasetKind, Feature, Mark, Pool};
 use fastness_prb::Config;
+use fastness_zil::record::{Record, Write, WriteData};
 use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
 
 use crate::config::LogConfig;
-use crate::error::IntentError;
-use crate::log::{DEVICE, PoolLog, Tuning, volumes};
+use crate::error::StoreError;
+use crate::handler::{Applying, Kinds};
+use crate::log::{DEVICE, PoolLog, Tuning, logged};
 use crate::logs::{Claims, Logs};
+use crate::options::StoreOptions;
 use crate::region::RegionParts;
-use crate::replay::{ReplayReport, Volume};
+use crate::replay::ReplayReport;
 use crate::side::{HEADER, PoolBlocks, PoolSide};
 use crate::side_loss::LossRecord;
 use crate::sides::Sides;
@@ -36,11 +39,11 @@ impl Consent {
 /// How far a replay has come.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayProgress<'a> {
-    /// The volume.
-    pub volume: &'a str,
-    /// Records replayed so far, of all volumes.
+    /// The dataset.
+    pub dataset: &'a str,
+    /// Records replayed so far, of all datasets.
     pub done_records: u64,
-    /// Records to replay, of all volumes.
+    /// Records to replay, of all datasets.
     pub total_records: u64,
 }
 
@@ -60,7 +63,7 @@ const TELL_RECORDS: u64 = 10_000;
 
 /// Whether txgs run once an import has claimed the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Txgs {
+pub(crate) enum Txgs {
     /// They do: on return everything that was replayed is durable.
     Run,
     /// Not before the caller calls [`Pool::start_txgs`]: what is replayed is in the first txg, with what the
@@ -77,15 +80,19 @@ impl PoolLog {
     ///
     /// # Errors
     /// Those of the pool.
-    pub fn create(pool: &Arc<Pool>, tuning: Tuning) -> Result<Arc<PoolLog>, IntentError> {
+    pub(crate) fn create(
+        pool: &Arc<Pool>,
+        tuning: Tuning,
+        kinds: &Kinds,
+    ) -> Result<Arc<PoolLog>, StoreError> {
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
         let root = pool.dataset(&pool.name())?.id();
         let log = PoolLog::new(pool, logs, tuning, LossRecord::new(root, LogConfig::default()));
         let members = log.members();
         pool.transact(|tx| {
-            for volume in volumes(pool)? {
-                log.logs().create(&log.side, tx, DatasetId(volume.id().0)).expect("new logs of a new pool");
+            for (dataset, _) in logged(pool, |kind| kinds.handler(kind).is_some())? {
+                log.logs().create(&log.side, tx, DatasetId(dataset.id().0)).expect("new logs of a new pool");
             }
             Ok(())
         })?;
@@ -102,22 +109,21 @@ impl PoolLog {
     /// Persistence: on return everything that was acknowledged is in the pool and, if txgs run, synced.
     ///
     /// # Errors
-    /// [`IntentError::Missing`], [`IntentError::OtherLog`], [`IntentError::NoLog`], [`IntentError::Copy`],
-    /// [`IntentError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Then only what was
+    /// [`StoreError::Missing`], [`StoreError::OtherLog`], [`StoreError::NoLog`], [`StoreError::Copy`],
+    /// [`StoreError::TooSmall`]; a log that is damaged; unless `consent` says otherwise. Then only what was
     /// replayed has been changed.
-    pub fn import(
+    pub(crate) fn import(
         pool: &Arc<Pool>,
-        regions: Vec<Result<RegionParts, IntentError>>,
+        regions: Vec<Result<RegionParts, StoreError>>,
         txgs: Txgs,
-        consent: Consent,
-        tuning: Tuning,
+        options: &StoreOptions,
         tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
-        let (log, mut report) = PoolLog::claim(pool, regions, consent, tuning, tell)?;
+    ) -> Result<(Arc<PoolLog>, ReplayReport), StoreError> {
+        let (log, mut report) = PoolLog::claim(pool, regions, options, tell)?;
         if txgs == Txgs::Run {
             pool.start_txgs()?;
         }
-        log.replay(consent, &mut report, tell)?;
+        log.replay(options, &mut report, tell)?;
         if txgs == Txgs::Run {
             tell(LogImportStep::Sync);
             pool.sync()?;
@@ -128,14 +134,15 @@ impl PoolLog {
     /// Opens the log and claims all of it in the first txg, which does not end.
     fn claim(
         pool: &Arc<Pool>,
-        regions: Vec<Result<RegionParts, IntentError>>,
-        consent: Consent,
-        tuning: Tuning,
+        regions: Vec<Result<RegionParts, StoreError>>,
+        options: &StoreOptions,
         tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(Arc<PoolLog>, ReplayReport), IntentError> {
+    ) -> Result<(Arc<PoolLog>, ReplayReport), StoreError> {
+        let (consent, tuning) = (options.consent, options.tuning);
+        let knows = |kind| options.kinds.handler(kind).is_some();
         tell(LogImportStep::Claim);
         let config = match PoolLog::config(pool) {
-            Err(IntentError::Config(_)) if consent.damaged => None,
+            Err(StoreError::Config(_)) if consent.damaged => None,
             config => Some(config?),
         };
         let opened = match &config {
@@ -151,7 +158,7 @@ impl PoolLog {
         let is_forgotten = matches!(opened, OpenLog::Forgotten);
         let begins_anew = is_forgotten || matches!(opened, OpenLog::Outlived);
         let new_config = config.as_ref().and_then(|config| opened.new_config(config));
-        let mut claims = opened.claim(pool, |chunks| tuning.config(chunks))?;
+        let mut claims = opened.claim(pool, |chunks| tuning.config(chunks), knows)?;
         let problems = claims.problems();
         if let (Some(first), false) = (problems.first(), consent.damaged) {
             return Err(claim_error(pool, first.clone(), problems.len()));
@@ -178,8 +185,8 @@ impl PoolLog {
             if begins_anew {
                 pool.set_feature(&tx, Feature::LogDevice, false)?;
                 pool.put_aux(&tx, root.id(), DEVICE, None);
-                for volume in volumes(pool)? {
-                    pool.put_aux(&tx, volume.id(), HEADER, None);
+                for (dataset, _) in logged(pool, |_| false)? {
+                    pool.put_aux(&tx, dataset.id(), HEADER, None);
                 }
             }
             claims.finish(&side, &tx)?
@@ -189,37 +196,45 @@ impl PoolLog {
 
     fn replay(
         &self,
-        consent: Consent,
+        options: &StoreOptions,
         report: &mut ReplayReport,
         tell: &mut dyn FnMut(LogImportStep<'_>),
-    ) -> Result<(), IntentError> {
+    ) -> Result<(), StoreError> {
         let (logs, side) = (self.logs(), PoolSide::for_replay(self.side.pool()));
-        let with_logs = volumes(side.pool())?.into_iter();
-        let with_logs: Vec<_> =
-            with_logs.filter_map(|volume| Some((logs.get(DatasetId(volume.id().0))?, volume))).collect();
-        let total_records = with_logs.iter().map(|(log, _)| log.unreplayed_records()).sum();
-        let mut done_records = 0;
-        for (log, volume) in with_logs {
-            let (records, name) = (log.unreplayed_records(), volume.name());
-            if records > 0 {
-                report.volumes += 1;
-                tell(LogImportStep::Replay(ReplayProgress { volume: &name, done_records, total_records }));
+        let mut with_logs = Vec::new();
+        for id in logs.datasets() {
+            let dataset = side.pool().dataset_by_id(fastness_pool::DatasetId(id.0))?;
+            let Some(log) = logs.get(id) else { continue };
+            match options.kinds.handler(dataset.kind()) {
+                Some(handler) => with_logs.push((log, dataset, handler)),
+                None => report.unknown.push((dataset.name(), dataset.kind())),
             }
-            let mut of_volume = 0;
-            let mut count = || {
-                of_volume += 1;
-                if of_volume % TELL_RECORDS == 0 {
-                    let done_records = done_records + of_volume;
-                    let progress = ReplayProgress { volume: &name, done_records, total_records };
+        }
+        let total_records = with_logs.iter().map(|(log, ..)| log.unreplayed_records()).sum();
+        let mut done_records = 0;
+        for (log, dataset, handler) in with_logs {
+            let (records, name) = (log.unreplayed_records(), dataset.name());
+            if records > 0 {
+                report.datasets += 1;
+                tell(LogImportStep::Replay(ReplayProgress { dataset: &name, done_records, total_records }));
+            }
+            let (mut of_dataset, mut indirect) = (0, 0);
+            let mut applied = |record: &Record<'_>| {
+                of_dataset += 1;
+                indirect += u64::from(is_indirect(record));
+                if of_dataset % TELL_RECORDS == 0 {
+                    let done_records = done_records + of_dataset;
+                    let progress = ReplayProgress { dataset: &name, done_records, total_records };
                     tell(LogImportStep::Replay(progress));
                 }
             };
             let blocks = side.pool().log_space();
-            let indirect = &mut report.indirect;
-            let mut handler = Volume { dataset: volume, blocks, applied: &mut count, indirect };
-            match log.replay(&side, &mut handler) {
+            let mut handler = Applying { handler, dataset: &dataset, blocks, applied: &mut applied };
+            let replayed = log.replay(&side, &mut handler);
+            report.indirect += indirect;
+            match replayed {
                 Ok(replayed) => report.records += replayed.records,
-                Err(failure) if !consent.damaged => return Err(failure.into()),
+                Err(failure) if !options.consent.damaged => return Err(failure.into()),
                 Err(_) => report.dropped += log.drop_tail(&side)?,
             }
             done_records += records;
@@ -228,11 +243,15 @@ impl PoolLog {
     }
 }
 
-fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> IntentError {
+fn is_indirect(record: &Record<'_>) -> bool {
+    matches!(record, Record::Write(Write { data: WriteData::Indirect { .. }, .. }))
+}
+
+fn claim_error(pool: &Pool, problem: ClaimProblem, count: usize) -> StoreError {
     let found = pool.datasets().into_iter().find(|info| info.id.0 == problem.dataset.0);
     let volume = found.and_then(|info| pool.dataset_by_id(info.id).ok()).map(|volume| volume.name());
     let volume = volume.unwrap_or_else(|| problem.dataset.to_string());
-    IntentError::Claim { volume, problem: Box::new(problem), count }
+    StoreError::Claim { volume, problem: Box::new(problem), count }
 }
 
 /// The medium of a pool's log, before it is read.
@@ -248,9 +267,9 @@ pub(crate) enum OpenLog {
 impl OpenLog {
     pub(crate) fn of(
         config: &LogConfig,
-        regions: Vec<Result<RegionParts, IntentError>>,
+        regions: Vec<Result<RegionParts, StoreError>>,
         synced: Mark,
-    ) -> Result<OpenLog, IntentError> {
+    ) -> Result<OpenLog, StoreError> {
         Ok(match config.kind {
             KindId::Pmem if config.in_use().next().is_none() => OpenLog::Outlived,
             KindId::Pmem => OpenLog::Pmem(Sides::find(config, regions, synced)?),
@@ -272,14 +291,14 @@ impl OpenLog {
         self,
         pool: &Arc<Pool>,
         config: impl FnOnce(usize) -> Config,
-    ) -> Result<Claims, IntentError> {
+        knows: impl Fn(DatasetKind) -> bool,
+    ) -> Result<Claims, StoreError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
-        let header = |volume: &fastness_pool::Dataset| {
-            let header = if begins_anew { None } else { volume.synced_aux(HEADER)? };
-            Ok((DatasetId(volume.id().0), header))
-        };
-        let headers = volumes(pool)?.iter().map(header).collect::<Result<Vec<_>, PoolError>>()?;
+        let with_logs = logged(pool, knows)?.into_iter();
+        let headers = with_logs
+            .map(|(dataset, header)| (DatasetId(dataset.id().0), header.filter(|_| !begins_anew)))
+            .collect::<Vec<_>>();
         Ok(match self {
             OpenLog::Pmem(sides) => {
                 let (regions, chunks) = sides.mirrored();

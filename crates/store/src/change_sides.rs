@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastness_zil::KindId;
 
 use crate::config::LogConfig;
-use crate::error::IntentError;
+use crate::error::StoreError;
 use crate::log::{DEVICE, PoolLog};
 use crate::logs::Logs;
 use crate::region::RegionId;
@@ -28,13 +28,13 @@ impl PoolLog {
     /// written meanwhile; synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if the log is not on one region; [`IntentError::LeftOnVdevs`]; those of the
+    /// [`StoreError::Mixed`] if the log is not on one region; [`StoreError::LeftOnVdevs`]; those of the
     /// pool.
-    pub fn attach_region(&self, new: NewRegion) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+    pub fn attach_region(&self, new: NewRegion) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         let config = self.pmem_config()?;
         if config.in_use().count() > 1 {
-            return Err(IntentError::Mixed(
+            return Err(StoreError::Mixed(
                 "the log is on two regions already: replace one of them, or detach it",
             ));
         }
@@ -47,13 +47,13 @@ impl PoolLog {
     /// nothing of the pool.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if it is the only one in use, or no region is; otherwise as
+    /// [`StoreError::Mixed`] if it is the only one in use, or no region is; otherwise as
     /// [`attach_region`](Self::attach_region).
-    pub fn detach_region(&self, id: RegionId) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+    pub fn detach_region(&self, id: RegionId) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         let mut config = self.pmem_config()?;
         if !config.in_use().any(|region| region.id != id) {
-            return Err(IntentError::Mixed("it is the only region of the log: remove it instead"));
+            return Err(StoreError::Mixed("it is the only region of the log: remove it instead"));
         }
         // A region that was lost in use is out, but still open.
         let is_open = self.logs().regions().iter().any(|region| region.id == id);
@@ -72,20 +72,20 @@ impl PoolLog {
     ///
     /// # Errors
     /// As [`attach_region`](Self::attach_region).
-    pub fn replace_region(&self, old: RegionId, new: NewRegion) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+    pub fn replace_region(&self, old: RegionId, new: NewRegion) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         let config = self.pmem_config()?;
         self.reform(&config, |id| id != old, Some(new))
     }
 
-    fn pmem_config(&self) -> Result<LogConfig, IntentError> {
+    fn pmem_config(&self) -> Result<LogConfig, StoreError> {
         if self.kind() != KindId::Pmem {
-            return Err(IntentError::Mixed("the pool has no log on persistent memory"));
+            return Err(StoreError::Mixed("the pool has no log on persistent memory"));
         }
         PoolLog::config(self.side.pool())
     }
 
-    fn store(&self, config: &LogConfig) -> Result<(), IntentError> {
+    fn store(&self, config: &LogConfig) -> Result<(), StoreError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let tx = pool.begin_tx()?;
@@ -101,7 +101,7 @@ impl PoolLog {
         config: &LogConfig,
         keeps: impl Fn(RegionId) -> bool,
         new: Option<NewRegion>,
-    ) -> Result<(), IntentError> {
+    ) -> Result<(), StoreError> {
         let before = self.switch_to_vdevs()?;
         let begun = take_back(before).and_then(|regions| {
             let kept = regions.into_iter().filter(|(id, _)| keeps(*id)).filter_map(|(id, parts)| {
@@ -111,12 +111,12 @@ impl PoolLog {
             self.refuse_log_vdevs()?;
             self.switch_to_regions(kept.chain(new).collect())
         });
-        begun.map_err(|source| IntentError::LeftOnVdevs(Box::new(source)))
+        begun.map_err(|source| StoreError::LeftOnVdevs(Box::new(source)))
     }
 }
 
 /// The regions of logs that are no longer in use, as soon as no reference to them is left.
-fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionParts)>, IntentError> {
+fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionParts)>, StoreError> {
     let until = Instant::now() + LET_GO;
     loop {
         old = match Arc::try_unwrap(old) {
@@ -128,7 +128,7 @@ fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionP
             Err(shared) => shared,
         };
         if Instant::now() > until {
-            return Err(IntentError::Busy);
+            return Err(StoreError::Busy);
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -9,14 +9,14 @@ use fastness_prb::{Config, Stats as RegionStats};
 use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 
 use crate::config::LogConfig;
-use crate::error::IntentError;
+use crate::dataset_log::DatasetLog;
+use crate::error::StoreError;
 use crate::logs::{AnyLog, Logs};
 use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
 use crate::side_loss::LossRecord;
 use crate::sides::OpenRegion;
-use crate::volume_log::VolumeLog;
 
 /// Key in the root dataset's aux data: the pool's [`LogConfig`].
 pub(crate) const DEVICE: &[u8] = b"log device";
@@ -26,7 +26,7 @@ pub(crate) const DEVICE: &[u8] = b"log device";
 const INDIRECT_BYTES_MIN: u64 = 1 << 20;
 
 /// The intent log of one dataset.
-pub type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
+pub(crate) type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
 /// Settings of a log that depend on the machine and not on what is in the log; none of them is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +73,13 @@ pub struct PoolLog {
     pub(crate) tuning: Tuning,
     /// The logs, of the kind that the pool has now.
     pub(crate) logs: Arc<RwLock<Arc<Logs>>>,
-    /// Logs of volumes that are open, or have changes that are neither logged nor synced: a volume has one at
-    /// a time, and a flush must know what was written before the volume was closed and opened again.
+    /// Logs of datasets that are open, or have changes that are neither logged nor synced: a dataset has one
+    /// at a time, and a flush must know what was written before the dataset was closed and opened again.
     pub(crate) open: OpenLogs,
     /// What the pool's hook informs about txgs; empty once this is dropped.
     told: Arc<Mutex<Option<Told>>>,
     pub(crate) marked: Marked,
-    /// Held shared while a volume is created or destroyed, so that a change of the kind sees all of them.
+    /// Held shared while a dataset is created or destroyed, so that a change of the kind sees all of them.
     pub(crate) members: RwLock<()>,
     /// Held during a change of the log's devices.
     pub(crate) changing: Mutex<()>,
@@ -89,7 +89,7 @@ pub struct PoolLog {
 
 /// While it lives, the kind of the log is not changed; see [`PoolLog::members`].
 #[derive(Debug)]
-pub struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
+pub(crate) struct Members<'a>(#[expect(dead_code, reason = "a guard")] RwLockReadGuard<'a, ()>);
 
 impl std::fmt::Debug for PoolLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,10 +97,10 @@ impl std::fmt::Debug for PoolLog {
     }
 }
 
-type OpenLogs = Arc<Mutex<Vec<(DatasetId, Arc<VolumeLog>)>>>;
+type OpenLogs = Arc<Mutex<Vec<(DatasetId, Arc<DatasetLog>)>>>;
 
-/// Releases the logs of closed volumes, once nothing is left that a flush would have to wait for.
-fn drop_idle(open: &mut Vec<(DatasetId, Arc<VolumeLog>)>, synced: Txg) {
+/// Releases the logs of closed datasets, once nothing is left that a flush would have to wait for.
+fn drop_idle(open: &mut Vec<(DatasetId, Arc<DatasetLog>)>, synced: Txg) {
     open.retain(|(_, log)| Arc::strong_count(log) > 1 || log.zil.has_unsynced(synced));
 }
 
@@ -212,8 +212,8 @@ impl PoolLog {
     /// What the last synced txg says about a pool's log.
     ///
     /// # Errors
-    /// Those of reading the tables; [`IntentError::Config`] if it is damaged.
-    pub fn config(pool: &Pool) -> Result<LogConfig, IntentError> {
+    /// Those of reading the tables; [`StoreError::Config`] if it is damaged.
+    pub fn config(pool: &Pool) -> Result<LogConfig, StoreError> {
         let root = pool.dataset(&pool.name())?;
         match root.synced_aux(DEVICE)? {
             Some(stored) => Ok(LogConfig::decode(&stored)?),
@@ -226,7 +226,7 @@ impl PoolLog {
     ///
     /// # Errors
     /// Those of opening it.
-    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, IntentError> {
+    pub fn open_region(path: &Path, emulates: bool) -> Result<Region, StoreError> {
         Ok(populated(Region::open(path, &options(emulates))?))
     }
 
@@ -234,7 +234,7 @@ impl PoolLog {
     ///
     /// # Errors
     /// Those of creating it; no file is left.
-    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, IntentError> {
+    pub fn create_region(path: &Path, len_bytes: u64, emulates: bool) -> Result<Region, StoreError> {
         Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
 
@@ -268,47 +268,53 @@ impl PoolLog {
         })
     }
 
-    /// Taken before the transaction that creates or destroys a volume begins, and held until it has ended.
-    pub fn members(&self) -> Members<'_> {
+    /// Taken before the transaction that creates or destroys a dataset begins, and held until it has ended.
+    pub(crate) fn members(&self) -> Members<'_> {
         Members(self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Creates the log of a new volume, in the transaction that creates the volume.
+    /// Creates the log of a new dataset, in the transaction that creates the dataset.
     ///
     /// # Errors
-    /// [`IntentError::Log`]: the volume already has one.
-    pub fn create_log(&self, tx: &Tx, volume: &Dataset, _members: &Members<'_>) -> Result<(), IntentError> {
-        Ok(self.logs().create(&self.side, tx, DatasetId(volume.id().0))?)
-    }
-
-    /// Destroys the log of a volume, in the transaction that destroys the volume; the log must not be in use.
-    ///
-    /// # Errors
-    /// [`IntentError::Log`].
-    pub fn destroy_log(
+    /// [`StoreError::Log`]: the dataset already has one.
+    pub(crate) fn create_log(
         &self,
         tx: &Tx,
-        volume: fastness_pool::DatasetId,
+        dataset: &Dataset,
         _members: &Members<'_>,
-    ) -> Result<(), IntentError> {
-        Ok(self.logs().destroy(&self.side, tx, DatasetId(volume.0))?)
+    ) -> Result<(), StoreError> {
+        Ok(self.logs().create(&self.side, tx, DatasetId(dataset.id().0))?)
     }
 
-    /// The log of a volume; the same one for all handles of the volume. `None` if it has none.
-    pub fn volume(&self, volume: fastness_pool::DatasetId) -> Option<Arc<VolumeLog>> {
-        let id = DatasetId(volume.0);
+    /// Destroys the log of a dataset, in the transaction that destroys the dataset; the log must not be in
+    /// use.
+    ///
+    /// # Errors
+    /// [`StoreError::Log`].
+    pub(crate) fn destroy_log(
+        &self,
+        tx: &Tx,
+        dataset: fastness_pool::DatasetId,
+        _members: &Members<'_>,
+    ) -> Result<(), StoreError> {
+        Ok(self.logs().destroy(&self.side, tx, DatasetId(dataset.0))?)
+    }
+
+    /// The log of a dataset; the same one for all handles of the dataset. `None` if it has none.
+    pub(crate) fn dataset_log(&self, dataset: fastness_pool::DatasetId) -> Option<Arc<DatasetLog>> {
+        let id = DatasetId(dataset.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         drop_idle(&mut open, Txg(self.side.pool().synced_txg().0));
         if let Some((_, log)) = open.iter().find(|(of, _)| *of == id) {
             return Some(log.clone());
         }
         let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
-        let log = Arc::new(VolumeLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
+        let log = Arc::new(DatasetLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
         open.push((id, log.clone()));
         Some(log)
     }
 
-    /// Counters of the logs of open volumes.
+    /// Counters of the logs of open datasets.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = open.iter().filter(|(_, log)| Arc::strong_count(log) > 1);
@@ -340,7 +346,18 @@ impl PoolLog {
     }
 }
 
-pub(crate) fn volumes(pool: &Pool) -> Result<Vec<Dataset>, PoolError> {
-    let volumes = pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
-    volumes.map(|info| pool.dataset_by_id(info.id)).collect()
+/// The datasets that have logs, with the stored headers: those of known kinds, and those with a header.
+pub(crate) fn logged(
+    pool: &Pool,
+    knows: impl Fn(DatasetKind) -> bool,
+) -> Result<Vec<(Dataset, Option<Vec<u8>>)>, PoolError> {
+    let mut logged = Vec::new();
+    for info in pool.datasets() {
+        let dataset = pool.dataset_by_id(info.id)?;
+        let header = dataset.synced_aux(HEADER)?;
+        if header.is_some() || knows(info.kind) {
+            logged.push((dataset, header));
+        }
+    }
+    Ok(logged)
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, HasKind};
 use fastness_pmem::{PersistError, ReadError, RegionError};
-use fastness_pool::{Mark, Pool, PoolError};
+use fastness_pool::{DatasetKind, Mark, Pool, PoolError};
 use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
@@ -15,7 +15,7 @@ use crate::region::RegionId;
 /// Why a pool's log cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum IntentError {
+pub enum StoreError {
     /// The pool failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -104,7 +104,7 @@ pub enum IntentError {
     #[error(
         "the log's regions are not as they were to be; the log is on the pool's vdevs now, and nothing is lost"
     )]
-    LeftOnVdevs(#[source] Box<IntentError>),
+    LeftOnVdevs(#[source] Box<StoreError>),
     /// Two callers are changing the pool's log at once.
     #[error("the pool's log is being changed by somebody else")]
     Busy,
@@ -114,25 +114,36 @@ pub enum IntentError {
     /// The log is not in a state that allows this operation.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The dataset is of a kind that this store was not told how to replay, or that is for no front end.
+    #[error("{dataset} is a dataset of kind {kind}, which cannot be opened here")]
+    UnknownKind {
+        /// The dataset.
+        dataset: String,
+        /// Its kind.
+        kind: DatasetKind,
+    },
+    /// Only a suspended pool is resumed.
+    #[error("pool {0} is not suspended")]
+    NotSuspended(String),
 }
 
-impl IntentError {
+impl StoreError {
     /// Whether the region of the pool's log is missing, or is no longer that region.
     pub(crate) fn is_missing_region(&self) -> bool {
         matches!(
             self,
-            IntentError::Missing { .. }
-                | IntentError::OtherLog { .. }
-                | IntentError::NoLog(_)
-                | IntentError::Copy { .. }
-                | IntentError::TooSmall { .. }
-                | IntentError::Read(_)
+            StoreError::Missing { .. }
+                | StoreError::OtherLog { .. }
+                | StoreError::NoLog(_)
+                | StoreError::Copy { .. }
+                | StoreError::TooSmall { .. }
+                | StoreError::Read(_)
         )
     }
 
     /// With the paths of the pool's devices, if these are what is wrong.
-    pub(crate) fn naming_devices(mut self, pool: &Pool) -> IntentError {
-        if let IntentError::Copy { mismatch: Mismatch::Newer(_), devices, .. } = &mut self {
+    pub(crate) fn naming_devices(mut self, pool: &Pool) -> StoreError {
+        if let StoreError::Copy { mismatch: Mismatch::Newer(_), devices, .. } = &mut self {
             let sides = pool.status().vdevs.into_iter().flat_map(|(.., sides)| sides);
             *devices = sides.filter(|side| !side.is_stale).map(|side| side.path).collect();
         }
@@ -142,23 +153,30 @@ impl IntentError {
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            IntentError::Pool(error) => error.kind(),
-            IntentError::Region(error) => error.kind(),
-            IntentError::TooSmall { .. } | IntentError::OtherLog { .. } => ErrorKind::Invalid,
-            IntentError::NoLog(_) | IntentError::Copy { .. } => ErrorKind::Corrupt,
-            IntentError::Missing { .. } | IntentError::Read(_) | IntentError::Persist(_) => {
+            StoreError::Pool(error) => error.kind(),
+            StoreError::Region(error) => error.kind(),
+            StoreError::TooSmall { .. } | StoreError::OtherLog { .. } => ErrorKind::Invalid,
+            StoreError::NoLog(_) | StoreError::Copy { .. } => ErrorKind::Corrupt,
+            StoreError::Missing { .. } | StoreError::Read(_) | StoreError::Persist(_) => {
                 ErrorKind::MediaFailed
             }
-            IntentError::Setup(_) => ErrorKind::Invalid,
-            IntentError::Claim { problem, .. } => problem.kind(),
-            IntentError::Config(ConfigFault::Version(_)) | IntentError::Mixed(_) | IntentError::Busy => {
+            StoreError::Setup(_) => ErrorKind::Invalid,
+            StoreError::Claim { problem, .. } => problem.kind(),
+            StoreError::Config(ConfigFault::Version(_)) | StoreError::Mixed(_) | StoreError::Busy => {
                 ErrorKind::Invalid
             }
-            IntentError::LeftOnVdevs(error) => error.kind(),
-            IntentError::Config(_) => ErrorKind::Corrupt,
-            IntentError::Replay(failure) => failure.kind(),
-            IntentError::Log(error) => error.kind(),
+            StoreError::LeftOnVdevs(error) => error.kind(),
+            StoreError::Config(_) => ErrorKind::Corrupt,
+            StoreError::Replay(failure) => failure.kind(),
+            StoreError::Log(error) => error.kind(),
+            StoreError::UnknownKind { .. } | StoreError::NotSuspended(_) => ErrorKind::Invalid,
         }
+    }
+}
+
+impl HasKind for StoreError {
+    fn kind(&self) -> ErrorKind {
+        StoreError::kind(self)
     }
 }
 
@@ -203,26 +221,26 @@ fn more(count: usize) -> String {
     if count > 1 { format!("; and {} more logs", count - 1) } else { String::new() }
 }
 
-impl From<RegionError> for IntentError {
-    fn from(error: RegionError) -> IntentError {
-        IntentError::Region(Box::new(error))
+impl From<RegionError> for StoreError {
+    fn from(error: RegionError) -> StoreError {
+        StoreError::Region(Box::new(error))
     }
 }
 
-impl From<SetupError> for IntentError {
-    fn from(error: SetupError) -> IntentError {
-        IntentError::Setup(error)
+impl From<SetupError> for StoreError {
+    fn from(error: SetupError) -> StoreError {
+        StoreError::Setup(error)
     }
 }
 
-impl From<ConfigFault> for IntentError {
-    fn from(fault: ConfigFault) -> IntentError {
-        IntentError::Config(fault)
+impl From<ConfigFault> for StoreError {
+    fn from(fault: ConfigFault) -> StoreError {
+        StoreError::Config(fault)
     }
 }
 
-impl From<ReplayFailure> for IntentError {
-    fn from(failure: ReplayFailure) -> IntentError {
-        IntentError::Replay(Box::new(failure))
+impl From<ReplayFailure> for StoreError {
+    fn from(failure: ReplayFailure) -> StoreError {
+        StoreError::Replay(Box::new(failure))
     }
 }

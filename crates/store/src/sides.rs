@@ -10,7 +10,7 @@ use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
 
 use crate::config::{LogConfig, REGIONS_MAX, RegionConfig};
-use crate::error::IntentError;
+use crate::error::StoreError;
 use crate::log::Tuning;
 use crate::marks::{self, Mismatch, Phase};
 use crate::region::{self, RegionId, RegionParts, Superblock};
@@ -45,7 +45,7 @@ impl OpenRegion {
 
     /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: the pool's last
     /// synced txg.
-    pub(crate) fn check_marks(&self, synced: Mark) -> Result<(), IntentError> {
+    pub(crate) fn check_marks(&self, synced: Mark) -> Result<(), StoreError> {
         let front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
         check_marks(&*front, self.id, &self.info, synced)
     }
@@ -57,9 +57,9 @@ pub(crate) fn check_marks(
     region: RegionId,
     info: &RegionInfo,
     synced: Mark,
-) -> Result<(), IntentError> {
+) -> Result<(), StoreError> {
     let path = || info.path.clone();
-    marks::check(front, region, synced).map_err(|mismatch| IntentError::Copy {
+    marks::check(front, region, synced).map_err(|mismatch| StoreError::Copy {
         region,
         path: path(),
         mismatch,
@@ -88,7 +88,7 @@ impl Side {
     }
 
     /// A region that was a log.
-    pub(crate) fn open(mut parts: RegionParts) -> Result<Side, IntentError> {
+    pub(crate) fn open(mut parts: RegionParts) -> Result<Side, StoreError> {
         let len_bytes = parts.len_bytes();
         // Stores of a process that died may still be only in the CPU's caches.
         parts.front.write_back(0, parts.front.len_bytes());
@@ -118,12 +118,12 @@ impl Sides {
     /// Takes those of `regions` that belong to the pool's log; one suffices.
     ///
     /// # Errors
-    /// What is wrong with the first one that does not belong to it; [`IntentError::Missing`].
+    /// What is wrong with the first one that does not belong to it; [`StoreError::Missing`].
     pub(crate) fn find(
         config: &LogConfig,
-        regions: Vec<Result<RegionParts, IntentError>>,
+        regions: Vec<Result<RegionParts, StoreError>>,
         synced: Mark,
-    ) -> Result<Sides, IntentError> {
+    ) -> Result<Sides, StoreError> {
         let wanted: Vec<_> = config.in_use().map(|region| region.id).collect();
         let first = config.in_use().next().expect("kind pmem has a region in use");
         let (expected, last) = (first.id, || first.path.clone());
@@ -134,13 +134,13 @@ impl Sides {
                     Ok(()) => found.push(side),
                     // Whatever the other side says: what it lacks, if it was lost in use, is in this one and
                     // was in the pool.
-                    Err(error @ IntentError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
+                    Err(error @ StoreError::Copy { mismatch: Mismatch::Newer(_), .. }) => return Err(error),
                     // This says more than that another region is missing.
                     Err(error) => why = Some(error),
                 },
                 Ok(side) => {
                     let OpenRegion { id: found, info, .. } = side.region;
-                    why.get_or_insert(IntentError::OtherLog {
+                    why.get_or_insert(StoreError::OtherLog {
                         found,
                         path: info.path,
                         last: last(),
@@ -157,7 +157,7 @@ impl Sides {
         // written together.
         found.dedup_by(|later, first| later.region.id == first.region.id || later.shape() != first.shape());
         match found.is_empty() {
-            true => Err(why.unwrap_or(IntentError::Missing { last: last(), expected })),
+            true => Err(why.unwrap_or(StoreError::Missing { last: last(), expected })),
             false => Ok(Sides(found)),
         }
     }
@@ -211,9 +211,9 @@ pub(crate) struct Formatted {
 }
 
 /// Makes regions the log of a pool; the pool does not record it yet. Their contents are lost.
-pub(crate) fn format(pool: &Pool, new: Vec<NewRegion>, tuning: Tuning) -> Result<Formatted, IntentError> {
+pub(crate) fn format(pool: &Pool, new: Vec<NewRegion>, tuning: Tuning) -> Result<Formatted, StoreError> {
     if !(1..=REGIONS_MAX).contains(&new.len()) {
-        return Err(IntentError::Mixed(
+        return Err(StoreError::Mixed(
             "a log is on one region of persistent memory, or on two that are a mirror",
         ));
     }
@@ -225,7 +225,7 @@ pub(crate) fn format(pool: &Pool, new: Vec<NewRegion>, tuning: Tuning) -> Result
         configs.push(RegionConfig { id, emulates, is_out: false, path });
     }
     if sides.iter().any(|side| side.shape() != sides[0].shape()) {
-        return Err(IntentError::Mixed("the regions of a mirror are divided in another way"));
+        return Err(StoreError::Mixed("the regions of a mirror are divided in another way"));
     }
     let (mut regions, chunks) = Sides(sides).mirrored();
     let logs = PmemLogs::format(tuning.config(chunks.len()), chunks)?;

@@ -9,11 +9,11 @@ use fastness_pool::Pool;
 use fastness_prb::Config;
 use fastness_zil::{ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs};
 
-use crate::error::IntentError;
+use crate::error::StoreError;
 use crate::import::OpenLog;
-use crate::log::{PoolLog, Tuning, volumes};
+use crate::log::{PoolLog, Tuning, logged};
 use crate::region::RegionParts;
-use crate::side::{HEADER, UntouchedBlocks};
+use crate::side::UntouchedBlocks;
 use crate::space::PoolSpace;
 use crate::survey::first_needed_txg;
 
@@ -89,13 +89,12 @@ impl Space for Untouched {
 /// # Errors
 /// What prevents claiming any log at all: a region that is missing or is a different one, a damaged
 /// description.
-pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, IntentError> {
+pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, StoreError> {
     let config = PoolLog::config(pool)?;
     if config.kind == KindId::Lwb {
-        let headers = volumes(pool)?
-            .iter()
-            .map(|volume| Ok((DatasetId(volume.id().0), volume.synced_aux(HEADER)?)))
-            .collect::<Result<Vec<_>, IntentError>>()?;
+        let with_logs = logged(pool, |_| false)?.into_iter();
+        let headers =
+            with_logs.map(|(dataset, header)| (DatasetId(dataset.id().0), header)).collect::<Vec<_>>();
         let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
         let blocks = Arc::new(UntouchedBlocks(pool.log_space()));
         let import = LwbLogs::import_with(space, blocks, first_needed_txg(pool), headers);
@@ -104,6 +103,6 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Int
     }
     let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
     let regions = RegionParts::all(regions);
-    let claims = OpenLog::of(&config, regions, pool.synced_mark())?.claim(pool, look)?;
+    let claims = OpenLog::of(&config, regions, pool.synced_mark())?.claim(pool, look, |_| false)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }

@@ -20,7 +20,7 @@ use std::fmt;
 
 use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo};
 
-use crate::error::IntentError;
+use crate::error::StoreError;
 
 /// Length of a chunk; bounds a record.
 pub const CHUNK_BYTES: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl Superblock {
 /// Writes the superblocks.
 ///
 /// Persistence: durable on return, as far as the region's stores are.
-pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result<(), IntentError> {
+pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result<(), StoreError> {
     for at in COPIES {
         front.copy(at, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
         // PERSIST: the second copy is written after the first is durable, so that a torn write leaves one of
@@ -108,7 +108,7 @@ pub(crate) fn format(front: &mut impl Medium, superblock: &Superblock) -> Result
 }
 
 /// Reads the superblocks; the first intact one counts.
-pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, IntentError> {
+pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, StoreError> {
     let mut why = "it has no superblock";
     for at in COPIES {
         let mut block = [0; BLOCK_BYTES];
@@ -119,13 +119,13 @@ pub(crate) fn read(front: &impl Medium, len_bytes: u64) -> Result<Superblock, In
         match Superblock::decode(&block) {
             Ok(superblock) if superblock.region_bytes > len_bytes => {
                 let least_bytes = superblock.region_bytes;
-                return Err(IntentError::TooSmall { found_bytes: len_bytes, least_bytes });
+                return Err(StoreError::TooSmall { found_bytes: len_bytes, least_bytes });
             }
             Ok(superblock) => return Ok(superblock),
             Err(error) => why = error,
         }
     }
-    Err(IntentError::NoLog(why))
+    Err(StoreError::NoLog(why))
 }
 
 /// What the superblocks in these first bytes of a file say, if one is intact.
@@ -148,15 +148,15 @@ impl RegionParts {
     /// Divides a region.
     ///
     /// # Errors
-    /// [`IntentError::TooSmall`].
-    pub fn of(region: Region) -> Result<RegionParts, IntentError> {
+    /// [`StoreError::TooSmall`].
+    pub fn of(region: Region) -> Result<RegionParts, StoreError> {
         let info = region.info().clone();
         let (front, chunks) = divide(region.into_range())?;
         Ok(RegionParts { info, front, chunks })
     }
 
     /// Divides all of them, as [`PoolLog::import`](crate::PoolLog::import) takes them.
-    pub fn all(regions: Vec<Region>) -> Vec<Result<RegionParts, IntentError>> {
+    pub fn all(regions: Vec<Region>) -> Vec<Result<RegionParts, StoreError>> {
         regions.into_iter().map(RegionParts::of).collect()
     }
 }
@@ -169,10 +169,10 @@ impl RegionParts {
 }
 
 /// Divides a region into the blocks at its front and the chunks.
-fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), IntentError> {
+fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), StoreError> {
     let found_bytes = range.len_bytes() as u64;
     if found_bytes < REGION_BYTES_MIN {
-        return Err(IntentError::TooSmall { found_bytes, least_bytes: REGION_BYTES_MIN });
+        return Err(StoreError::TooSmall { found_bytes, least_bytes: REGION_BYTES_MIN });
     }
     let split = |range: PmRange, at| range.split_at(at).expect("whole lines inside of the range");
     let (front, mut rest) = split(range, FRONT_BYTES);

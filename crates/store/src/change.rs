@@ -16,11 +16,11 @@ use std::sync::{Arc, PoisonError};
 
 use fastness_pmem::Region;
 use fastness_pool::{Feature, VdevClass};
-use fastness_zil::{DatasetId, KindId, LogError, LwbLogs, Txg};
+use fastness_zil::{KindId, LogError, LwbLogs, Txg};
 
 use crate::config::LogConfig;
-use crate::error::IntentError;
-use crate::log::{DEVICE, PoolLog, marked, volumes};
+use crate::error::StoreError;
+use crate::log::{DEVICE, PoolLog, marked};
 use crate::logs::{AnyLog, Logs};
 use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};
@@ -34,7 +34,7 @@ impl PoolLog {
     ///
     /// # Errors
     /// As there.
-    pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), IntentError> {
+    pub fn add_region(&self, region: Region, path: PathBuf, emulates: bool) -> Result<(), StoreError> {
         self.add_regions(|| Ok(vec![NewRegion { parts: RegionParts::of(region)?, path, emulates }]))
     }
 
@@ -46,15 +46,15 @@ impl PoolLog {
     /// meanwhile; synchronous writes wait for txgs for a moment.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if the pool already has a log device; [`IntentError::TooSmall`]; those of the
+    /// [`StoreError::Mixed`] if the pool already has a log device; [`StoreError::TooSmall`]; those of the
     /// region and the pool. The log is then unchanged, unless the pool is suspended.
     pub fn add_regions(
         &self,
-        make: impl FnOnce() -> Result<Vec<NewRegion>, IntentError>,
-    ) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+        make: impl FnOnce() -> Result<Vec<NewRegion>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         if self.kind() == KindId::Pmem {
-            return Err(IntentError::Mixed(
+            return Err(StoreError::Mixed(
                 "the pool has a log on persistent memory already: attach the new region to it as a mirror, or remove it first",
             ));
         }
@@ -62,16 +62,16 @@ impl PoolLog {
         self.switch_to_regions(make()?)
     }
 
-    pub(crate) fn refuse_log_vdevs(&self) -> Result<(), IntentError> {
+    pub(crate) fn refuse_log_vdevs(&self) -> Result<(), StoreError> {
         if self.side.pool().status().vdevs.iter().any(|(_, class, _)| *class == VdevClass::Log) {
-            return Err(IntentError::Mixed(
+            return Err(StoreError::Mixed(
                 "the pool has block devices for its log: remove them first; a log has one kind",
             ));
         }
         Ok(())
     }
 
-    pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion>) -> Result<(), IntentError> {
+    pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion>) -> Result<(), StoreError> {
         let Formatted { logs, regions, configs } = format(self.side.pool(), new, self.tuning)?;
         let config = LogConfig { kind: KindId::Pmem, regions: configs };
         self.switch(Logs::Pmem(logs, regions), &config).map(drop)
@@ -83,17 +83,17 @@ impl PoolLog {
     /// the pool.
     ///
     /// # Errors
-    /// [`IntentError::Mixed`] if there is none; those of the pool.
-    pub fn remove_region(&self) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+    /// [`StoreError::Mixed`] if there is none; those of the pool.
+    pub fn remove_region(&self) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         if self.kind() != KindId::Pmem {
-            return Err(IntentError::Mixed("the pool has no log on persistent memory"));
+            return Err(StoreError::Mixed("the pool has no log on persistent memory"));
         }
         self.switch_to_vdevs().map(drop)
     }
 
     /// Returns the logs that were in use before.
-    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs>, IntentError> {
+    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs>, StoreError> {
         let pool = self.side.pool();
         let space = Arc::new(PoolSpace::new(pool.log_space()));
         let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
@@ -108,13 +108,13 @@ impl PoolLog {
     ///
     /// # Errors
     /// Those of the pool; the vdev then stays in use.
-    pub fn remove_vdev(&self, vdev: u16) -> Result<(), IntentError> {
-        let _changing = self.changing.try_lock().map_err(|_| IntentError::Busy)?;
+    pub fn remove_vdev(&self, vdev: u16) -> Result<(), StoreError> {
+        let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         let pool = self.side.pool();
         let space = pool.log_space();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let logs = self.all();
-        let removed = space.retire(vdev).map_err(IntentError::from).and_then(|()| {
+        let removed = space.retire(vdev).map_err(StoreError::from).and_then(|()| {
             // New chains begin elsewhere, and the old ones are gone.
             self.suspend(&logs)?;
             Ok(pool.remove(vdev)?)
@@ -165,11 +165,11 @@ impl PoolLog {
     }
 
     /// Replaces all logs, and returns the old ones; see the module.
-    fn switch(&self, new: Logs, config: &LogConfig) -> Result<Arc<Logs>, IntentError> {
+    fn switch(&self, new: Logs, config: &LogConfig) -> Result<Arc<Logs>, StoreError> {
         let pool = self.side.pool();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
-        let begun = self.suspend(&old).map_err(IntentError::from).and_then(|()| self.begin(new, config));
+        let begun = self.suspend(&old).map_err(StoreError::from).and_then(|()| self.begin(new, config));
         match begun {
             Ok((txg, before)) => {
                 pool.wait_synced(txg)?;
@@ -186,15 +186,14 @@ impl PoolLog {
 
     /// Stores the description of the log, and creates the new logs; returns the txg that makes it durable,
     /// and the previous logs.
-    fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), IntentError> {
+    fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), StoreError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
-        let volumes = volumes(pool)?;
         let tx = pool.begin_tx()?;
         // A program that does not know about log devices must not overlook this one.
         pool.set_feature(&tx, Feature::LogDevice, !config.regions.is_empty())?;
-        for volume in &volumes {
-            new.create(&self.side, &tx, DatasetId(volume.id().0))?;
+        for dataset in self.logs().datasets() {
+            new.create(&self.side, &tx, dataset)?;
         }
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use fastness_pmem::Medium;
 use fastness_pool::{Guid, Mark, Pool};
 
-use crate::error::IntentError;
+use crate::error::StoreError;
 use crate::log::PoolLog;
 use crate::marks::{self, Mismatch};
 use crate::region::{self, FRONT_BYTES, RegionId, RegionParts};
@@ -47,8 +47,8 @@ impl RegionWitness {
     /// copies.
     ///
     /// # Errors
-    /// [`IntentError::Copy`] with [`Mismatch::Newer`]: the region that has seen the newest txg.
-    pub fn ask<'a>(pool: &Pool, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), IntentError> {
+    /// [`StoreError::Copy`] with [`Mismatch::Newer`]: the region that has seen the newest txg.
+    pub fn ask<'a>(pool: &Pool, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), StoreError> {
         let (guid, synced) = (pool.config().guid, pool.synced_mark());
         let found = paths.into_iter().filter_map(RegionWitness::at).filter(|region| region.pool == guid);
         let newer = found.filter_map(|region| {
@@ -56,7 +56,7 @@ impl RegionWitness {
             Some((region, newest))
         });
         let Some((region, newest)) = newer.max_by_key(|(_, newest)| newest.txg) else { return Ok(()) };
-        let error = IntentError::Copy {
+        let error = StoreError::Copy {
             region: region.id,
             path: Some(region.path),
             mismatch: Mismatch::Newer(newest),

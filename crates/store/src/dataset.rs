@@ -12,12 +12,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_pool::{Dataset, Pool, PoolError, SyncMode, Tx};
+use fastness_pool::{Dataset, ObjectId, Pool, PoolError, SyncMode, Tx};
 use fastness_zil::record::{Truncate, Zeroes};
-use fastness_zil::{CommitError, ObjectId, Txg};
+use fastness_zil::{CommitError, Txg};
 
-use crate::log::{PoolLog, Zil};
-use crate::volume_log::VolumeLog;
+use crate::dataset_log::DatasetLog;
+use crate::log::Zil;
 
 /// Why a change was not made, or not made durable.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Demand {
 pub struct OpenDataset {
     pool: Arc<Pool>,
     dataset: Dataset,
-    log: Option<Arc<VolumeLog>>,
+    log: Option<Arc<DatasetLog>>,
 }
 
 /// Takes the records of one change.
@@ -75,18 +75,23 @@ impl Records<'_> {
     /// Returns whether the record is in the log, or will be with the next flush.
     #[inline]
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8], is_copied: bool) -> bool {
-        self.zil.log_write(self.txg, object, offset, data, is_copied)
+        self.zil.log_write(self.txg, logged(object), offset, data, is_copied)
     }
 
     /// Logs that a range was zeroed.
     pub fn zeroes(&self, object: ObjectId, zeroes: Zeroes) -> bool {
-        self.zil.log_zeroes(self.txg, object, zeroes)
+        self.zil.log_zeroes(self.txg, logged(object), zeroes)
     }
 
     /// Logs that an object was truncated.
     pub fn truncate(&self, object: ObjectId, cut: Truncate) -> bool {
-        self.zil.log_truncate(self.txg, object, cut)
+        self.zil.log_truncate(self.txg, logged(object), cut)
     }
+}
+
+/// An object, as the log identifies it.
+fn logged(object: ObjectId) -> fastness_zil::ObjectId {
+    fastness_zil::ObjectId(object.0)
 }
 
 /// A change that was made in memory and logged.
@@ -132,10 +137,9 @@ impl Receipt<'_> {
 }
 
 impl OpenDataset {
-    /// The dataset; `log` is its pool's log. `None`: the pool is read-only, or everything waits for txgs.
-    pub fn new(pool: &Arc<Pool>, dataset: Dataset, log: Option<&PoolLog>) -> OpenDataset {
-        let log = log.and_then(|log| log.volume(dataset.id()));
-        OpenDataset { pool: pool.clone(), dataset, log }
+    /// Without a log the pool is read-only.
+    pub(crate) fn new(pool: Arc<Pool>, dataset: Dataset, log: Option<Arc<DatasetLog>>) -> OpenDataset {
+        OpenDataset { pool, dataset, log }
     }
 
     /// The dataset itself.

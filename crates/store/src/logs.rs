@@ -21,7 +21,7 @@ use crate::space::PoolSpace;
 const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one volume.
-pub type AnyLog = fastness_zil::AnyLog<Mirror<AnyRange>, PoolSpace>;
+pub(crate) type AnyLog = fastness_zil::AnyLog<Mirror<AnyRange>, PoolSpace>;
 
 /// All logs.
 pub(crate) enum Logs {

@@ -25,26 +25,26 @@ const DELAY_MAX_NS: u64 = 20_000_000;
 
 /// What a volume needs to log its writes.
 #[derive(Debug)]
-pub struct VolumeLog {
+pub(crate) struct DatasetLog {
     /// The log.
-    pub zil: Zil,
+    pub(crate) zil: Zil,
     /// Held by a write during its transaction and the logging of its record, see [`RangeLocks`].
-    pub ranges: RangeLocks,
+    pub(crate) ranges: RangeLocks,
     side: Arc<PoolSide>,
     slows_down: bool,
     /// The txg that was last asked to end soon.
     hurried: AtomicU64,
 }
 
-impl VolumeLog {
-    pub(crate) fn new(zil: Zil, side: Arc<PoolSide>, slows_down: bool) -> VolumeLog {
-        VolumeLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
+impl DatasetLog {
+    pub(crate) fn new(zil: Zil, side: Arc<PoolSide>, slows_down: bool) -> DatasetLog {
+        DatasetLog { zil, ranges: RangeLocks::default(), side, slows_down, hurried: AtomicU64::new(0) }
     }
 
     /// Makes a writer sleep while the log is short of space. Must be called before the transaction begins and
     /// without holding locks.
     #[inline]
-    pub fn admit(&self) {
+    pub(crate) fn admit(&self) {
         let used = self.zil.with_kind(AnyLog::used_per_1024);
         if used >= HURRY && self.slows_down {
             self.slow_down(used);

@@ -7,7 +7,7 @@ mod dry;
 
 use fastness_lwb::{Chain, Header as ChainHeader};
 use fastness_pmem::{AnyRange, Medium, Mirror, Region};
-use fastness_pool::Pool;
+use fastness_pool::{DatasetKind, Pool};
 use fastness_prb::{
     BodyError, End, HdlHeader, Located, LogGuid, SideReport, Traversal, entries_behind, read_body,
     side_report,
@@ -16,10 +16,9 @@ use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
 use fastness_zil::{ClaimCause, DatasetId, KindId, ObjectId, StoredHeader, Txg};
 
 use crate::config::LogConfig;
-use crate::error::IntentError;
-use crate::log::volumes;
+use crate::error::StoreError;
+use crate::log::logged;
 use crate::region::{self, RegionId, RegionParts};
-use crate::side::HEADER;
 use crate::sides;
 
 pub use data::DataSurvey;
@@ -71,13 +70,13 @@ impl VolumeSurvey {
 ///
 /// # Errors
 /// Those of reading the tables.
-pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, IntentError> {
-    let mut found = Vec::new();
-    for volume in volumes(pool)? {
-        let header = volume.synced_aux(HEADER)?.map_or(Ok(StoredLog::None), |bytes| decode_header(&bytes));
-        found.push(VolumeSurvey { name: volume.name(), dataset: DatasetId(volume.id().0), header });
-    }
-    Ok(found)
+pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, StoreError> {
+    let with_logs = logged(pool, |kind| kind != DatasetKind::Filesystem)?.into_iter();
+    let found = with_logs.map(|(dataset, header)| {
+        let header = header.map_or(Ok(StoredLog::None), |bytes| decode_header(&bytes));
+        VolumeSurvey { name: dataset.name(), dataset: DatasetId(dataset.id().0), header }
+    });
+    Ok(found.collect())
 }
 
 /// Decodes a stored header; the bytes are not trusted.
@@ -180,7 +179,7 @@ pub struct ChunkSurvey {
 /// A log of kind pmem that is inspected: one region, or a mirror of two.
 #[derive(Debug)]
 pub struct RegionSurvey {
-    errors: Vec<(usize, IntentError)>,
+    errors: Vec<(usize, StoreError)>,
     chunks: Vec<Mirror<AnyRange>>,
 }
 
@@ -191,7 +190,7 @@ impl RegionSurvey {
     ///
     /// # Errors
     /// What is wrong with the first region, if none of them can be inspected.
-    pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, IntentError> {
+    pub fn new(pool: &Pool, config: &LogConfig, regions: Vec<Region>) -> Result<RegionSurvey, StoreError> {
         let first = config.regions.first();
         let expected = first.map_or(RegionId(0), |region| region.id);
         let last = || first.map(|region| region.path.clone()).unwrap_or_default();
@@ -217,10 +216,8 @@ impl RegionSurvey {
                     good.push(chunks);
                 }
                 Ok((Ok(found), _)) => {
-                    errors.push((
-                        side,
-                        IntentError::OtherLog { found: found.id, path, last: last(), expected },
-                    ));
+                    errors
+                        .push((side, StoreError::OtherLog { found: found.id, path, last: last(), expected }));
                 }
             }
         }
@@ -228,7 +225,7 @@ impl RegionSurvey {
         let Some(first) = sides.next() else {
             let first = errors.into_iter().next();
             return Err(
-                first.map_or_else(|| IntentError::Missing { last: last(), expected }, |(_, error)| error)
+                first.map_or_else(|| StoreError::Missing { last: last(), expected }, |(_, error)| error)
             );
         };
         // Nothing after the end of the shorter side is in use.
@@ -240,7 +237,7 @@ impl RegionSurvey {
     }
 
     /// The regions, by index among those given, that an import would leave out or refuse, and why.
-    pub fn errors(&self) -> &[(usize, IntentError)] {
+    pub fn errors(&self) -> &[(usize, StoreError)] {
         &self.errors
     }
 

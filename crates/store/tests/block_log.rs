@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastness_blkdev::{BlockDevice, ErrorKind, Fault, FaultPlan, MemImage, On, Operation, When};
-use fastness_intent::PoolSpace;
 use fastness_lwb::{Claimed, CommitError, Header, Log, Lsn, OnLoss, Options, Txg, claim};
 use fastness_pool::{
     DATA_START_BYTES, DatasetId, DeviceState, HookChanges, LABEL_BYTES, Pool, PoolError, PoolOptions,
     TxgHook, UNIT_BYTES, VdevSpec,
 };
+use fastness_store::PoolSpace;
 use support::{Rig, Rng, degraded, host, manual};
 
 const LEN_BYTES: u64 = 9 << 20;

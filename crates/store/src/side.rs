@@ -10,7 +10,7 @@ pub(crate) const HEADER: &[u8] = b"log";
 
 /// A pool, with the trait that `zil` requires.
 #[derive(Debug, Clone)]
-pub struct PoolSide {
+pub(crate) struct PoolSide {
     pool: Arc<Pool>,
     store_bytes_min: Option<u64>,
     /// Whether its transactions make changes that were accepted before a crash.
@@ -29,7 +29,7 @@ impl PoolSide {
     }
 
     /// The pool.
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 

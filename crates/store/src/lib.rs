@@ -1,0 +1,92 @@
+//! A pool with its log: what volumes, and every other front end, stand on.
+//!
+//! Motivation: a pool makes changes durable in large atomic steps, after seconds; an intent log (`zil`) makes
+//! single ones durable in microseconds, and knows nothing of pools. Here they become one thing, so that a
+//! front end writes no log code.
+//!
+//! Design: a [`Store`] owns a pool and its log. [`Store::dataset`] opens a dataset; one call makes a change of
+//! it ([`OpenDataset::change`]) and returns a [`Receipt`], whose `wait` makes the change as durable as `sync`
+//! demands. A front end that is opened with [`Store::attach`] goes on when a suspended pool is imported again
+//! ([`Store::clear`]). After a crash a [`Handler`] for each kind of datasets applies the records.
+//!
+//! The log of a pool ([`PoolLog`]) has one kind at any time. Kind pmem: a region of persistent memory with a
+//! superblock (`region`), or a mirror of two (`sides`). Kind lwb: log-write blocks on the pool's vdevs for
+//! logs, or on its other vdevs (`space`). The rule: a pool with a region has kind pmem, any other pool kind
+//! lwb. The pool stores which one it has ([`LogConfig`]), so that importing without the region, or with a
+//! different one, is an error and not an empty log; it also stores each log's header, with the dataset.
+//!
+//! Import: the pool is imported without txgs ending, every log is claimed in one transaction of the first
+//! txg, then txgs run, then datasets are replayed (`import`). The kind can be changed while datasets are
+//! written (`change`), and so can the sides of a mirror (`change_sides`).
+//!
+//! # Code map
+//! ```text
+//! store         pool and log, datasets              log           the log of a pool, logs of datasets
+//! dataset       changes, their records, receipts    logs          all logs, of either kind
+//! dataset_log   what a dataset logs with: range     config        what the pool records of its log
+//!               locks, delays before it is full     region        superblocks, chunks
+//! attached      front ends, across imports          sides         one region, or a mirror of two
+//! suspension    requests that wait                  change        change of devices and kind in use
+//! clear         a suspended pool is imported again  change_sides  attach, detach, replace
+//! source        where an import finds the parts     import        claim, replay, what may be given up
+//! handler       kinds of datasets, their replay     side          the pool as zil sees it
+//! survey        all there is, for `log dump` and    space         log space as lwb sees it
+//!               `log verify`                        pm_device     persistent memory as a block device
+//! ```
+//!
+//! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
+
+#![forbid(unsafe_code)]
+
+mod attached;
+mod change;
+mod change_sides;
+mod clear;
+mod config;
+mod dataset;
+mod dataset_log;
+mod error;
+mod handler;
+mod import;
+mod log;
+mod logs;
+mod marks;
+mod options;
+mod pm_device;
+mod region;
+mod replay;
+mod side;
+mod side_loss;
+mod sides;
+mod source;
+mod space;
+mod store;
+pub mod survey;
+mod suspension;
+mod witness;
+
+pub use attached::{Attached, FrontEnd, Outcome, Unopened};
+pub use clear::Cleared;
+pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
+pub use dataset::{ChangeError, Demand, OpenDataset, Receipt, Records};
+pub use error::StoreError;
+pub use fastness_prb::Stats as RegionStats;
+pub use handler::{Handler, Kinds, ReplayError, Replaying};
+pub use import::{Consent, LogImportStep, ReplayProgress};
+pub use log::{PoolLog, Tuning};
+pub use marks::Mismatch;
+pub use options::StoreOptions;
+pub use pm_device::PmDevice;
+pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionId, RegionParts};
+pub use replay::ReplayReport;
+pub use sides::NewRegion;
+pub use source::{Given, Source};
+pub use space::PoolSpace;
+pub use store::Store;
+pub use witness::RegionWitness;
+
+// What front ends and administration use of the parts.
+pub use fastness_pool::{
+    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Tx, Txg,
+};
+pub use fastness_zil::{CommitError, record};
