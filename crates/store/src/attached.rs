@@ -52,7 +52,7 @@ pub struct Attached<F> {
 
 impl<F> std::fmt::Debug for Attached<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Attached({})", lock(&self.name))
+        write!(f, "Attached({})", *lock(&self.name))
     }
 }
 

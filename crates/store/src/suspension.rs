@@ -6,9 +6,8 @@
 //! repeating it leaves the same bytes. A waiting request is never reported as done.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
-use fastness_sync::lock;
+use fastness_sync::{Condvar, Mutex, lock, wait};
 
 /// Where requests wait.
 #[derive(Debug, Default)]
@@ -31,7 +30,7 @@ impl Suspension {
         let mut guard = lock(&self.changing);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         while self.seen() == seen && !is_ended.load(Ordering::SeqCst) {
-            guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = wait(&self.changed, guard);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.seen() != seen

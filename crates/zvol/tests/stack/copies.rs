@@ -87,7 +87,7 @@ impl World<'_> {
     /// What each disk is to the pool at the end of a life.
     pub fn note_roles(&mut self) {
         self.roles.clear();
-        if self.stack.is_none() {
+        if !self.is_imported() {
             return;
         }
         let sides = self.sides();

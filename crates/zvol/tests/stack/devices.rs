@@ -81,7 +81,7 @@ impl World<'_> {
             }
             Step::AddData => {
                 let disk = self.new_disk(self.shape.disk_bytes);
-                self.pool().clone().add(&VdevSpec::single(disk.device()))?;
+                self.pool().add(&VdevSpec::single(disk.device()))?;
                 note(&self.met.data_added, 1);
                 Ok(())
             }
@@ -125,7 +125,7 @@ impl World<'_> {
     }
 
     fn scrub(&mut self) -> Done {
-        let (pool, mut calls) = (self.pool().clone(), 0);
+        let (pool, mut calls) = (self.pool(), 0);
         let was_loud = self.is_any_loud();
         let report = pool.scrub(|_: &ScrubReport| self.beside(&mut calls))?;
         if !self.power.is_off() && !was_loud && !self.is_any_loud() {
@@ -139,7 +139,7 @@ impl World<'_> {
     }
 
     fn attach(&mut self, to: Guid) -> Done {
-        let (pool, mut calls) = (self.pool().clone(), 0);
+        let (pool, mut calls) = (self.pool(), 0);
         let disk = self.new_disk(self.shape.disk_bytes);
         pool.attach(to, disk.device(), |_| self.beside(&mut calls))?;
         note(&self.met.attached, 1);
@@ -147,7 +147,7 @@ impl World<'_> {
     }
 
     fn replace(&mut self, side: Guid) -> Done {
-        let (pool, mut calls) = (self.pool().clone(), 0);
+        let (pool, mut calls) = (self.pool(), 0);
         let disk = self.new_disk(self.shape.disk_bytes);
         pool.replace(side, disk.device(), |_| self.beside(&mut calls))?;
         note(&self.met.replaced, 1);
@@ -156,7 +156,7 @@ impl World<'_> {
 
     /// A side that was away, or failed, is repaired and brought up to date.
     fn online(&mut self, disk: usize) -> Done {
-        let (pool, mut calls) = (self.pool().clone(), 0);
+        let (pool, mut calls) = (self.pool(), 0);
         let side = self.sides().into_iter().find(|side| side.disk == disk).expect("a disk of the pool");
         let (guid, disk) = (side.guid, self.disks[disk].clone());
         disk.heal();

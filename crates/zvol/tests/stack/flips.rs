@@ -117,8 +117,8 @@ impl World<'_> {
         undo
     }
 
-    fn targets(&self) -> Vec<Target> {
-        let Ok(pool) = self.import_paused(true) else { return Vec::new() };
+    fn targets(&mut self) -> Vec<Target> {
+        let Ok(pool) = self.look() else { return Vec::new() };
         let (Ok(config), Ok(volumes)) = (PoolLog::config(&pool), survey::headers(&pool)) else {
             return Vec::new();
         };

@@ -13,9 +13,9 @@ use crate::world::World;
 impl World<'_> {
     /// Every volume holds what it may hold.
     pub fn judge(&mut self, damage: &Damage) {
-        let (pool, log) = self.stack.clone().expect("imported");
+        let store = self.store().clone();
         let mut volumes = std::mem::take(&mut self.volumes);
-        volumes.retain_mut(|open| match Volume::open(&pool, Some(&*log), &open.name) {
+        volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error}", open.name));
@@ -51,7 +51,7 @@ impl World<'_> {
 
     /// Allocated is what is reachable, now and after another sync; a volume can be used.
     pub fn check(&mut self) {
-        let pool = self.pool().clone();
+        let pool = self.pool();
         for when in ["after the import", "after a sync", "after use"] {
             let report = pool.check().unwrap_or_else(|error| panic!("a check {when}: {error}"));
             assert!(report.is_clean(), "{when}: {report:?}");

@@ -34,12 +34,12 @@ impl Step {
 impl World<'_> {
     /// The banks that the pool says its log is on, and whether each is out.
     pub fn regions(&self) -> Vec<(usize, bool)> {
-        let config = PoolLog::config(self.pool()).unwrap_or_default();
+        let config = PoolLog::config(&self.pool()).unwrap_or_default();
         config.regions.iter().map(|region| (bank_of(region), region.is_out)).collect()
     }
 
     fn region_id(&self, bank: usize) -> RegionId {
-        let config = PoolLog::config(self.pool()).expect("a description");
+        let config = PoolLog::config(&self.pool()).expect("a description");
         config.regions.iter().find(|region| bank_of(region) == bank).expect("the log is on it").id
     }
 
@@ -61,7 +61,7 @@ impl World<'_> {
     }
 
     fn try_change_vdevs(&mut self, step: &Step) -> Done {
-        let (pool, log) = (self.pool().clone(), self.log().clone());
+        let (pool, log) = (self.pool(), self.log());
         match step {
             Step::AddVdev { is_mirror } => {
                 let count = 1 + u64::from(*is_mirror);
@@ -87,7 +87,7 @@ impl World<'_> {
     }
 
     pub fn change_log(&mut self, step: &Step) -> Done {
-        let (pool, log) = (self.pool().clone(), self.log().clone());
+        let (pool, log) = (self.pool(), self.log());
         let met = self.met;
         let counter = match step {
             Step::AddRegion { bank } => {

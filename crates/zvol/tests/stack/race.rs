@@ -67,7 +67,7 @@ impl World<'_> {
     }
 
     fn act(&self, op: &Step) -> Act {
-        let (pool, log) = (self.pool().clone(), self.log().clone());
+        let (pool, log) = (self.pool(), self.log());
         let volume = |at: usize, client: usize| self.client(at, client);
         match op.clone() {
             Step::Sync => Box::new(move || Ok(pool.sync().map(drop)?)),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fastness_error::chain;
-use fastness_pool::{Device, Host, ImportOptions, Pool, PoolError, Probe};
-use fastness_store::{Consent, LogImportStep, PoolLog, StoreError, Txgs};
+use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe};
+use fastness_store::{LogConfig, RegionParts, Source, Store, StoreError, StoreOptions};
 
 use crate::bank::Bank;
 use crate::damage::Damage;
@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::log::bank_of;
 use crate::met::note;
 use crate::volumes::Vol;
-use crate::world::{TUNING, World, manual};
+use crate::world::{World, manual, options};
 
 /// Imports of one life that a power cut ends, at most.
 const CUTS_MAX: u64 = 4;
@@ -119,13 +119,13 @@ impl World<'_> {
     /// Lets go of everything, as a process that ends.
     fn give_up(&mut self) {
         self.power.turn_off();
-        if let Some((_, log)) = &self.stack {
-            let indirect = log.stats().iter().map(|(_, stats)| stats.indirect).sum();
+        if self.is_imported() {
+            let indirect = self.log().stats().iter().map(|(_, stats)| stats.indirect).sum();
             note(&self.met.indirect, indirect);
         }
         self.volumes.iter_mut().for_each(Vol::close);
         drop(self.stack.take());
-        self.kept = None;
+        self.is_given_up = false;
     }
 
     /// The devices that the newest label names, of all that there ever were.
@@ -149,51 +149,73 @@ impl World<'_> {
         Ok(found.into_iter().map(|(_, device)| device).collect())
     }
 
-    /// Imports the pool without txgs. A device that was never quite added, or is not quite removed, says so
-    /// and is left out.
-    pub fn import_paused(&self, is_read_only: bool) -> Result<Arc<Pool>, PoolError> {
-        let mut devices = self.found()?;
-        let options = ImportOptions { host: Host::current(), ..ImportOptions::default() };
-        let pool_options = || fastness_pool::PoolOptions { is_read_only, ..manual() };
-        loop {
-            match Pool::import_paused(&devices, &options, pool_options()) {
-                Err(PoolError::Removed { path, .. }) => devices.retain(|device| device.path != path),
-                // A side failed just when another had been resilvered from it, or while that one was stale.
-                Err(PoolError::Split { other_path, .. }) => {
-                    note(&self.met.splits, 1);
-                    devices.retain(|device| device.path != other_path);
-                }
-                imported => return imported.map(Arc::new),
-            }
-        }
+    /// Looks at the pool, and changes nothing.
+    pub fn look(&mut self) -> Result<Arc<Pool>, StoreError> {
+        let options = StoreOptions { pool: PoolOptions { is_read_only: true, ..manual() }, ..options() };
+        self.each_source(|source| Ok(Store::import(source, options.clone())?.0.pool()))
     }
 
     /// A fresh process imports what is there.
     pub fn import(&mut self) -> Result<(), StoreError> {
-        self.import_as(Txgs::Run)
-    }
-
-    pub fn import_as(&mut self, txgs: Txgs) -> Result<(), StoreError> {
-        let pool = self.import_paused(false)?;
-        let config = PoolLog::config(&pool)?;
-        // A side that is out is there again, with what it had then; of a mirror, one may be gone.
-        let mut regions: Vec<_> = config.regions.iter().map(bank_of).collect();
-        note(&self.met.sides_back, config.regions.iter().filter(|region| region.is_out).count() as u64);
-        let is_whole = self.banks.iter().all(|bank| !bank.is_cut());
-        if config.in_use().count() == 2 && is_whole && !self.needs_both_banks && self.rng.one_in(2) {
-            let lost = regions.remove(self.rng.index(2));
-            note(&self.met.sides_lost, 1);
-            self.story.push(format!("bank{lost} is lost"));
-        }
-        let banks = &self.banks;
-        let regions = regions.into_iter().map(|bank| Ok(banks[bank].parts())).collect();
-        let tell = &mut |_: LogImportStep<'_>| {};
-        let (log, report) = PoolLog::import(&pool, regions, txgs, Consent::NONE, TUNING, tell)?;
+        let (store, report) = self.each_source(|source| Store::import(source, options()))?;
         note(&self.met.replayed, report.records);
         note(&self.met.replayed_full, if self.is_full() { report.records } else { 0 });
         note(&self.met.indirect_replayed, report.indirect);
         note(&self.met.sides_repaired, report.sides.entries.iter().sum());
-        self.stack = Some((pool, log));
+        self.stack = Some(store);
         Ok(())
+    }
+
+    /// Imports the pool from the devices that are found. One that was never quite added, or is not quite
+    /// removed, says so and is left out.
+    pub fn each_source<T>(
+        &mut self,
+        mut import: impl FnMut(&mut dyn Source) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut devices = self.found()?;
+        loop {
+            let mut source = WorldSource { devices: devices.clone(), world: self };
+            match import(&mut source) {
+                Err(StoreError::Pool(PoolError::Removed { path, .. })) => {
+                    devices.retain(|device| device.path != path);
+                }
+                // A side failed just when another had been resilvered from it, or while that one was stale.
+                Err(StoreError::Pool(PoolError::Split { other_path, .. })) => {
+                    note(&self.met.splits, 1);
+                    devices.retain(|device| device.path != other_path);
+                }
+                imported => return imported,
+            }
+        }
+    }
+}
+
+/// The media of a world.
+struct WorldSource<'w, 'a> {
+    devices: Vec<Device>,
+    world: &'w mut World<'a>,
+}
+
+impl Source for WorldSource<'_, '_> {
+    fn devices(&mut self, _known: Option<&[String]>) -> Result<Vec<Device>, StoreError> {
+        Ok(self.devices.clone())
+    }
+
+    fn regions(
+        &mut self,
+        _pool: &Pool,
+        config: &LogConfig,
+    ) -> Result<Vec<Result<RegionParts, StoreError>>, StoreError> {
+        let world = &mut *self.world;
+        // A side that is out is there again, with what it had then; of a mirror, one may be gone.
+        let mut regions: Vec<_> = config.regions.iter().map(bank_of).collect();
+        note(&world.met.sides_back, config.regions.iter().filter(|region| region.is_out).count() as u64);
+        let is_whole = world.banks.iter().all(|bank| !bank.is_cut());
+        if config.in_use().count() == 2 && is_whole && !world.needs_both_banks && world.rng.one_in(2) {
+            let lost = regions.remove(world.rng.index(2));
+            note(&world.met.sides_lost, 1);
+            world.story.push(format!("bank{lost} is lost"));
+        }
+        Ok(regions.into_iter().map(|bank| Ok(world.banks[bank].parts())).collect())
     }
 }

@@ -1,5 +1,4 @@
-//! A pool that is suspended, and goes on: what `pool clear` does in the daemon, with crashes and faults
-//! inside.
+//! A pool that is suspended, and goes on, with crashes and faults inside.
 
 use fastness_pool::{ErrorKind, PoolError};
 use fastness_zvol::{Volume, VolumeError};
@@ -10,13 +9,12 @@ use crate::program::Step;
 use crate::rng::Rng;
 use crate::volumes::{Fate, Vol};
 use crate::world::{Done, Failure, World};
-use fastness_store::Txgs;
 
 impl World<'_> {
     /// What can be done with a pool that takes no changes.
     pub fn draw_suspended(&self, rng: &mut Rng) -> Step {
         let open: Vec<usize> = (0..self.volumes.len()).filter(|at| self.volumes[*at].is_open()).collect();
-        let is_given_up = self.kept.is_some();
+        let is_given_up = self.is_given_up;
         match rng.below(8) {
             0..2 => Step::Heal,
             2..5 => Step::Clear { seed: rng.next() },
@@ -31,31 +29,20 @@ impl World<'_> {
         }
     }
 
-    /// Imports the pool again, and writes what was in memory only.
+    /// Imports the pool again, with what was in memory only.
     pub fn clear(&mut self, seed: u64) -> Done {
         let mut rng = Rng::new(seed);
-        if self.kept.is_none() {
-            let (pool, log) = self.stack.take().expect("suspended");
-            self.volumes.iter_mut().for_each(Vol::let_go);
-            drop(log);
-            self.kept = Some(pool.abandon()?);
-        }
+        self.volumes.iter_mut().for_each(Vol::let_go);
+        self.is_given_up = true;
         self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
         self.banks.iter_mut().for_each(crate::bank::Bank::reopen);
-        self.import_as(Txgs::Paused)?;
-        let synced = self.pool().synced_txg();
-        if let Err(failure) = self.apply() {
-            let (pool, _) = self.stack.take().expect("imported");
-            assert_eq!(pool.synced_txg(), synced, "a part of what was in memory is durable");
-            return Err(failure);
-        }
-        let synced = self.pool().sync();
+        let store = self.store().clone();
+        self.each_source(|source| store.clear(source, false, &mut Vec::new()).map(drop))?;
         // The power may fail when it is durable, while a region is told of it: that is seen later.
-        if synced.is_err() || self.power.is_off() {
-            self.stack = None;
-            return Err(synced.err().unwrap_or(PoolError::Closed).into());
+        if self.power.is_off() {
+            return Err(PoolError::Closed.into());
         }
-        self.kept = None;
+        self.is_given_up = false;
         note(&self.met.cleared, 1);
         note(&self.met.cleared_full, u64::from(self.is_full()));
         let power = self.power.clone();
@@ -63,19 +50,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What was in memory only is in the first txg, with what the log has replayed.
-    fn apply(&mut self) -> Done {
-        let pool = self.pool().clone();
-        let unsynced = self.kept.as_mut().expect("kept");
-        unsynced.apply(&pool, &pool.begin_replay_tx()?)?;
-        Ok(pool.start_txgs()?)
-    }
-
     /// All reads as before.
     fn judge_cleared(&mut self) {
-        let (pool, log) = self.stack.clone().expect("imported");
+        let (store, pool) = (self.store().clone(), self.pool());
         let mut volumes = std::mem::take(&mut self.volumes);
-        volumes.retain_mut(|open| match Volume::open(&pool, Some(&*log), &open.name) {
+        volumes.retain_mut(|open| match Volume::open(&store, &open.name) {
             Ok(volume) => {
                 let mut found = vec![0xaa; volume.size_bytes() as usize];
                 volume.read(0, &mut found).unwrap_or_else(|error| panic!("{}: {error:?}", open.name));

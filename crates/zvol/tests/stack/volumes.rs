@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_error::chain;
-use fastness_pool::{PoolError, Property};
+use fastness_pool::Property;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 
 use crate::met::note;
@@ -194,7 +194,7 @@ impl World<'_> {
         note(&self.met.blocks_of_512, u64::from(block == 512));
         note(&self.met.blocks_of_128k, u64::from(block == 128 << 10));
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, block)] };
-        let made = Volume::create(self.pool(), Some(self.log()), &name, size, &options);
+        let made = Volume::create(self.store(), &name, size, &options);
         let is_left = self.pool().dataset(&name).is_ok();
         if made.is_ok() || is_left {
             let model = Model::new(vec![0; size as usize], block as usize);
@@ -208,7 +208,7 @@ impl World<'_> {
     }
 
     fn open(&mut self, at: usize) -> Done {
-        let volume = Volume::open(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+        let volume = Volume::open(self.store(), &self.volumes[at].name)?;
         note(&self.met.opened, 1);
         self.volumes[at].clients = vec![Arc::new(volume)];
         self.open_more(at)
@@ -216,25 +216,19 @@ impl World<'_> {
 
     fn open_more(&mut self, at: usize) -> Done {
         while self.volumes[at].clients.len() < self.swarm.clients {
-            let volume = Volume::open(self.pool(), Some(&**self.log()), &self.volumes[at].name)?;
+            let volume = Volume::open(self.store(), &self.volumes[at].name)?;
             self.volumes[at].clients.push(Arc::new(volume));
         }
         Ok(())
     }
 
     fn destroy(&mut self, at: usize) -> Done {
-        let (pool, log) = (self.pool().clone(), self.log().clone());
+        let store = self.store().clone();
         let open = &mut self.volumes[at];
         open.close();
         open.fate = Fate::Going;
-        let members = log.members();
-        let ((), txg) = pool.transact(|tx| {
-            let id = pool.dataset(&open.name)?.id();
-            pool.destroy_dataset(tx, &open.name)?;
-            log.destroy_log(tx, id, &members).map_err(|error| PoolError::BadConfig(error.to_string()))
-        })?;
-        drop(members);
-        pool.wait_synced(txg)?;
+        let left = store.destroy_datasets(vec![open.name.clone()])?;
+        assert!(left.is_empty(), "{left:?}");
         self.volumes.remove(at);
         note(&self.met.destroyed, 1);
         Ok(())

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 
 use fastness_blkdev::MemImage;
 use fastness_error::chain;
-use fastness_pool::{ErrorKind, Pool, PoolError, PoolOptions, Unsynced};
-use fastness_store::{PoolLog, StoreError, Tuning};
+use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_zil::KindId;
+use fastness_zvol::VolumeReplay;
 
 use crate::bank::Bank;
 use crate::copies::{Copied, Role};
@@ -81,9 +82,9 @@ pub struct World<'a> {
     pub names: BTreeSet<String>,
     /// Vdevs for logs.
     pub log_vdevs: Vec<u16>,
-    pub stack: Option<(Arc<Pool>, Arc<PoolLog>)>,
-    /// What a suspended pool had in memory, until it is in the next import.
-    pub kept: Option<Unsynced>,
+    pub stack: Option<Arc<Store>>,
+    /// A suspended pool was given up, and the next import of it has failed so far.
+    pub is_given_up: bool,
     /// Devices as they were.
     pub copies: Vec<Copied>,
     /// What each disk was to the pool at the end of the last life.
@@ -118,6 +119,16 @@ pub const TUNING: Tuning = Tuning {
     indirect_bytes_min: Some(12 << 10),
 };
 
+pub fn options() -> StoreOptions {
+    StoreOptions {
+        pool: manual(),
+        import: ImportOptions { host: Host::current(), ..ImportOptions::default() },
+        tuning: TUNING,
+        kinds: Kinds::default().with(DatasetKind::Volume, VolumeReplay),
+        ..StoreOptions::default()
+    }
+}
+
 impl<'a> World<'a> {
     pub fn new(seed: u64, met: &'a Met, skipped: &'a BTreeSet<(u64, u64)>) -> World<'a> {
         let mut rng = Rng::new(seed);
@@ -147,7 +158,7 @@ impl<'a> World<'a> {
             names: BTreeSet::new(),
             log_vdevs: Vec::new(),
             stack: None,
-            kept: None,
+            is_given_up: false,
             copies: Vec::new(),
             roles: BTreeMap::new(),
             synced: 0,
@@ -162,12 +173,21 @@ impl<'a> World<'a> {
         world
     }
 
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.stack.as_ref().expect("the power is on").0
+    pub fn store(&self) -> &Arc<Store> {
+        self.stack.as_ref().expect("the power is on")
     }
 
-    pub fn log(&self) -> &Arc<PoolLog> {
-        &self.stack.as_ref().expect("the power is on").1
+    pub fn pool(&self) -> Arc<Pool> {
+        self.store().pool()
+    }
+
+    pub fn log(&self) -> Arc<PoolLog> {
+        self.store().log().expect("an import")
+    }
+
+    /// Whether there is an import, suspended or not.
+    pub fn is_imported(&self) -> bool {
+        self.stack.is_some() && !self.is_given_up
     }
 
     pub fn is_lwb(&self) -> bool {
@@ -204,10 +224,10 @@ impl<'a> World<'a> {
         let before = self.power.events.load(Ordering::SeqCst);
         let was = Was {
             is_suspended: self.is_suspended(),
-            is_exposed: self.stack.is_some() && self.is_exposed(),
+            is_exposed: self.is_imported() && self.is_exposed(),
             faults: self.faults,
         };
-        let kind = if self.stack.is_none() {
+        let kind = if !self.is_imported() {
             "none"
         } else if self.is_lwb() {
             "lwb"
@@ -246,7 +266,7 @@ impl<'a> World<'a> {
 
     /// Whether a pool takes no changes, or was given up for that.
     pub fn is_suspended(&self) -> bool {
-        self.stack.as_ref().is_none_or(|(pool, _)| pool.is_suspended())
+        !self.is_imported() || self.pool().is_suspended()
     }
 
     pub fn excuse(&self, step: &Step, failure: &Failure, was: &Was) {
@@ -270,8 +290,10 @@ impl<'a> World<'a> {
 
     /// What is of a txg that is called synced is durable, whoever asked for it.
     pub fn settle_synced(&mut self) {
-        let Some((pool, _)) = &self.stack else { return };
-        let synced = pool.synced_txg().0;
+        if !self.is_imported() {
+            return;
+        }
+        let synced = self.pool().synced_txg().0;
         self.synced = synced;
         self.volumes.iter_mut().for_each(|open| open.model.settle_txg(synced));
     }
