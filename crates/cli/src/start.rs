@@ -13,7 +13,7 @@ use fastness_daemon::{
 };
 use fastness_error::ErrorKind;
 use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
-use fastness_store::Consent;
+use fastness_store::{Consent, Places};
 
 use crate::background::{self, Announcement};
 use crate::exit::{Outcome, busy};
@@ -107,8 +107,8 @@ impl Import {
         };
         let pool = PoolOptions { is_read_only: self.is_read_only, ..self.bounds.options() };
         let (log_paths, consent) = (self.log_paths.clone(), self.consent);
-        let mut options =
-            NodeOptions { pool, remembers: true, log_paths, consent, watch, ..NodeOptions::default() };
+        let places = Places { log_paths, consent, ..Places::default() };
+        let mut options = NodeOptions { pool, remembers: true, places, watch };
         options.watch.begin(ImportStep::Devices);
         let mut tell = |search: Search<'_>| match search {
             Search::Waiting(devices) => options.watch.waits_for(devices),
@@ -117,7 +117,7 @@ impl Import {
         let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
         // A pool that nobody could talk to is not imported; `name` may be a GUID.
         control_socket(&run_dir()?, &found.name)?;
-        options.witnesses = found.regions;
+        options.places.witnesses = found.regions;
         Ok(Node::import(&found.devices, &import, options)?)
     }
 

@@ -8,8 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, patiently};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Property, VdevSpec};
-use fastness_store::Consent;
-use fastness_zil::KindId;
+use fastness_store::{Consent, KindId, Places};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::exit::{Outcome, refuse};
@@ -83,9 +82,12 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let options = NodeOptions {
         pool: args.bounds.options(),
         remembers: false,
-        log_paths: vec![region.clone()],
-        witnesses: args.pm.iter().cloned().collect(),
-        consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+        places: Places {
+            log_paths: vec![region.clone()],
+            witnesses: args.pm.iter().cloned().collect(),
+            consent: if args.drop_log { Consent::ALL } else { Consent::NONE },
+            ..Places::default()
+        },
         watch,
         ..NodeOptions::default()
     };
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     let volume = format!("{}/volume", node.name());
     if node.pool().dataset(&volume).is_err() {
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, args.block_size)] };
-        Volume::create(&node.pool(), node.log().as_deref(), &volume, args.size, &options)?;
+        Volume::create(node.store(), &volume, args.size, &options)?;
     }
     let socket = dir.join("volume.sock");
     node.serve(&volume, &Address::Unix(socket.display().to_string()), false, false)?;

@@ -2,7 +2,6 @@
 
 use fastness_error::ErrorKind;
 use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
-use fastness_store::PoolLog;
 
 use crate::node::Node;
 use crate::protocol::Failure;
@@ -75,7 +74,7 @@ impl Node {
 
     pub(crate) fn destroy_dataset(&self, name: &str, is_recursive: bool) -> Result<(), Failure> {
         let below = format!("{name}/");
-        let mut names: Vec<_> = self.pool().datasets().into_iter().map(|info| info.name).collect();
+        let mut names: Vec<String> = self.pool().datasets().into_iter().map(|info| info.name).collect();
         names.retain(|other| other == name || other.starts_with(&below));
         if names.len() > 1 && !is_recursive {
             let text = format!(
@@ -92,24 +91,10 @@ impl Node {
         if names.is_empty() {
             return Err(PoolError::NoDataset(name.to_owned()).into());
         }
-        let log = self.log();
-        let members = log.as_deref().map(PoolLog::members);
-        // Children follow their parents in the list. A change that is retried half-way continues where it
-        // stopped.
-        self.change(|tx| {
-            while let Some(name) = names.last() {
-                let id = self.pool().dataset(name)?.id();
-                self.pool().destroy_dataset(tx, name)?;
-                if let (Some(log), Some(members)) = (&log, &members)
-                    && let Err(error) = log.destroy_log(tx, id, members)
-                {
-                    // Its records turn out to belong to no dataset, and are collected with their txgs.
-                    self.journal.note(format!("the log of {name}: {error}"));
-                }
-                names.pop();
-            }
-            Ok(())
-        })?;
+        // Children follow their parents in the list.
+        for (name, error) in self.store.destroy_datasets(names)? {
+            self.journal.note(format!("the log of {name}: {error}"));
+        }
         self.journal.note(format!("{name} destroyed"));
         Ok(())
     }

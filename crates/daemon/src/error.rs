@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, HasKind};
 use fastness_pool::PoolError;
+use fastness_store::StoreError;
 
 /// Why a pool does not run.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +16,7 @@ pub enum StartError {
     Pool(#[from] PoolError),
     /// The pool's log cannot be used.
     #[error(transparent)]
-    Log(#[from] fastness_store::StoreError),
+    Log(StoreError),
     /// The folder of sockets cannot be used.
     #[error("cannot use {} for sockets", path.display())]
     RunDir {
@@ -78,6 +79,21 @@ pub enum StartError {
     /// Arguments that make no sense.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> StartError {
+        match error {
+            StoreError::Pool(error) => StartError::Pool(error),
+            error => StartError::Log(error),
+        }
+    }
+}
+
+impl HasKind for StartError {
+    fn kind(&self) -> ErrorKind {
+        StartError::kind(self)
+    }
 }
 
 impl StartError {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use fastness_error::chain;
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
 use fastness_pool::{ErrorKind, PoolError, Segment};
+use fastness_store::{Attached, Outcome};
 use fastness_zvol::{Volume, VolumeError};
 
-use crate::gate::{Outcome, Slot};
 use crate::journal::Journal;
 use crate::lock;
 
@@ -15,7 +15,7 @@ use crate::lock;
 const SEGMENTS_MAX: usize = 1024;
 
 pub(crate) struct VolumeExport {
-    slot: Arc<Slot>,
+    volume: Arc<Attached<Volume>>,
     is_read_only: bool,
     journal: Arc<Journal>,
     /// The last known shape, for clients that connect while there is no volume.
@@ -31,16 +31,20 @@ struct Shape {
 }
 
 impl VolumeExport {
-    pub(crate) fn new(slot: Arc<Slot>, is_read_only: bool, journal: Arc<Journal>) -> VolumeExport {
+    pub(crate) fn new(
+        volume: Arc<Attached<Volume>>,
+        is_read_only: bool,
+        journal: Arc<Journal>,
+    ) -> VolumeExport {
         let last = Mutex::new(Shape { size_bytes: 0, block_bytes: 4096, is_read_only });
-        let export = VolumeExport { slot, is_read_only, journal, last };
+        let export = VolumeExport { volume, is_read_only, journal, last };
         export.shape();
         export
     }
 
     fn shape(&self) -> Shape {
         let mut last = lock(&self.last);
-        if let Some(volume) = self.slot.volume() {
+        if let Some(volume) = self.volume.get() {
             *last = Shape {
                 size_bytes: volume.size_bytes(),
                 block_bytes: volume.block_bytes(),
@@ -52,7 +56,7 @@ impl VolumeExport {
 
     /// Carries out a request. Returns the error for the client; its causes go to the journal.
     fn run(&self, request: impl FnMut(&Volume) -> Result<(), VolumeError>) -> Result<(), ExportError> {
-        let error = match self.slot.run(request) {
+        let error = match self.volume.run(request) {
             Outcome::Done(Ok(())) => return Ok(()),
             Outcome::Done(Err(error)) => error,
             Outcome::Ended => return Err(ExportError::ShuttingDown),
@@ -65,7 +69,7 @@ impl VolumeExport {
             _ => ExportError::Io,
         };
         if told != ExportError::ShuttingDown {
-            self.journal.note(format!("{}: {told}: {}", self.slot.name(), chain(&error)));
+            self.journal.note(format!("{}: {told}: {}", self.volume.name(), chain(&error)));
         }
         Err(told)
     }
@@ -100,7 +104,7 @@ impl Export for VolumeExport {
     }
 
     fn description(&self) -> Option<String> {
-        Some(format!("volume {}", self.slot.name()))
+        Some(format!("volume {}", self.volume.name()))
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ExportError> {

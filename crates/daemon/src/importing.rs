@@ -164,16 +164,17 @@ impl ImportWatch {
     pub(crate) fn of_log<'a>(&'a self, journal: &'a Journal) -> impl FnMut(LogImportStep<'_>) + 'a {
         let mut noted = 0;
         move |step| match step {
+            LogImportStep::Open => self.begin(ImportStep::Log),
             LogImportStep::Claim => self.begin(ImportStep::Claim),
             LogImportStep::Sync => self.begin(ImportStep::Sync),
-            LogImportStep::Replay(ReplayProgress { volume, done_records, total_records }) => {
+            LogImportStep::Replay(ReplayProgress { dataset, done_records, total_records }) => {
                 self.begin(ImportStep::Replay);
-                self.tell(ImportStep::Replay, volume.to_owned(), (done_records, total_records));
+                self.tell(ImportStep::Replay, dataset.to_owned(), (done_records, total_records));
                 let percent = done_records * 100 / total_records.max(1);
                 if percent >= noted + 10 {
                     noted = percent;
                     journal.note(format!(
-                        "replaying the log: {percent} % of {total_records} records, now {volume}"
+                        "replaying the log: {percent} % of {total_records} records, now {dataset}"
                     ));
                 }
             }
@@ -224,7 +225,7 @@ mod tests {
             let mut log = watch.of_log(&journal);
             log(LogImportStep::Claim);
             for done_records in [0, 50] {
-                let progress = ReplayProgress { volume: "tank/v", done_records, total_records: 100 };
+                let progress = ReplayProgress { dataset: "tank/v", done_records, total_records: 100 };
                 log(LogImportStep::Replay(progress));
             }
             log(LogImportStep::Sync);

@@ -16,8 +16,8 @@
 //! node        a pool and its requests                 control   the socket, one thread per client
 //! serving     volumes over NBD                        protocol  requests and answers, lines of JSON
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
-//! gate        requests that wait while suspended      clear     resumes a suspended pool
-//! log_device  the log at import, and its devices      topology  add, attach, replace, scrub: jobs
+//! imported    what an import found                    clear     resumes a suspended pool
+//! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
 //! devices     devices by path, labels found by a scan
 //! ```
 //! The daemon makes no decisions that belong to the pool.
@@ -33,7 +33,7 @@ mod durability;
 mod error;
 mod export;
 mod find;
-mod gate;
+mod imported;
 mod importing;
 mod jobs;
 mod journal;
@@ -49,9 +49,7 @@ mod serving;
 mod status;
 mod topology;
 mod volumes;
-mod witnesses;
 
-pub use clear::Opener;
 pub use client::{Client, ClientError};
 pub use control::Control;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};

@@ -1,24 +1,18 @@
-//! The log of a node's pool: opened at import, its devices added and removed.
+//! The devices of the log of a node's pool: added, replaced, removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fastness_error::{ErrorKind, chain};
+use fastness_error::ErrorKind;
 use fastness_pmem::{Region, RegionKind};
-use fastness_pool::Pool;
-use fastness_store::{LogConfig, NewRegion, PoolLog, RegionConfig, RegionParts, Tuning, Txgs};
-use fastness_zil::KindId;
+use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionParts};
 use serde::{Deserialize, Serialize};
 
-use crate::durability::GivenUp;
 use crate::error::StartError;
-use crate::importing::ImportStep;
-use crate::journal::Journal;
-use crate::node::{Node, NodeOptions};
+use crate::node::Node;
 use crate::paths::absolute;
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
-use crate::witnesses::is_earlier_copy;
 
 /// How a device for logs is to be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,115 +30,9 @@ pub fn is_persistent_memory(path: &Path) -> bool {
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
 }
 
-/// Opens the pool's log. `None` for a read-only pool: nothing is replayed there. Also returns what was given
-/// up.
-pub(crate) fn import_log(
-    pool: &Arc<Pool>,
-    options: &NodeOptions,
-    journal: &Journal,
-    txgs: Txgs,
-) -> Result<(Option<Arc<PoolLog>>, GivenUp), StartError> {
-    let config = PoolLog::config(pool);
-    if options.pool.is_read_only {
-        // A log on vdevs was not read either.
-        journal.note("the log is not replayed into a read-only pool: synchronous writes of the last seconds may be missing");
-        return Ok((None, GivenUp::Nothing));
-    }
-    let known = config.unwrap_or_default();
-    options.watch.begin(ImportStep::Log);
-    // A resumed pool is the one this process had.
-    let is_earlier = txgs == Txgs::Run && is_earlier_copy(pool, &known, options, journal)?;
-    let regions = open_regions(&known, options, journal)?;
-    let mut tell = options.watch.of_log(journal);
-    let (log, replayed) = PoolLog::import(
-        pool,
-        RegionParts::all(regions),
-        txgs,
-        options.consent,
-        Tuning::default(),
-        &mut tell,
-    )?;
-    if replayed.records > 0 {
-        let (records, volumes) = (replayed.records, replayed.volumes);
-        journal.note(format!("{records} logged writes to {volumes} volumes were replayed"));
-    }
-    if replayed.dropped > 0 {
-        journal.note(format!("{} logged writes were given up", replayed.dropped));
-    }
-    for (side, entries) in replayed.sides.entries.iter().enumerate().filter(|(_, entries)| **entries > 0) {
-        journal.note(format!(
-            "{entries} log entries were missing on side {side} of the log's mirror, {} of them by damage; they are there again",
-            replayed.sides.damaged[side]
-        ));
-    }
-    let now = PoolLog::config(pool).unwrap_or_default();
-    for region in now.regions.iter().filter(|region| region.is_out && !is_out(&known, region)) {
-        journal.note(format!("nothing is lost, but the log goes on without {}", region.path.display()));
-    }
-    if known.in_use().next().is_none() {
-        for region in &known.regions {
-            journal.note(format!(
-                "the log's region {} was lost in use, and nothing that only it had is missing: the log is on the pool's vdevs now",
-                region.path.display()
-            ));
-        }
-    }
-    if replayed.damaged > 0 {
-        journal.note(format!("{} logs were damaged: what came after the damage is lost", replayed.damaged));
-    }
-    let given_up = match (replayed.is_forgotten, replayed.damaged) {
-        _ if is_earlier => GivenUp::Later,
-        (true, _) => GivenUp::Log,
-        (false, 1..) => GivenUp::Tail,
-        (false, 0) => GivenUp::Nothing,
-    };
-    Ok((Some(log), given_up))
-}
-
-fn is_out(config: &LogConfig, region: &RegionConfig) -> bool {
-    config.regions.iter().any(|known| known.id == region.id && known.is_out)
-}
-
-/// Opens the log's regions that can be found, at their last known paths and at the given ones. Their headers
-/// tell which is which.
-fn open_regions(
-    config: &LogConfig,
-    options: &NodeOptions,
-    journal: &Journal,
-) -> Result<Vec<Region>, StartError> {
-    let emulates = config.in_use().any(|region| region.emulates);
-    let mut places: Vec<(&Path, bool)> = match config.in_use().next() {
-        Some(_) => options.log_paths.iter().map(|path| (path.as_path(), emulates)).collect(),
-        None => Vec::new(),
-    };
-    places.extend(config.in_use().map(|region| (region.path.as_path(), region.emulates)));
-    let (mut regions, mut tried, mut failed) = (Vec::new(), Vec::new(), None);
-    for (path, emulates) in places {
-        if path.as_os_str().is_empty() || tried.contains(&real(path)) {
-            continue;
-        }
-        tried.push(real(path));
-        if !path.exists() {
-            journal.note(format!("the log's region {} is not here", path.display()));
-            continue;
-        }
-        match PoolLog::open_region(path, emulates) {
-            Ok(region) => regions.push(region),
-            Err(error) => {
-                journal.note(format!("{} is left out: {}", path.display(), chain(&error)));
-                failed.get_or_insert(error);
-            }
-        }
-    }
-    match failed {
-        // One side of a mirror suffices; the log itself checks whether it has one.
-        Some(error) if regions.is_empty() && !options.consent.missing => Err(error.into()),
-        _ => Ok(regions),
-    }
-}
-
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+/// The file itself, if it exists.
+fn real(path: impl AsRef<Path>) -> PathBuf {
+    path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
 /// Opens, or creates, a region for a log.
@@ -181,7 +69,7 @@ impl Node {
     /// The log's region with that path or number.
     pub(crate) fn find_region(&self, device: &str) -> Result<Option<RegionConfig>, Failure> {
         let config = PoolLog::config(&self.pool()).map_err(StartError::from)?;
-        let wanted = real(Path::new(device));
+        let wanted = real(device);
         let is_it = |region: &RegionConfig| real(&region.path) == wanted || region.id.to_string() == device;
         Ok(config.regions.into_iter().find(is_it))
     }

@@ -1,27 +1,25 @@
 //! A pool that this process has imported.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use fastness_error::ErrorKind;
-use fastness_pool::{Device, DeviceStatus, ImportOptions, Pool, PoolError, PoolOptions, VdevClass};
-use fastness_store::{Consent, PoolLog, Txgs};
+use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolError, PoolOptions};
+use fastness_store::{Kinds, Local, Places, PoolLog, Store, StoreOptions};
+use fastness_zvol::VolumeReplay;
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::clear::{Kept, Opener};
 use crate::durability::GivenUp;
 use crate::error::StartError;
-use crate::gate::Gate;
+use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::lock;
-use crate::log_device::import_log;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::serving::Serving;
@@ -34,15 +32,8 @@ pub struct NodeOptions {
     pub pool: PoolOptions,
     /// Whether the devices are remembered for the next import by name.
     pub remembers: bool,
-    /// Where regions of the log may be, besides where they were last.
-    pub log_paths: Vec<PathBuf>,
-    /// Files that may be regions of a log of the pool; they are only read. One that has seen a later txg
-    /// become durable than the pool has shows that the pool's devices are older copies.
-    pub witnesses: Vec<PathBuf>,
-    /// What part of the log may be given up; acknowledged writes are then lost.
-    pub consent: Consent,
-    /// How devices are opened when a suspended pool is imported again.
-    pub opener: Opener,
+    /// Where its parts may be, and what part of the log may be given up; acknowledged writes are then lost.
+    pub places: Places,
     /// Receives the progress of the import.
     pub watch: ImportWatch,
 }
@@ -58,41 +49,16 @@ pub enum Ending {
     Destroyed,
 }
 
-/// An import of the pool.
-pub(crate) struct Incarnation {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) log: Option<Arc<PoolLog>>,
-    /// What of the log was given up.
-    pub(crate) given_up: GivenUp,
-}
-
-impl Incarnation {
-    pub(crate) fn import(
-        devices: &[Device],
-        import: &ImportOptions,
-        options: &NodeOptions,
-        journal: &Journal,
-    ) -> Result<Incarnation, StartError> {
-        options.watch.begin(ImportStep::Pool);
-        let pool = Arc::new(Pool::import_paused(devices, import, options.pool.clone())?);
-        let (log, given_up) = import_log(&pool, options, journal, Txgs::Run)?;
-        Ok(Incarnation { pool, log, given_up })
-    }
-}
-
 /// An imported pool, what it serves and what it does in the background.
 ///
 /// Concurrency: any number of threads hand it requests.
 pub struct Node {
-    incarnation: RwLock<Incarnation>,
+    pub(crate) store: Arc<Store>,
     pub(crate) options: NodeOptions,
+    /// What of the log was given up.
+    pub(crate) given_up: GivenUp,
     /// Held shared by requests that change something, exclusively while the pool is imported again.
     pub(crate) changing: RwLock<()>,
-    /// The unsynced state of a suspended pool, from when the pool was dropped until the next import has it.
-    pub(crate) kept: Mutex<Option<Kept>>,
-    /// The vdevs of a pool that was dropped, if some were added to it since; for `status`.
-    pub(crate) vdevs_kept: Mutex<Vec<(u16, VdevClass, Vec<DeviceStatus>)>>,
-    pub(crate) gate: Arc<Gate>,
     pub(crate) servings: Mutex<Vec<Serving>>,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
@@ -122,15 +88,27 @@ impl Node {
         options: NodeOptions,
     ) -> Result<Arc<Node>, StartError> {
         let journal: Arc<Journal> = Arc::default();
-        let incarnation = Incarnation::import(devices, import, &options, &journal)?;
+        options.watch.begin(ImportStep::Pool);
+        let of_store = StoreOptions {
+            pool: options.pool.clone(),
+            import: import.clone(),
+            consent: options.places.consent,
+            kinds: Kinds::default().with(DatasetKind::Volume, VolumeReplay),
+            ..StoreOptions::default()
+        };
+        let note = |text| journal.note(text);
+        let mut tell = options.watch.of_log(&journal);
+        let mut source = Local::new(&options.places, devices.to_vec(), &note, &mut tell);
+        let (store, report) = Store::import(&mut source, of_store)?;
+        let given_up = imported::note(&store, &source, &report, &journal);
+        drop(source);
+        drop(tell);
         let (sender, receiver) = channel();
         let node = Arc::new(Node {
-            incarnation: RwLock::new(incarnation),
+            store,
             options,
+            given_up,
             changing: RwLock::default(),
-            kept: Mutex::default(),
-            vdevs_kept: Mutex::default(),
-            gate: Arc::default(),
             servings: Mutex::default(),
             jobs: Jobs::default(),
             journal,
@@ -154,28 +132,21 @@ impl Node {
 
     /// Its log; none if the pool is read-only.
     pub fn log(&self) -> Option<Arc<PoolLog>> {
-        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).log.clone()
+        self.store.log()
+    }
+
+    /// The pool with its log.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The current import of the pool; clearing a suspended pool replaces it.
     pub fn pool(&self) -> Arc<Pool> {
-        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).pool.clone()
-    }
-
-    pub(crate) fn given_up(&self) -> GivenUp {
-        self.incarnation.read().unwrap_or_else(PoisonError::into_inner).given_up
+        self.store.pool()
     }
 
     pub(crate) fn note_imported(&self) {
         *lock(&self.imported) = self.options.watch.end(&self.journal);
-    }
-
-    pub(crate) fn let_log_go(&self) {
-        self.incarnation.write().unwrap_or_else(PoisonError::into_inner).log = None;
-    }
-
-    pub(crate) fn set_incarnation(&self, next: Incarnation) {
-        *self.incarnation.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
     /// Remembers the paths of the devices.

@@ -3,7 +3,7 @@
 //! A client sends one [`Request`] per line; the daemon answers each with any number of [`Message::Progress`]
 //! and then one [`Message::Done`] or [`Message::Failed`]. A line has at most [`LINE_BYTES_MAX`] bytes.
 
-use fastness_error::ErrorKind;
+use fastness_error::{ErrorKind, HasKind};
 use serde::{Deserialize, Serialize};
 
 use crate::log_device::PmUse;
@@ -204,14 +204,8 @@ impl Failure {
     }
 }
 
-impl From<fastness_pool::PoolError> for Failure {
-    fn from(error: fastness_pool::PoolError) -> Failure {
-        Failure::new(error.kind(), &error)
-    }
-}
-
-impl From<fastness_zvol::VolumeError> for Failure {
-    fn from(error: fastness_zvol::VolumeError) -> Failure {
+impl<E: HasKind> From<E> for Failure {
+    fn from(error: E) -> Failure {
         Failure::new(error.kind(), &error)
     }
 }

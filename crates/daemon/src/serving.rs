@@ -7,16 +7,17 @@ use std::thread::JoinHandle;
 
 use fastness_error::ErrorKind;
 use fastness_nbd::{BindError, Endpoint, Limits, Server, SingleExport};
+use fastness_store::Attached;
+use fastness_zvol::Volume;
 
 use crate::export::VolumeExport;
-use crate::gate::Slot;
 use crate::journal::Journal;
 use crate::protocol::{Address, Failure};
 use crate::report::ServedReport;
 
 /// One volume at one address.
 pub(crate) struct Serving {
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) volume: Arc<Attached<Volume>>,
     pub(crate) address: Address,
     is_read_only: bool,
     server: Arc<Server>,
@@ -39,33 +40,32 @@ fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
 impl Serving {
     /// Listens, and serves from a thread of its own until [`stop`](Self::stop).
     pub(crate) fn start(
-        slot: Slot,
+        volume: Arc<Attached<Volume>>,
         address: &Address,
         is_read_only: bool,
         journal: &Arc<Journal>,
     ) -> Result<Serving, Failure> {
-        let slot = Arc::new(slot);
-        let export = VolumeExport::new(slot.clone(), is_read_only, journal.clone());
-        let exports = Arc::new(SingleExport::new(slot.name(), Arc::new(export)));
+        let export = VolumeExport::new(volume.clone(), is_read_only, journal.clone());
+        let exports = Arc::new(SingleExport::new(volume.name(), Arc::new(export)));
         let server = Server::bind(&endpoint(address)?, exports, Limits::default());
         let server = Arc::new(server.map_err(|error| Failure::new(bind_kind(&error), &error))?);
         let address = match server.endpoint() {
             Endpoint::Unix(path) => Address::Unix(path.display().to_string()),
             Endpoint::Tcp(address) => Address::Tcp(address.to_string()),
         };
-        let (serve, notes, name) = (server.clone(), journal.clone(), slot.name());
+        let (serve, notes, name) = (server.clone(), journal.clone(), volume.name());
         let thread = std::thread::Builder::new().name("nbd-listener".to_owned()).spawn(move || {
             if let Err(error) = serve.serve() {
                 notes.note(format!("{name}: takes no clients any more: {error}"));
             }
         });
         let thread = thread.map_err(|error| Failure::new(ErrorKind::Retry, &error))?;
-        Ok(Serving { slot, address, is_read_only, server, thread: Some(thread) })
+        Ok(Serving { volume, address, is_read_only, server, thread: Some(thread) })
     }
 
     /// Closes all connections after their requests in flight. Requests that wait for a suspended pool fail.
     pub(crate) fn stop(mut self) {
-        self.slot.end();
+        self.volume.end();
         self.server.shutdown();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has already been reported.
@@ -74,8 +74,8 @@ impl Serving {
     }
 
     pub(crate) fn report(&self) -> ServedReport {
-        let volume = self.slot.name();
-        let opened = self.slot.volume();
+        let volume = self.volume.name();
+        let opened = self.volume.get();
         let uri = match &self.address {
             Address::Unix(path) => format!("nbd+unix:///{volume}?socket={path}"),
             Address::Tcp(address) => format!("nbd://{address}/{volume}"),

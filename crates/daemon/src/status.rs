@@ -60,7 +60,7 @@ impl Node {
             not_flushed: words.not_flushed,
             log: self.log_report(),
             failmode: pool.fail_mode().name().to_owned(),
-            waiting: self.gate.waiting(),
+            waiting: self.store.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
             served: self.served(),
             job: self.jobs.report(),
@@ -72,7 +72,7 @@ impl Node {
 
     /// Vdevs that were added after the pool was dropped; they are not open now.
     fn added_since(&self, status: &PoolStatus) -> Vec<(u16, VdevClass, Vec<DeviceStatus>)> {
-        let mut added = lock(&self.vdevs_kept).clone();
+        let mut added = self.store.vdevs_added();
         added.retain(|(id, ..)| status.vdevs.iter().all(|(known, ..)| known != id));
         for side in added.iter_mut().flat_map(|(.., sides)| sides) {
             (side.is_present, side.info) = (false, None);
@@ -101,7 +101,7 @@ impl Node {
         };
         Facts {
             before: if pool.was_exported() { Before::Exported } else { Before::Crashed },
-            given_up: self.given_up(),
+            given_up: self.given_up,
             log,
             vdevs: survival(status),
             volumes: volumes.len(),
@@ -113,7 +113,7 @@ impl Node {
         let status = self.pool().status();
         let mut volumes: Vec<IoRow> = Vec::new();
         for serving in lock(&self.servings).iter() {
-            let Some(volume) = serving.slot.volume() else { continue };
+            let Some(volume) = serving.volume.get() else { continue };
             let row = volume_row(&volume);
             if volumes.iter().all(|known| known.name != row.name) {
                 volumes.push(row);

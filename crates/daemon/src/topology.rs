@@ -7,18 +7,11 @@ use fastness_pool::{Device, DeviceStatus, PoolError, VdevClass};
 use fastness_store::REGIONS_MAX;
 
 use crate::devices::{open_new, open_vdevs};
-use crate::error::StartError;
 use crate::jobs::{SCRUB, Work};
 use crate::log_device::{PmUse, is_persistent_memory};
 use crate::node::Node;
 use crate::protocol::{Failure, VdevRequest};
 use crate::report::JobReport;
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        Failure::new(error.kind(), &error)
-    }
-}
 
 /// Splits off the devices for a log on persistent memory, one or a mirror of two, from the others.
 ///

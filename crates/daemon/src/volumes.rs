@@ -8,7 +8,6 @@ use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
-use crate::gate::Slot;
 use crate::lock;
 use crate::node::Node;
 use crate::protocol::{Address, Failure};
@@ -36,7 +35,7 @@ impl Node {
         if with_parents {
             self.create_parents(name)?;
         }
-        Volume::create(&self.pool(), self.log().as_deref(), name, size_bytes, &options)?;
+        Volume::create(&self.store, name, size_bytes, &options)?;
         Ok(())
     }
 
@@ -53,10 +52,10 @@ impl Node {
 
     /// The volume: the one that is already served, if any.
     fn volume(&self, name: &str) -> Result<Arc<Volume>, Failure> {
-        let opened = Volume::open(&self.pool(), self.log().as_deref(), name)?;
+        let opened = Volume::open(&self.store, name)?;
         let servings = lock(&self.servings);
-        let same = servings.iter().find(|serving| serving.slot.id == opened.dataset().id());
-        Ok(same.and_then(|serving| serving.slot.volume()).unwrap_or_else(|| Arc::new(opened)))
+        let same = servings.iter().find(|serving| serving.volume.dataset() == opened.dataset().id());
+        Ok(same.and_then(|serving| serving.volume.get()).unwrap_or_else(|| Arc::new(opened)))
     }
 
     /// Serves a volume; with `is_kept`, after each import.
@@ -71,8 +70,8 @@ impl Node {
         is_kept: bool,
     ) -> Result<ServedReport, Failure> {
         let volume = self.volume(name)?;
-        let slot = Slot::new(&self.gate, self.pool(), volume.clone());
-        let serving = Serving::start(slot, address, is_read_only, &self.journal)?;
+        let attached = self.store.attach(name)?;
+        let serving = Serving::start(attached, address, is_read_only, &self.journal)?;
         let report = serving.report();
         lock(&self.servings).push(serving);
         if is_kept {
@@ -90,7 +89,7 @@ impl Node {
         let id = volume.dataset().id();
         let ended: Vec<_> = {
             let mut servings = lock(&self.servings);
-            servings.extract_if(.., |serving| serving.slot.id == id).collect()
+            servings.extract_if(.., |serving| serving.volume.dataset() == id).collect()
         };
         ended.into_iter().for_each(Serving::stop);
         self.keep(&volume, &[])

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastness_daemon::{Node, NodeOptions, PmUse, Request, StartError, find_devices};
 use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
-use fastness_store::{Consent, Mismatch, StoreError};
+use fastness_store::{Consent, Mismatch, Places, StoreError};
 use tempfile::TempDir;
 
 const USE: PmUse = PmUse { emulates: true, create_bytes: Some(16 << 20) };
@@ -34,10 +34,10 @@ impl Bench {
         self.path(name).display().to_string()
     }
 
-    fn import(&self, places: &[&str], options: NodeOptions) -> Result<Arc<Node>, StartError> {
+    fn import(&self, places: &[&str], mut options: NodeOptions) -> Result<Arc<Node>, StartError> {
         let places: Vec<_> = places.iter().map(|name| self.path(name)).collect();
         let found = find_devices("tank", &places, Duration::from_secs(10), &mut |_| ())?;
-        let options = NodeOptions { witnesses: found.regions, ..options };
+        options.places.witnesses = found.regions;
         Node::import(&found.devices, &ImportOptions::default(), options)
     }
 
@@ -77,6 +77,10 @@ fn refusal(result: Result<Arc<Node>, StartError>, region: &str, device: &str) {
     }
 }
 
+fn at(places: Places) -> NodeOptions {
+    NodeOptions { places, ..NodeOptions::default() }
+}
+
 #[test]
 fn devices_from_before_a_region_are_refused_by_the_region_that_is_seen() {
     let bench = Bench::new();
@@ -90,12 +94,12 @@ fn devices_from_before_a_region_are_refused_by_the_region_that_is_seen() {
     let (region, disk) = (bench.text("region"), bench.text("disk"));
     refusal(bench.import(&[""], NodeOptions::default()), &region, &disk);
     refusal(bench.import(&["disk", "region"], NodeOptions::default()), &region, &disk);
-    let given = NodeOptions { log_paths: vec![bench.path("region")], ..NodeOptions::default() };
+    let given = at(Places { log_paths: vec![bench.path("region")], ..Places::default() });
     refusal(bench.import(&["disk"], given), &region, &disk);
     // By consent it goes on as it was, says so, and nothing has become of the region.
     let consent = Consent { missing: true, ..Consent::NONE };
     let before = std::fs::read(bench.path("region")).unwrap();
-    let node = bench.import(&[""], NodeOptions { consent, ..NodeOptions::default() }).unwrap();
+    let node = bench.import(&[""], at(Places { consent, ..Places::default() })).unwrap();
     assert!(node.status().found.contains("as it was earlier"), "{}", node.status().found);
     assert_eq!(std::fs::read(bench.path("region")).unwrap(), before);
 }
@@ -134,7 +138,7 @@ fn a_region_that_is_gone_or_another_is_named_by_its_last_path() {
     let text = bench.import(&[""], NodeOptions::default()).unwrap_err().to_string();
     assert!(text.contains(&format!("last at {}", bench.text("region"))), "{text}");
     std::fs::copy(other.path("region"), bench.path("other")).unwrap();
-    let given = NodeOptions { log_paths: vec![bench.path("other")], ..NodeOptions::default() };
+    let given = at(Places { log_paths: vec![bench.path("other")], ..Places::default() });
     let text = bench.import(&["disk"], given).unwrap_err().to_string();
     for word in [bench.text("other"), format!("last at {}", bench.text("region"))] {
         assert!(text.contains(&word), "{word}: {text}");

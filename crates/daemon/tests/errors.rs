@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
-use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, Opener, PoolReport, Request};
+use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
 use fastness_nbd::{Client, ClientError, Endpoint};
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use fastness_store::{Given, Kinds, Opener, Places, Store, StoreOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -55,7 +56,8 @@ impl Bench {
             Some(device) => Ok(device.clone()),
             None => Device::open(path),
         });
-        let options = NodeOptions { pool, opener, ..NodeOptions::default() };
+        let places = Places { opener, ..Places::default() };
+        let options = NodeOptions { pool, places, ..NodeOptions::default() };
         let node = Node::import(&devices, &ImportOptions::default(), options).unwrap();
         let bench = Bench { disks, node, dir: tempfile::tempdir().unwrap() };
         bench.ask(&Request::CreateVolume {
@@ -226,7 +228,7 @@ fn requests_wait_for_a_suspended_pool_and_go_on_when_it_was_cleared() {
     let image = bench.disks[0].crash(3).unwrap();
     let device = Device::new("disk0", Arc::new(MemDevice::from_image("disk0", image, 512)));
     let node = Node::import(&[device], &ImportOptions::default(), NodeOptions::default()).unwrap();
-    let volume = fastness_zvol::Volume::open(&node.pool(), node.log().as_deref(), "tank/v").unwrap();
+    let volume = fastness_zvol::Volume::open(node.store(), "tank/v").unwrap();
     let mut found = vec![0; 1 << 20];
     for at in 0..4u64 {
         volume.read(at << 20, &mut found).unwrap();
@@ -266,7 +268,7 @@ fn a_crash_while_requests_wait_loses_nothing_that_was_acknowledged() {
             let image = bench.disks[0].crash(seed).unwrap();
             let device = Device::new("disk0", Arc::new(MemDevice::from_image("disk0", image, 512)));
             let node = Node::import(&[device], &ImportOptions::default(), NodeOptions::default()).unwrap();
-            let volume = fastness_zvol::Volume::open(&node.pool(), node.log().as_deref(), "tank/v").unwrap();
+            let volume = fastness_zvol::Volume::open(node.store(), "tank/v").unwrap();
             let mut found = vec![0; 4096];
             for block in 0..256u64 {
                 volume.read(block * 4096, &mut found).unwrap();
@@ -364,8 +366,11 @@ fn an_export_answers_and_everything_after_it_is_refused() {
     assert_eq!(bench.refused(&Request::Status).kind, "closed");
     assert!(!bench.socket().exists());
     let devices = [Device::new("disk0", bench.disks[0].clone())];
-    let pool = Pool::import(&devices, &ImportOptions::default(), PoolOptions::default()).unwrap();
-    let volume = fastness_zvol::Volume::open(&Arc::new(pool), None, "tank/v").unwrap();
+    let mut source = Given { devices: devices.to_vec(), ..Given::default() };
+    let kinds = Kinds::default().with(DatasetKind::Volume, fastness_zvol::VolumeReplay);
+    let options = StoreOptions { kinds, ..StoreOptions::default() };
+    let (store, _) = Store::import(&mut source, options).unwrap();
+    let volume = fastness_zvol::Volume::open(&store, "tank/v").unwrap();
     let mut found = vec![0; 1 << 20];
     volume.read(0, &mut found).unwrap();
     assert!(found == noise(1));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fastness_blkdev::{BlockError, ErrorKind, OpenError};
+use fastness_error::HasKind;
 
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -307,6 +308,12 @@ fn of_when(found: Option<Txg>, expected: Txg) -> String {
         }
         Some(found) => format!("from another import of the pool: its {found} is not that of the others"),
         None => format!("from earlier: it does not say which txg it has, and the others have {expected}"),
+    }
+}
+
+impl HasKind for PoolError {
+    fn kind(&self) -> ErrorKind {
+        PoolError::kind(self)
     }
 }
 

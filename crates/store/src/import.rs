@@ -50,6 +50,8 @@ pub struct ReplayProgress<'a> {
 /// What an import of a log is doing; reported at the start, and during a replay now and then.
 #[derive(Debug, Clone, Copy)]
 pub enum LogImportStep<'a> {
+    /// Opens the regions.
+    Open,
     /// Finds what is in the log, and holds it.
     Claim,
     /// Brings its records into the pool.

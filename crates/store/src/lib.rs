@@ -28,7 +28,7 @@
 //! attached      front ends, across imports          sides         one region, or a mirror of two
 //! suspension    requests that wait                  change        change of devices and kind in use
 //! clear         a suspended pool is imported again  change_sides  attach, detach, replace
-//! source        where an import finds the parts     import        claim, replay, what may be given up
+//! source, local where an import finds the parts     import        claim, replay, what may be given up
 //! handler       kinds of datasets, their replay     side          the pool as zil sees it
 //! survey        all there is, for `log dump` and    space         log space as lwb sees it
 //!               `log verify`                        pm_device     persistent memory as a block device
@@ -48,6 +48,7 @@ mod dataset_log;
 mod error;
 mod handler;
 mod import;
+mod local;
 mod log;
 mod logs;
 mod marks;
@@ -73,6 +74,7 @@ pub use error::StoreError;
 pub use fastness_prb::Stats as RegionStats;
 pub use handler::{Handler, Kinds, ReplayError, Replaying};
 pub use import::{Consent, LogImportStep, ReplayProgress};
+pub use local::{Local, Opener, Places};
 pub use log::{PoolLog, Tuning};
 pub use marks::Mismatch;
 pub use options::StoreOptions;
@@ -89,4 +91,4 @@ pub use witness::RegionWitness;
 pub use fastness_pool::{
     Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Tx, Txg,
 };
-pub use fastness_zil::{CommitError, record};
+pub use fastness_zil::{CommitError, KindId, record};
