@@ -16,15 +16,16 @@ use std::sync::{Arc, PoisonError};
 
 use fastness_pmem::Region;
 use fastness_pool::{Feature, VdevClass};
-use fastness_zil::{KindId, LogError, LwbLogs, Txg};
+use fastness_zil::{KindId, LogError};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
+use crate::kind_lwb;
+use crate::kind_pmem;
 use crate::log::{DEVICE, PoolLog, marked};
-use crate::logs::{AnyLog, Logs};
+use crate::logs::{AllLogs, AnyLog};
 use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};
-use crate::space::PoolSpace;
 
 /// Logs that are suspended at a time: they share the txgs that they wait for.
 const SUSPENDED_AT_ONCE: usize = 64;
@@ -74,7 +75,7 @@ impl PoolLog {
     pub(crate) fn switch_to_regions(&self, new: Vec<NewRegion>) -> Result<(), StoreError> {
         let Formatted { logs, regions, configs } = format(self.side.pool(), new, self.tuning)?;
         let config = LogConfig { kind: KindId::Pmem, regions: configs };
-        self.switch(Logs::Pmem(logs, regions), &config).map(drop)
+        self.switch(kind_pmem::new(logs, regions), &config).map(drop)
     }
 
     /// Takes all regions out of use: from now on the log is of kind lwb, on the pool's vdevs.
@@ -93,10 +94,9 @@ impl PoolLog {
     }
 
     /// Returns the logs that were in use before.
-    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<Logs>, StoreError> {
+    pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<AllLogs>, StoreError> {
         let pool = self.side.pool();
-        let space = Arc::new(PoolSpace::new(pool.log_space()));
-        let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
+        let logs = kind_lwb::new(pool);
         logs.watch_idle(pool);
         self.switch(logs, &LogConfig::default())
     }
@@ -131,7 +131,7 @@ impl PoolLog {
     }
 
     /// From the next txg on, writes the pool's marks to the regions of these logs.
-    fn mark(&self, logs: &[&Arc<Logs>]) {
+    fn mark(&self, logs: &[&Arc<AllLogs>]) {
         *self.marked.lock().unwrap_or_else(PoisonError::into_inner) = marked(logs);
     }
 
@@ -165,7 +165,7 @@ impl PoolLog {
     }
 
     /// Replaces all logs, and returns the old ones; see the module.
-    fn switch(&self, new: Logs, config: &LogConfig) -> Result<Arc<Logs>, StoreError> {
+    fn switch(&self, new: AllLogs, config: &LogConfig) -> Result<Arc<AllLogs>, StoreError> {
         let pool = self.side.pool();
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
@@ -186,7 +186,11 @@ impl PoolLog {
 
     /// Stores the description of the log, and creates the new logs; returns the txg that makes it durable,
     /// and the previous logs.
-    fn begin(&self, new: Logs, config: &LogConfig) -> Result<(fastness_pool::Txg, Arc<Logs>), StoreError> {
+    fn begin(
+        &self,
+        new: AllLogs,
+        config: &LogConfig,
+    ) -> Result<(fastness_pool::Txg, Arc<AllLogs>), StoreError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let tx = pool.begin_tx()?;

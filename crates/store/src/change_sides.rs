@@ -12,9 +12,9 @@ use fastness_zil::KindId;
 use crate::config::LogConfig;
 use crate::error::StoreError;
 use crate::log::{DEVICE, PoolLog};
-use crate::logs::Logs;
+use crate::logs::{AllLogs, Regions};
 use crate::region::RegionId;
-use crate::sides::{NewRegion, apart};
+use crate::sides::NewRegion;
 
 /// How long users of the old logs have to release them; it takes until a write ends.
 const LET_GO: Duration = Duration::from_secs(30);
@@ -116,14 +116,13 @@ impl PoolLog {
 }
 
 /// The regions of logs that are no longer in use, as soon as no reference to them is left.
-fn take_back(mut old: Arc<Logs>) -> Result<Vec<(RegionId, crate::region::RegionParts)>, StoreError> {
+fn take_back(mut old: Arc<AllLogs>) -> Result<Regions, StoreError> {
     let until = Instant::now() + LET_GO;
     loop {
         old = match Arc::try_unwrap(old) {
-            Ok(Logs::Lwb(_)) => return Ok(Vec::new()),
-            Ok(Logs::Pmem(logs, regions)) => match logs.close() {
-                Ok(chunks) => return Ok(apart(regions, chunks)),
-                Err(logs) => Arc::new(Logs::Pmem(logs, regions)),
+            Ok(logs) => match logs.close() {
+                Ok(regions) => return Ok(regions),
+                Err(logs) => Arc::new(logs),
             },
             Err(shared) => shared,
         };

@@ -12,7 +12,6 @@ use std::time::Duration;
 use fastness_zil::RangeLocks;
 
 use crate::log::Zil;
-use crate::logs::AnyLog;
 use crate::side::PoolSide;
 
 /// In 1024ths of the log: at this level the open txg ends.
@@ -45,7 +44,7 @@ impl DatasetLog {
     /// without holding locks.
     #[inline]
     pub(crate) fn admit(&self) {
-        let used = self.zil.with_kind(AnyLog::used_per_1024);
+        let used = self.zil.with_kind(|log| log.used_per_1024());
         if used >= HURRY && self.slows_down {
             self.slow_down(used);
         }

@@ -5,20 +5,21 @@ use std::sync::Arc;
 use fastness_pool::{DatasetKind, Feature, Mark, Pool};
 use fastness_prb::Config;
 use fastness_zil::record::{Record, Write, WriteData};
-use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, LwbLogs, PmemLogs, Txg};
+use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, Txg};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
 use crate::handler::{Applying, Kinds};
+use crate::kind_lwb;
+use crate::kind_pmem;
 use crate::log::{DEVICE, PoolLog, Tuning, logged};
-use crate::logs::{Claims, Logs};
+use crate::logs::Claims;
 use crate::options::StoreOptions;
 use crate::region::RegionParts;
 use crate::replay::ReplayReport;
-use crate::side::{HEADER, PoolBlocks, PoolSide};
+use crate::side::{HEADER, PoolSide};
 use crate::side_loss::LossRecord;
 use crate::sides::Sides;
-use crate::space::PoolSpace;
 
 /// What may be given up so that an import succeeds: acknowledged writes are then lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,8 +88,7 @@ impl PoolLog {
         tuning: Tuning,
         kinds: &Kinds,
     ) -> Result<Arc<PoolLog>, StoreError> {
-        let space = Arc::new(PoolSpace::new(pool.log_space()));
-        let logs = Logs::Lwb(LwbLogs::new(space, Txg(pool.synced_txg().0)));
+        let logs = kind_lwb::new(pool);
         let root = pool.dataset(&pool.name())?.id();
         let log = PoolLog::new(pool, logs, tuning, LossRecord::new(root, LogConfig::default()));
         let members = log.members();
@@ -294,7 +294,7 @@ impl OpenLog {
         pool: &Arc<Pool>,
         config: impl FnOnce(usize) -> Config,
         knows: impl Fn(DatasetKind) -> bool,
-    ) -> Result<Claims, StoreError> {
+    ) -> Result<Box<dyn Claims>, StoreError> {
         let first_txg = Txg(pool.synced_txg().next().0);
         let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
         let with_logs = logged(pool, knows)?.into_iter();
@@ -302,14 +302,9 @@ impl OpenLog {
             .map(|(dataset, header)| (DatasetId(dataset.id().0), header.filter(|_| !begins_anew)))
             .collect::<Vec<_>>();
         Ok(match self {
-            OpenLog::Pmem(sides) => {
-                let (regions, chunks) = sides.mirrored();
-                Claims::Pmem(PmemLogs::import(config(chunks.len()), chunks, first_txg, headers)?, regions)
-            }
+            OpenLog::Pmem(sides) => kind_pmem::claim(sides, config, first_txg, headers)?,
             OpenLog::Lwb | OpenLog::Outlived | OpenLog::Forgotten => {
-                let space = Arc::new(PoolSpace::new(pool.log_space()));
-                let blocks = Arc::new(PoolBlocks(pool.log_space()));
-                Claims::Lwb(LwbLogs::import_with(space, blocks, first_txg, headers))
+                kind_lwb::claim(pool, first_txg, headers)
             }
         })
     }

@@ -22,16 +22,17 @@
 //! # Code map
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
-//! dataset       changes, their records, receipts    logs          all logs, of either kind
-//! dataset_log   what a dataset logs with: range     config        what the pool records of its log
-//!               locks, delays before it is full     region        superblocks, chunks
-//! attached      front ends, across imports          sides         one region, or a mirror of two
-//! suspension    requests that wait                  change        change of devices and kind in use
-//! clear         a suspended pool is imported again  change_sides  attach, detach, replace
-//! source, local where an import finds the parts     import        claim, replay, what may be given up
-//! handler       kinds of datasets, their replay     side          the pool as zil sees it
-//! survey        all there is, for `log dump` and    space         log space as lwb sees it
-//!               `log verify`                        pm_device     persistent memory as a block device
+//! dataset       changes, their records, receipts    logs          what a kind of logs has to be; kind_lwb,
+//! dataset_log   what a dataset logs with: range                   kind_pmem
+//!               locks, delays before it is full     config        what the pool records of its log
+//! attached      front ends, across imports          region        superblocks, chunks
+//! suspension    requests that wait                  sides         one region, or a mirror of two
+//! clear         a suspended pool is imported again  change        change of devices and kind in use
+//! source, local where an import finds the parts     change_sides  attach, detach, replace
+//! handler       kinds of datasets, their replay     import        claim, replay, what may be given up
+//! survey        all there is, for `log dump` and    side          the pool as zil sees it
+//!               `log verify`                        space         log space as lwb sees it
+//! pm_device     persistent memory, as block device
 //! ```
 //!
 //! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
@@ -48,6 +49,8 @@ mod dataset_log;
 mod error;
 mod handler;
 mod import;
+mod kind_lwb;
+mod kind_pmem;
 mod local;
 mod log;
 mod logs;

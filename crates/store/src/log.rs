@@ -11,7 +11,7 @@ use fastness_zil::{DatasetId, KindId, StatsSnapshot, Txg};
 use crate::config::LogConfig;
 use crate::dataset_log::DatasetLog;
 use crate::error::StoreError;
-use crate::logs::{AnyLog, Logs};
+use crate::logs::{AllLogs, AnyLog};
 use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::{HEADER, PoolSide};
@@ -72,7 +72,7 @@ pub struct PoolLog {
     pub(crate) side: Arc<PoolSide>,
     pub(crate) tuning: Tuning,
     /// The logs, of the kind that the pool has now.
-    pub(crate) logs: Arc<RwLock<Arc<Logs>>>,
+    pub(crate) logs: Arc<RwLock<Arc<AllLogs>>>,
     /// Logs of datasets that are open, or have changes that are neither logged nor synced: a dataset has one
     /// at a time, and a flush must know what was written before the dataset was closed and opened again.
     pub(crate) open: OpenLogs,
@@ -106,15 +106,15 @@ fn drop_idle(open: &mut Vec<(DatasetId, Arc<DatasetLog>)>, synced: Txg) {
 
 /// What must be informed about txgs.
 struct Told {
-    logs: Arc<RwLock<Arc<Logs>>>,
+    logs: Arc<RwLock<Arc<AllLogs>>>,
     open: OpenLogs,
 }
 
 /// Logs whose regions an import may read: those in use, and the previous ones until the change is durable.
 /// Only of kind pmem: nothing in these refers to the pool.
-pub(crate) type Marked = Arc<Mutex<Vec<Arc<Logs>>>>;
+pub(crate) type Marked = Arc<Mutex<Vec<Arc<AllLogs>>>>;
 
-pub(crate) fn marked(logs: &[&Arc<Logs>]) -> Vec<Arc<Logs>> {
+pub(crate) fn marked(logs: &[&Arc<AllLogs>]) -> Vec<Arc<AllLogs>> {
     logs.iter().filter(|logs| logs.kind() == KindId::Pmem).map(|logs| Arc::clone(logs)).collect()
 }
 
@@ -142,7 +142,7 @@ impl Collector {
     }
 
     /// The logs in use, or those in use when the [`PoolLog`] was dropped, unless nothing in them can be lost.
-    fn logs(&self, told: Option<&Told>) -> Option<Arc<Logs>> {
+    fn logs(&self, told: Option<&Told>) -> Option<Arc<AllLogs>> {
         let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
         told.map(|told| current(&told.logs)).or_else(last)
     }
@@ -189,7 +189,7 @@ impl TxgHook for Collector {
     }
 }
 
-fn current(logs: &RwLock<Arc<Logs>>) -> Arc<Logs> {
+fn current(logs: &RwLock<Arc<AllLogs>>) -> Arc<AllLogs> {
     logs.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -238,12 +238,12 @@ impl PoolLog {
         Ok(populated(Region::create_file(path, len_bytes, &options(emulates))?))
     }
 
-    pub(crate) fn logs(&self) -> Arc<Logs> {
+    pub(crate) fn logs(&self) -> Arc<AllLogs> {
         current(&self.logs)
     }
 
     /// `losses` has what the pool says of `logs`.
-    pub(crate) fn new(pool: &Arc<Pool>, logs: Logs, tuning: Tuning, losses: LossRecord) -> Arc<PoolLog> {
+    pub(crate) fn new(pool: &Arc<Pool>, logs: AllLogs, tuning: Tuning, losses: LossRecord) -> Arc<PoolLog> {
         logs.watch_idle(pool);
         let (logs, losses) = (Arc::new(logs), Arc::new(losses));
         let marked: Marked = Arc::new(Mutex::new(marked(&[&logs])));

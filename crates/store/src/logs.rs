@@ -1,195 +1,95 @@
-//! The logs of all volumes of a pool, of the pool's current kind.
+//! What a kind of logs has to be for a store. `kind_pmem` and `kind_lwb` are the two; which one an import
+//! uses is decided in `import`, and nowhere else.
 
-use std::fmt;
-use std::time::Duration;
-
-use fastness_pmem::{AnyRange, Mirror};
 use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
-use fastness_zil::{
-    Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, PmemImport,
-    PmemLogs, Txg,
-};
+use fastness_zil::{Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, Txg};
 
 use crate::marks::Phase;
-use crate::region::RegionId;
+use crate::region::{RegionId, RegionParts};
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
-use crate::space::PoolSpace;
 
-/// A log of kind lwb is idle when nothing was acknowledged for this long.
-const IDLE_PERIOD: Duration = Duration::from_millis(5);
+/// The log of one dataset.
+pub(crate) type AnyLog = fastness_zil::AnyLog<PoolSide>;
 
-/// The log of one volume.
-pub(crate) type AnyLog = fastness_zil::AnyLog<Mirror<AnyRange>, PoolSpace>;
+/// All logs of a pool, of whatever kind.
+pub(crate) type AllLogs = Box<dyn Logs>;
 
-/// All logs.
-pub(crate) enum Logs {
-    Pmem(PmemLogs<Mirror<AnyRange>>, Vec<OpenRegion>),
-    Lwb(LwbLogs<PoolSpace>),
-}
+/// The regions of logs that are no longer in use.
+pub(crate) type Regions = Vec<(RegionId, RegionParts)>;
 
-impl fmt::Debug for Logs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Logs({:?})", self.kind())
-    }
-}
+/// The logs of all datasets of a pool.
+///
+/// Concurrency: any number of threads.
+pub(crate) trait Logs: Send + Sync {
+    fn kind(&self) -> KindId;
 
-impl Logs {
+    fn create(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError>;
+
+    fn destroy(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError>;
+
+    fn get(&self, dataset: DatasetId) -> Option<AnyLog>;
+
+    fn datasets(&self) -> Vec<DatasetId>;
+
+    /// Gives the headers that must be durable with `txg`, unless transactions have stored them.
+    fn sync(&self, _txg: Txg, _put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {}
+
+    fn txg_synced(&self, txg: Txg);
+
     /// Lets idle logs record what was acknowledged last, if the pool has its own threads.
-    pub(crate) fn watch_idle(&self, pool: &Pool) {
-        if let (Logs::Lwb(logs), true) = (self, pool.has_threads()) {
-            logs.watch_idle(IDLE_PERIOD);
-        }
+    fn watch_idle(&self, _pool: &Pool) {}
+
+    /// Regions that are being written.
+    fn regions(&self) -> &[OpenRegion] {
+        &[]
     }
 
-    pub(crate) fn kind(&self) -> KindId {
-        match self {
-            Logs::Pmem(..) => KindId::Pmem,
-            Logs::Lwb(_) => KindId::Lwb,
-        }
-    }
-
-    /// Regions of kind pmem that are being written.
-    pub(crate) fn regions(&self) -> &[OpenRegion] {
-        match self {
-            Logs::Pmem(_, regions) => regions,
-            Logs::Lwb(_) => &[],
-        }
-    }
+    /// Notes in the regions how far a txg has come.
+    fn mark(&self, _phase: Phase, _mark: Mark) {}
 
     /// A side of a mirror that was lost and that the pool has not recorded as out, and its region.
-    pub(crate) fn lost_side(&self) -> Option<(usize, RegionId)> {
-        match self {
-            Logs::Pmem(logs, regions) => {
-                let side = logs.prb().lost_side()?;
-                Some((side, regions.get(side)?.id))
-            }
-            Logs::Lwb(_) => None,
-        }
+    fn lost_side(&self) -> Option<(usize, RegionId)> {
+        None
     }
+
+    /// The fact that a side is out is durable.
+    fn side_is_out(&self, _side: usize) {}
 
     /// Whether no region is left, so that nothing is logged any more.
-    pub(crate) fn has_failed(&self) -> bool {
-        matches!(self, Logs::Pmem(logs, _) if logs.prb().has_failed())
+    fn has_failed(&self) -> bool {
+        false
     }
 
-    /// Whether a volume still has records from before the import that are only in the log.
+    fn medium_stats(&self) -> Option<fastness_prb::Stats> {
+        None
+    }
+
+    /// Gives the regions back, or the logs if they are still in use.
+    fn close(self: Box<Self>) -> Result<Regions, AllLogs>;
+}
+
+impl dyn Logs {
+    /// Whether a dataset still has records from before the import that are only in the log.
     pub(crate) fn has_unreplayed(&self) -> bool {
         let has = |dataset| self.get(dataset).is_some_and(|log| log.unreplayed_records() > 0);
         self.datasets().into_iter().any(has)
     }
-
-    /// The fact that a side is out is durable.
-    pub(crate) fn side_is_out(&self, side: usize) {
-        if let Logs::Pmem(logs, _) = self {
-            logs.prb().side_is_out(side);
-        }
-    }
-
-    pub(crate) fn medium_stats(&self) -> Option<fastness_prb::Stats> {
-        match self {
-            Logs::Pmem(logs, _) => Some(logs.prb().stats()),
-            Logs::Lwb(_) => None,
-        }
-    }
-
-    pub(crate) fn create(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError> {
-        match self {
-            Logs::Pmem(logs, _) => logs.create(side, tx, dataset).map(drop),
-            Logs::Lwb(logs) => logs.create(side, tx, dataset).map(drop),
-        }
-    }
-
-    pub(crate) fn destroy(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError> {
-        match self {
-            Logs::Pmem(logs, _) => logs.destroy(side, tx, dataset),
-            Logs::Lwb(logs) => logs.destroy(side, tx, dataset),
-        }
-    }
-
-    pub(crate) fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
-        match self {
-            Logs::Pmem(logs, _) => logs.get(dataset).map(AnyLog::Pmem),
-            Logs::Lwb(logs) => logs.get(dataset).map(AnyLog::Lwb),
-        }
-    }
-
-    pub(crate) fn datasets(&self) -> Vec<DatasetId> {
-        match self {
-            Logs::Pmem(logs, _) => logs.datasets(),
-            Logs::Lwb(logs) => logs.datasets(),
-        }
-    }
-
-    /// Returns the headers that must be durable with `txg`. Those of kind pmem are already in the
-    /// transactions.
-    pub(crate) fn sync(&self, txg: Txg, put: &mut dyn FnMut(DatasetId, Option<&[u8]>)) {
-        if let Logs::Lwb(logs) = self {
-            logs.sync(txg, put);
-        }
-    }
-
-    /// Notes in the regions of kind pmem how far a txg has come.
-    pub(crate) fn mark(&self, phase: Phase, mark: Mark) {
-        let Logs::Pmem(logs, regions) = self else { return };
-        for (side, region) in regions.iter().enumerate() {
-            if region.mark(phase, mark).is_err() {
-                // Before this txg commits, so that the pool can record the loss with it.
-                logs.prb().lose_side(side);
-            }
-        }
-    }
-
-    pub(crate) fn txg_synced(&self, txg: Txg) {
-        match self {
-            // The logs remember that their medium has failed: from then on all callers wait for txgs instead.
-            Logs::Pmem(logs, _) => drop(logs.txg_synced(txg)),
-            Logs::Lwb(logs) => logs.txg_synced(txg),
-        }
-    }
 }
 
 /// Logs between claim and the first txg.
-pub(crate) enum Claims {
-    Pmem(PmemImport<Mirror<AnyRange>>, Vec<OpenRegion>),
-    Lwb(LwbImport<PoolSpace>),
-}
+pub(crate) trait Claims {
+    fn problems(&self) -> Vec<ClaimProblem>;
 
-impl Claims {
-    pub(crate) fn problems(&self) -> Vec<ClaimProblem> {
-        match self {
-            Claims::Pmem(import, _) => import.problems().cloned().collect(),
-            Claims::Lwb(import) => import.problems().cloned().collect(),
-        }
-    }
+    fn summaries(&self) -> &[ClaimSummary];
+
+    fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem>;
 
     /// What opening copied from one side of a mirror to the other.
-    pub(crate) fn side_repairs(&self) -> SideRepairs {
-        match self {
-            Claims::Pmem(import, _) => import.side_repairs(),
-            Claims::Lwb(_) => SideRepairs::default(),
-        }
+    fn side_repairs(&self) -> SideRepairs {
+        SideRepairs::default()
     }
 
-    pub(crate) fn summaries(&self) -> &[ClaimSummary] {
-        match self {
-            Claims::Pmem(import, _) => import.summaries(),
-            Claims::Lwb(import) => import.summaries(),
-        }
-    }
-
-    pub(crate) fn resolve(&mut self, dataset: DatasetId, choice: Choice) -> Result<(), ClaimProblem> {
-        match self {
-            Claims::Pmem(import, _) => import.resolve(dataset, choice),
-            Claims::Lwb(import) => import.resolve(dataset, choice),
-        }
-    }
-
-    pub(crate) fn finish(self, side: &PoolSide, tx: &Tx) -> Result<Logs, LogError> {
-        Ok(match self {
-            Claims::Pmem(import, regions) => Logs::Pmem(import.finish(side, tx)?, regions),
-            Claims::Lwb(import) => Logs::Lwb(import.finish(side, tx)?),
-        })
-    }
+    fn finish(self: Box<Self>, side: &PoolSide, tx: &Tx) -> Result<AllLogs, LogError>;
 }

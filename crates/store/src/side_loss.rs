@@ -18,7 +18,7 @@ use fastness_pool::{DatasetId, HookChanges, Txg};
 
 use crate::config::LogConfig;
 use crate::log::DEVICE;
-use crate::logs::Logs;
+use crate::logs::AllLogs;
 
 /// The pool's current description of its log, and the one that it is about to store.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl LossRecord {
     }
 
     /// `txg` is about to commit; `logs` are those in use.
-    pub(crate) fn sync(&self, txg: Txg, logs: &Logs, changes: &mut HookChanges) {
+    pub(crate) fn sync(&self, txg: Txg, logs: &AllLogs, changes: &mut HookChanges) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if txg < state.since || state.config.in_use().next().is_none() {
             return;
@@ -77,7 +77,7 @@ impl LossRecord {
     }
 
     /// Records that no region is needed, as soon as that is true.
-    fn outlive(&self, state: &mut State, txg: Txg, logs: &Logs, changes: &mut HookChanges) {
+    fn outlive(&self, state: &mut State, txg: Txg, logs: &AllLogs, changes: &mut HookChanges) {
         if logs.has_unreplayed() {
             return;
         }
@@ -96,7 +96,7 @@ impl LossRecord {
     }
 
     /// `txg` is durable.
-    pub(crate) fn synced(&self, txg: Txg, logs: &Logs) {
+    pub(crate) fn synced(&self, txg: Txg, logs: &AllLogs) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, side)) = state.recording.take_if(|(of, _)| *of <= txg) {
             logs.side_is_out(side);

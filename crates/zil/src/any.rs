@@ -1,5 +1,8 @@
-//! A log of either kind, for a pool whose kind is changed while in use ([`Zil::switch_kind`](crate::Zil)).
+//! A log of any kind as one type, for a pool whose kind is changed while in use
+//! ([`Zil::switch_kind`](crate::Zil)).
 
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use fastness_lwb::Space;
@@ -14,51 +17,140 @@ use crate::pmem::PmemLog;
 use crate::pool::Pool;
 use crate::replay::{ReplayFailure, ReplayHandler, Replayed};
 
-/// The log of one dataset, of either kind.
-#[derive(Debug)]
-pub enum AnyLog<M: Medium + Sync, S: Space> {
-    /// On persistent memory.
-    Pmem(Arc<PmemLog<M>>),
-    /// In log-write blocks.
-    Lwb(Arc<LwbLog<S>>),
+/// The log of one dataset of a pool, with what its owner does to it besides writing records.
+pub trait OwnedLog<P: Pool>: Kind {
+    /// The dataset.
+    fn dataset(&self) -> DatasetId;
+
+    /// Why nothing can be written now; `None` if the log is writable.
+    fn refusal(&self) -> Option<LogCause>;
+
+    /// How full the log is, in 1024ths. Kind lwb takes space from the pool as needed, and is never full
+    /// before the pool is.
+    fn used_per_1024(&self) -> u32;
+
+    /// Records that wait for replay.
+    fn unreplayed_records(&self) -> u64;
+
+    /// Takes the log out of use and waits until the pool needs nothing in it.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    fn suspend(&self, pool: &P) -> Result<(), LogError>;
+
+    /// Puts a suspended log back into use.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    fn resume(&self, pool: &P) -> Result<(), LogError>;
+
+    /// Replays the log, and creates a new one.
+    ///
+    /// # Errors
+    /// [`ReplayFailure`].
+    fn replay(&self, pool: &P, handler: &mut dyn ReplayHandler<P>) -> Result<Replayed, ReplayFailure>;
+
+    /// Gives up the records that were not replayed, and creates a new log.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    fn drop_tail(&self, pool: &P) -> Result<u64, LogError>;
 }
 
-impl<M: Medium + Sync, S: Space> Clone for AnyLog<M, S> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Pmem(log) => Self::Pmem(Arc::clone(log)),
-            Self::Lwb(log) => Self::Lwb(Arc::clone(log)),
-        }
-    }
-}
+macro_rules! owned {
+    (<$parameter:ident: $($bound:path),+> $log:ty, used: $used:expr) => {
+        impl<P: Pool, $parameter: $($bound +)+> OwnedLog<P> for $log {
+            fn dataset(&self) -> DatasetId {
+                self.dataset()
+            }
 
-macro_rules! either {
-    ($any:expr, $log:ident => $act:expr) => {
-        match $any {
-            AnyLog::Pmem($log) => $act,
-            AnyLog::Lwb($log) => $act,
+            fn refusal(&self) -> Option<LogCause> {
+                self.refusal()
+            }
+
+            #[inline]
+            fn used_per_1024(&self) -> u32 {
+                $used(self)
+            }
+
+            fn unreplayed_records(&self) -> u64 {
+                self.unreplayed_records()
+            }
+
+            fn suspend(&self, pool: &P) -> Result<(), LogError> {
+                self.suspend(pool)
+            }
+
+            fn resume(&self, pool: &P) -> Result<(), LogError> {
+                self.resume(pool)
+            }
+
+            fn replay(
+                &self,
+                pool: &P,
+                handler: &mut dyn ReplayHandler<P>,
+            ) -> Result<Replayed, ReplayFailure> {
+                self.replay(pool, handler)
+            }
+
+            fn drop_tail(&self, pool: &P) -> Result<u64, LogError> {
+                self.drop_tail(pool)
+            }
         }
     };
 }
 
-impl<M: Medium + Sync, S: Space> Kind for AnyLog<M, S> {
+owned!(<M: Medium, Sync> PmemLog<M>, used: PmemLog::used_per_1024);
+owned!(<S: Space> LwbLog<S>, used: |_| 0);
+
+/// The log of one dataset, of any kind.
+pub struct AnyLog<P: Pool>(Arc<dyn OwnedLog<P>>);
+
+impl<P: Pool> AnyLog<P> {
+    /// Wraps a log.
+    pub fn new(log: Arc<impl OwnedLog<P> + 'static>) -> Self {
+        Self(log)
+    }
+}
+
+impl<P: Pool> Clone for AnyLog<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<P: Pool> fmt::Debug for AnyLog<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyLog")
+    }
+}
+
+impl<P: Pool> Deref for AnyLog<P> {
+    type Target = dyn OwnedLog<P>;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl<P: Pool> Kind for AnyLog<P> {
     #[inline]
     fn id(&self) -> KindId {
-        either!(self, log => log.id())
+        self.0.id()
     }
 
     #[inline]
     fn record_bytes_max(&self) -> usize {
-        either!(self, log => log.record_bytes_max())
+        self.0.record_bytes_max()
     }
 
     #[inline]
     fn writes_alone(&self) -> bool {
-        either!(self, log => log.writes_alone())
+        self.0.writes_alone()
     }
 
     fn submit(&self, entries: Vec<Entry>) -> u64 {
-        either!(self, log => log.submit(entries))
+        self.0.submit(entries)
     }
 
     fn persist(
@@ -67,83 +159,19 @@ impl<M: Medium + Sync, S: Space> Kind for AnyLog<M, S> {
         horizon: u64,
         source: &dyn ReadBack,
     ) -> Result<Persisted, NotPersisted> {
-        either!(self, log => log.persist(object, horizon, source))
+        self.0.persist(object, horizon, source)
     }
 
     #[inline]
     fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted> {
-        either!(self, log => log.log_alone(txg, record))
+        self.0.log_alone(txg, record)
     }
 
     fn order(&self, is_forced: bool) -> Result<(), LogCause> {
-        either!(self, log => log.order(is_forced))
+        self.0.order(is_forced)
     }
 
     fn txg_synced(&self, txg: Txg) {
-        either!(self, log => log.txg_synced(txg));
-    }
-}
-
-/// What both kinds have in common; see there.
-impl<M: Medium + Sync, S: Space> AnyLog<M, S> {
-    /// The dataset.
-    pub fn dataset(&self) -> DatasetId {
-        either!(self, log => log.dataset())
-    }
-
-    /// Why nothing can be written now; `None` if the log is writable.
-    pub fn refusal(&self) -> Option<LogCause> {
-        either!(self, log => log.refusal())
-    }
-
-    /// How full the log is, in 1024ths. Kind lwb takes space from the pool as needed, and is never full
-    /// before the pool is.
-    #[inline]
-    pub fn used_per_1024(&self) -> u32 {
-        match self {
-            Self::Pmem(log) => log.used_per_1024(),
-            Self::Lwb(_) => 0,
-        }
-    }
-
-    /// Records that wait for replay.
-    pub fn unreplayed_records(&self) -> u64 {
-        either!(self, log => log.unreplayed_records())
-    }
-
-    /// Takes the log out of use and waits until the pool needs nothing in it.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub fn suspend<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
-        either!(self, log => log.suspend(pool))
-    }
-
-    /// Puts a suspended log back into use.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub fn resume<P: Pool>(&self, pool: &P) -> Result<(), LogError> {
-        either!(self, log => log.resume(pool))
-    }
-
-    /// Replays the log, and creates a new one.
-    ///
-    /// # Errors
-    /// [`ReplayFailure`].
-    pub fn replay<P: Pool>(
-        &self,
-        pool: &P,
-        handler: &mut dyn ReplayHandler<P>,
-    ) -> Result<Replayed, ReplayFailure> {
-        either!(self, log => log.replay(pool, handler))
-    }
-
-    /// Gives up the records that were not replayed, and creates a new log.
-    ///
-    /// # Errors
-    /// [`LogError`].
-    pub fn drop_tail<P: Pool>(&self, pool: &P) -> Result<u64, LogError> {
-        either!(self, log => log.drop_tail(pool))
+        self.0.txg_synced(txg);
     }
 }
