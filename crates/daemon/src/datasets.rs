@@ -83,7 +83,9 @@ impl Node {
             );
             return Err(Failure::refuse(ErrorKind::Invalid, text));
         }
-        if let Some(served) = self.served().into_iter().find(|served| names.contains(&served.volume)) {
+        if let Some(served) =
+            self.services.reports().into_iter().find(|served| names.contains(&served.volume))
+        {
             let text =
                 format!("{0} is being served; end that with `fastness volume unserve {0}`", served.volume);
             return Err(Failure::refuse(ErrorKind::Retry, text));

@@ -22,7 +22,7 @@ use crate::journal::Journal;
 use crate::lock;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
-use crate::serving::Serving;
+use crate::service::Services;
 use crate::topology::Tell;
 
 /// Settings of a run; none of them is stored.
@@ -59,7 +59,7 @@ pub struct Node {
     pub(crate) given_up: GivenUp,
     /// Held shared by requests that change something, exclusively while the pool is imported again.
     pub(crate) changing: RwLock<()>,
-    pub(crate) servings: Mutex<Vec<Serving>>,
+    pub(crate) services: Services,
     pub(crate) jobs: Jobs,
     pub(crate) journal: Arc<Journal>,
     pub(crate) started: Instant,
@@ -109,7 +109,7 @@ impl Node {
             options,
             given_up,
             changing: RwLock::default(),
-            servings: Mutex::default(),
+            services: Services::default(),
             jobs: Jobs::default(),
             journal,
             started: Instant::now(),
@@ -206,7 +206,7 @@ impl Node {
     /// Stops everything that uses the pool.
     fn quiet(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
-        self.unserve_all();
+        self.services.stop_all();
         self.jobs.stop();
     }
 

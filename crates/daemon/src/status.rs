@@ -62,7 +62,7 @@ impl Node {
             failmode: pool.fail_mode().name().to_owned(),
             waiting: self.store.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
-            served: self.served(),
+            served: self.services.reports(),
             job: self.jobs.report(),
             events: self.journal.events(),
             guid: status.guid.to_string(),
@@ -111,20 +111,12 @@ impl Node {
 
     pub(crate) fn io(&self) -> IoReport {
         let status = self.pool().status();
-        let mut volumes: Vec<IoRow> = Vec::new();
-        for serving in lock(&self.servings).iter() {
-            let Some(volume) = serving.volume.get() else { continue };
-            let row = volume_row(&volume);
-            if volumes.iter().all(|known| known.name != row.name) {
-                volumes.push(row);
-            }
-        }
         let sides = status.vdevs.iter().flat_map(|(.., sides)| sides);
         IoReport {
             at_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
             synced_txg: status.synced.0,
             dirty_bytes: status.dirty_bytes,
-            volumes,
+            volumes: self.services.io(),
             devices: sides.map(|side| device_row(&side.path, &side.io)).collect(),
             pool: status.name,
         }
@@ -225,7 +217,7 @@ fn device(side: &DeviceStatus) -> DeviceReport {
     }
 }
 
-fn volume_row(volume: &Volume) -> IoRow {
+pub(crate) fn volume_row(volume: &Volume) -> IoRow {
     let of = |operation| {
         let VolumeStats { ops, bytes, errors, latency_ns_sum, latencies } = volume.stats(operation);
         let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);

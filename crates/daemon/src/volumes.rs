@@ -1,18 +1,16 @@
 //! Requests about volumes, and which of them are served.
 
-use std::sync::Arc;
-
 use fastness_error::chain;
 use fastness_pool::DatasetKind;
 use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
-use crate::lock;
+use crate::nbd::NbdService;
 use crate::node::Node;
 use crate::protocol::{Address, Failure};
 use crate::report::ServedReport;
-use crate::serving::Serving;
+use crate::service::Service;
 
 /// Key stored with a volume's dataset: the addresses where an import serves it.
 const KEPT: &[u8] = b"serve";
@@ -40,7 +38,7 @@ impl Node {
     }
 
     pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<(), Failure> {
-        let volume = self.volume(name)?;
+        let volume = Volume::open(&self.store, name)?;
         if volume.is_read_only() {
             return Err(fastness_pool::PoolError::ReadOnly(name.to_owned()).into());
         }
@@ -48,14 +46,6 @@ impl Node {
         self.journal
             .note(format!("{name} resized to {size_bytes} bytes; clients see it when they connect again"));
         Ok(())
-    }
-
-    /// The volume: the one that is already served, if any.
-    fn volume(&self, name: &str) -> Result<Arc<Volume>, Failure> {
-        let opened = Volume::open(&self.store, name)?;
-        let servings = lock(&self.servings);
-        let same = servings.iter().find(|serving| serving.volume.dataset() == opened.dataset().id());
-        Ok(same.and_then(|serving| serving.volume.get()).unwrap_or_else(|| Arc::new(opened)))
     }
 
     /// Serves a volume; with `is_kept`, after each import.
@@ -69,11 +59,15 @@ impl Node {
         is_read_only: bool,
         is_kept: bool,
     ) -> Result<ServedReport, Failure> {
-        let volume = self.volume(name)?;
-        let attached = self.store.attach(name)?;
-        let serving = Serving::start(attached, address, is_read_only, &self.journal)?;
-        let report = serving.report();
-        lock(&self.servings).push(serving);
+        let volume = Volume::open(&self.store, name)?;
+        // One for all addresses: they share its counters.
+        let attached = match self.services.volume(volume.dataset().id()) {
+            Some(attached) => attached,
+            None => self.store.attach(name)?,
+        };
+        let service = NbdService::start(attached, address, is_read_only, &self.journal)?;
+        let report = service.report();
+        self.services.add(service);
         if is_kept {
             let mut kept = self.kept(&volume);
             let new = Kept { address: report.address.clone(), is_read_only };
@@ -85,31 +79,16 @@ impl Node {
     }
 
     pub(crate) fn unserve(&self, name: &str) -> Result<(), Failure> {
-        let volume = self.volume(name)?;
-        let id = volume.dataset().id();
-        let ended: Vec<_> = {
-            let mut servings = lock(&self.servings);
-            servings.extract_if(.., |serving| serving.volume.dataset() == id).collect()
-        };
-        ended.into_iter().for_each(Serving::stop);
+        let volume = Volume::open(&self.store, name)?;
+        self.services.stop(volume.dataset().id());
         self.keep(&volume, &[])
-    }
-
-    pub(crate) fn served(&self) -> Vec<ServedReport> {
-        lock(&self.servings).iter().map(Serving::report).collect()
-    }
-
-    /// Stops all servers.
-    pub(crate) fn unserve_all(&self) {
-        let ended = std::mem::take(&mut *lock(&self.servings));
-        ended.into_iter().for_each(Serving::stop);
     }
 
     /// Serves the volumes that are set to be served after each import; notes those that cannot be.
     pub(crate) fn serve_kept(&self) {
         let volumes = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume);
         for info in volumes {
-            let Ok(volume) = self.volume(&info.name) else { continue };
+            let Ok(volume) = Volume::open(&self.store, &info.name) else { continue };
             for Kept { address, is_read_only } in self.kept(&volume) {
                 if let Err(error) = self.serve(&info.name, &address, is_read_only, false) {
                     self.journal.note(format!("{} is not served: {}", info.name, chain(&error)));

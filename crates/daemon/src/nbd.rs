@@ -7,18 +7,21 @@ use std::thread::JoinHandle;
 
 use fastness_error::ErrorKind;
 use fastness_nbd::{BindError, Endpoint, Limits, Server, SingleExport};
+use fastness_pool::DatasetId;
 use fastness_store::Attached;
 use fastness_zvol::Volume;
 
 use crate::export::VolumeExport;
 use crate::journal::Journal;
 use crate::protocol::{Address, Failure};
-use crate::report::ServedReport;
+use crate::report::{IoRow, ServedReport};
+use crate::service::Service;
+use crate::status::volume_row;
 
 /// One volume at one address.
-pub(crate) struct Serving {
-    pub(crate) volume: Arc<Attached<Volume>>,
-    pub(crate) address: Address,
+pub(crate) struct NbdService {
+    volume: Arc<Attached<Volume>>,
+    address: Address,
     is_read_only: bool,
     server: Arc<Server>,
     thread: Option<JoinHandle<()>>,
@@ -37,14 +40,14 @@ fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     }
 }
 
-impl Serving {
-    /// Listens, and serves from a thread of its own until [`stop`](Self::stop).
+impl NbdService {
+    /// Listens, and serves from a thread of its own until [`stop`](Service::stop).
     pub(crate) fn start(
         volume: Arc<Attached<Volume>>,
         address: &Address,
         is_read_only: bool,
         journal: &Arc<Journal>,
-    ) -> Result<Serving, Failure> {
+    ) -> Result<NbdService, Failure> {
         let export = VolumeExport::new(volume.clone(), is_read_only, journal.clone());
         let exports = Arc::new(SingleExport::new(volume.name(), Arc::new(export)));
         let server = Server::bind(&endpoint(address)?, exports, Limits::default());
@@ -60,11 +63,24 @@ impl Serving {
             }
         });
         let thread = thread.map_err(|error| Failure::new(ErrorKind::Retry, &error))?;
-        Ok(Serving { volume, address, is_read_only, server, thread: Some(thread) })
+        Ok(NbdService { volume, address, is_read_only, server, thread: Some(thread) })
+    }
+}
+
+impl Service for NbdService {
+    fn dataset(&self) -> Option<DatasetId> {
+        Some(self.volume.dataset())
     }
 
-    /// Closes all connections after their requests in flight. Requests that wait for a suspended pool fail.
-    pub(crate) fn stop(mut self) {
+    fn volume(&self) -> Option<&Arc<Attached<Volume>>> {
+        Some(&self.volume)
+    }
+
+    fn io(&self) -> Option<IoRow> {
+        Some(volume_row(&*self.volume.get()?))
+    }
+
+    fn stop(mut self: Box<Self>) {
         self.volume.end();
         self.server.shutdown();
         if let Some(thread) = self.thread.take() {
@@ -73,7 +89,7 @@ impl Serving {
         }
     }
 
-    pub(crate) fn report(&self) -> ServedReport {
+    fn report(&self) -> ServedReport {
         let volume = self.volume.name();
         let opened = self.volume.get();
         let uri = match &self.address {
