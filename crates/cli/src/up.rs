@@ -61,7 +61,7 @@ pub(crate) struct UpArgs {
     /// Go on without a log that is missing or damaged: acknowledged writes of the last seconds are lost
     #[arg(long)]
     drop_log: bool,
-    /// Import although another host seems to have the pool
+    /// Import although another host seems to have the pool; lose what is on the persistent memory of a new log
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -117,14 +117,14 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
 /// Puts the log on persistent memory, if there is some.
 fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
     if let Some(path) = &args.pm {
-        return Ok(node.add_pm_log(&[path], PmUse::default())?);
+        return Ok(node.add_pm_log(&[path], PmUse::default(), args.force)?);
     }
     if args.emulate_pm {
         if region.exists() {
             // The pool does not know it: what is left of a log that it had once, or was to have.
             fs::remove_file(region).with_context(|| format!("cannot remove {}", region.display()))?;
         }
-        node.add_pm_log(&[region], PmUse { emulates: true, create_bytes: Some(args.pm_size) })?;
+        node.add_pm_log(&[region], PmUse { emulates: true, create_bytes: Some(args.pm_size) }, args.force)?;
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently,
 pub use error::StartError;
 pub use find::{FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
-pub use log_device::{PmUse, is_persistent_memory};
+pub use log_device::{PmUse, check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{

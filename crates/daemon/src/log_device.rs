@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use fastness_error::ErrorKind;
 use fastness_pmem::{Region, RegionKind};
-use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionParts};
+use fastness_pool::Guid;
+use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
@@ -35,15 +36,38 @@ fn real(path: impl AsRef<Path>) -> PathBuf {
     path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
-/// Opens, or creates, a region for a log.
-fn new_region(path: &Path, pm: PmUse) -> Result<NewRegion, Failure> {
+/// Opens, or creates, a region for a log of a pool.
+///
+/// # Errors
+/// [`StartError::InUse`] if it holds something that is not a log of this pool, unless `is_forced`; those of
+/// opening it.
+fn new_region(path: &Path, pm: PmUse, pool: Option<Guid>, is_forced: bool) -> Result<NewRegion, StartError> {
     let path = absolute(path)?;
     let region = match pm.create_bytes {
         Some(len_bytes) if !path.exists() => PoolLog::create_region(&path, len_bytes, pm.emulates),
         _ => PoolLog::open_region(&path, pm.emulates),
     };
-    let parts = region.and_then(RegionParts::of).map_err(StartError::from)?;
-    Ok(NewRegion { parts, path, emulates: pm.emulates })
+    let parts = region.and_then(RegionParts::of)?;
+    let what = match parts.contents() {
+        _ if is_forced => None,
+        RegionContents::Nothing => None,
+        RegionContents::LogOf(guid) if pool == Some(guid) => None,
+        RegionContents::LogOf(guid) => Some(format!("the log of pool {guid} on it")),
+        RegionContents::Other => Some("data on it".to_owned()),
+    };
+    match what {
+        Some(what) => Err(StartError::InUse { path: path.display().to_string(), what }),
+        None => Ok(NewRegion { parts, path, emulates: pm.emulates }),
+    }
+}
+
+/// Checks that regions can become the log of a new pool.
+///
+/// # Errors
+/// [`StartError::InUse`] for one that holds something; those of opening it.
+pub fn check_new_regions(paths: &[String], pm: PmUse) -> Result<(), StartError> {
+    let there = paths.iter().map(Path::new).filter(|path| path.exists());
+    there.map(|path| new_region(path, pm, None, false).map(drop)).collect()
 }
 
 impl Node {
@@ -56,10 +80,12 @@ impl Node {
     /// Moves the pool's log to persistent memory, or to a stand-in for it: one region, or two as a mirror.
     ///
     /// # Errors
-    /// Errors of [`PoolLog::add_regions`] and of opening the regions.
-    pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse) -> Result<(), Failure> {
-        let regions =
-            paths.iter().map(|path| new_region(path.as_ref(), pm)).collect::<Result<Vec<_>, _>>()?;
+    /// Errors of [`PoolLog::add_regions`] and of opening the regions. [`StartError::InUse`] for one that
+    /// holds something else than a log of this pool, unless `is_forced`.
+    pub fn add_pm_log(&self, paths: &[impl AsRef<Path>], pm: PmUse, is_forced: bool) -> Result<(), Failure> {
+        let pool = Some(self.pool().config().guid);
+        let open = |path: &_| new_region(AsRef::as_ref(path), pm, pool, is_forced);
+        let regions = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         self.running_log()?.add_regions(|| Ok(regions)).map_err(StartError::from)?;
         let paths: Vec<_> = paths.iter().map(|path| path.as_ref().display().to_string()).collect();
         self.journal.note(format!("the log is on {} now", paths.join(" and ")));
@@ -76,7 +102,7 @@ impl Node {
 
     /// A region of the same kind as one of the log's: if that is a stand-in file for persistent memory, a
     /// missing file is created.
-    fn region_like(&self, known: &RegionConfig, path: &str) -> Result<NewRegion, Failure> {
+    fn region_like(&self, known: &RegionConfig, path: &str, is_forced: bool) -> Result<NewRegion, Failure> {
         let path = Path::new(path);
         if !known.emulates && !is_persistent_memory(path) {
             let text = format!("{} is no persistent memory, and {} is", path.display(), known.path.display());
@@ -84,22 +110,30 @@ impl Node {
         }
         let log = self.running_log()?;
         let len_bytes = log.regions().iter().map(|(_, info)| info.len_bytes).min();
-        new_region(
-            path,
-            PmUse { emulates: known.emulates, create_bytes: len_bytes.filter(|_| known.emulates) },
-        )
+        let pm = PmUse { emulates: known.emulates, create_bytes: len_bytes.filter(|_| known.emulates) };
+        Ok(new_region(path, pm, Some(self.pool().config().guid), is_forced)?)
     }
 
     /// Turns the log's region and another one into a mirror.
-    pub(crate) fn attach_pm_log(&self, to: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
-        let new = self.region_like(to, path)?;
+    pub(crate) fn attach_pm_log(
+        &self,
+        to: &RegionConfig,
+        path: &str,
+        is_forced: bool,
+    ) -> Result<JobReport, Failure> {
+        let new = self.region_like(to, path, is_forced)?;
         self.running_log()?.attach_region(new).map_err(StartError::from)?;
         Ok(self.changed(format!("{path} is a side of the log now")))
     }
 
     /// Replaces one of the log's regions.
-    pub(crate) fn replace_pm_log(&self, old: &RegionConfig, path: &str) -> Result<JobReport, Failure> {
-        let new = self.region_like(old, path)?;
+    pub(crate) fn replace_pm_log(
+        &self,
+        old: &RegionConfig,
+        path: &str,
+        is_forced: bool,
+    ) -> Result<JobReport, Failure> {
+        let new = self.region_like(old, path, is_forced)?;
         self.running_log()?.replace_region(old.id, new).map_err(StartError::from)?;
         Ok(self.changed(format!("{path} has replaced {} in the log", old.path.display())))
     }

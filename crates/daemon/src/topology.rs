@@ -77,7 +77,7 @@ impl Node {
             self.journal.note(format!("{} vdevs added", vdevs.len()));
         }
         if !regions.is_empty() {
-            self.add_pm_log(&regions, pm)?;
+            self.add_pm_log(&regions, pm, is_forced)?;
         }
         self.remember();
         Ok(())
@@ -132,7 +132,7 @@ impl Node {
         tell: Tell<'_>,
     ) -> Result<JobReport, Failure> {
         if let Some(region) = self.find_region(to)? {
-            return self.attach_pm_log(&region, device);
+            return self.attach_pm_log(&region, device, is_forced);
         }
         let to = self.find(to)?.guid;
         let new = open_new(device, None, is_forced)?;
@@ -150,7 +150,7 @@ impl Node {
         tell: Tell<'_>,
     ) -> Result<JobReport, Failure> {
         if let Some(region) = self.find_region(old)? {
-            return self.replace_pm_log(&region, new);
+            return self.replace_pm_log(&region, new, is_forced);
         }
         let old_guid = self.find(old)?.guid;
         let device = open_new(new, None, is_forced)?;

@@ -86,7 +86,7 @@ fn devices_from_before_a_region_are_refused_by_the_region_that_is_seen() {
     let bench = Bench::new();
     let copy = bench.copy();
     let node = bench.import_all();
-    node.add_pm_log(&[bench.path("region")], USE).unwrap();
+    node.add_pm_log(&[bench.path("region")], USE, false).unwrap();
     sync(&node);
     // The process dies.
     drop(node);
@@ -108,7 +108,7 @@ fn devices_from_before_a_region_are_refused_by_the_region_that_is_seen() {
 fn devices_from_before_a_side_was_attached_are_refused_as_copies() {
     let bench = Bench::new();
     let node = bench.import_all();
-    node.add_pm_log(&[bench.path("first")], USE).unwrap();
+    node.add_pm_log(&[bench.path("first")], USE, false).unwrap();
     sync(&node);
     drop(node);
     let copy = bench.copy();
@@ -132,7 +132,7 @@ fn a_region_that_is_gone_or_another_is_named_by_its_last_path() {
     let (bench, other) = (Bench::new(), Bench::new());
     for bench in [&bench, &other] {
         let node = bench.import_all();
-        node.add_pm_log(&[bench.path("region")], USE).unwrap();
+        node.add_pm_log(&[bench.path("region")], USE, false).unwrap();
     }
     std::fs::remove_file(bench.path("region")).unwrap();
     let text = bench.import(&[""], NodeOptions::default()).unwrap_err().to_string();
@@ -150,13 +150,13 @@ fn regions_that_know_nothing_newer_are_no_reason() {
     let bench = Bench::new();
     let other = Bench::new();
     let node = other.import_all();
-    node.add_pm_log(&[other.path("region")], USE).unwrap();
+    node.add_pm_log(&[other.path("region")], USE, false).unwrap();
     (0..20).for_each(|_| sync(&node));
     drop(node);
     // That of another pool; one that the pool had; one that is torn.
     std::fs::copy(other.path("region"), bench.path("stranger")).unwrap();
     let node = bench.import_all();
-    node.add_pm_log(&[bench.path("had")], USE).unwrap();
+    node.add_pm_log(&[bench.path("had")], USE, false).unwrap();
     sync(&node);
     node.handle(Request::Remove { device: bench.text("had") }, &mut |_| true).unwrap();
     export(&node);
@@ -167,4 +167,36 @@ fn regions_that_know_nothing_newer_are_no_reason() {
     std::fs::write(bench.path("torn"), torn).unwrap();
     let node = bench.import_all();
     assert!(node.status().found.contains("exported cleanly"), "{}", node.status().found);
+}
+
+/// A region is formatted only if it holds nothing, or a log of this pool; otherwise by consent.
+#[test]
+fn a_region_that_holds_something_is_not_taken_without_consent() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    other.import_all().add_pm_log(&[other.path("region")], USE, false).unwrap();
+    std::fs::write(bench.path("data"), vec![7; 16 << 20]).unwrap();
+    let contents = |path: &PathBuf| std::fs::read(path).unwrap();
+    let node = bench.import_all();
+    for (path, what) in [(other.path("region"), "the log of pool "), (bench.path("data"), "data on it")] {
+        let before = contents(&path);
+        let refused = node.add_pm_log(&[&path], USE, false).unwrap_err();
+        assert!(refused.message.contains(what) && refused.message.contains("--force"), "{refused:?}");
+        assert!(
+            contents(&path) == before && fastness_daemon::check_new_regions(&[text(&path)], USE).is_err()
+        );
+    }
+    node.add_pm_log(&[bench.path("new")], USE, false).unwrap();
+    let attach = |is_forced| {
+        let (to, device) = (bench.text("new"), bench.text("data"));
+        node.handle(Request::Attach { to, device, is_forced, wait: true }, &mut |_| true)
+    };
+    assert!(attach(false).unwrap_err().message.contains("data on it"));
+    attach(true).unwrap();
+    // What the pool had as its log is nothing to lose.
+    node.handle(Request::Detach { device: bench.text("data") }, &mut |_| true).unwrap();
+    attach(false).unwrap();
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.display().to_string()
 }

@@ -82,7 +82,7 @@ pub use log::{PoolLog, Tuning};
 pub use marks::Mismatch;
 pub use options::StoreOptions;
 pub use pm_device::PmDevice;
-pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionId, RegionParts};
+pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionId, RegionParts};
 pub use replay::ReplayReport;
 pub use sides::NewRegion;
 pub use source::{Given, Source};

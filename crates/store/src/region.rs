@@ -19,6 +19,7 @@
 use std::fmt;
 
 use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo};
+use fastness_pool::Guid;
 
 use crate::error::StoreError;
 
@@ -27,6 +28,8 @@ pub const CHUNK_BYTES: u64 = 1 << 20;
 /// Shortest region: superblocks, and enough chunks to write to some while others wait for their txgs.
 pub const REGION_BYTES_MIN: u64 = FRONT_BYTES as u64 + 8 * CHUNK_BYTES;
 
+/// Of the first chunk: up to here file systems have their superblocks.
+const LOOKED_AT_BYTES: usize = 112 << 10;
 const BLOCK_BYTES: usize = 4096;
 const COPIES: [usize; 2] = [0, BLOCK_BYTES];
 /// Length of what precedes the chunks: superblocks and marks.
@@ -161,7 +164,34 @@ impl RegionParts {
     }
 }
 
+/// What a region holds before it becomes one of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionContents {
+    /// Zeroes, as far as can be told from its beginning.
+    Nothing,
+    /// The log of this pool, or what is left of one.
+    LogOf(Guid),
+    /// Something else.
+    Other,
+}
+
 impl RegionParts {
+    /// What the region holds, by its beginning. What cannot be read is something else.
+    pub fn contents(&self) -> RegionContents {
+        let mut front = vec![0; FRONT_BYTES];
+        let mut more = vec![0; LOOKED_AT_BYTES];
+        let read = self.front.read(0, &mut front).is_ok()
+            && self.chunks.first().is_none_or(|chunk| {
+                more.truncate(chunk.len_bytes());
+                chunk.read(0, &mut more).is_ok()
+            });
+        match superblock_in(&front) {
+            Some(superblock) => RegionContents::LogOf(Guid(superblock.pool)),
+            None if read && front.iter().chain(&more).all(|byte| *byte == 0) => RegionContents::Nothing,
+            None => RegionContents::Other,
+        }
+    }
+
     /// Length of all parts together.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.chunks.iter().chain([&self.front]).map(|part| part.len_bytes() as u64).sum()
@@ -188,6 +218,26 @@ fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_says_what_it_holds() {
+        let parts = |change: &dyn Fn(&mut PmRange)| {
+            let mut range = Region::anonymous(REGION_BYTES_MIN).unwrap().into_range();
+            change(&mut range);
+            let info = Region::anonymous(4096).unwrap().info().clone();
+            let (front, chunks) = divide(range).unwrap();
+            RegionParts { info, front, chunks }.contents()
+        };
+        assert_eq!(parts(&|_| {}), RegionContents::Nothing);
+        for at in [1080, FRONT_BYTES, 0x1_0040] {
+            let put = |range: &mut PmRange| range.copy(at / 64 * 64, &[7; 64], 64, &mut NoSum);
+            assert_eq!(parts(&put), RegionContents::Other, "{at}");
+        }
+        let superblock = Superblock::new(RegionId(7), 9, REGION_BYTES_MIN);
+        let put =
+            |range: &mut PmRange| range.copy(BLOCK_BYTES, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
+        assert_eq!(parts(&put), RegionContents::LogOf(Guid(9)));
+    }
 
     #[test]
     fn a_superblock_comes_back_and_no_flipped_bit_does() {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
-    Control, Node, NodeOptions, control_socket, open_vdevs, patiently, run_dir, split_regions,
+    Control, Node, NodeOptions, check_new_regions, control_socket, open_vdevs, patiently, run_dir,
+    split_regions,
 };
 use fastness_error::ErrorKind;
 use fastness_pool::{Device, FailMode, ImportOptions, Pool, PoolError, Property};
@@ -91,6 +92,9 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         })
         .collect::<Result<Vec<_>, fastness_pool::PoolError>>()?;
     let fail_mode = fail_mode(&args.pool_properties)?;
+    if !args.force {
+        check_new_regions(&regions, pm)?;
+    }
     {
         let specs = open_vdevs(&requests, args.file_size, args.force)?;
         let pool = Pool::create(&args.pool, &specs, args.bounds.options());
@@ -117,7 +121,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         let devices = devices().map(open).collect::<Result<Vec<_>, _>>()?;
         let options = NodeOptions { pool: args.bounds.options(), ..NodeOptions::default() };
         let node = Node::import(&devices, &ImportOptions::default(), options)?;
-        node.add_pm_log(&regions, pm)?;
+        node.add_pm_log(&regions, pm, args.force)?;
         node.pool().export()?;
     }
     let places = devices().map(PathBuf::from).collect();
