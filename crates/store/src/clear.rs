@@ -77,7 +77,7 @@ impl Imported {
         }
         let config = PoolLog::config(&pool).unwrap_or_default();
         let regions = source.regions(&pool, &config)?;
-        let mut tell = |step: LogImportStep<'_>| source.tell(step);
+        let mut tell = |step: LogImportStep<'_>| source.tell(&pool, step);
         let (log, report) = PoolLog::import(&pool, regions, txgs, options, &mut tell)?;
         Ok((Imported { pool, log: Some(log) }, report))
     }

@@ -175,7 +175,7 @@ impl Source for Local<'_> {
         self.open_regions()
     }
 
-    fn tell(&mut self, step: LogImportStep<'_>) {
+    fn tell(&mut self, _pool: &Pool, step: LogImportStep<'_>) {
         (self.tell)(step);
     }
 }

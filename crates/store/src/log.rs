@@ -321,6 +321,13 @@ impl PoolLog {
         in_use.map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
+    /// Kind pmem: whether records of open datasets go directly to the log, as they do initially, or over the
+    /// commit list, as with kind lwb; for comparison. Can be changed at any time.
+    pub fn set_bypass(&self, is_on: bool) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().for_each(|(_, log)| log.zil.set_bypass(is_on));
+    }
+
     /// Kind pmem: counters of the region.
     pub fn medium_stats(&self) -> Option<RegionStats> {
         self.logs().medium_stats()
@@ -361,3 +368,6 @@ pub(crate) fn logged(
     }
     Ok(logged)
 }
+
+#[cfg(test)]
+mod tests;

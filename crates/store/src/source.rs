@@ -27,8 +27,8 @@ pub trait Source {
         config: &LogConfig,
     ) -> Result<Vec<Result<RegionParts, StoreError>>, StoreError>;
 
-    /// The import has come this far.
-    fn tell(&mut self, _step: LogImportStep<'_>) {}
+    /// The import of this pool has come so far.
+    fn tell(&mut self, _pool: &Pool, _step: LogImportStep<'_>) {}
 }
 
 /// Parts that are there already, such as media of tests.

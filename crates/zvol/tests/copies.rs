@@ -1,7 +1,9 @@
 //! A region of the log, or the pool, that is a copy of itself from earlier: refused, with its path and its
 //! age.
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -10,9 +12,10 @@ use fastness_blkdev::{MemDevice, MemImage};
 use fastness_pool::{
     Device, HookChanges, ImportOptions, Pool, PoolError, PoolOptions, Property, Txg, TxgHook, VdevSpec,
 };
-use fastness_store::{Consent, PoolLog, RegionParts, StoreError, Tuning, Txgs};
+use fastness_store::{Consent, Given, PoolLog, RegionParts, Store, StoreError};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
+use support::{create, log, store_options};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,7 +28,7 @@ fn options() -> PoolOptions {
 struct World {
     dir: tempfile::TempDir,
     disk: Arc<MemDevice>,
-    open: Option<(Arc<Pool>, Arc<PoolLog>, Volume)>,
+    open: Option<(Arc<Store>, Volume)>,
 }
 
 /// Everything that was on the media at one time.
@@ -39,13 +42,12 @@ impl World {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512));
         let spec = VdevSpec::single(Device::new("disk", disk.clone()));
-        let pool = Arc::new(Pool::create("tank", &[spec], options()).unwrap());
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        let store = create(&[spec], store_options(options()));
         let mut world = World { dir, disk, open: None };
-        log.add_regions(|| (0..regions).map(|index| world.new_region(index)).collect()).unwrap();
+        log(&store).add_regions(|| (0..regions).map(|index| world.new_region(index)).collect()).unwrap();
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
-        let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
-        world.open = Some((pool, log, volume));
+        let volume = Volume::create(&store, "tank/v", MIB, &small).unwrap();
+        world.open = Some((store, volume));
         world
     }
 
@@ -59,12 +61,16 @@ impl World {
         Ok(fastness_store::NewRegion { parts: RegionParts::of(region)?, path, emulates: true })
     }
 
-    fn pool(&self) -> &Arc<Pool> {
+    fn store(&self) -> &Store {
         &self.open.as_ref().unwrap().0
     }
 
+    fn pool(&self) -> Arc<Pool> {
+        self.store().pool()
+    }
+
     fn volume(&self) -> &Volume {
-        &self.open.as_ref().unwrap().2
+        &self.open.as_ref().unwrap().1
     }
 
     fn regions(&self) -> Vec<PathBuf> {
@@ -90,20 +96,12 @@ impl World {
     }
 
     fn import(&mut self, consent: Consent) -> Result<(), StoreError> {
-        let devices = [Device::new("disk", self.disk.clone())];
-        let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
-        let open = |path: &Path| PoolLog::open_region(path, true).unwrap();
-        let regions = self.regions().iter().map(|path| open(path)).collect();
-        let (log, _) = PoolLog::import(
-            &pool,
-            RegionParts::all(regions),
-            Txgs::Run,
-            consent,
-            Tuning::default(),
-            &mut |_| {},
-        )?;
-        let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-        self.open = Some((pool, log, volume));
+        let open = |path: &PathBuf| RegionParts::of(PoolLog::open_region(path, true).unwrap()).unwrap();
+        let regions = self.regions().iter().map(open).collect();
+        let mut parts = Given { devices: vec![Device::new("disk", self.disk.clone())], regions };
+        let (store, _) = support::import(&mut parts, &store_options(options()), consent)?;
+        let volume = Volume::open(&store, "tank/v").unwrap();
+        self.open = Some((store, volume));
         Ok(())
     }
 
@@ -142,7 +140,7 @@ fn an_older_copy_of_the_region_is_refused_by_path_and_age() {
     // What the pool has, it has; what was in the log alone is lost, by consent.
     world.import(Consent { missing: true, ..Consent::NONE }).unwrap();
     assert_eq!((world.block(0), world.block(1)), (4, 0));
-    assert_eq!(world.open.as_ref().unwrap().1.kind(), KindId::Lwb);
+    assert_eq!(log(world.store()).kind(), KindId::Lwb);
 }
 
 #[test]
@@ -157,7 +155,7 @@ fn an_older_copy_of_one_side_costs_nothing() {
         world.import(Consent::NONE).unwrap();
         assert_eq!(world.block(1), 9);
         // It is out, alone neither.
-        let config = PoolLog::config(world.pool()).unwrap();
+        let config = PoolLog::config(&world.pool()).unwrap();
         let out: Vec<_> = config.regions.iter().map(|region| region.is_out).collect();
         assert_eq!(out, [side == 0, side == 1]);
     }
@@ -291,20 +289,20 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512));
     let spec = VdevSpec::single(Device::new("disk", disk.clone()));
-    let pool = Arc::new(Pool::create("tank", &[spec], options()).unwrap());
+    let pool = Pool::create("tank", &[spec], options()).unwrap();
     let stop = Arc::new(Stop::default());
     // Before the log's own, so that it is called first.
     pool.add_hook(Arc::new(Stopper(stop.clone())));
-    let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+    let store = Store::create(pool, store_options(options())).unwrap();
     let path = dir.path().join("region");
     let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
-    log.add_region(region, path.clone(), true).unwrap();
+    log(&store).add_region(region, path.clone(), true).unwrap();
     stop.is_armed.store(true, Ordering::SeqCst);
     let (image, bytes) = std::thread::scope(|scope| {
-        scope.spawn(|| pool.sync().unwrap());
+        scope.spawn(|| store.pool().sync().unwrap());
         let first = stop.wait(|stopped| stopped.is_some()).unwrap();
-        let leaving = scope.spawn(|| log.remove_region().unwrap());
-        while log.kind() == KindId::Pmem {
+        let leaving = scope.spawn(|| log(&store).remove_region().unwrap());
+        while log(&store).kind() == KindId::Pmem {
             std::thread::yield_now();
         }
         stop.set(None);
@@ -315,19 +313,13 @@ fn a_region_that_the_log_is_leaving_hears_of_each_txg_that_names_it() {
         leaving.join().unwrap();
         crash
     });
-    drop((log, pool));
+    drop(store);
     std::fs::write(&path, bytes).unwrap();
-    let devices = [Device::new("disk", Arc::new(MemDevice::from_image("disk", image, 512)))];
-    let pool = Arc::new(Pool::import_paused(&devices, &ImportOptions::default(), options()).unwrap());
+    let devices = vec![Device::new("disk", Arc::new(MemDevice::from_image("disk", image, 512)))];
+    let read_only = PoolOptions { is_read_only: true, ..options() };
+    let pool = Pool::import(&devices, &ImportOptions::default(), read_only).unwrap();
     assert_eq!(PoolLog::config(&pool).unwrap().in_use().count(), 1);
-    let regions = vec![PoolLog::open_region(&path, true).unwrap()];
-    PoolLog::import(
-        &pool,
-        RegionParts::all(regions),
-        Txgs::Run,
-        Consent::NONE,
-        Tuning::default(),
-        &mut |_| {},
-    )
-    .unwrap();
+    drop(pool);
+    let regions = vec![RegionParts::of(PoolLog::open_region(&path, true).unwrap()).unwrap()];
+    support::import(&mut Given { devices, regions }, &store_options(options()), Consent::NONE).unwrap();
 }

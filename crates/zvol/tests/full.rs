@@ -2,17 +2,17 @@
 //! there after a suspension, whatever of it went through the log.
 
 #[path = "../../pool/tests/support/mod.rs"]
+mod rig;
 mod support;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fastness_blkdev::{Fault, FaultPlan, On, Operation, When};
-use fastness_pmem::Region;
-use fastness_pool::{ErrorKind, Pool, PoolOptions, Property, VdevSpec};
-use fastness_store::{Consent, PoolLog, RegionParts, Tuning, Txgs};
+use fastness_pool::{ErrorKind, Pool, PoolOptions, Property, Txg, VdevSpec};
+use fastness_store::{Consent, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
-use support::{Rig, Rng, host, manual};
+use rig::{Rig, Rng, host, manual};
+use support::{Parts, create, log, store_options};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 48 * MIB;
@@ -30,9 +30,10 @@ enum Log {
 struct World {
     log: Log,
     rig: Arc<Rig>,
-    dir: tempfile::TempDir,
-    /// The pool with its log, and its volume.
-    open: Option<(Arc<Pool>, Arc<PoolLog>, Volume)>,
+    /// It has the region.
+    _dir: tempfile::TempDir,
+    /// The store, and its volume.
+    open: Option<(Arc<Store>, Volume)>,
     bytes: Vec<u8>,
     block: u64,
     rng: Rng,
@@ -42,8 +43,9 @@ fn options() -> PoolOptions {
     PoolOptions { frees_per_txg: 20, ..manual() }
 }
 
-fn tuning() -> Tuning {
-    Tuning { indirect_bytes_min: Some(64 << 10), ..Tuning::default() }
+fn settings(pool: PoolOptions) -> StoreOptions {
+    let tuning = Tuning { indirect_bytes_min: Some(64 << 10), ..Tuning::default() };
+    StoreOptions { tuning, import: host(), ..store_options(pool) }
 }
 
 fn is_no_space(error: &VolumeError) -> bool {
@@ -58,31 +60,26 @@ impl World {
         if log == Log::Vdev {
             specs.push(VdevSpec::single(rig.device(1)).log());
         }
-        let pool = Arc::new(Pool::create("tank", &specs, options()).unwrap());
-        let pool_log = PoolLog::create(&pool, tuning()).unwrap();
+        let store = create(&specs, settings(options()));
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = dir.path().join("log");
         if log == Log::Pmem {
             let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
-            pool_log.add_region(region, path, true).unwrap();
+            support::log(&store).add_region(region, path, true).unwrap();
         }
         let properties = vec![(Property::VolBlockSize, block)];
-        let volume = Volume::create(&pool, Some(&pool_log), "tank/v", SIZE, &VolumeOptions { properties });
-        pool.sync().unwrap();
-        let open = Some((pool, pool_log, volume.unwrap()));
-        World { log, rig, dir, open, bytes: vec![0; SIZE as usize], block, rng: Rng::new(seed) }
+        let volume = Volume::create(&store, "tank/v", SIZE, &VolumeOptions { properties });
+        store.pool().sync().unwrap();
+        let open = Some((store, volume.unwrap()));
+        World { log, rig, _dir: dir, open, bytes: vec![0; SIZE as usize], block, rng: Rng::new(seed) }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("log")
-    }
-
-    fn pool(&self) -> &Arc<Pool> {
-        &self.open.as_ref().unwrap().0
+    fn pool(&self) -> Arc<Pool> {
+        self.open.as_ref().unwrap().0.pool()
     }
 
     fn volume(&self) -> &Volume {
-        &self.open.as_ref().unwrap().2
+        &self.open.as_ref().unwrap().1
     }
 
     fn write(&mut self, offset: u64, len: u64, is_fua: bool) -> bool {
@@ -136,11 +133,6 @@ impl World {
         }
     }
 
-    fn region(&self) -> Vec<Region> {
-        let has_region = self.log == Log::Pmem;
-        has_region.then(|| PoolLog::open_region(&self.path(), true).unwrap()).into_iter().collect()
-    }
-
     fn compare(&self) {
         let mut found = vec![0xee; SIZE as usize];
         self.volume().read(0, &mut found).unwrap();
@@ -157,25 +149,33 @@ impl World {
         self.volume().flush().unwrap();
         drop(self.open.take());
         self.rig = Rig::new(self.rig.crash(1), 1);
-        let pool = Arc::new(Pool::import_paused(&self.rig.all(), &host(), options).unwrap());
-        let imported = PoolLog::import(
-            &pool,
-            RegionParts::all(self.region()),
-            Txgs::Run,
-            Consent::NONE,
-            tuning(),
-            &mut |_| (),
-        );
-        let (log, _) = imported.unwrap_or_else(|error| panic!("{:?}, {}: {error:?}", self.log, self.block));
-        let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-        self.open = Some((pool, log, volume));
+        let imported = support::import(&mut Parts(self.rig.all()), &settings(options), Consent::NONE);
+        let (store, _) = imported.unwrap_or_else(|error| panic!("{:?}, {}: {error:?}", self.log, self.block));
+        assert_eq!(log(&store).regions().len(), usize::from(self.log == Log::Pmem));
+        let volume = Volume::open(&store, "tank/v").unwrap();
+        self.open = Some((store, volume));
         self.compare();
         assert!(self.pool().check().unwrap().is_clean());
     }
 
-    /// The disk fails a flush, and is back; what was acknowledged is taken over. `crashes`: not before
-    /// another crash of the import that does it.
-    fn suspend_and_clear(&mut self, crashes: bool) {
+    /// The newest txg that is durable.
+    fn synced(&self) -> Txg {
+        let read_only = PoolOptions { is_read_only: true, ..options() };
+        Pool::import(&self.rig.all(), &host(), read_only).unwrap().synced_txg()
+    }
+
+    /// The disks are replaced under the pool: what was not flushed is lost in part.
+    fn reopen(&mut self, plan: &FaultPlan) {
+        for device in &self.rig.devices {
+            device.set_plan(FaultPlan::new(0));
+            device.reopen(self.rng.next()).unwrap();
+            device.set_plan(plan.clone());
+        }
+    }
+
+    /// The disk fails a flush, and is back; what was acknowledged is taken over. `fails`: not by the first
+    /// import that tries, whose first txg no disk takes.
+    fn suspend_and_clear(&mut self, fails: bool) {
         if self.rng.below(2) == 0 {
             self.volume().flush().unwrap();
         }
@@ -185,36 +185,23 @@ impl World {
         self.rig.devices[0].set_plan(plan);
         assert!(self.pool().sync().is_err());
         self.compare();
-        let (pool, log, volume) = self.open.take().unwrap();
-        drop((volume, log));
-        let mut unsynced = pool.abandon().unwrap();
-        drop(pool);
-        self.rig.devices[0].set_plan(FaultPlan::new(0));
-        let seed = self.rng.next();
-        self.rig.devices[0].reopen(seed).unwrap();
-        for is_last in [!crashes, true] {
-            let pool = Arc::new(Pool::import_paused(&self.rig.all(), &host(), options()).unwrap());
-            let before = pool.synced_txg();
-            let paused = PoolLog::import(
-                &pool,
-                RegionParts::all(self.region()),
-                Txgs::Paused,
-                Consent::NONE,
-                tuning(),
-                &mut |_| (),
-            );
-            let (log, _) = paused.unwrap();
-            unsynced.apply(&pool, &pool.begin_replay_tx().unwrap()).unwrap();
-            assert_eq!(pool.synced_txg(), before, "nothing synced in between");
-            if !is_last {
-                continue;
-            }
-            pool.start_txgs().unwrap();
-            pool.sync().unwrap_or_else(|error| panic!("{:?}, {}: {error:?}", self.log, self.block));
-            let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-            self.open = Some((pool, log, volume));
-            break;
+        let (store, volume) = self.open.take().unwrap();
+        drop(volume);
+        self.reopen(&FaultPlan::new(0));
+        let before = self.synced();
+        let clear = |world: &World| store.clear(&mut Parts(world.rig.all()), false, &mut Vec::new());
+        if fails {
+            self.reopen(&FaultPlan::new(0).rule(On::Writes, When::From(1), Fault::Errno(5)));
+            let error = clear(self).unwrap_err();
+            assert!(matches!(error, StoreError::Pool(_)) && error.kind() != ErrorKind::NoSpace, "{error:?}");
+            assert!(store.pool().is_suspended());
+            self.reopen(&FaultPlan::new(0));
+            assert_eq!(self.synced(), before, "nothing is durable");
         }
+        clear(self).unwrap_or_else(|error| panic!("{:?}, {}: {error:?}", self.log, self.block));
+        assert_eq!(store.pool().synced_txg(), before.next(), "nothing synced in between");
+        let volume = Volume::open(&store, "tank/v").unwrap();
+        self.open = Some((store, volume));
         self.compare();
         assert!(self.pool().check().unwrap().is_clean());
     }

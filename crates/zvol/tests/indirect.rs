@@ -2,6 +2,7 @@
 //! written once, and are there after a crash.
 
 #[path = "../../pool/tests/support/mod.rs"]
+mod rig;
 mod support;
 
 use std::sync::Arc;
@@ -11,18 +12,20 @@ use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, Operation, Wh
 use fastness_lwb::{Found, survey};
 use fastness_pool::{DATA_START_BYTES, ErrorKind, Pool, Property, UNIT_BYTES, VdevSpec};
 use fastness_store::survey::{DryClaim, Untouched, claim_dry, headers, record};
-use fastness_store::{Consent, PoolLog, PoolSpace, ReplayReport, StoreError, Tuning, Txgs};
+use fastness_store::{Consent, PoolSpace, ReplayReport, Store, StoreError, StoreOptions, Tuning};
 use fastness_zil::record::{Record, Write, WriteData};
 use fastness_zvol::{Volume, VolumeOptions};
-use support::{Rig, Rng, host, manual};
+use rig::{Rig, Rng, host, manual};
+use support::{Parts, create as create_store, log, store_options};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 16 << 10;
 /// Not the default, which may change.
 const LEAST: Option<u64> = Some(256 << 10);
 
-fn tuning(indirect_bytes_min: Option<u64>) -> Tuning {
-    Tuning { indirect_bytes_min, ..Tuning::default() }
+fn settings(indirect_bytes_min: Option<u64>) -> StoreOptions {
+    let tuning = Tuning { indirect_bytes_min, ..Tuning::default() };
+    StoreOptions { tuning, import: host(), ..store_options(manual()) }
 }
 
 fn bytes(seed: u64, len: u64) -> Vec<u8> {
@@ -32,30 +35,28 @@ fn bytes(seed: u64, len: u64) -> Vec<u8> {
 
 struct Open {
     rig: Arc<Rig>,
-    pool: Arc<Pool>,
-    log: Arc<PoolLog>,
+    store: Arc<Store>,
     volume: Volume,
     report: ReplayReport,
 }
 
-fn create_on(rig: &Arc<Rig>, spec: VdevSpec, tuning: Tuning) -> Open {
-    let pool = Arc::new(Pool::create("tank", &[spec], manual()).unwrap());
-    let log = PoolLog::create(&pool, tuning).unwrap();
+fn create_on(rig: &Arc<Rig>, spec: VdevSpec, settings: StoreOptions) -> Open {
+    let store = create_store(&[spec], settings);
     let properties = vec![(Property::VolBlockSize, BLOCK), (Property::Compression, 0)];
-    let volume = Volume::create(&pool, Some(&log), "tank/v", 2 * MIB, &VolumeOptions { properties }).unwrap();
+    let volume = Volume::create(&store, "tank/v", 2 * MIB, &VolumeOptions { properties }).unwrap();
     // The log's header is durable, so that records go into it.
-    pool.sync().unwrap();
-    Open { rig: rig.clone(), pool, log, volume, report: ReplayReport::default() }
+    store.pool().sync().unwrap();
+    Open { rig: rig.clone(), store, volume, report: ReplayReport::default() }
 }
 
 fn create() -> Open {
     let rig = Rig::fresh(1, 24 * MIB, 1);
-    create_on(&rig, VdevSpec::single(rig.device(0)), tuning(LEAST))
+    create_on(&rig, VdevSpec::single(rig.device(0)), settings(LEAST))
 }
 
 impl Open {
     fn indirect(&self) -> u64 {
-        self.log.stats().iter().map(|(_, stats)| stats.indirect).sum()
+        log(&self.store).stats().iter().map(|(_, stats)| stats.indirect).sum()
     }
 
     fn contents(&self) -> Vec<u8> {
@@ -65,7 +66,7 @@ impl Open {
     }
 
     fn clean(&self) -> u64 {
-        let report = self.pool.check().unwrap();
+        let report = self.store.pool().check().unwrap();
         assert!(report.is_clean(), "{report:?}");
         report.log_units
     }
@@ -108,10 +109,9 @@ fn read_only(rig: &Arc<Rig>) -> Arc<Pool> {
 }
 
 fn try_import(rig: &Arc<Rig>, consent: Consent) -> Result<Open, StoreError> {
-    let pool = Arc::new(Pool::import_paused(&rig.all(), &host(), manual()).unwrap());
-    let (log, report) = PoolLog::import(&pool, Vec::new(), Txgs::Run, consent, tuning(LEAST), &mut |_| {})?;
-    let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-    Ok(Open { rig: rig.clone(), pool, log, volume, report })
+    let (store, report) = support::import(&mut Parts(rig.all()), &settings(LEAST), consent)?;
+    let volume = Volume::open(&store, "tank/v").unwrap();
+    Ok(Open { rig: rig.clone(), store, volume, report })
 }
 
 fn import(rig: &Arc<Rig>) -> Open {
@@ -122,15 +122,15 @@ fn import(rig: &Arc<Rig>) -> Open {
 fn the_data_of_a_large_write_is_written_once() {
     let written = |least| {
         let rig = Rig::fresh(1, 24 * MIB, 1);
-        let open = create_on(&rig, VdevSpec::single(rig.device(0)), tuning(least));
+        let open = create_on(&rig, VdevSpec::single(rig.device(0)), settings(least));
         let before = rig.devices[0].stats().of(Operation::Write).bytes;
         open.volume.write(0, &bytes(1, MIB), true).unwrap();
-        open.pool.sync().unwrap();
+        open.store.pool().sync().unwrap();
         let written = rig.devices[0].stats().of(Operation::Write).bytes - before;
-        let stats = open.log.stats()[0].1;
+        let stats = log(&open.store).stats()[0].1;
         assert_eq!(stats.indirect > 0, least.is_some());
         assert_eq!(stats.indirect_bytes, if least.is_some() { MIB } else { 0 });
-        open.pool.sync().unwrap();
+        open.store.pool().sync().unwrap();
         assert!(open.clean() < 64, "nothing but the chain is left");
         assert_eq!(open.contents()[..MIB as usize], bytes(1, MIB));
         written
@@ -170,7 +170,7 @@ fn after_a_crash_everything_is_there_that_was_acknowledged() {
         assert!(open.report.indirect > 2);
         assert_eq!(open.contents(), expected);
         open.clean();
-        open.pool.sync().unwrap();
+        open.store.pool().sync().unwrap();
         assert!(open.clean() < 64, "what was claimed is given back");
         // And once more, on what replay has written.
         open.volume.write(0, &bytes(seed, MIB), true).unwrap();
@@ -249,7 +249,7 @@ fn a_block_that_is_damaged_is_found_at_the_import_and_may_be_given_up() {
     let open = try_import(&rig, Consent { damaged: true, missing: false }).unwrap();
     assert_eq!(open.contents(), earlier, "what is before the damage");
     assert_eq!(open.report.damaged, 1);
-    open.pool.sync().unwrap();
+    open.store.pool().sync().unwrap();
     assert!(open.clean() < 64);
 }
 
@@ -294,7 +294,7 @@ fn a_device_that_does_not_take_the_data_or_its_flush_keeps_nothing_from_being_ac
     open.rig.devices[0].set_plan(plan);
     assert!(open.volume.write(0, &bytes(1, MIB), true).is_err());
     assert_eq!(open.indirect(), 0);
-    assert!(open.pool.is_suspended());
+    assert!(open.store.pool().is_suspended());
 }
 
 /// The side that is left has the data, and the label says that the other one has not.
@@ -302,7 +302,7 @@ fn a_device_that_does_not_take_the_data_or_its_flush_keeps_nothing_from_being_ac
 fn a_mirror_that_loses_a_side_meanwhile_loses_nothing() {
     for fault in [On::Writes, On::Only(Operation::Flush)] {
         let rig = Rig::fresh(2, 24 * MIB, 1);
-        let open = create_on(&rig, VdevSpec::mirror(rig.all()), tuning(LEAST));
+        let open = create_on(&rig, VdevSpec::mirror(rig.all()), settings(LEAST));
         rig.devices[1].set_plan(FaultPlan::new(1).rule(fault, When::Nth(1), Fault::Errno(5)));
         open.volume.write(0, &bytes(1, MIB), true).unwrap();
         assert!(open.indirect() > 0, "one side has it");

@@ -1,17 +1,18 @@
 //! The log of a pool changes its kind and its devices while volumes are written, and nothing acknowledged is
 //! lost.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, Feature, ImportOptions, Pool, PoolOptions, Property, VdevClass, VdevSpec};
-use fastness_store::{
-    Consent, NewRegion, PoolLog, RegionConfig, RegionId, RegionParts, StoreError, Tuning, Txgs,
-};
+use fastness_blkdev::MemImage;
+use fastness_pool::{Device, Feature, Pool, PoolOptions, Property, VdevClass, VdevSpec};
+use fastness_store::{Consent, NewRegion, PoolLog, RegionId, RegionParts, Store, StoreError};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeOptions};
+use support::{Parts, create, log, store_options};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -23,7 +24,7 @@ fn options() -> PoolOptions {
 }
 
 fn memory(name: &str, len_bytes: u64) -> Device {
-    Device::new(name, Arc::new(MemDevice::from_image(name, MemImage::zeroed(len_bytes), 512)))
+    support::memory(name, MemImage::zeroed(len_bytes))
 }
 
 struct Bench {
@@ -32,13 +33,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+    fn new() -> (Bench, Arc<Store>) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let bench = Bench { devices: vec![memory("disk", 128 * MIB)], dir };
-        let pool = Pool::create("tank", &[VdevSpec::single(bench.devices[0].clone())], options()).unwrap();
-        let pool = Arc::new(pool);
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
-        (bench, pool, log)
+        let store = create(&[VdevSpec::single(bench.devices[0].clone())], store_options(options()));
+        (bench, store)
     }
 
     fn region(&self, name: &str, len_bytes: u64) -> NewRegion {
@@ -67,27 +66,20 @@ impl Bench {
     }
 
     /// What an import finds after everything in memory is gone.
-    fn import(&self) -> (Arc<Pool>, Arc<PoolLog>) {
+    fn import(&self) -> Arc<Store> {
         self.try_import().unwrap()
     }
 
     /// With whatever regions are there, also those that are out.
-    fn try_import(&self) -> Result<(Arc<Pool>, Arc<PoolLog>), StoreError> {
-        let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), options()).unwrap();
-        let pool = Arc::new(pool);
-        let config = PoolLog::config(&pool).unwrap();
-        let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions = config.regions.iter().filter_map(open).collect();
-        let tuning = Tuning::default();
-        let (log, _) =
-            PoolLog::import(&pool, RegionParts::all(regions), Txgs::Run, Consent::NONE, tuning, &mut |_| {})?;
-        Ok((pool, log))
+    fn try_import(&self) -> Result<Arc<Store>, StoreError> {
+        let mut parts = Parts(self.devices.clone());
+        Ok(support::import(&mut parts, &store_options(options()), Consent::NONE)?.0)
     }
 }
 
-fn volume(pool: &Arc<Pool>, log: &PoolLog, name: &str) -> Volume {
+fn volume(store: &Store, name: &str) -> Volume {
     let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
-    Volume::create(pool, Some(log), name, MIB, &small).unwrap()
+    Volume::create(store, name, MIB, &small).unwrap()
 }
 
 /// What each thread was told to be durable of each of its blocks.
@@ -121,11 +113,10 @@ fn write_on(volume: &Volume, thread: usize, told: &Told, is_done: &AtomicBool) {
 /// and an import must find everything that was acknowledged.
 fn nothing_is_lost_while(
     bench: &mut Bench,
-    pool: Arc<Pool>,
-    log: Arc<PoolLog>,
+    store: Arc<Store>,
     change: impl FnOnce(&mut Bench, &Pool, &PoolLog),
 ) {
-    let volumes = [volume(&pool, &log, "tank/a"), volume(&pool, &log, "tank/b")];
+    let volumes = [volume(&store, "tank/a"), volume(&store, "tank/b")];
     let told: Told = (0..THREADS).map(|_| (0..BLOCKS).map(|_| AtomicU64::new(0)).collect()).collect();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -133,12 +124,12 @@ fn nothing_is_lost_while(
             let (volume, told, is_done) = (&volumes[thread % 2], &told, &is_done);
             scope.spawn(move || write_on(volume, thread, told, is_done));
         }
-        change(bench, &pool, &log);
+        change(bench, &store.pool(), &log(&store));
         is_done.store(true, Ordering::SeqCst);
     });
-    drop((volumes, log, pool));
-    let (pool, log) = bench.import();
-    let volumes = ["tank/a", "tank/b"].map(|name| Volume::open(&pool, Some(&log), name).unwrap());
+    drop((volumes, store));
+    let store = bench.import();
+    let volumes = ["tank/a", "tank/b"].map(|name| Volume::open(&store, name).unwrap());
     for (thread, told) in told.iter().enumerate() {
         for (block, told) in told.iter().enumerate() {
             let (mut data, told) = (vec![0; BLOCK as usize], told.load(Ordering::SeqCst));
@@ -151,14 +142,14 @@ fn nothing_is_lost_while(
             assert!(data[8..].iter().all(|byte| *byte == found as u8), "a torn block");
         }
     }
-    assert!(pool.check().unwrap().is_clean());
+    assert!(store.pool().check().unwrap().is_clean());
 }
 
 #[test]
 fn the_kind_changes() {
     for last in [KindId::Pmem, KindId::Lwb] {
-        let (mut bench, pool, log) = Bench::new();
-        nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+        let (mut bench, store) = Bench::new();
+        nothing_is_lost_while(&mut bench, store, |bench, pool, log| {
             for round in 0..6 {
                 std::thread::sleep(Duration::from_millis(30));
                 bench.add_region(log, &format!("log {}", round % 2));
@@ -182,8 +173,8 @@ fn the_kind_changes() {
 
 #[test]
 fn devices_for_logs_come_and_go() {
-    let (mut bench, pool, log) = Bench::new();
-    nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+    let (mut bench, store) = Bench::new();
+    nothing_is_lost_while(&mut bench, store, |bench, pool, log| {
         for round in 0..4 {
             let device = memory(&format!("log {round}"), 64 * MIB);
             let id = pool.add(&VdevSpec { class: VdevClass::Log, devices: vec![device.clone()] }).unwrap();
@@ -201,7 +192,8 @@ fn devices_for_logs_come_and_go() {
 
 #[test]
 fn a_log_has_one_kind() {
-    let (bench, pool, log) = Bench::new();
+    let (bench, store) = Bench::new();
+    let (pool, log) = (store.pool(), log(&store));
     let id = pool.add(&VdevSpec { class: VdevClass::Log, devices: vec![memory("log", 64 * MIB)] }).unwrap();
     let path = bench.dir.path().join("region");
     let region = PoolLog::create_region(&path, 16 * MIB, true).unwrap();
@@ -217,8 +209,8 @@ fn a_log_has_one_kind() {
 
 #[test]
 fn sides_come_and_go() {
-    let (mut bench, pool, log) = Bench::new();
-    nothing_is_lost_while(&mut bench, pool, log, |bench, pool, log| {
+    let (mut bench, store) = Bench::new();
+    nothing_is_lost_while(&mut bench, store, |bench, pool, log| {
         let wait = || std::thread::sleep(Duration::from_millis(30));
         bench.add_region(log, "c");
         for _ in 0..3 {
@@ -258,22 +250,20 @@ fn a_lost_or_corrupt_region_costs_nothing() {
         [(remove, "removed"), (scribble, "scribbled"), (truncate, "cut"), (no_superblock, "no superblock")]
     {
         for side in ["a", "b"] {
-            let (mut bench, pool, log) = Bench::new();
-            bench.add_mirror(&log);
-            let volumes = [volume(&pool, &log, "tank/a"), volume(&pool, &log, "tank/b")];
-            pool.sync().unwrap();
+            let (mut bench, store) = Bench::new();
+            bench.add_mirror(&log(&store));
+            let volumes = [volume(&store, "tank/a"), volume(&store, "tank/b")];
+            store.pool().sync().unwrap();
             let written = |round: u8| vec![round; BLOCK as usize];
             volumes.iter().for_each(|volume| volume.write(0, &written(1), true).unwrap());
-            drop((volumes, log, pool));
+            drop((volumes, store));
             harm(&bench.dir.path().join(side));
-            let (pool, log) = bench.import();
+            let store = bench.import();
             let what = format!("side {side} {what}");
-            let config = PoolLog::config(&pool).unwrap();
+            let config = PoolLog::config(&store.pool()).unwrap();
             assert_eq!(config.regions.iter().filter(|region| region.is_out).count(), 1, "{what}");
-            assert_eq!((config.in_use().count(), log.regions().len()), (1, 1), "{what}");
-            let open = |log: &PoolLog, pool: &Arc<Pool>| {
-                ["tank/a", "tank/b"].map(|name| Volume::open(pool, Some(log), name).unwrap())
-            };
+            assert_eq!((config.in_use().count(), log(&store).regions().len()), (1, 1), "{what}");
+            let open = |store: &Store| ["tank/a", "tank/b"].map(|name| Volume::open(store, name).unwrap());
             let check = |volumes: &[Volume; 2], round| {
                 for volume in volumes {
                     let mut found = written(0);
@@ -281,11 +271,11 @@ fn a_lost_or_corrupt_region_costs_nothing() {
                     assert_eq!(found, written(round), "{what}");
                 }
             };
-            let volumes = open(&log, &pool);
+            let volumes = open(&store);
             check(&volumes, 1);
-            pool.sync().unwrap();
+            store.pool().sync().unwrap();
             volumes.iter().for_each(|volume| volume.write(0, &written(2), true).unwrap());
-            drop((volumes, log, pool));
+            drop((volumes, store));
             // The other is there again, and has what it had; it is no witness, alone neither.
             let other = bench.dir.path().join(if side == "a" { "b" } else { "a" });
             let hidden = bench.dir.path().join("hidden");
@@ -302,18 +292,18 @@ fn a_lost_or_corrupt_region_costs_nothing() {
                 "{what}: {missing:?}"
             );
             std::fs::rename(&hidden, &other).unwrap();
-            let (pool, log) = bench.import();
-            let volumes = open(&log, &pool);
+            let store = bench.import();
+            let volumes = open(&store);
             check(&volumes, 2);
-            let replaced = bench.id(&pool, side);
+            let replaced = bench.id(&store.pool(), side);
             let _ = std::fs::remove_file(bench.dir.path().join(side));
-            log.replace_region(replaced, bench.region("new", 16 * MIB)).unwrap();
-            assert!(PoolLog::config(&pool).unwrap().regions.iter().all(|region| !region.is_out));
+            log(&store).replace_region(replaced, bench.region("new", 16 * MIB)).unwrap();
+            assert!(PoolLog::config(&store.pool()).unwrap().regions.iter().all(|region| !region.is_out));
             volumes.iter().for_each(|volume| volume.write(0, &written(3), true).unwrap());
-            drop((volumes, log, pool));
+            drop((volumes, store));
             std::fs::remove_file(other).unwrap();
-            let (pool, log) = bench.import();
-            check(&open(&log, &pool), 3);
+            let store = bench.import();
+            check(&open(&store), 3);
             bench.devices.clear();
         }
     }
@@ -322,30 +312,30 @@ fn a_lost_or_corrupt_region_costs_nothing() {
 /// A side that comes back unharmed after the log went on without it is as old as that.
 #[test]
 fn a_side_that_was_away_is_no_witness() {
-    let (bench, pool, log) = Bench::new();
-    bench.add_mirror(&log);
-    let one = volume(&pool, &log, "tank/a");
-    pool.sync().unwrap();
+    let (bench, store) = Bench::new();
+    bench.add_mirror(&log(&store));
+    let one = volume(&store, "tank/a");
+    store.pool().sync().unwrap();
     one.write(0, &[1; 4096], true).unwrap();
-    drop((one, log, pool));
+    drop((one, store));
     let (a, b) = (bench.dir.path().join("a"), bench.dir.path().join("b"));
     let hidden = bench.dir.path().join("hidden");
     std::fs::rename(&b, &hidden).unwrap();
-    let (pool, log) = bench.import();
-    let one = Volume::open(&pool, Some(&log), "tank/a").unwrap();
-    pool.sync().unwrap();
+    let store = bench.import();
+    let one = Volume::open(&store, "tank/a").unwrap();
+    store.pool().sync().unwrap();
     one.write(0, &[2; 4096], true).unwrap();
-    drop((one, log, pool));
+    drop((one, store));
     std::fs::rename(&hidden, &b).unwrap();
     std::fs::rename(&a, &hidden).unwrap();
     let error = bench.try_import().map(drop).unwrap_err();
     assert!(matches!(error, StoreError::OtherLog { .. } | StoreError::Missing { .. }), "{error:?}");
     std::fs::rename(&hidden, &a).unwrap();
-    let (pool, log) = bench.import();
-    assert_eq!(log.regions().len(), 1, "the other stays out");
+    let store = bench.import();
+    assert_eq!(log(&store).regions().len(), 1, "the other stays out");
     let mut found = [0; 4096];
-    Volume::open(&pool, Some(&log), "tank/a").unwrap().read(0, &mut found).unwrap();
+    Volume::open(&store, "tank/a").unwrap().read(0, &mut found).unwrap();
     assert_eq!(found, [2; 4096]);
-    log.detach_region(bench.id(&pool, "b")).unwrap();
-    assert_eq!(PoolLog::config(&pool).unwrap().regions.len(), 1);
+    log(&store).detach_region(bench.id(&store.pool(), "b")).unwrap();
+    assert_eq!(PoolLog::config(&store.pool()).unwrap().regions.len(), 1);
 }

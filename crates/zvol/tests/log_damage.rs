@@ -6,6 +6,7 @@
 //! volumes.
 
 #[path = "../../pool/tests/support/mod.rs"]
+mod rig;
 mod support;
 
 use std::collections::BTreeMap;
@@ -17,9 +18,10 @@ use fastness_blkdev::{BlockDevice, BlockError, DeviceInfo, MemImage, StatsSnapsh
 use fastness_lwb::{BlockSurvey, Found, survey};
 use fastness_pool::{DATA_START_BYTES, Device, Pool, PoolOptions, Property, VdevSpec};
 use fastness_store::survey::{Untouched, claim_dry, headers};
-use fastness_store::{Consent, PoolLog, PoolSpace, StoreError, Tuning, Txgs};
+use fastness_store::{Consent, PoolLog, PoolSpace, StoreError, StoreOptions};
 use fastness_zvol::{Volume, VolumeOptions};
-use support::{Rig, Rng, host, manual};
+use rig::{Rig, Rng, host, manual};
+use support::{Parts, create, log, store_options};
 
 const MIB: u64 = 1 << 20;
 const SLOT: u64 = 4096;
@@ -141,17 +143,16 @@ impl Stopped {
     fn of(options: PoolOptions, layout: Layout, seed: u64, change: impl FnOnce(&PoolLog)) -> Stopped {
         let rig = Rig::fresh(1 + layout.log_sides, 12 * MIB, seed);
         let is_idle = options.has_txg_thread;
-        let pool = Arc::new(Pool::create("tank", &specs(&rig), options).unwrap());
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
-        change(&log);
+        let store = create(&specs(&rig), store_options(options));
+        change(&log(&store));
         let properties = vec![(Property::VolBlockSize, SLOT), (Property::Compression, 0)];
         let options = VolumeOptions { properties };
-        let volume = |number| Volume::create(&pool, Some(&log), &name(number), MIB, &options).unwrap();
+        let volume = |number| Volume::create(&store, &name(number), MIB, &options).unwrap();
         let volumes: Vec<Volume> = (0..layout.volumes).map(volume).collect();
-        pool.sync().unwrap();
+        store.pool().sync().unwrap();
         // Of a synced txg, so that the chains do not begin with their first blocks.
         volumes.iter().for_each(|volume| volume.write(MIB - SLOT, b"synced", true).unwrap());
-        pool.sync().unwrap();
+        store.pool().sync().unwrap();
         let earlier = images(&rig);
         let acknowledged = std::thread::scope(|scope| {
             let write = |thread: u64| {
@@ -222,19 +223,9 @@ impl Stopped {
             assert!(rig.devices[0].is_power_cut(), "{error}");
             Outcome::Cut
         };
-        let pool = match Pool::import_paused(&rig.all(), &host(), manual()) {
-            Ok(pool) => Arc::new(pool),
-            Err(error) => return cut(&error),
-        };
-        let log = match PoolLog::import(
-            &pool,
-            Vec::new(),
-            Txgs::Run,
-            Consent::NONE,
-            Tuning::default(),
-            &mut |_| {},
-        ) {
-            Ok((log, _)) => log,
+        let settings = StoreOptions { import: host(), ..store_options(manual()) };
+        let store = match support::import(&mut Parts(rig.all()), &settings, Consent::NONE) {
+            Ok((store, _)) => store,
             Err(StoreError::Claim { volume, problem, count }) => {
                 let error = StoreError::Claim { volume: volume.clone(), problem, count };
                 return Outcome::Refused { volume, text: error.to_string() };
@@ -242,7 +233,7 @@ impl Stopped {
             Err(error) => return cut(&error),
         };
         let is_lost = |(volume, at, data): &&(String, u64, Vec<u8>)| {
-            let volume = Volume::open(&pool, Some(&log), volume).unwrap();
+            let volume = Volume::open(&store, volume).unwrap();
             let mut found = vec![0; data.len()];
             volume.read(*at, &mut found).unwrap();
             found != *data

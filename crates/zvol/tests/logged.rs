@@ -1,16 +1,20 @@
 //! Volumes with a log: what a crash leaves is every write that had returned, flushed or not, as long as the
 //! log has room.
 
+mod support;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, VdevSpec};
-use fastness_store::{Consent, PoolLog, RegionParts, ReplayReport, StoreError, Tuning, Txgs};
+use fastness_blkdev::MemImage;
+use fastness_pool::{Device, PoolOptions, Property, VdevSpec};
+use fastness_store::{Consent, Demand, Given, PoolLog, RegionParts, Store, StoreError, Tx};
 use fastness_zil::KindId;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
+use support::{create, log, memory, store_options};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,25 +28,26 @@ struct Bench {
     dir: tempfile::TempDir,
 }
 
-/// A pool with its log, and its volume.
-type Open = (Arc<Pool>, Arc<PoolLog>, Volume);
+/// A store, and its volume.
+type Open = (Arc<Store>, Volume);
 
 impl Bench {
     fn new(is_pmem: bool) -> (Bench, Open) {
-        let device = MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512);
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let bench = Bench { disk: Device::new("disk", Arc::new(device)), dir };
-        let pool =
-            Arc::new(Pool::create("tank", &[VdevSpec::single(bench.disk.clone())], options()).unwrap());
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        let bench = Bench { disk: memory("disk", MemImage::zeroed(64 * MIB)), dir };
+        let store = create(&[VdevSpec::single(bench.disk.clone())], store_options(options()));
         if is_pmem {
-            let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
-            log.add_region(region, bench.path(), true).unwrap();
+            bench.add_region(&store);
         }
         let small = VolumeOptions { properties: vec![(Property::VolBlockSize, 4096)] };
-        let volume = Volume::create(&pool, Some(&log), "tank/v", MIB, &small).unwrap();
-        pool.sync().unwrap();
-        (bench, (pool, log, volume))
+        let volume = Volume::create(&store, "tank/v", MIB, &small).unwrap();
+        store.pool().sync().unwrap();
+        (bench, (store, volume))
+    }
+
+    fn add_region(&self, store: &Store) {
+        let region = PoolLog::create_region(&self.path(), 16 * MIB, true).unwrap();
+        log(store).add_region(region, self.path(), true).unwrap();
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -52,24 +57,19 @@ impl Bench {
     /// What an import finds after everything in memory is gone.
     fn crash(&self, open: Open) -> Open {
         drop(open);
-        let devices = std::slice::from_ref(&self.disk);
-        let pool = Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
-        let (log, _) = import(&pool, region(&self.path()), Consent::NONE).unwrap();
-        let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-        (pool, log, volume)
+        let store = self.import(region(&self.path()), Consent::NONE).unwrap();
+        let volume = Volume::open(&store, "tank/v").unwrap();
+        (store, volume)
+    }
+
+    fn import(&self, regions: Vec<RegionParts>, consent: Consent) -> Result<Arc<Store>, StoreError> {
+        let mut parts = Given { devices: vec![self.disk.clone()], regions };
+        Ok(support::import(&mut parts, &store_options(options()), consent)?.0)
     }
 }
 
-fn region(path: &Path) -> Vec<fastness_pmem::Region> {
-    PoolLog::open_region(path, true).into_iter().collect()
-}
-
-fn import(
-    pool: &Arc<Pool>,
-    regions: Vec<fastness_pmem::Region>,
-    consent: Consent,
-) -> Result<(Arc<PoolLog>, ReplayReport), StoreError> {
-    PoolLog::import(pool, RegionParts::all(regions), Txgs::Run, consent, Tuning::default(), &mut |_| {})
+fn region(path: &Path) -> Vec<RegionParts> {
+    PoolLog::open_region(path, true).map(|region| RegionParts::of(region).unwrap()).into_iter().collect()
 }
 
 fn contents(volume: &Volume) -> Vec<u8> {
@@ -79,13 +79,14 @@ fn contents(volume: &Volume) -> Vec<u8> {
 }
 
 /// The volume is closed, by all who had it, and opened again.
-fn reopened((pool, log, volume): Open) -> Open {
+fn reopened((store, volume): Open) -> Open {
     drop(volume);
-    let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
-    (pool, log, volume)
+    let volume = Volume::open(&store, "tank/v").unwrap();
+    (store, volume)
 }
 
-fn set_sync(pool: &Pool, value: &str) {
+fn set_sync(store: &Store, value: &str) {
+    let pool = store.pool();
     let value = Property::Sync.parse(value).unwrap();
     pool.transact(|tx| pool.dataset("tank/v")?.set(tx, Property::Sync, Some(value))).unwrap();
 }
@@ -142,7 +143,7 @@ fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
     // Whether writes may have been made while nothing was logged.
     let mut has_unlogged = false;
     for step in steps {
-        let volume = &open.2;
+        let volume = &open.1;
         let clip = |offset: u64, len: u64| {
             let offset = offset.min(now.len() as u64);
             offset as usize..(offset + len).min(now.len() as u64) as usize
@@ -169,7 +170,7 @@ fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
                 now.resize(blocks as usize * 4096, 0);
             }
             Step::Flush => volume.flush().unwrap(),
-            Step::Sync => drop(open.0.sync().unwrap()),
+            Step::Sync => drop(open.0.pool().sync().unwrap()),
             Step::Reopen => open = reopened(open),
             Step::SetSync { is_disabled } => {
                 set_sync(&open.0, if is_disabled { "disabled" } else { "standard" });
@@ -186,13 +187,13 @@ fn run(steps: Vec<Step>, is_pmem: bool) -> Result<(), TestCaseError> {
                 set_sync(&open.0, "standard");
             }
         }
-        prop_assert!(contents(&open.2) == now);
+        prop_assert!(contents(&open.1) == now);
     }
     set_sync(&open.0, "standard");
-    open.2.flush().unwrap();
+    open.1.flush().unwrap();
     open = bench.crash(open);
-    prop_assert!(contents(&open.2) == now);
-    prop_assert!(open.0.check().unwrap().is_clean());
+    prop_assert!(contents(&open.1) == now);
+    prop_assert!(open.0.pool().check().unwrap().is_clean());
     Ok(())
 }
 
@@ -204,13 +205,13 @@ fn a_flush_covers_what_was_written_before_the_volume_was_closed_and_opened() {
             // Kind pmem has logged every write that returned; so let there be one that it was not shown.
             set_sync(&open.0, "disabled");
         }
-        open.2.write(4096, &[0x5a; 4096], false).unwrap();
+        open.1.write(4096, &[0x5a; 4096], false).unwrap();
         set_sync(&open.0, "standard");
         let open = reopened(open);
-        open.2.flush().unwrap();
+        open.1.flush().unwrap();
         let open = bench.crash(open);
         let mut found = [0; 4096];
-        open.2.read(4096, &mut found).unwrap();
+        open.1.read(4096, &mut found).unwrap();
         assert!(found == [0x5a; 4096], "flushed, and lost (kind pmem: {is_pmem})");
     }
 }
@@ -218,44 +219,30 @@ fn a_flush_covers_what_was_written_before_the_volume_was_closed_and_opened() {
 #[test]
 fn a_kind_that_changes_while_a_volume_is_closed_takes_nothing_from_a_later_flush() {
     let (bench, open) = Bench::new(false);
-    open.2.write(4096, &[0x5a; 4096], false).unwrap();
-    let (pool, log, volume) = open;
+    open.1.write(4096, &[0x5a; 4096], false).unwrap();
+    let (store, volume) = open;
     drop(volume);
-    let region = PoolLog::create_region(&bench.path(), 16 * MIB, true).unwrap();
-    log.add_region(region, bench.path(), true).unwrap();
-    let volume = Volume::open(&pool, Some(&log), "tank/v").unwrap();
+    bench.add_region(&store);
+    let volume = Volume::open(&store, "tank/v").unwrap();
     volume.flush().unwrap();
-    let open = bench.crash((pool, log, volume));
-    assert!(contents(&open.2)[4096..8192] == [0x5a; 4096]);
-}
-
-#[test]
-fn the_log_of_a_closed_volume_goes_when_all_that_it_had_has_synced() {
-    let (_bench, (pool, log, volume)) = Bench::new(false);
-    let id = volume.dataset().id();
-    let first = Arc::downgrade(&log.volume(id).unwrap());
-    volume.write(0, &[1; 4096], false).unwrap();
-    drop(volume);
-    assert!(first.upgrade().is_some(), "a flush to come needs it");
-    pool.sync().unwrap();
-    assert!(first.upgrade().is_none(), "it is kept for nothing");
-    assert!(log.stats().is_empty());
+    let open = bench.crash((store, volume));
+    assert!(contents(&open.1)[4096..8192] == [0x5a; 4096]);
 }
 
 #[test]
 fn a_log_that_fills_makes_txgs_end_and_nobody_waits_for_one() {
     let (bench, open) = Bench::new(true);
-    let (first, data) = (open.0.synced_txg(), [0x77; 4096]);
+    let (first, data) = (open.0.pool().synced_txg(), [0x77; 4096]);
     // Three times the log.
     for at in 0..(48 * MIB / 4096) {
-        open.2.write(at % 256 * 4096, &data, true).unwrap();
+        open.1.write(at % 256 * 4096, &data, true).unwrap();
     }
     // By itself none ends within a test.
-    assert!(open.0.synced_txg() > first, "no txg has ended");
-    let waited: u64 = open.1.stats().iter().map(|(_, stats)| stats.fallbacks_total()).sum();
+    assert!(open.0.pool().synced_txg() > first, "no txg has ended");
+    let waited: u64 = log(&open.0).stats().iter().map(|(_, stats)| stats.fallbacks_total()).sum();
     assert_eq!(waited, 0, "writes waited for a whole txg");
     let open = bench.crash(open);
-    assert!(contents(&open.2).iter().all(|byte| *byte == 0x77));
+    assert!(contents(&open.1).iter().all(|byte| *byte == 0x77));
 }
 
 #[test]
@@ -263,7 +250,7 @@ fn threads_on_overlapping_ranges_leave_what_was_read_last() {
     let (bench, open) = Bench::new(true);
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
-            let volume = &open.2;
+            let volume = &open.1;
             scope.spawn(move || {
                 for round in 0..60u64 {
                     let offset = (round * 7 + u64::from(thread)) % 13 * 2048;
@@ -272,9 +259,9 @@ fn threads_on_overlapping_ranges_leave_what_was_read_last() {
             });
         }
     });
-    let before = contents(&open.2);
+    let before = contents(&open.1);
     let open = bench.crash(open);
-    assert!(contents(&open.2) == before);
+    assert!(contents(&open.1) == before);
 }
 
 #[test]
@@ -282,57 +269,72 @@ fn a_pool_takes_no_log_but_its_own() {
     let (bench, open) = Bench::new(true);
     let (other, other_open) = Bench::new(true);
     drop((open, other_open));
-    let devices = std::slice::from_ref(&bench.disk);
-    let open_pool = || Arc::new(Pool::import_paused(devices, &ImportOptions::default(), options()).unwrap());
-    let refused = import(&open_pool(), region(&other.path()), Consent::NONE).unwrap_err();
+    let refused = bench.import(region(&other.path()), Consent::NONE).unwrap_err();
     assert!(refused.to_string().contains("the pool has log"), "{refused}");
-    let refused = import(&open_pool(), Vec::new(), Consent::NONE).unwrap_err();
+    let refused = bench.import(Vec::new(), Consent::NONE).unwrap_err();
     assert!(refused.to_string().contains("not here"), "{refused}");
     let missing = Consent { missing: true, ..Consent::NONE };
-    let (log, _) = import(&open_pool(), region(&other.path()), missing).unwrap();
-    assert_eq!(log.kind(), KindId::Lwb);
-    drop(log);
+    let store = bench.import(region(&other.path()), missing).unwrap();
+    assert_eq!(log(&store).kind(), KindId::Lwb);
+    drop(store);
     // From now on the pool has none.
-    let (log, _) = import(&open_pool(), Vec::new(), Consent::NONE).unwrap();
-    assert_eq!(log.kind(), KindId::Lwb);
+    let store = bench.import(Vec::new(), Consent::NONE).unwrap();
+    assert_eq!(log(&store).kind(), KindId::Lwb);
 }
 
 #[test]
 fn a_long_write_with_fua_waits_if_any_part_of_it_is_not_in_the_log() {
     let (_bench, open) = Bench::new(true);
-    let (pool, log, volume) = &open;
+    let (store, volume) = &open;
     volume.resize(4 * MIB).unwrap();
+    let (pool, log) = (store.pool(), log(store));
     // The write is cut into three transactions. The first and the last are on the commit list; the second,
     // which may go straight to the log while an earlier one is listed, is logged nowhere.
-    let logged = log.volume(volume.dataset().id()).unwrap();
     let until = |is_so: &dyn Fn() -> bool| {
         while !is_so() {
             std::thread::yield_now();
         }
     };
     let part = 64 << 10;
-    let (second, third) = (logged.ranges.lock(part, 1), logged.ranges.lock(2 * part, 1));
-    logged.zil.set_bypass(false);
+    let (held, second, third) = (AtomicU64::new(0), AtomicBool::new(true), AtomicBool::new(true));
+    // A change of a range that takes a while, and is logged nowhere because nothing is changed.
+    let other = store.dataset("tank/v").unwrap();
+    let hold = |at: u64, is_held: &AtomicBool| {
+        let wait = |_: &Tx| {
+            held.fetch_add(1, Ordering::SeqCst);
+            until(&|| !is_held.load(Ordering::SeqCst));
+            Ok(())
+        };
+        drop(other.change(Demand::Flush, at..at + 1, wait, |_| true).unwrap());
+    };
+    log.set_bypass(false);
     let txg = pool.open_txg();
+    let listed = || log.stats()[0].1.assigned.iter().sum::<u64>();
+    let before = listed();
     std::thread::scope(|scope| {
+        scope.spawn(|| hold(part, &second));
+        scope.spawn(|| hold(2 * part, &third));
+        until(&|| held.load(Ordering::SeqCst) == 2);
         let writer = scope.spawn(|| volume.write(0, &vec![7; 2 * part as usize + 4096], true).unwrap());
-        until(&|| logged.zil.pending_records() == 1);
-        logged.zil.set_bypass(true);
-        drop(second);
-        until(&|| logged.zil.stats().snapshot().unlogged.iter().sum::<u64>() > 0);
-        logged.zil.set_bypass(false);
-        drop(third);
+        until(&|| listed() == before + 1);
+        log.set_bypass(true);
+        second.store(false, Ordering::SeqCst);
+        until(&|| log.stats()[0].1.unlogged.iter().sum::<u64>() > 0);
+        log.set_bypass(false);
+        third.store(false, Ordering::SeqCst);
         writer.join().unwrap();
     });
+    assert_eq!(listed(), before + 2);
     assert!(pool.synced_txg() >= txg, "acknowledged, and neither in the log nor synced");
 }
 
 #[test]
 fn a_volume_that_shrinks_beside_writes_stays_small() {
     for is_logged in [false, true] {
-        let (bench, (pool, log, volume)) = Bench::new(true);
-        let own = (!is_logged).then(|| Volume::open(&pool, None, "tank/v").unwrap());
-        let volume = own.unwrap_or(volume);
+        let (bench, (store, volume)) = Bench::new(true);
+        if !is_logged {
+            set_sync(&store, "disabled");
+        }
         let data = vec![0x33; 4 * MIB as usize];
         for round in 0..20 {
             volume.resize(4 * MIB).unwrap();
@@ -350,7 +352,7 @@ fn a_volume_that_shrinks_beside_writes_stays_small() {
             }
         }
         volume.flush().unwrap();
-        let open = bench.crash((pool, log, volume));
-        assert_eq!(open.2.size_bytes(), 4096, "it is larger after a crash (logged: {is_logged})");
+        let open = bench.crash((store, volume));
+        assert_eq!(open.1.size_bytes(), 4096, "it is larger after a crash (logged: {is_logged})");
     }
 }

@@ -9,6 +9,7 @@
 mod bench;
 #[path = "lost_region/marks.rs"]
 mod marks;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 use bench::*;
 use fastness_blkdev::MemDevice;
-use fastness_pool::{HookChanges, Pool, PoolError, Txg, TxgHook};
-use fastness_store::{Consent, PoolLog, StoreError};
+use fastness_pool::{HookChanges, PoolError, Txg, TxgHook};
+use fastness_store::{Consent, PoolLog, Store, StoreError};
 use fastness_zil::{KindId, LogCause};
 use fastness_zvol::Volume;
 
@@ -76,25 +77,25 @@ fn under_load(volume: &Volume, harm: impl FnOnce()) -> Told {
 fn a_mirror_goes_on_without_a_side() {
     for (lost, other) in [("a", "b"), ("b", "a")] {
         for len_bytes in [0, 5 * MIB] {
-            let (bench, pool, log) = Bench::new(&["a", "b"], Duration::from_secs(3600));
-            let volume = volume(&pool, &log);
-            pool.sync().unwrap();
+            let (bench, store) = Bench::new(&["a", "b"], Duration::from_secs(3600));
+            let volume = volume(&store);
+            store.pool().sync().unwrap();
             volume.write(SPARE, &[1; 4096], true).unwrap();
             let before = std::fs::read(bench.path(lost)).unwrap();
             let told = under_load(&volume, || {
                 std::thread::sleep(Duration::from_millis(20));
                 bench.cut(lost, len_bytes);
                 // All chunks are written some time.
-                eventually("the side is lost", || out(&pool) == [lost]);
-                let before = logged(&log);
-                eventually("the log goes on", || logged(&log) > before + 200);
+                eventually("the side is lost", || out(&store.pool()) == [lost]);
+                let before = logged(&log(&store));
+                eventually("the log goes on", || logged(&log(&store)) > before + 200);
             });
-            assert_eq!(log.lost_regions().len(), 1);
-            let text = log.lost_regions()[0].1.source.to_string();
+            assert_eq!(log(&store).lost_regions().len(), 1);
+            let text = log(&store).lost_regions()[0].1.source.to_string();
             assert!(text.contains("cut short"), "{text}");
-            pool.sync().unwrap();
+            store.pool().sync().unwrap();
             volume.write(SPARE, &[2; 4096], true).unwrap();
-            drop((volume, log, pool));
+            drop((volume, store));
             // It comes back as it was: what it has is old.
             put_back(&bench, lost, &before);
             std::fs::rename(bench.path(other), bench.path("hidden")).unwrap();
@@ -104,14 +105,14 @@ fn a_mirror_goes_on_without_a_side() {
                 "{refused:?}"
             );
             std::fs::rename(bench.path("hidden"), bench.path(other)).unwrap();
-            let (pool, log, report) = bench.import(Consent::NONE).unwrap();
+            let (store, report) = bench.import(Consent::NONE).unwrap();
             assert!(report.records > 0, "{report:?}");
-            assert_eq!((out(&pool), log.regions().len()), (vec![lost.to_owned()], 1));
+            assert_eq!((out(&store.pool()), log(&store).regions().len()), (vec![lost.to_owned()], 1));
             let mut found = [0; 4096];
-            open(&pool, &log).read(SPARE, &mut found).unwrap();
+            open(&store).read(SPARE, &mut found).unwrap();
             assert_eq!(found, [2; 4096]);
-            check(&open(&pool, &log), &told);
-            assert!(pool.check().unwrap().is_clean());
+            check(&open(&store), &told);
+            assert!(store.pool().check().unwrap().is_clean());
         }
     }
 }
@@ -121,23 +122,23 @@ fn a_mirror_goes_on_without_a_side() {
 #[test]
 fn before_the_loss_is_recorded_either_side_is_whole() {
     for lost in ["a", "b"] {
-        let (mut bench, pool, log) = Bench::new(&["a", "b"], Duration::from_secs(3600));
-        let volume = volume(&pool, &log);
-        pool.sync().unwrap();
+        let (mut bench, store) = Bench::new(&["a", "b"], Duration::from_secs(3600));
+        let volume = volume(&store);
+        store.pool().sync().unwrap();
         volume.write(0, &[1; 4096], true).unwrap();
         // No txg ends while one is held open, so nobody who waits for one is told anything.
-        let held = pool.begin_tx().unwrap();
+        let held = store.pool().begin_tx().unwrap();
         let copies = ["a", "b"].map(|name| std::fs::read(bench.path(name)).unwrap());
         bench.cut(lost, 0);
         volume.write(4096, &[2; 4096], false).unwrap();
         volume.write(8192, &[3; 4096], false).unwrap();
-        assert_eq!(out(&pool), [""; 0]);
-        let stats = log.stats()[0].1;
+        assert_eq!(out(&store.pool()), [""; 0]);
+        let stats = log(&store).stats()[0].1;
         assert_eq!(stats.unlogged_of(LogCause::SideLost), 2, "{stats:?}");
         let other = if lost == "a" { "b" } else { "a" };
         let (disk, left) = (bench.disk.image(), std::fs::read(bench.path(other)).unwrap());
         drop(held);
-        drop((volume, log, pool));
+        drop((volume, store));
         // The lost side is there again, as it was when it went; and either side may be missing.
         for missing in [None, Some(other), Some(lost)] {
             bench.devices = vec![device(&Arc::new(MemDevice::from_image("disk", disk.clone(), 512)))];
@@ -146,9 +147,9 @@ fn before_the_loss_is_recorded_either_side_is_whole() {
             if let Some(name) = missing {
                 std::fs::remove_file(bench.path(name)).unwrap();
             }
-            let (pool, log, _) = bench.import(Consent::NONE).unwrap();
+            let (store, _) = bench.import(Consent::NONE).unwrap();
             let mut found = [0; 4096];
-            open(&pool, &log).read(0, &mut found).unwrap();
+            open(&store).read(0, &mut found).unwrap();
             assert_eq!(found, [1; 4096], "{lost} lost, {missing:?} missing");
         }
     }
@@ -172,135 +173,139 @@ impl TxgHook for WriteInSync {
 
 #[test]
 fn the_log_goes_on_when_the_loss_is_durable_and_not_before() {
-    let (bench, pool, log) = Bench::new(&["a", "b"], Duration::from_secs(3600));
-    let volume = volume(&pool, &log);
-    pool.sync().unwrap();
+    let (bench, store) = Bench::new(&["a", "b"], Duration::from_secs(3600));
+    let volume = volume(&store);
+    store.pool().sync().unwrap();
     bench.cut("b", 0);
-    let held = pool.begin_tx().unwrap();
+    let held = store.pool().begin_tx().unwrap();
     volume.write(0, &[1; 4096], false).unwrap();
     let refused = Arc::new(AtomicU64::new(0));
-    let hook = WriteInSync { volume: open(&pool, &log), log: log.clone(), refused: refused.clone() };
-    pool.add_hook(Arc::new(hook));
+    let hook = WriteInSync { volume: open(&store), log: log(&store), refused: refused.clone() };
+    store.pool().add_hook(Arc::new(hook));
     drop(held);
-    eventually("the loss is recorded", || out(&pool) == ["b"]);
+    eventually("the loss is recorded", || out(&store.pool()) == ["b"]);
     assert_eq!(refused.load(Ordering::SeqCst), 2, "the txg was not durable yet");
-    let before = logged(&log);
+    let before = logged(&log(&store));
     volume.write(0, &[2; 4096], true).unwrap();
-    assert!(logged(&log) > before);
+    assert!(logged(&log(&store)) > before);
 }
 
 #[test]
 fn without_a_mirror_writers_wait_for_txgs() {
-    let (bench, pool, log) = Bench::new(&["a"], Duration::from_secs(3600));
-    let volume = volume(&pool, &log);
-    pool.sync().unwrap();
+    let (bench, store) = Bench::new(&["a"], Duration::from_secs(3600));
+    let volume = volume(&store);
+    store.pool().sync().unwrap();
     let told = under_load(&volume, || {
         std::thread::sleep(Duration::from_millis(20));
         bench.cut("a", 3 * MIB);
         eventually("the log has failed", || {
-            log.stats()[0].1.unlogged_of(LogCause::Failed) + log.stats()[0].1.fallbacks_of(LogCause::Failed)
+            log(&store).stats()[0].1.unlogged_of(LogCause::Failed)
+                + log(&store).stats()[0].1.fallbacks_of(LogCause::Failed)
                 > 5
         });
     });
-    assert_eq!(log.lost_regions().len(), 1);
-    eventually("nothing in it is needed", || out(&pool) == ["a"]);
-    drop((volume, log, pool));
-    let (pool, log, _) = bench.import(Consent::NONE).unwrap();
-    check(&open(&pool, &log), &told);
+    assert_eq!(log(&store).lost_regions().len(), 1);
+    eventually("nothing in it is needed", || out(&store.pool()) == ["a"]);
+    drop((volume, store));
+    let (store, _) = bench.import(Consent::NONE).unwrap();
+    check(&open(&store), &told);
 }
 
 /// A write that nobody flushes finds out, too; what the log alone had is soon in a txg.
 #[test]
 fn a_loss_ends_the_txg_soon() {
-    let (bench, pool, log) = Bench::new(&["a"], Duration::from_secs(3600));
-    let volume = volume(&pool, &log);
-    pool.sync().unwrap();
+    let (bench, store) = Bench::new(&["a"], Duration::from_secs(3600));
+    let volume = volume(&store);
+    store.pool().sync().unwrap();
     volume.write(0, &[1; 4096], true).unwrap();
-    let open_txg = pool.open_txg();
+    let open_txg = store.pool().open_txg();
     bench.cut("a", 0);
     volume.write(4096, &[2; 4096], false).unwrap();
-    eventually("it syncs by itself", || pool.synced_txg() >= open_txg);
-    drop((volume, log, pool));
-    let (pool, log, _) = bench.import(Consent { missing: true, ..Consent::NONE }).unwrap();
+    eventually("it syncs by itself", || store.pool().synced_txg() >= open_txg);
+    drop((volume, store));
+    let (store, _) = bench.import(Consent { missing: true, ..Consent::NONE }).unwrap();
     let mut found = [0; 8192];
-    open(&pool, &log).read(0, &mut found).unwrap();
+    open(&store).read(0, &mut found).unwrap();
     assert_eq!((&found[..4096], &found[4096..]), (&[1; 4096][..], &[2; 4096][..]));
 }
 
 #[test]
 fn both_sides_lost_are_as_one_that_was_alone() {
-    let (bench, pool, log) = Bench::new(&["a", "b"], Duration::from_secs(3600));
-    let volume = volume(&pool, &log);
-    pool.sync().unwrap();
+    let (bench, store) = Bench::new(&["a", "b"], Duration::from_secs(3600));
+    let volume = volume(&store);
+    store.pool().sync().unwrap();
     let told = under_load(&volume, || {
         std::thread::sleep(Duration::from_millis(20));
         bench.cut("b", 0);
-        eventually("the first is lost", || out(&pool) == ["b"]);
+        eventually("the first is lost", || out(&store.pool()) == ["b"]);
         bench.cut("a", 0);
-        eventually("the log has failed", || log.lost_regions().len() == 2);
+        eventually("the log has failed", || log(&store).lost_regions().len() == 2);
         std::thread::sleep(Duration::from_millis(50));
     });
-    eventually("nothing in them is needed", || out(&pool) == ["a", "b"]);
-    drop((volume, log, pool));
-    let (pool, log, _) = bench.import(Consent::NONE).unwrap();
-    check(&open(&pool, &log), &told);
+    eventually("nothing in them is needed", || out(&store.pool()) == ["a", "b"]);
+    drop((volume, store));
+    let (store, _) = bench.import(Consent::NONE).unwrap();
+    check(&open(&store), &told);
 }
 
 /// What an operator does about it, while the volume is written.
 #[test]
 fn a_lost_region_is_replaced_removed_or_detached() {
-    type Act = fn(&Bench, &Pool, &PoolLog);
-    let id = |pool: &Pool, bench: &Bench, name: &str| {
-        let config = PoolLog::config(pool).unwrap();
+    type Act = fn(&Bench, &Store);
+    let id = |store: &Store, bench: &Bench, name: &str| {
+        let config = PoolLog::config(&store.pool()).unwrap();
         config.regions.iter().find(|region| region.path == bench.path(name)).unwrap().id
     };
-    let replace: Act = |bench, pool, log| {
-        let config = PoolLog::config(pool).unwrap();
+    let replace: Act = |bench, store| {
+        let config = PoolLog::config(&store.pool()).unwrap();
         let old = config.regions.iter().find(|region| region.path == bench.path("a")).unwrap().id;
-        log.replace_region(old, bench.region("new")).unwrap();
-        assert_eq!(log.kind(), KindId::Pmem);
+        log(store).replace_region(old, bench.region("new")).unwrap();
+        assert_eq!(log(store).kind(), KindId::Pmem);
     };
-    let remove: Act = |_, _, log| {
-        log.remove_region().unwrap();
-        assert_eq!(log.kind(), KindId::Lwb);
+    let remove: Act = |_, store| {
+        log(store).remove_region().unwrap();
+        assert_eq!(log(store).kind(), KindId::Lwb);
     };
     for (regions, act) in
         [(&["a"][..], replace), (&["a"], remove), (&["a", "b"], replace), (&["a", "b"], remove)]
     {
-        let (bench, pool, log) = Bench::new(regions, Duration::from_millis(50));
-        let volume = volume(&pool, &log);
-        pool.sync().unwrap();
+        let (bench, store) = Bench::new(regions, Duration::from_millis(50));
+        let volume = volume(&store);
+        store.pool().sync().unwrap();
         let told = under_load(&volume, || {
             bench.cut("a", 0);
-            eventually("it is lost", || !log.lost_regions().is_empty());
+            eventually("it is lost", || !log(&store).lost_regions().is_empty());
             if regions.len() == 2 {
-                eventually("it is out", || out(&pool) == ["a"]);
+                eventually("it is out", || out(&store.pool()) == ["a"]);
             }
-            act(&bench, &pool, &log);
-            assert!(log.lost_regions().is_empty());
-            let before = logged(&log);
-            eventually("it is logged again", || logged(&log) > before + 50);
+            act(&bench, &store);
+            assert!(log(&store).lost_regions().is_empty());
+            let before = logged(&log(&store));
+            eventually("it is logged again", || logged(&log(&store)) > before + 50);
         });
-        drop((volume, log, pool));
-        let (pool, log, _) = bench.import(Consent::NONE).unwrap();
-        assert!(out(&pool).is_empty());
-        check(&open(&pool, &log), &told);
+        drop((volume, store));
+        let (store, _) = bench.import(Consent::NONE).unwrap();
+        assert!(out(&store.pool()).is_empty());
+        check(&open(&store), &told);
     }
-    let (bench, pool, log) = Bench::new(&["a", "b"], Duration::from_millis(50));
-    let volume = volume(&pool, &log);
+    let (bench, store) = Bench::new(&["a", "b"], Duration::from_millis(50));
+    let volume = volume(&store);
     bench.cut("a", 0);
     volume.write(0, &[1; 4096], true).unwrap();
-    eventually("it is out", || out(&pool) == ["a"]);
-    log.detach_region(id(&pool, &bench, "a")).unwrap();
-    assert_eq!((log.regions().len(), log.lost_regions().len()), (1, 0));
+    eventually("it is out", || out(&store.pool()) == ["a"]);
+    log(&store).detach_region(id(&store, &bench, "a")).unwrap();
+    assert_eq!((log(&store).regions().len(), log(&store).lost_regions().len()), (1, 0));
     // It is nobody's any more, and may be used again.
     std::fs::remove_file(bench.path("a")).unwrap();
-    log.attach_region(bench.region("a")).unwrap();
-    assert_eq!((out(&pool).len(), log.regions().len()), (0, 2));
+    log(&store).attach_region(bench.region("a")).unwrap();
+    assert_eq!((out(&store.pool()).len(), log(&store).regions().len()), (0, 2));
     // Another takes the place of one that is out.
     bench.cut("b", 0);
     volume.write(0, &[2; 4096], true).unwrap();
-    eventually("it is out", || out(&pool) == ["b"]);
-    log.attach_region(bench.region("c")).unwrap();
-    assert_eq!((out(&pool).len(), log.regions().len(), log.lost_regions().len()), (0, 2, 0));
+    eventually("it is out", || out(&store.pool()) == ["b"]);
+    log(&store).attach_region(bench.region("c")).unwrap();
+    assert_eq!(
+        (out(&store.pool()).len(), log(&store).regions().len(), log(&store).lost_regions().len()),
+        (0, 2, 0)
+    );
 }

@@ -1,12 +1,16 @@
-//! Volumes as their users see them: bytes, sizes, what a crash leaves.
+//! Volumes as their users see them: bytes, sizes, what a crash leaves. The pool's log is of kind lwb.
+
+mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, ErrorKind, ImportOptions, Pool, PoolError, PoolOptions, Property, VdevSpec};
+use fastness_blkdev::MemImage;
+use fastness_pool::{Device, ErrorKind, PoolError, PoolOptions, Property, VdevSpec};
+use fastness_store::{Consent, Store};
 use fastness_zvol::{Volume, VolumeError, VolumeOperation, VolumeOptions};
 use proptest::prelude::*;
+use support::{Parts, create, log, memory, store_options};
 
 const MIB: u64 = 1 << 20;
 
@@ -16,17 +20,15 @@ fn options() -> PoolOptions {
 }
 
 fn disk() -> Device {
-    let device = MemDevice::from_image("disk", MemImage::zeroed(64 * MIB), 512);
-    Device::new("disk", Arc::new(device))
+    memory("disk", MemImage::zeroed(64 * MIB))
 }
 
-fn pool_on(disk: &Device) -> Arc<Pool> {
-    Arc::new(Pool::create("tank", &[VdevSpec::single(disk.clone())], options()).unwrap())
+fn store_on(disk: &Device) -> Arc<Store> {
+    create(&[VdevSpec::single(disk.clone())], store_options(options()))
 }
 
-fn import(disk: &Device) -> Arc<Pool> {
-    let devices = std::slice::from_ref(disk);
-    Arc::new(Pool::import(devices, &ImportOptions::default(), options()).unwrap())
+fn import(disk: &Device) -> Arc<Store> {
+    support::import(&mut Parts(vec![disk.clone()]), &store_options(options()), Consent::NONE).unwrap().0
 }
 
 fn small_blocks() -> VolumeOptions {
@@ -43,14 +45,14 @@ fn contents(volume: &Volume) -> Vec<u8> {
 #[test]
 fn what_was_flushed_is_there_after_a_crash_and_what_was_not_is_not() {
     let disk = disk();
-    let pool = pool_on(&disk);
-    let volume = Volume::create(&pool, None, "tank/v", 8 * MIB, &small_blocks()).unwrap();
+    let store = store_on(&disk);
+    let volume = Volume::create(&store, "tank/v", 8 * MIB, &small_blocks()).unwrap();
     volume.write(5000, b"flushed", false).unwrap();
     volume.flush().unwrap();
     volume.write(9000, b"with FUA", true).unwrap();
     volume.write(4 * MIB, b"neither", false).unwrap();
-    drop((volume, pool));
-    let volume = Volume::open(&import(&disk), None, "tank/v").unwrap();
+    drop((volume, store));
+    let volume = Volume::open(&import(&disk), "tank/v").unwrap();
     let bytes = contents(&volume);
     assert_eq!(&bytes[5000..5007], b"flushed");
     assert_eq!(&bytes[9000..9008], b"with FUA");
@@ -60,55 +62,70 @@ fn what_was_flushed_is_there_after_a_crash_and_what_was_not_is_not() {
 #[test]
 fn a_flush_covers_the_writes_of_other_handles() {
     let disk = disk();
-    let pool = pool_on(&disk);
-    let one = Volume::create(&pool, None, "tank/v", MIB, &VolumeOptions::default()).unwrap();
-    let other = Volume::open(&pool, None, "tank/v").unwrap();
+    let store = store_on(&disk);
+    let one = Volume::create(&store, "tank/v", MIB, &VolumeOptions::default()).unwrap();
+    let other = Volume::open(&store, "tank/v").unwrap();
     one.write(0, b"by one", false).unwrap();
     other.flush().unwrap();
-    drop((one, other, pool));
-    let volume = Volume::open(&import(&disk), None, "tank/v").unwrap();
+    drop((one, other, store));
+    let volume = Volume::open(&import(&disk), "tank/v").unwrap();
     assert_eq!(&contents(&volume)[..6], b"by one");
 }
 
+/// A flush is a commit of the log; it ends no txg, whatever it has to do.
 #[test]
-fn a_flush_with_nothing_to_do_syncs_nothing() {
-    let pool = pool_on(&disk());
-    let volume = Volume::create(&pool, None, "tank/v", MIB, &VolumeOptions::default()).unwrap();
-    let before = pool.synced_txg();
+fn a_flush_with_nothing_to_do_writes_nothing() {
+    let disk = disk();
+    let store = store_on(&disk);
+    let volume = Volume::create(&store, "tank/v", MIB, &VolumeOptions::default()).unwrap();
+    // The log's header is durable, so that records go into it.
+    store.pool().sync().unwrap();
+    let before = store.pool().synced_txg();
+    let stats = || log(&store).stats()[0].1;
     volume.flush().unwrap();
-    assert_eq!(pool.synced_txg(), before);
+    assert_eq!((stats().records, stats().fallbacks_total()), (0, 0));
     volume.write(0, &[1], false).unwrap();
     volume.flush().unwrap();
-    assert!(pool.synced_txg() > before);
+    assert_eq!((stats().records, stats().fallbacks_total()), (1, 0));
+    assert_eq!(store.pool().synced_txg(), before);
+    drop((volume, store));
+    assert_eq!(contents(&Volume::open(&import(&disk), "tank/v").unwrap())[..2], [1, 0]);
 }
 
 #[test]
 fn the_sync_property_decides_what_waits() {
     let disk = disk();
-    let pool = pool_on(&disk);
-    let volume = Volume::create(&pool, None, "tank/v", MIB, &VolumeOptions::default()).unwrap();
-    let set = |value| {
+    let store = store_on(&disk);
+    let volume = Volume::create(&store, "tank/v", MIB, &VolumeOptions::default()).unwrap();
+    let set = |store: &Store, volume: &Volume, value| {
+        let pool = store.pool();
         let value = Property::Sync.parse(value).unwrap();
-        let tx = pool.begin_tx().unwrap();
-        volume.dataset().set(&tx, Property::Sync, Some(value)).unwrap();
+        pool.transact(|tx| volume.dataset().set(tx, Property::Sync, Some(value))).unwrap();
+        pool.sync().unwrap();
+        pool.synced_txg()
     };
-    set("always");
-    let before = pool.synced_txg();
+    let before = set(&store, &volume, "always");
     volume.write(0, b"always", false).unwrap();
-    assert!(pool.synced_txg() > before);
-    set("disabled");
-    pool.sync().unwrap();
-    let before = pool.synced_txg();
+    let stats = log(&store).stats()[0].1;
+    assert_eq!((stats.records, stats.fallbacks_total(), store.pool().synced_txg()), (1, 0, before));
+    drop((volume, store));
+    let store = import(&disk);
+    let volume = Volume::open(&store, "tank/v").unwrap();
+    assert_eq!(&contents(&volume)[..6], b"always");
+    let before = set(&store, &volume, "disabled");
     volume.write(100, b"disabled", true).unwrap();
     volume.flush().unwrap();
-    assert_eq!(pool.synced_txg(), before);
+    assert_eq!(store.pool().synced_txg(), before);
+    drop((volume, store));
+    let volume = Volume::open(&import(&disk), "tank/v").unwrap();
+    assert_eq!((&contents(&volume)[..6], &contents(&volume)[100..108]), (&b"always"[..], &[0; 8][..]));
 }
 
 #[test]
 fn sizes_grow_and_shrink_and_the_end_is_the_end() {
     let disk = disk();
-    let pool = pool_on(&disk);
-    let volume = Volume::create(&pool, None, "tank/v", MIB, &small_blocks()).unwrap();
+    let store = store_on(&disk);
+    let volume = Volume::create(&store, "tank/v", MIB, &small_blocks()).unwrap();
     volume.write(MIB - 4, b"last", false).unwrap();
     let outside = volume.write(MIB - 3, b"last", false).unwrap_err();
     assert!(matches!(outside, VolumeError::OutOfRange { offset, .. } if offset == MIB - 3), "{outside}");
@@ -123,14 +140,14 @@ fn sizes_grow_and_shrink_and_the_end_is_the_end() {
     {
         assert_eq!(volume.resize(size).unwrap_err().kind(), kind, "{size}");
     }
-    drop((volume, pool));
-    assert_eq!(Volume::open(&import(&disk), None, "tank/v").unwrap().size_bytes(), 2 * MIB);
+    drop((volume, store));
+    assert_eq!(Volume::open(&import(&disk), "tank/v").unwrap().size_bytes(), 2 * MIB);
 }
 
 #[test]
 fn a_volume_larger_than_its_pool_runs_full_and_lives() {
-    let pool = pool_on(&disk());
-    let volume = Volume::create(&pool, None, "tank/v", 1 << 40, &small_blocks()).unwrap();
+    let store = store_on(&disk());
+    let volume = Volume::create(&store, "tank/v", 1 << 40, &small_blocks()).unwrap();
     let part: Vec<u8> = (0..MIB as usize).map(|at| (at * 7 + at / 4096) as u8).collect();
     let mut at = 0;
     let full = loop {
@@ -144,27 +161,27 @@ fn a_volume_larger_than_its_pool_runs_full_and_lives() {
     volume.flush().unwrap();
     volume.discard(0, at, true).unwrap();
     volume.write(0, &part, true).unwrap();
-    assert!(pool.check().unwrap().is_clean());
+    assert!(store.pool().check().unwrap().is_clean());
 }
 
 #[test]
 fn what_is_no_volume_is_not_opened() {
-    let pool = pool_on(&disk());
-    let error = Volume::open(&pool, None, "tank").unwrap_err();
+    let store = store_on(&disk());
+    let error = Volume::open(&store, "tank").unwrap_err();
     assert!(matches!(error, VolumeError::NotAVolume { .. }), "{error}");
-    let error = Volume::open(&pool, None, "tank/v").unwrap_err();
+    let error = Volume::open(&store, "tank/v").unwrap_err();
     assert!(matches!(error, VolumeError::Pool(PoolError::NoDataset(_))), "{error}");
-    let error = Volume::create(&pool, None, "tank/v", 1, &VolumeOptions::default()).unwrap_err();
+    let error = Volume::create(&store, "tank/v", 1, &VolumeOptions::default()).unwrap_err();
     assert!(matches!(error, VolumeError::BadSize { .. }), "{error}");
-    assert_eq!(pool.datasets().len(), 1);
+    assert_eq!(store.pool().datasets().len(), 1);
 }
 
 #[test]
 fn a_read_only_volume_refuses_changes() {
-    let pool = pool_on(&disk());
+    let store = store_on(&disk());
     let options = VolumeOptions::default();
-    let volume = Volume::create(&pool, None, "tank/v", MIB, &options).unwrap();
-    volume.dataset().set(&pool.begin_tx().unwrap(), Property::ReadOnly, Some(1)).unwrap();
+    let volume = Volume::create(&store, "tank/v", MIB, &options).unwrap();
+    store.pool().transact(|tx| volume.dataset().set(tx, Property::ReadOnly, Some(1))).unwrap();
     assert!(volume.is_read_only());
     assert_eq!(volume.write(0, &[1], false).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(volume.discard(0, 10, false).unwrap_err().kind(), ErrorKind::Invalid);
@@ -203,7 +220,7 @@ proptest! {
     #[test]
     fn a_volume_behaves_like_an_array(steps in steps()) {
         let disk = disk();
-        let mut volume = Volume::create(&pool_on(&disk), None, "tank/v", MIB, &small_blocks()).unwrap();
+        let mut volume = Volume::create(&store_on(&disk), "tank/v", MIB, &small_blocks()).unwrap();
         let mut now = vec![0; MIB as usize];
         let mut durable = now.clone();
         for step in steps {
@@ -239,7 +256,7 @@ proptest! {
                 }
                 Step::Crash => {
                     drop(volume);
-                    volume = Volume::open(&import(&disk), None, "tank/v").unwrap();
+                    volume = Volume::open(&import(&disk), "tank/v").unwrap();
                     now.clone_from(&durable);
                 }
             }
@@ -252,8 +269,8 @@ proptest! {
 /// ends by itself.
 #[test]
 fn a_write_to_a_full_pool_waits_for_what_was_discarded() {
-    let pool = pool_on(&disk());
-    let volume = Volume::create(&pool, None, "tank/v", 128 * MIB, &small_blocks()).unwrap();
+    let store = store_on(&disk());
+    let volume = Volume::create(&store, "tank/v", 128 * MIB, &small_blocks()).unwrap();
     let data: Vec<u8> = (0..65_536_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect();
     let mut at = 0;
     // Until a sync gives nothing back of what was reserved for it.
@@ -266,7 +283,7 @@ fn a_write_to_a_full_pool_waits_for_what_was_discarded() {
             }
         };
         assert_eq!(error.kind(), ErrorKind::NoSpace);
-        pool.sync().unwrap();
+        store.pool().sync().unwrap();
         if at == before {
             break;
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use fastness_blkdev::Operation;
 use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
-use fastness_store::{PoolLog, Tuning};
+use fastness_store::{Store, Tuning};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::measure::{Spread, by_turns, in_parallel};
-use crate::pool::{Place, noise};
+use crate::pool::{Place, noise, store_options};
 use crate::{Options, Row};
 
 const MIB: u64 = 1 << 20;
@@ -25,9 +25,7 @@ const INDIRECT_BYTES_MIN: u64 = 64 << 10;
 /// A pool with a volume of the default block size, whose data cannot be compressed.
 struct Stack {
     device: Device,
-    pool: Arc<Pool>,
-    /// It frees its blocks as txgs sync.
-    _log: Arc<PoolLog>,
+    store: Arc<Store>,
     volume: Volume,
     data: Vec<u8>,
     acknowledged: u64,
@@ -40,13 +38,14 @@ impl Stack {
         let device = Device::open(place.path(name))?;
         place.remove(name)?;
         let options = PoolOptions { txg_timeout: Duration::from_secs(3600), ..PoolOptions::default() };
-        let pool = Arc::new(Pool::create("bench", &[VdevSpec::single(device.clone())], options)?);
-        let log = PoolLog::create(&pool, Tuning { indirect_bytes_min, ..Tuning::default() })?;
+        let pool = Pool::create("bench", &[VdevSpec::single(device.clone())], options.clone())?;
+        let tuning = Tuning { indirect_bytes_min, ..Tuning::default() };
+        let store = Store::create(pool, store_options(options, tuning))?;
         let options = VolumeOptions::default();
-        let volume = Volume::create(&pool, Some(&log), "bench/v", VOLUME_BYTES, &options)?;
-        pool.sync()?;
+        let volume = Volume::create(&store, "bench/v", VOLUME_BYTES, &options)?;
+        store.pool().sync()?;
         let data = noise(bytes as usize, 5);
-        let mut stack = Stack { device, pool, _log: log, volume, data, acknowledged: 0, written_before: 0 };
+        let mut stack = Stack { device, store, volume, data, acknowledged: 0, written_before: 0 };
         // Every byte once: what is measured then writes over it.
         for _ in 0..VOLUME_BYTES / TURN_BYTES {
             stack.turn(1)?;
@@ -73,7 +72,7 @@ impl Stack {
             }
             Ok(())
         })?;
-        self.pool.sync()?;
+        self.store.pool().sync()?;
         self.acknowledged += count * threads as u64 * bytes;
         Ok(since.elapsed().as_nanos() as f64)
     }

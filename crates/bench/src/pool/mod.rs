@@ -16,7 +16,7 @@ mod write;
 
 use crate::{Options, Row};
 
-pub(crate) use place::{Numbers, Place, noise};
+pub(crate) use place::{Numbers, Place, noise, store_options};
 
 /// Runs the benchmark.
 ///

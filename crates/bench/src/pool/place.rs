@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice, OpenOptions};
 use fastness_pool::{DatasetKind, Device, Object, Pool, PoolOptions, Property, VdevSpec};
+use fastness_store::{Kinds, StoreOptions, Tuning};
+use fastness_zvol::VolumeReplay;
 
 /// Bytes of one request of the floor.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -103,6 +105,12 @@ pub(super) fn write_one(pool: &Pool, object: &Object, offset: u64, data: &[u8]) 
     object.write(&tx, offset, data)?;
     tx.commit();
     Ok(())
+}
+
+/// Settings of a store of volumes.
+pub(crate) fn store_options(pool: PoolOptions, tuning: Tuning) -> StoreOptions {
+    let kinds = Kinds::default().with(DatasetKind::Volume, VolumeReplay);
+    StoreOptions { pool, tuning, kinds, ..StoreOptions::default() }
 }
 
 /// Bytes that are neither zero nor equal.

@@ -21,7 +21,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     let stack = Stack::new(site, "latency", &Plan { volumes: 2, ..Plan::default() })?;
     stack.disable(1)?;
     stack.warm()?;
-    let log = stack.log.as_ref().expect("the plan has one");
+    let log = stack.store.log().context("kind pmem has one")?;
     let medium_stats = || log.medium_stats().context("kind pmem has them");
     let before = medium_stats()?;
     let (mut logged, mut disabled) = (Histogram::default(), Histogram::default());

@@ -82,13 +82,13 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Beside a volume without a log, in a pool whose txgs run as they do in use.
+/// Beside a volume whose writes wait for their txgs, in a pool whose txgs run as they do in use.
 fn against_txgs(site: &Site, options: Options) -> anyhow::Result<Row> {
     let plan = Plan { pool: PoolOptions::default(), ..Plan::default() };
     let with = Stack::new(site, "with", &plan)?;
     let without = Stack::new(site, "without", &Plan { kind: LogKind::Txg, ..plan })?;
     with.warm()?;
-    let (mut logged, mut waiting) = (Writer::new(&with.volumes[0], 5), Writer::new(&without.volumes[0], 6));
+    let (mut logged, mut waiting) = (Writer::new(&with.volumes[0], 5), Writer::of_txgs(&without, 6));
     let each = |count: u64, ns: f64| ns / count as f64;
     let pair = by_turns(
         if options.quick { 21 } else { 101 },
@@ -97,10 +97,10 @@ fn against_txgs(site: &Site, options: Options) -> anyhow::Result<Row> {
         || Ok(each(SLOW_WRITES, time_ns(|| waiting.write(SLOW_WRITES))?)),
     )?;
     Ok(Row {
-        name: "the same beside the txgs of a pool, and a volume without a log".to_owned(),
+        name: "the same beside the txgs of a pool, and a volume whose writes wait for them".to_owned(),
         value: Some(median(&pair.a)),
         unit: "ns",
-        baseline: Some(format!("no log, {:.0} us; writes a second", median(&pair.b) / 1e3)),
+        baseline: Some(format!("txgs, {:.0} us; writes a second", median(&pair.b) / 1e3)),
         medium: site.medium(),
         ..Row::ratio(swapped(&pair).ratio(), None)
     })

@@ -1,13 +1,11 @@
 //! Import of a pool whose log is full of records.
 
-use std::sync::Arc;
-
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions};
-use fastness_store::{Consent, PoolLog, RegionParts, Tuning, Txgs};
+use fastness_pool::{Device, PoolOptions};
+use fastness_store::{Given, PoolLog, RegionParts, Store, Tuning};
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack};
 use crate::measure::{Spread, time_ns};
-use crate::pool::noise;
+use crate::pool::{noise, store_options};
 use crate::{Options, Row};
 
 const GOAL_MS: f64 = 5000.0;
@@ -47,7 +45,7 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
     const NAME: &str = "replay";
     let blocks = data_bytes / BLOCK_BYTES;
     let stack = Stack::kept(site, NAME, plan)?;
-    stack.pool.freeze();
+    stack.store.pool().freeze();
     let data = noise(BLOCK_BYTES as usize, 11);
     for at in 0..blocks {
         let block = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
@@ -59,20 +57,12 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
     let mut imported = None;
     let ns = time_ns(|| {
         let device = Device::open(site.place.path(NAME))?;
-        let pool =
-            Arc::new(Pool::import_paused(&[device], &ImportOptions::default(), PoolOptions::default())?);
         let region = PoolLog::open_region(&site.memory.path(NAME), true)?;
-        let tuning = Tuning::default();
-        let (log, report) = PoolLog::import(
-            &pool,
-            RegionParts::all(vec![region]),
-            Txgs::Run,
-            Consent::NONE,
-            tuning,
-            &mut |_| {},
-        )?;
+        let mut parts = Given { devices: vec![device], regions: vec![RegionParts::of(region)?] };
+        let options = store_options(PoolOptions::default(), Tuning::default());
+        let (store, report) = Store::import(&mut parts, options)?;
         records = report.records;
-        imported = Some((log, pool));
+        imported = Some(store);
         Ok(())
     })?;
     anyhow::ensure!(records == blocks, "{records} records were replayed, {blocks} were written");

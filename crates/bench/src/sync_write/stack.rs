@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fastness_pool::{Device, Pool, PoolOptions, Property, VdevClass, VdevSpec};
-use fastness_store::{PmDevice, PoolLog, Tuning};
+use fastness_store::{PmDevice, PoolLog, Store, Tuning};
 use fastness_zvol::{Volume, VolumeOptions};
 
-use crate::pool::{Numbers, Place, noise};
+use crate::pool::{Numbers, Place, noise, store_options};
 
 /// Bytes of a write, and of a block.
 pub(super) const BLOCK_BYTES: u64 = 4096;
@@ -22,7 +22,7 @@ pub(super) enum LogKind {
     Pmem,
     /// A log of kind lwb on a log vdev that is the same emulated PM.
     LwbInMemory,
-    /// No log: they wait for a transaction group.
+    /// None: `sync=disabled`, and each write waits for its transaction group ([`Writer::of_txgs`]).
     Txg,
 }
 
@@ -95,8 +95,7 @@ impl Site {
 /// A pool with volumes `bench/0`, `bench/1`, and so on.
 pub(super) struct Stack {
     pub(super) volumes: Vec<Volume>,
-    pub(super) log: Option<Arc<PoolLog>>,
-    pub(super) pool: Arc<Pool>,
+    pub(super) store: Arc<Store>,
 }
 
 impl Stack {
@@ -121,38 +120,36 @@ impl Stack {
             let devices = vec![Device::new("log", Arc::new(device))];
             vdevs.push(VdevSpec { class: VdevClass::Log, devices });
         }
-        let pool = Arc::new(Pool::create("bench", &vdevs, plan.pool.clone())?);
-        let log = match plan.kind {
-            LogKind::Txg => None,
-            _ => Some(PoolLog::create(&pool, plan.tuning)?),
-        };
-        if let (LogKind::Pmem, Some(log)) = (plan.kind, &log) {
+        let pool = Pool::create("bench", &vdevs, plan.pool.clone())?;
+        let store = Store::create(pool, store_options(plan.pool.clone(), plan.tuning))?;
+        let log = store.log().context("a new pool has a log")?;
+        if plan.kind == LogKind::Pmem {
             log.add_region(region()?, site.memory.path(name), true)?;
         }
         let options = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK_BYTES)] };
-        let volume = |index: usize| {
-            Volume::create(&pool, log.as_deref(), &format!("bench/{index}"), plan.volume_bytes, &options)
-        };
+        let volume =
+            |index: usize| Volume::create(&store, &format!("bench/{index}"), plan.volume_bytes, &options);
         let volumes = (0..plan.volumes).map(volume).collect::<Result<Vec<_>, _>>()?;
-        for volume in &volumes {
-            let log = log.as_ref().and_then(|log| log.volume(volume.dataset().id()));
-            log.inspect(|log| log.zil.set_bypass(plan.has_bypass));
+        log.set_bypass(plan.has_bypass);
+        store.pool().sync()?;
+        let stack = Stack { volumes, store };
+        if plan.kind == LogKind::Txg {
+            (0..plan.volumes).try_for_each(|index| stack.disable(index))?;
         }
-        pool.sync()?;
-        Ok(Stack { volumes, log, pool })
+        Ok(stack)
     }
 
     /// Gives a volume the property `sync=disabled`.
     pub(super) fn disable(&self, index: usize) -> anyhow::Result<()> {
         let value = Property::Sync.parse("disabled")?;
         let dataset = self.volumes[index].dataset();
-        self.pool.transact(|tx| dataset.set(tx, Property::Sync, Some(value)))?;
+        self.store.pool().transact(|tx| dataset.set(tx, Property::Sync, Some(value)))?;
         Ok(())
     }
 
     /// Syncs what was written, so that the log is empty and the next turn meets no txg.
     pub(super) fn settle(&self) -> anyhow::Result<()> {
-        self.pool.sync()?;
+        self.store.pool().sync()?;
         Ok(())
     }
 
@@ -172,13 +169,15 @@ impl Stack {
     /// How many synchronous writes waited for a txg although there is a log: if any, a row is about something
     /// else.
     pub(super) fn fallbacks(&self) -> u64 {
-        self.log.iter().flat_map(|log| log.stats()).map(|(_, stats)| stats.fallbacks_total()).sum()
+        self.store.log().iter().flat_map(|log| log.stats()).map(|(_, stats)| stats.fallbacks_total()).sum()
     }
 }
 
 /// Writes blocks of 4 KiB with FUA, at random.
 pub(super) struct Writer<'a> {
     pub(super) volume: &'a Volume,
+    /// Its txgs are what each write waits for.
+    waits_for: Option<Arc<Pool>>,
     numbers: Numbers,
     data: Vec<u8>,
     blocks: u64,
@@ -187,12 +186,21 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(volume: &'a Volume, seed: u64) -> Self {
         let (data, blocks) = (noise(BLOCK_BYTES as usize, seed), volume.size_bytes() / BLOCK_BYTES);
-        Self { volume, numbers: Numbers(seed), data, blocks }
+        Self { volume, waits_for: None, numbers: Numbers(seed), data, blocks }
+    }
+
+    /// Of the first volume of a stack of kind [`LogKind::Txg`].
+    pub(super) fn of_txgs(stack: &'a Stack, seed: u64) -> Self {
+        Self { waits_for: Some(stack.store.pool()), ..Self::new(&stack.volumes[0], seed) }
     }
 
     pub(super) fn write_one(&mut self) -> anyhow::Result<()> {
         let offset = self.numbers.below(self.blocks) * BLOCK_BYTES;
-        Ok(self.volume.write(offset, &self.data, true)?)
+        self.volume.write(offset, &self.data, true)?;
+        if let Some(pool) = &self.waits_for {
+            pool.wait_synced(pool.open_txg())?;
+        }
+        Ok(())
     }
 
     pub(super) fn write(&mut self, count: u64) -> anyhow::Result<()> {

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, Property, TxgHook, VdevSpec};
+use fastness_pool::{Device, Pool, PoolOptions, Property, TxgHook, VdevSpec};
 use fastness_store::{
-    Consent, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, StoreError, Tuning,
-    Txgs,
+    Consent, LogConfig, LogImportStep, NewRegion, PoolLog, RegionConfig, RegionParts, ReplayReport, Source,
+    Store, StoreError,
 };
 use fastness_zvol::{Volume, VolumeOptions};
+
+pub use crate::support::log;
+use crate::support::{Parts, import, store_options};
 
 pub const MIB: u64 = 1 << 20;
 pub const BLOCK: u64 = 4096;
@@ -27,7 +30,7 @@ pub fn device(memory: &Arc<MemDevice>) -> Device {
 
 impl Bench {
     /// A pool whose log is on these regions.
-    pub fn new(regions: &[&str], txg_timeout: Duration) -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+    pub fn new(regions: &[&str], txg_timeout: Duration) -> (Bench, Arc<Store>) {
         Bench::with_hook(regions, txg_timeout, |_| None)
     }
 
@@ -36,19 +39,19 @@ impl Bench {
         regions: &[&str],
         txg_timeout: Duration,
         hook: impl FnOnce(&Bench) -> Option<Arc<dyn TxgHook>>,
-    ) -> (Bench, Arc<Pool>, Arc<PoolLog>) {
+    ) -> (Bench, Arc<Store>) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let disk = Arc::new(MemDevice::from_image("disk", MemImage::zeroed(128 * MIB), 512));
         let bench = Bench { devices: vec![device(&disk)], disk, dir, txg_timeout };
         let vdevs = [VdevSpec::single(bench.devices[0].clone())];
-        let pool = Arc::new(Pool::create("tank", &vdevs, bench.options()).unwrap());
+        let pool = Pool::create("tank", &vdevs, bench.options()).unwrap();
         if let Some(hook) = hook(&bench) {
             pool.add_hook(hook);
         }
-        let log = PoolLog::create(&pool, Tuning::default()).unwrap();
+        let store = Store::create(pool, store_options(bench.options())).unwrap();
         let sides = || Ok(regions.iter().map(|name| bench.region(name)).collect());
-        log.add_regions(sides).unwrap();
-        (bench, pool, log)
+        log(&store).add_regions(sides).unwrap();
+        (bench, store)
     }
 
     pub fn options(&self) -> PoolOptions {
@@ -70,40 +73,50 @@ impl Bench {
         file.set_len(len_bytes).unwrap();
     }
 
-    pub fn import(&self, consent: Consent) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), StoreError> {
+    pub fn import(&self, consent: Consent) -> Result<(Arc<Store>, ReplayReport), StoreError> {
         self.import_telling(consent, &mut |_, _| {})
     }
 
     pub fn import_telling(
         &self,
         consent: Consent,
-        tell: &mut dyn FnMut(&Arc<Pool>, LogImportStep<'_>),
-    ) -> Result<(Arc<Pool>, Arc<PoolLog>, ReplayReport), StoreError> {
-        let pool = Pool::import_paused(&self.devices, &ImportOptions::default(), self.options()).unwrap();
-        let pool = Arc::new(pool);
-        let config = PoolLog::config(&pool).unwrap();
-        let open = |region: &RegionConfig| PoolLog::open_region(&region.path, true).ok();
-        let regions = config.regions.iter().filter_map(open).collect();
-        let mut tell = |step: LogImportStep<'_>| tell(&pool, step);
-        let (log, report) = PoolLog::import(
-            &pool,
-            RegionParts::all(regions),
-            Txgs::Run,
-            consent,
-            Tuning::default(),
-            &mut tell,
-        )?;
-        Ok((pool, log, report))
+        tell: &mut dyn FnMut(&Pool, LogImportStep<'_>),
+    ) -> Result<(Arc<Store>, ReplayReport), StoreError> {
+        let mut parts = Telling { parts: Parts(self.devices.clone()), tell };
+        import(&mut parts, &store_options(self.options()), consent)
     }
 }
 
-pub fn volume(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
-    let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
-    Volume::create(pool, Some(log), "tank/v", MIB, &small).unwrap()
+struct Telling<'a> {
+    parts: Parts,
+    tell: &'a mut dyn FnMut(&Pool, LogImportStep<'_>),
 }
 
-pub fn open(pool: &Arc<Pool>, log: &PoolLog) -> Volume {
-    Volume::open(pool, Some(log), "tank/v").unwrap()
+impl Source for Telling<'_> {
+    fn devices(&mut self, known: Option<&[String]>) -> Result<Vec<Device>, StoreError> {
+        self.parts.devices(known)
+    }
+
+    fn regions(
+        &mut self,
+        pool: &Pool,
+        config: &LogConfig,
+    ) -> Result<Vec<Result<RegionParts, StoreError>>, StoreError> {
+        self.parts.regions(pool, config)
+    }
+
+    fn tell(&mut self, pool: &Pool, step: LogImportStep<'_>) {
+        (self.tell)(pool, step);
+    }
+}
+
+pub fn volume(store: &Store) -> Volume {
+    let small = VolumeOptions { properties: vec![(Property::VolBlockSize, BLOCK)] };
+    Volume::create(store, "tank/v", MIB, &small).unwrap()
+}
+
+pub fn open(store: &Store) -> Volume {
+    Volume::open(store, "tank/v").unwrap()
 }
 
 /// Regions that the pool says are out, by name.
