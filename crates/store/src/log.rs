@@ -353,11 +353,11 @@ impl PoolLog {
     }
 }
 
+/// A dataset that has a log, with the stored header.
+type Logged = (Dataset, Option<Vec<u8>>);
+
 /// The datasets that have logs, with the stored headers: those of known kinds, and those with a header.
-pub(crate) fn logged(
-    pool: &Pool,
-    knows: impl Fn(DatasetKind) -> bool,
-) -> Result<Vec<(Dataset, Option<Vec<u8>>)>, PoolError> {
+pub(crate) fn logged(pool: &Pool, knows: impl Fn(DatasetKind) -> bool) -> Result<Vec<Logged>, PoolError> {
     let mut logged = Vec::new();
     for info in pool.datasets() {
         let dataset = pool.dataset_by_id(info.id)?;
