@@ -89,7 +89,6 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
             ..Places::default()
         },
         watch,
-        ..NodeOptions::default()
     };
     let node = Node::import(&[device], &import, options)?;
     if node.log().is_some_and(|log| log.kind() == KindId::Lwb) {

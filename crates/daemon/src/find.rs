@@ -31,7 +31,7 @@ pub struct FoundDevices {
     /// The pool's devices, opened.
     pub devices: Vec<Device>,
     /// Regions of logs, of any pool, that the search came across; see
-    /// [`NodeOptions::witnesses`](crate::NodeOptions::witnesses).
+    /// [`Places::witnesses`](fastness_store::Places::witnesses).
     pub regions: Vec<PathBuf>,
 }
 

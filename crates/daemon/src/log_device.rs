@@ -66,8 +66,8 @@ fn new_region(path: &Path, pm: PmUse, pool: Option<Guid>, is_forced: bool) -> Re
 /// # Errors
 /// [`StartError::InUse`] for one that holds something; those of opening it.
 pub fn check_new_regions(paths: &[String], pm: PmUse) -> Result<(), StartError> {
-    let there = paths.iter().map(Path::new).filter(|path| path.exists());
-    there.map(|path| new_region(path, pm, None, false).map(drop)).collect()
+    let mut there = paths.iter().map(Path::new).filter(|path| path.exists());
+    there.try_for_each(|path| new_region(path, pm, None, false).map(drop))
 }
 
 impl Node {

@@ -157,11 +157,6 @@ impl RegionParts {
         let (front, chunks) = divide(region.into_range())?;
         Ok(RegionParts { info, front, chunks })
     }
-
-    /// Divides all of them, as [`PoolLog::import`](crate::PoolLog::import) takes them.
-    pub fn all(regions: Vec<Region>) -> Vec<Result<RegionParts, StoreError>> {
-        regions.into_iter().map(RegionParts::of).collect()
-    }
 }
 
 /// What a region holds before it becomes one of a log.

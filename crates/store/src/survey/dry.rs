@@ -102,7 +102,7 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Sto
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }
     let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let regions = RegionParts::all(regions);
+    let regions = regions.into_iter().map(RegionParts::of).collect();
     let claims = OpenLog::of(&config, regions, pool.synced_mark())?.claim(pool, look, |_| false)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
