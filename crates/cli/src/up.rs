@@ -61,7 +61,7 @@ pub(crate) struct UpArgs {
     /// Go on without a log that is missing or damaged: acknowledged writes of the last seconds are lost
     #[arg(long)]
     drop_log: bool,
-    /// Import although another host seems to have the pool; lose what is on the persistent memory of a new log
+    /// Import although another host seems to have the pool; lose what is on the region of a new log
     #[arg(long)]
     force: bool,
     #[command(flatten)]

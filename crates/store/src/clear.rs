@@ -85,8 +85,8 @@ impl Imported {
 
 impl Store {
     /// Resumes a suspended pool, if its devices are back, and adds vdevs to it: for a pool that lacks the
-    /// space to go on, or whose devices do. What was added is taken out of `added`, and stays in the pool if a
-    /// later step fails.
+    /// space to go on, or whose devices do. What was added is taken out of `added`, and stays in the pool if
+    /// a later step fails.
     ///
     /// Persistence: on return everything that was acknowledged, flushed or not, is durable.
     ///

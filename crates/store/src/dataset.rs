@@ -17,7 +17,7 @@ use fastness_zil::record::{Truncate, Zeroes};
 use fastness_zil::{CommitError, Txg};
 
 use crate::dataset_log::DatasetLog;
-use crate::log::Zil;
+use crate::log::{PoolLog, Zil};
 
 /// Why a change was not made, or not made durable.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,8 @@ pub struct OpenDataset {
     pool: Arc<Pool>,
     dataset: Dataset,
     log: Option<Arc<DatasetLog>>,
+    /// The log learns of txgs for as long as one of its datasets is open, with its store or without.
+    _log_of_pool: Option<Arc<PoolLog>>,
 }
 
 /// Takes the records of one change.
@@ -138,8 +140,9 @@ impl Receipt<'_> {
 
 impl OpenDataset {
     /// Without a log the pool is read-only.
-    pub(crate) fn new(pool: Arc<Pool>, dataset: Dataset, log: Option<Arc<DatasetLog>>) -> OpenDataset {
-        OpenDataset { pool, dataset, log }
+    pub(crate) fn new(pool: Arc<Pool>, dataset: Dataset, log_of_pool: Option<Arc<PoolLog>>) -> OpenDataset {
+        let log = log_of_pool.as_ref().and_then(|log| log.dataset_log(dataset.id()));
+        OpenDataset { pool, dataset, log, _log_of_pool: log_of_pool }
     }
 
     /// The dataset itself.

@@ -4,8 +4,8 @@
 //! single ones durable in microseconds, and knows nothing of pools. Here they become one thing, so that a
 //! front end writes no log code.
 //!
-//! Design: a [`Store`] owns a pool and its log. [`Store::dataset`] opens a dataset; one call makes a change of
-//! it ([`OpenDataset::change`]) and returns a [`Receipt`], whose `wait` makes the change as durable as `sync`
+//! Design: a [`Store`] owns a pool and its log. [`Store::dataset`] opens a dataset; one call makes a change
+//! of it ([`OpenDataset::change`]) and returns a [`Receipt`], whose `wait` makes the change as durable as `sync`
 //! demands. A front end that is opened with [`Store::attach`] goes on when a suspended pool is imported again
 //! ([`Store::clear`]). After a crash a [`Handler`] for each kind of datasets applies the records.
 //!

@@ -126,8 +126,7 @@ impl Store {
 
     pub(crate) fn open(&self, imported: &Imported, dataset: Dataset) -> Result<OpenDataset, StoreError> {
         self.options.kinds.check(&dataset)?;
-        let log = imported.log.as_ref().and_then(|log| log.dataset_log(dataset.id()));
-        Ok(OpenDataset::new(imported.pool.clone(), dataset, log))
+        Ok(OpenDataset::new(imported.pool.clone(), dataset, imported.log.clone()))
     }
 
     /// Creates a dataset below an existing one, with its log, and whatever `fill` puts into it, in one

@@ -91,3 +91,19 @@ fn a_store_that_does_not_know_a_kind_leaves_its_datasets_and_their_logs_alone() 
     let counters = store.dataset("tank/counters").unwrap();
     (0..100).for_each(|counter| assert_eq!(get(&counters, counter), counter + 7));
 }
+
+/// What is open needs no store to go on: its log is told of txgs, and gives their space back.
+#[test]
+fn a_dataset_that_is_open_outlives_its_store() {
+    let store = import(&crashed(), Kinds::default().with(KIND, Replay));
+    let (pool, counters) = (store.pool(), store.dataset("tank/counters").unwrap());
+    drop(store);
+    (0..100).for_each(|counter| set(&counters, counter, counter + 8).unwrap());
+    for _ in 0..3 {
+        pool.sync().unwrap();
+    }
+    let report = pool.check().unwrap();
+    // One block stays for an idle log.
+    assert!(report.is_clean() && report.log_units <= 8, "{report:?}");
+    (0..100).for_each(|counter| assert_eq!(get(&counters, counter), counter + 8));
+}

@@ -351,6 +351,9 @@ fn a_volume_that_shrinks_beside_writes_stays_small() {
                 Err(error) => panic!("{error}"),
             }
         }
+        if !is_logged {
+            set_sync(&store, "standard");
+        }
         volume.flush().unwrap();
         let open = bench.crash((store, volume));
         assert_eq!(open.1.size_bytes(), 4096, "it is larger after a crash (logged: {is_logged})");
