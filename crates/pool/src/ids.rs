@@ -32,6 +32,10 @@ number!(
     "object #"
 );
 
+/// One of the tables of a dataset. Whoever stores rows in a dataset gives the numbers their meaning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u8);
+
 impl Txg {
     /// The next one.
     #[must_use]
