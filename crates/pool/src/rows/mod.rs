@@ -46,8 +46,10 @@ pub use table::Table;
 
 /// Longest key of a row.
 pub const ROW_KEY_BYTES_MAX: usize = 1024;
-/// Longest value of a row.
+/// Longest value of a row, in tables from [`TableId::FIRST_LONG`] on.
 pub const ROW_VALUE_BYTES_MAX: usize = 64 << 10;
+/// Longest value in the other tables. Key and value together have at most 1279 bytes there.
+pub const ROW_SHORT_VALUE_BYTES_MAX: usize = 1023;
 /// Memory that a row counts for besides its key and value: its places in the set and in the allocator.
 const ROW_BYTES: u64 = 64;
 const SHARDS: usize = 16;
@@ -84,9 +86,10 @@ impl Row {
         self.bytes.len() as u64 + ROW_BYTES
     }
 
-    fn charge(&self) -> Charge {
+    fn charge(&self, table: TableId) -> Charge {
         let key_bytes = usize::from(self.key_bytes);
-        Charge::row(key_bytes, stored::fragments(key_bytes, self.bytes.len() - key_bytes))
+        let fragments = stored::fragments(key_bytes, self.bytes.len() - key_bytes);
+        Charge::row(key_bytes, fragments, table.is_long())
     }
 }
 
@@ -146,10 +149,10 @@ impl RowLayer {
     }
 
     fn insert(&mut self, table: TableId, row: Row, change: &mut Change) {
-        let (bytes, charge) = (row.memory_bytes(), row.charge());
+        let (bytes, charge) = (row.memory_bytes(), row.charge(table));
         let old = self.tables.entry(table).or_default().replace(row);
         let (old_bytes, old_charge) =
-            old.map_or((0, Charge::default()), |old| (old.memory_bytes(), old.charge()));
+            old.map_or((0, Charge::default()), |old| (old.memory_bytes(), old.charge(table)));
         self.bytes = self.bytes + bytes - old_bytes;
         self.charged += charge - old_charge;
         change.bytes += bytes as i64 - old_bytes as i64;
@@ -233,9 +236,14 @@ impl Rows {
         }
     }
 
-    /// The layers of a shard, oldest first.
+    /// The layers of a shard, oldest first. There must be no transactions.
     pub(crate) fn layers(&self, shard: usize) -> Vec<Arc<RowLayer>> {
         read(&self.shards()[shard].0).clone()
+    }
+
+    /// The layer of a txg that has quiesced, and no other: those are being changed.
+    fn layer(&self, shard: usize, txg: Txg) -> Option<Arc<RowLayer>> {
+        read(&self.shards()[shard].0).iter().find(|layer| layer.txg == txg).cloned()
     }
 
     /// Drops the layer of a txg that is durable.
@@ -258,8 +266,7 @@ impl DirtyRows {
     /// In order of datasets.
     pub(crate) fn of(txg: Txg, changed: &[ChangedShard]) -> Vec<DirtyRows> {
         let of = |(core, shard): &ChangedShard| {
-            let layer = core.rows.layers(*shard).into_iter().find(|layer| layer.txg == txg);
-            let layer = layer.expect("a shard on the list has a layer");
+            let layer = core.rows.layer(*shard, txg).expect("a shard on the list has a layer");
             DirtyRows { core: core.clone(), shard: *shard, layer }
         };
         let mut dirty: Vec<_> = changed.iter().map(of).collect();

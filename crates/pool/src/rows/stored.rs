@@ -27,6 +27,11 @@ fn fragment_bytes(key_bytes: usize) -> usize {
     (STORED_BYTES_MAX - key_bytes).min(FRAGMENT_BYTES_MAX)
 }
 
+/// Longest value in one fragment.
+pub(super) fn short_value_bytes_max(key_bytes: usize) -> usize {
+    fragment_bytes(key_bytes) - 1
+}
+
 /// Number of fragments.
 pub(super) fn fragments(key_bytes: usize, value_bytes: usize) -> u64 {
     (value_bytes / fragment_bytes(key_bytes)) as u64 + 1

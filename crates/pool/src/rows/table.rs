@@ -15,8 +15,9 @@ use crate::sync_util::read;
 /// An ordered table of a dataset: rows of a key and a value, ordered by the bytes of their keys.
 ///
 /// Every dataset has 256 tables, which are empty until rows are put into them. A key has 1 to
-/// [`ROW_KEY_BYTES_MAX`] bytes, a value 0 to [`ROW_VALUE_BYTES_MAX`]; many values of more than 1 KiB are
-/// better kept in an object.
+/// [`ROW_KEY_BYTES_MAX`] bytes. In tables below [`TableId::FIRST_LONG`] a value has at most
+/// [`ROW_SHORT_VALUE_BYTES_MAX`](crate::ROW_SHORT_VALUE_BYTES_MAX) bytes, fewer with keys of more than 256
+/// bytes; in the others [`ROW_VALUE_BYTES_MAX`]. Many long values are better kept in objects.
 ///
 /// Persistence: a change is durable when its transaction's txg has synced, see
 /// [`Pool::wait_synced`](crate::Pool::wait_synced). A crash leaves all changes of a txg, of rows and of
@@ -81,7 +82,10 @@ impl Table {
     /// [`PoolError::NoSpace`]; [`PoolError::NoDataset`] if the dataset was destroyed;
     /// [`PoolError::Overtaken`] if a newer txg creates the dataset. Nothing was changed.
     pub fn put(&self, tx: &Tx, key: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() > ROW_VALUE_BYTES_MAX {
+        check_key(key)?;
+        let max =
+            if self.id.is_long() { ROW_VALUE_BYTES_MAX } else { stored::short_value_bytes_max(key.len()) };
+        if value.len() > max {
             return Err(PoolError::invalid("length of a row's value", value.len()));
         }
         self.change(tx, key, Some(value))
@@ -112,7 +116,7 @@ impl Table {
         }
         let row = Row::new(key, value);
         // For the layer of the transaction's txg, and for that of the next one.
-        let reserved = row.charge() * 2;
+        let reserved = row.charge(self.id) * 2;
         let claim = if value.is_some() { Claim::Data } else { Claim::Free };
         // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
         self.shared.reserve(&self.core, reserved, tx.claim(claim))?;

@@ -20,7 +20,7 @@ fn pool() -> Pool {
 }
 
 fn table(pool: &Pool) -> Table {
-    pool.dataset("tank").unwrap().table(TableId(3))
+    pool.dataset("tank").unwrap().table(TableId(203))
 }
 
 fn get(table: &Table, key: &[u8]) -> Option<Vec<u8>> {
@@ -72,7 +72,7 @@ fn a_row_is_seen_at_once_and_after_the_sync() {
     assert_eq!((get(&table, b"a"), list(&table, ALL)), (None, both[1..].to_vec()));
     pool.sync().unwrap();
     assert_eq!((get(&table, b"a"), list(&table, ALL)), (None, both[1..].to_vec()));
-    assert_eq!(stored_rows(&pool), [(1, 3, b"b".to_vec(), 0, 1)]);
+    assert_eq!(stored_rows(&pool), [(1, 203, b"b".to_vec(), 0, 1)]);
 }
 
 #[test]
@@ -167,6 +167,12 @@ fn what_cannot_be_stored_is_refused() {
     is_invalid(table.put(&old, b"", b"1"));
     is_invalid(table.put(&old, &long, b"1"));
     is_invalid(table.put(&old, b"a", &value));
+    // Where values are short: up to one fragment.
+    let short = pool.dataset("tank").unwrap().table(TableId(127));
+    for (key_bytes, max) in [(1, 1023), (256, 1023), (257, 1022), (1024, 255)] {
+        is_invalid(short.put(&old, &long[..key_bytes], &value[..=max]));
+        short.put(&old, &long[..key_bytes], &value[..max]).unwrap();
+    }
     is_invalid(table.remove(&old, b""));
     is_invalid(table.get(&long, &mut Vec::new()).map(|_| ()));
     std::thread::scope(|scope| {
@@ -245,7 +251,7 @@ fn plant(pool: &Pool, rows: &[(&[u8], u16, usize)]) {
     let transaction = pool.shared.database.begin_write().unwrap();
     for (key, number, len) in rows {
         let mut stored = transaction.open_table(ROWS).unwrap();
-        stored.insert((1, 3, *key, *number), vec![1; *len].as_slice()).unwrap();
+        stored.insert((1, 203, *key, *number), vec![1; *len].as_slice()).unwrap();
     }
     transaction.commit().unwrap();
     pool.sync().unwrap();
@@ -298,7 +304,7 @@ fn a_destroyed_dataset_takes_its_rows_with_it_in_steps() {
     let pool = Pool::create("tank", &[VdevSpec::single(device)], options).unwrap();
     let tx = pool.begin_tx().unwrap();
     let doomed = pool.create_dataset(&tx, "tank/a", DatasetKind::Filesystem, &[]).unwrap();
-    let table = doomed.table(TableId(0));
+    let table = doomed.table(TableId(200));
     drop(tx);
     for number in 0..1000_u32 {
         // Now and then in fragments, which a step may divide.
@@ -325,7 +331,7 @@ fn a_destroyed_dataset_takes_its_rows_with_it_in_steps() {
         (left, txgs) = (now, txgs + 1);
     }
     assert!(txgs >= 12);
-    assert_eq!(stored_rows(&pool), [(1, 3, b"stays".to_vec(), 0, 1)]);
+    assert_eq!(stored_rows(&pool), [(1, 203, b"stays".to_vec(), 0, 1)]);
     let transaction = pool.shared.database.begin_write().unwrap();
     assert!(transaction.open_table(DOOMED).unwrap().first().unwrap().is_none());
     assert_eq!((pool.status().dirty_bytes, pool.shared.room.reserved()), (0, 0));

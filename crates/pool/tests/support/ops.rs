@@ -116,6 +116,10 @@ fn draw_row(roll: u64, entry: &ModelDataset, rng: &mut Rng) -> Op {
             let len = [rng.below(200), rng.below(200), 1024, rng.below(6000), rng.below(65_537)];
             let kind = rng.below(20).saturating_sub(15) as usize;
             let value = rng.bytes(len[kind] as usize);
+            let mut value = value;
+            if !TableId(table).is_long() {
+                value.truncate((1279 - key.len()).min(1023));
+            }
             Op::Put { id, table, key, value }
         }
         116..122 => Op::Remove { id, table, key },
