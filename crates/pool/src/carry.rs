@@ -8,9 +8,9 @@
 //!
 //! Design: [`Pool::abandon`] waits for transactions to end, releases the devices, and returns the layers. The
 //! owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same changes
-//! in one transaction; then txgs may end. Afterwards every object and every table that was carried over reads as before: what
-//! is in no layer is as of the last synced txg in both imports, and everything that the log replayed was in a
-//! layer.
+//! in one transaction; then txgs may end. Afterwards every object and every table that was carried over reads
+//! as before: what is in no layer is as of the last synced txg in both imports, and everything that the log
+//! replayed was in a layer.
 //!
 //! Room: all of this is in one txg with the replay, so a block that is partly in the log and partly in a
 //! layer is written once, as it would have been (`room`).

@@ -157,7 +157,8 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// Destroys a dataset with its objects and tables; the space is freed in the following txgs, in bounded steps.
+    /// Destroys a dataset with its objects and tables; the space is freed in the following txgs, in bounded
+    /// steps.
     ///
     /// # Errors
     /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root;

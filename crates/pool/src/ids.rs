@@ -33,8 +33,8 @@ number!(
 );
 
 /// One of the tables of a dataset. Whoever stores rows in a dataset gives the numbers their meaning, except
-/// that tables from [`TableId::FIRST_LONG`] on take long values: a change of a row may then have to remove one,
-/// and reserves twice the room.
+/// that tables from [`TableId::FIRST_LONG`] on take long values: a change of a row may then have to remove
+/// one, and reserves twice the room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u8);
 

@@ -28,7 +28,7 @@
 //! run        requests being filled and in flight    buffers    memory of blocks, reused
 //! log_space/ room for log blocks: allocation, I/O on all sides, labels before a flush returns, resilver
 //! stored/    blocks that are durable in place before their txg, and their addresses
-//! rows/      ordered tables: rows in DRAM (mod), put and get (table), scan, in the engine's table (stored)
+//! rows/      ordered tables: rows in DRAM, put and get (table), scan, the synced rows (stored)
 //! room/      what changes reserve, and why every txg finds room
 //! freeing    what a txg frees, in steps             cleared    cleared ranges that are not freed yet
 //! panics     turns a panic into an error            cut        punch, truncate

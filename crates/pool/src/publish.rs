@@ -1,9 +1,9 @@
 //! Publishing a durable txg to readers.
 //!
-//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock, and
-//! then those of rows (`rows`). So a reader that holds an object finds the txg's changes in a layer or in the tables, and a reader that
-//! began with the old tables has ended before the blocks that it may read are reused. For the order of what
-//! is free and what is reserved: `room`.
+//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock,
+//! and then those of rows (`rows`). So a reader that holds an object finds the txg's changes in a layer or in
+//! the tables, and a reader that began with the old tables has ended before the blocks that it may read are
+//! reused. For the order of what is free and what is reserved: `room`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

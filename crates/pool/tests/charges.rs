@@ -149,8 +149,8 @@ fn blocks_in_pieces() {
     }
 }
 
-/// Rows of tables, with short and long keys and values, all over a table of several levels: new ones, then such
-/// that are replaced by ones of the same length, by longer and by shorter ones, and removed.
+/// Rows of tables, with short and long keys and values, all over a table of several levels: new ones, then
+/// such that are replaced by ones of the same length, by longer and by shorter ones, and removed.
 #[test]
 fn rows_of_tables_that_are_far_apart() {
     let (short, long) = (TableId(0), TableId::FIRST_LONG);

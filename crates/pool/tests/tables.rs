@@ -170,7 +170,8 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Txgs end all the time, and are shown while scans and lookups are under way. Rows that exist throughout a
-/// scan are in it once, with a value that is not older than one seen before; what a thread has changed it sees.
+/// scan are in it once, with a value that is not older than one seen before; what a thread has changed it
+/// sees.
 #[test]
 fn scans_and_lookups_beside_writers_and_txgs_miss_nothing() {
     const ROWS: u32 = 3000;

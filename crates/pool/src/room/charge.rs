@@ -42,9 +42,9 @@ impl Charge {
         Charge { data: 0, meta: pieces((block_bytes as i64 + UNIT - 1) / UNIT) }
     }
 
-    /// A row of a dataset's table, stored in so many fragments. If it may replace a row in more of them, pages at
-    /// the end of that are copied as well. Where keys are long, pages that name other pages have few entries, and
-    /// about as many of them are copied as pages with rows.
+    /// A row of a dataset's table, stored in so many fragments. If it may replace a row in more of them,
+    /// pages at the end of that are copied as well. Where keys are long, pages that name other pages have few
+    /// entries, and about as many of them are copied as pages with rows.
     pub(crate) fn row(key_bytes: usize, fragments: u64, replaces_long: bool) -> Charge {
         let ends = 1 + u64::from(replaces_long);
         let keys = Charge { data: 0, meta: (key_bytes / 256) as i64 * UNIT };

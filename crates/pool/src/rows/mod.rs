@@ -225,8 +225,8 @@ impl Rows {
         Some(change)
     }
 
-    /// The dataset was marked as destroyed, in `txg`: that txg and newer ones store none of its rows. A change
-    /// that did not see the mark has come before, and is found here.
+    /// The dataset was marked as destroyed, in `txg`: that txg and newer ones store none of its rows. A
+    /// change that did not see the mark has come before, and is found here.
     pub(crate) fn destroy_from(&self, txg: Txg) {
         for shard in self.shards() {
             let mut layers = write(&shard.0);

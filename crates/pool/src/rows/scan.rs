@@ -5,8 +5,8 @@
 //! was cut off is the *horizon*: up to there the batch has everything, and the next batch begins after it. Of
 //! rows with the same key the first one counts: sources are read from the newest to the oldest.
 //!
-//! A row that exists throughout the scan is shown once: keys only go up, and each batch has, for the keys that
-//! it covers, what one lookup after the other would have found (`rows`: layers first, then the tables).
+//! A row that exists throughout the scan is shown once: keys only go up, and each batch has, for the keys
+//! that it covers, what one lookup after the other would have found (`rows`: layers first, then the tables).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -128,12 +128,13 @@ impl Table {
     /// breaks. To go on later, begin after the last key that was shown, with [`Bound::Excluded`].
     ///
     /// Concurrency: holds no lock while `show` runs, which may change the table. A row that exists throughout
-    /// the scan is shown exactly once; one that is put or removed meanwhile is shown once or not at all, with a
-    /// value that it had during the scan. Memory: about 1 MiB, more if values are long, whatever the table has.
+    /// the scan is shown exactly once; one that is put or removed meanwhile is shown once or not at all, with
+    /// a value that it had during the scan. Memory: about 1 MiB, more if values are long, whatever the table
+    /// has.
     ///
     /// # Errors
-    /// [`PoolError::NoDataset`](crate::PoolError::NoDataset) if the dataset was destroyed; those of reading the tables: some rows may have
-    /// been shown.
+    /// [`PoolError::NoDataset`](crate::PoolError::NoDataset) if the dataset was destroyed; those of reading
+    /// the tables: some rows may have been shown.
     pub fn scan(
         &self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
