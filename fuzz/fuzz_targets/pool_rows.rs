@@ -25,6 +25,8 @@ enum Input {
         stored: Vec<u8>,
     },
     Space(Vec<(u8, u8, Vec<u8>)>),
+    /// Fragments of any length, or of one that is likely to be right.
+    Fragments(Vec<Fragment>),
     AddressBytes { bytes: Vec<u8>, len_bytes: u64 },
     Address { shift: u8, blocks: Vec<Block>, is_read: bool },
 }
@@ -46,6 +48,17 @@ struct Fields {
     stored_bytes: u16,
     more_bytes: u16,
     codec: u8,
+}
+
+/// A fragment of a row in a table.
+#[derive(Debug, Arbitrary)]
+struct Fragment {
+    table: u8,
+    key: Vec<u8>,
+    number: u16,
+    bytes: Vec<u8>,
+    /// The key of the one before it, the next number, and as long as a fragment that is followed by another.
+    goes_on: bool,
 }
 
 /// An entry of the settings.
@@ -89,6 +102,20 @@ fuzz_target!(|input: Input| match input {
         fuzzing::extents(&row, &listed, &stored);
     }
     Input::Space(rows) => fuzzing::space(&rows),
+    Input::Fragments(all) => {
+        let mut rows: Vec<(u8, Vec<u8>, u16, Vec<u8>)> = Vec::new();
+        for Fragment { table, key, number, mut bytes, goes_on } in all {
+            let row = match rows.last() {
+                Some((table, key, number, _)) if goes_on => (*table, key.clone(), number.wrapping_add(1)),
+                _ => (table, key, number % 2),
+            };
+            if goes_on {
+                bytes.resize(1280usize.saturating_sub(row.1.len()).min(1024), 7);
+            }
+            rows.push((row.0, row.1, row.2, bytes));
+        }
+        fuzzing::fragments(&rows);
+    }
     Input::AddressBytes { bytes, len_bytes } => fuzzing::address(&bytes, len_bytes, false),
     Input::Address { shift, blocks, is_read } => {
         let block_bytes = 512u32 << (shift % 12);

@@ -74,7 +74,7 @@ impl Spread {
 }
 
 /// CPU time that the calling process has used so far, in ns.
-fn process_cpu_ns() -> f64 {
+pub(crate) fn process_cpu_ns() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

@@ -3,14 +3,14 @@
 //!
 //! Problem: the engine of a suspended pool may hold state in memory that is ahead of the medium, so it cannot
 //! continue. A new import finds the last synced txg, and the intent log finds what was made durable since.
-//! All other changes, which were acknowledged to users and are still readable, are in the layers of objects
-//! in DRAM.
+//! All other changes, which were acknowledged to users and are still readable, are in DRAM, in the layers of
+//! objects and of tables.
 //!
 //! Design: [`Pool::abandon`] waits for transactions to end, releases the devices, and returns the layers. The
 //! owner imports the pool again, paused, and replays its log; [`Unsynced::apply`] then makes the same changes
-//! in one transaction; then txgs may end. Afterwards every object that was carried over reads as before: what
-//! is in no layer is as of the last synced txg in both imports, and everything that the log replayed was in a
-//! layer.
+//! in one transaction; then txgs may end. Afterwards every object and every table that was carried over reads
+//! as before: what is in no layer is as of the last synced txg in both imports, and everything that the log
+//! replayed was in a layer.
 //!
 //! Room: all of this is in one txg with the replay, so a block that is partly in the log and partly in a
 //! layer is written once, as it would have been (`room`).
@@ -30,9 +30,11 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
 use crate::handle::Object;
-use crate::ids::{DatasetId, ImportId, Mark, ObjectId};
+use crate::ids::{DatasetId, ImportId, Mark, ObjectId, Txg};
 use crate::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
+use crate::rows::RowLayer;
+use crate::state::DatasetCore;
 use crate::sync_util::{lock, read};
 
 /// What a pool had in memory when it was abandoned.
@@ -41,6 +43,7 @@ use crate::sync_util::{lock, read};
 #[derive(Debug, Clone, Default)]
 pub struct Unsynced {
     objects: Vec<Carried>,
+    rows: Vec<CarriedRows>,
     /// The import that was abandoned.
     of: ImportId,
     /// For each import that took this over, the first txg that has all of it; whether that txg became durable
@@ -55,6 +58,14 @@ struct Carried {
     block_bytes: u64,
     /// Oldest first.
     layers: Vec<Arc<Layer>>,
+}
+
+/// Rows of one shard of a dataset.
+#[derive(Debug, Clone)]
+struct CarriedRows {
+    dataset: DatasetId,
+    /// Oldest first.
+    layers: Vec<Arc<RowLayer>>,
 }
 
 impl Pool {
@@ -74,8 +85,11 @@ impl Pool {
         let _naming = lock(&shared.naming);
         shared.pipeline.quiesce();
         let mut cores: BTreeMap<(u64, u64), Arc<ObjectCore>> = BTreeMap::new();
+        let mut shards: BTreeMap<(DatasetId, usize), Arc<DatasetCore>> = BTreeMap::new();
         for changes in &shared.changes {
-            let objects = std::mem::take(&mut lock(changes).objects);
+            let changes = std::mem::take(&mut *lock(changes));
+            shards.extend(changes.rows.into_iter().map(|(core, shard)| ((core.id, shard), core)));
+            let objects = changes.objects;
             cores.extend(objects.into_iter().map(|core| ((core.dataset.0, core.id.0), core)));
         }
         let carried = |core: Arc<ObjectCore>| Carried {
@@ -85,11 +99,16 @@ impl Pool {
             layers: read(&core.contents).layers.clone(),
         };
         let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
+        let carried_rows = |((dataset, shard), core): ((DatasetId, usize), Arc<DatasetCore>)| {
+            let is_there = !core.is_destroyed.load(Ordering::SeqCst);
+            is_there.then(|| CarriedRows { dataset, layers: core.rows.layers(shard) })
+        };
+        let rows = shards.into_iter().filter_map(carried_rows).collect();
         let objects = cores.into_values().filter(is_there).map(carried).collect();
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
         // Hooks may hold devices of their own.
         lock(&shared.hooks).clear();
-        Ok(Unsynced { objects, of: shared.import, applied: Vec::new() })
+        Ok(Unsynced { objects, rows, of: shared.import, applied: Vec::new() })
     }
 }
 
@@ -99,7 +118,8 @@ impl Unsynced {
         let of = |carried: &Carried| {
             carried.layers.iter().map(|layer| layer.blocks.len() as u64).sum::<u64>() * carried.block_bytes
         };
-        self.objects.iter().map(of).sum()
+        let rows = self.rows.iter().flat_map(|carried| &carried.layers).map(|layer| layer.bytes);
+        self.objects.iter().map(of).sum::<u64>() + rows.sum::<u64>()
     }
 
     /// Makes the same changes in a transaction of the new import, begun with [`Pool::begin_replay_tx`] so
@@ -126,7 +146,7 @@ impl Unsynced {
         }
         // A txg whose last flush failed may be durable all the same; applying it again would need the same
         // room twice.
-        let is_synced = |layer: &Layer| synced.import == self.of && layer.txg <= synced.txg;
+        let is_synced = |txg: Txg| synced.import == self.of && txg <= synced.txg;
         for carried in &self.objects {
             let found =
                 pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));
@@ -136,14 +156,28 @@ impl Unsynced {
                 Err(error) => return Err(error),
             }
         }
+        for carried in &self.rows {
+            match pool.dataset_by_id(carried.dataset) {
+                Ok(dataset) => {
+                    let layers = carried.layers.iter().filter(|layer| !is_synced(layer.txg));
+                    let tables = layers.flat_map(|layer| &layer.tables);
+                    for (id, rows) in tables {
+                        let table = dataset.table(*id);
+                        rows.iter().try_for_each(|row| table.put_row(tx, row))?;
+                    }
+                }
+                Err(PoolError::NoDataset(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         self.applied.push(applied);
         Ok(())
     }
 }
 
 impl Carried {
-    fn apply(&self, object: &Object, tx: &Tx, is_synced: &impl Fn(&Layer) -> bool) -> Result<()> {
-        for layer in self.layers.iter().filter(|layer| !is_synced(layer)) {
+    fn apply(&self, object: &Object, tx: &Tx, is_synced: &impl Fn(Txg) -> bool) -> Result<()> {
+        for layer in self.layers.iter().filter(|layer| !is_synced(layer.txg)) {
             for cleared in layer.cleared.iter() {
                 let (start, end) = (cleared.start * self.block_bytes, cleared.end * self.block_bytes);
                 object.punch(tx, start, end - start)?;

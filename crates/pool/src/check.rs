@@ -7,6 +7,7 @@ use redb::{ReadableDatabase, ReadableTable};
 use crate::error::Result;
 use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
 use crate::pool::Pool;
+use crate::rows::read_all;
 use crate::state::Shared;
 use crate::sync::decode_row;
 use crate::sync_util::{lock, read};
@@ -18,6 +19,8 @@ use crate::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
 pub struct CheckReport {
     /// Rows of extents read.
     pub rows: u64,
+    /// Rows of datasets' tables read.
+    pub table_rows: u64,
     /// Units of data that extents refer to.
     pub referenced_units: u64,
     /// Units of metadata that the page map refers to.
@@ -36,8 +39,8 @@ pub struct CheckReport {
     pub unused_pieces: Vec<Place>,
     /// Datasets whose used bytes differ from those of their extents: stored, counted.
     pub wrong_usage: Vec<(DatasetId, u64, u64)>,
-    /// Datasets whose parent does not exist, or that share their name with another; or rows of usage or aux
-    /// data without a dataset.
+    /// Datasets whose parent does not exist, or that share their name with another; or rows of usage, aux
+    /// data or tables without a dataset, unless they are waiting to be freed.
     pub lost_datasets: Vec<DatasetId>,
 }
 
@@ -152,6 +155,10 @@ fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut 
     let is_doomed = |(dataset, object): (u64, u64)| {
         doomed.iter().any(|(of, first, last)| *of == dataset && (*first..=*last).contains(&object))
     };
+    let (with_rows, count) = read_all(&snapshot.rows, |id| datasets.contains_key(&id))?;
+    report.table_rows = count;
+    let is_owned = |dataset: &u64| datasets.contains_key(dataset) || is_doomed((*dataset, 0));
+    report.lost_datasets.extend(with_rows.into_iter().filter(|id| !is_owned(id)).map(DatasetId));
     let mut objects = BTreeSet::new();
     for row in snapshot.objects.range::<(u64, u64)>(..)? {
         objects.insert(row?.0.value());

@@ -4,7 +4,7 @@ use crate::codec::{Reader, Writer};
 use crate::ids::{Guid, Txg};
 
 /// Version of the media format that this program writes and reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::error::{PoolError, Result};
+use crate::freeing::WHOLE_DATASET;
 use crate::ids::{DatasetId, Txg};
 use crate::pool::{Pool, Tx};
 use crate::props::{Compression, LogBias, Property, SyncMode, Values};
 use crate::room::{Charge, Claim};
+use crate::rows::Rows;
 use crate::state::{DatasetCore, Namespace, Shared};
 use crate::sync_util::{lock, read, write};
 use crate::tables::{DatasetKind, DatasetRow};
@@ -59,6 +61,7 @@ impl DatasetCore {
             used_bytes: AtomicU64::new(used_bytes),
             dirty_bytes: AtomicI64::new(0),
             objects: Mutex::default(),
+            rows: Rows::default(),
             is_destroyed: AtomicBool::new(false),
         }
     }
@@ -154,7 +157,8 @@ impl Pool {
         Ok(Dataset { shared: self.shared.clone(), core })
     }
 
-    /// Destroys a dataset with its objects; the space is freed in the following txgs, in bounded steps.
+    /// Destroys a dataset with its objects and tables; the space is freed in the following txgs, in bounded
+    /// steps.
     ///
     /// # Errors
     /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root;
@@ -184,9 +188,10 @@ impl Pool {
             write(&object.contents).destroy_from(tx.txg());
         }
         core.is_destroyed.store(true, Ordering::SeqCst);
+        core.rows.destroy_from(tx.txg());
         self.shared.note_dataset(&mut namespace, tx, core.id.0, None);
         namespace.going.insert(core.id.0, (tx.txg(), core.clone()));
-        self.shared.changes(tx.txg()).doomed.push((core.id.0, 0, u64::MAX));
+        self.shared.changes(tx.txg()).doomed.push((core.id.0, WHOLE_DATASET.0, WHOLE_DATASET.1));
         namespace.by_id.remove(&core.id.0);
         namespace.children.remove(&(parent, last.to_owned()));
         self.shared.room.set_datasets(namespace.by_id.len());

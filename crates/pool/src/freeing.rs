@@ -21,11 +21,14 @@ use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_pieces};
 use crate::ids::{Txg, UNIT_BYTES};
 use crate::object::is_freed_at_once;
 use crate::room::{FREES, ROW};
+use crate::rows::remove_some;
 use crate::state::Shared;
 use crate::sync::{decode_row, store};
 use crate::sync_util::lock;
-use crate::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES};
+use crate::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 
+/// First and last object of a destroyed dataset, whose tables go as well.
+pub(crate) const WHOLE_DATASET: (u64, u64) = (0, u64::MAX);
 /// Rows held in memory at one time.
 const STEP_ROWS: usize = 64;
 
@@ -216,6 +219,10 @@ impl<'a> Freeing<'a> {
                 objects.remove(key)?;
             }
             self.rows -= keys.len();
+            if (first, last) == WHOLE_DATASET {
+                let mut stored = self.transaction.open_table(ROWS)?;
+                self.rows -= remove_some(&mut stored, dataset, self.rows)?;
+            }
             if self.rows > 0 {
                 doomed.remove(range)?;
                 self.rows -= 1;

@@ -15,6 +15,7 @@ use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
 use crate::log_space::LogSpace;
 use crate::meta::MetaFile;
 use crate::pool::Pool;
+use crate::rows::{Joiner, ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX};
 use crate::settings::Settings;
 use crate::state::PoolOptions;
 use crate::stored::{Address, ENTRY_BYTES, HEAD_BYTES};
@@ -82,6 +83,27 @@ pub fn settings(body: &[u8]) {
         assert_eq!(settings.encode(), bytes.bytes);
         let _ = settings.check("fuzzed", true);
     }
+}
+
+/// Rows of tables made of any fragments; a value that is taken is its fragments, one after the other.
+pub fn fragments(rows: &[(u8, Vec<u8>, u16, Vec<u8>)]) {
+    let (mut joiner, mut taken) = (Joiner::default(), Vec::new());
+    for (table, key, number, fragment) in rows {
+        taken.push(fragment);
+        match joiner.add((1, *table, key, *number), fragment) {
+            Ok(Some(value)) => {
+                let start = taken.len() - 1 - usize::from(*number);
+                assert_eq!(
+                    value,
+                    taken[start..].iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>()
+                );
+                assert!(value.len() <= ROW_VALUE_BYTES_MAX && (1..=ROW_KEY_BYTES_MAX).contains(&key.len()));
+            }
+            Ok(None) => {}
+            Err(_) => return,
+        }
+    }
+    let _ = joiner.end();
 }
 
 /// Round trip of a row of extents; its extents say how `stored` and `pieces` are read.

@@ -66,7 +66,7 @@ fn sample_config() -> PoolConfig {
 
 #[test]
 fn a_label() {
-    assert_eq!(FORMAT_VERSION, 2);
+    assert_eq!(FORMAT_VERSION, 3);
     let device: Arc<dyn BlockDevice> =
         Arc::new(MemDevice::from_image("a", MemImage::zeroed(DEVICE_BYTES_MIN), 512));
     label::write_config(&*device, Guid(0xa1), &sample_config()).unwrap();
@@ -111,7 +111,7 @@ fn a_label() {
     device.read_at(48 << 10, &mut head).unwrap();
     assert_eq!(
         hex(&head[..48]),
-        "464153544c41424cdc772c6da2ef25b300c00000000000000200000074000000a1000000000000000807060504030201"
+        "464153544c41424c324d6c38937ac5f100c00000000000000300000074000000a1000000000000000807060504030201"
     );
     assert_eq!(head[48..48 + payload.len()], payload);
     assert!(head[48 + payload.len()..].iter().all(|byte| *byte == 0));
@@ -139,7 +139,7 @@ fn an_uberblock() {
     device.read_at((128 << 10) + 5 * 4096, &mut slot).unwrap();
     assert_eq!(
         hex(&slot[..48]),
-        "464153545542455242b41a0cafde66d30050020000000000020000003f000000a100000000000000b200000000000000"
+        "4641535455424552fcb4333c9e8a74770050020000000000030000003f000000a100000000000000b200000000000000"
     );
     assert_eq!(slot[48..48 + payload.len()], payload);
 }
@@ -159,7 +159,7 @@ fn a_mark() {
         assert_eq!(
             hex(&slot[24..64]),
             concat!(
-                "0200000010000000",
+                "0300000010000000",
                 "a100000000000000",
                 "b200000000000000",
                 "2500000000000000",

@@ -340,7 +340,7 @@ impl Shared {
         Ok(Some(bytes))
     }
 
-    fn check_alive_for_reads(&self) -> Result<()> {
+    pub(crate) fn check_alive_for_reads(&self) -> Result<()> {
         if self.is_closed.load(Ordering::SeqCst) { Err(PoolError::Closed) } else { Ok(()) }
     }
 }

@@ -32,6 +32,22 @@ number!(
     "object #"
 );
 
+/// One of the tables of a dataset. Whoever stores rows in a dataset gives the numbers their meaning, except
+/// that tables from [`TableId::FIRST_LONG`] on take long values: a change of a row may then have to remove
+/// one, and reserves twice the room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u8);
+
+impl TableId {
+    /// The first table for values of any length.
+    pub const FIRST_LONG: TableId = TableId(128);
+
+    /// Whether values may be long.
+    pub fn is_long(self) -> bool {
+        self >= TableId::FIRST_LONG
+    }
+}
+
 impl Txg {
     /// The next one.
     #[must_use]

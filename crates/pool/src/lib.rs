@@ -28,6 +28,7 @@
 //! run        requests being filled and in flight    buffers    memory of blocks, reused
 //! log_space/ room for log blocks: allocation, I/O on all sides, labels before a flush returns, resilver
 //! stored/    blocks that are durable in place before their txg, and their addresses
+//! rows/      ordered tables: rows in DRAM, put and get (table), scan, the synced rows (stored)
 //! room/      what changes reserve, and why every txg finds room
 //! freeing    what a txg frees, in steps             cleared    cleared ranges that are not freed yet
 //! panics     turns a panic into an error            cut        punch, truncate
@@ -71,6 +72,7 @@ mod publish;
 mod ranges;
 mod relabel;
 mod room;
+mod rows;
 mod run;
 mod scrub;
 mod segments;
@@ -93,13 +95,14 @@ pub use error::{PoolError, Result};
 pub use extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use fastness_blkdev::ErrorKind;
 pub use handle::Object;
-pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, Txg, UNIT_BYTES};
+pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, TableId, Txg, UNIT_BYTES};
 pub use import::{Host, ImportOptions, MissingLog, VdevSpec};
 pub use label::{DATA_START_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES};
 pub use log_space::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, LogUsage};
 pub use pool::{Pool, Tx};
 pub use probe::Probe;
 pub use props::{Compression, LogBias, Property, SyncMode};
+pub use rows::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, Table};
 pub use scrub::ScrubReport;
 pub use segments::Segment;
 pub use settings::{FailMode, Feature};

@@ -1,9 +1,9 @@
 //! Publishing a durable txg to readers.
 //!
-//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock.
-//! So a reader that holds an object finds the txg's changes in a layer or in the tables, and a reader that
-//! began with the old tables has ended before the blocks that it may read are reused. For the order of what
-//! is free and what is reserved: `room`.
+//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock,
+//! and then those of rows (`rows`). So a reader that holds an object finds the txg's changes in a layer or in
+//! the tables, and a reader that began with the old tables has ended before the blocks that it may read are
+//! reused. For the order of what is free and what is reserved: `room`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ impl Shared {
     /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
     /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
-        let Outcome { dirty, cleared, used, reserved } = outcome;
+        let Outcome { dirty, rows, cleared, used, reserved } = outcome;
         write(&self.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
         // What it has taken is used before it is not reserved any more: nobody may see neither.
         self.note_taken();
@@ -59,6 +59,11 @@ impl Shared {
             self.buffers.give(layer.blocks.into_values());
             self.buffers.give(evicted.into_iter());
             self.pipeline.dropped(bytes);
+        }
+        for dirty in rows {
+            dirty.drop_layer();
+            self.room.give(dirty.layer.charged.total());
+            self.pipeline.dropped(dirty.layer.bytes);
         }
         self.room.give(reserved);
         self.free_held(txg);

@@ -17,6 +17,7 @@ use crate::meta::MetaFile;
 use crate::object::ObjectCore;
 use crate::props::{Property, Values};
 use crate::room::{Charge, Room};
+use crate::rows::{ChangedShard, Rows};
 use crate::settings::Settings;
 use crate::sync_util::{lock, read, write};
 use crate::tables::{DatasetRow, ExtentKey, Snapshot};
@@ -98,6 +99,7 @@ impl HookChanges {
 #[derive(Default)]
 pub(crate) struct TxgChanges {
     pub(crate) objects: Vec<Arc<ObjectCore>>,
+    pub(crate) rows: Vec<ChangedShard>,
     pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
     pub(crate) aux: Aux,
     pub(crate) doomed: Vec<(u64, u64, u64)>,
@@ -107,7 +109,11 @@ pub(crate) struct TxgChanges {
 
 impl TxgChanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.datasets.is_empty() && self.aux.is_empty() && self.doomed.is_empty()
+        self.objects.is_empty()
+            && self.rows.is_empty()
+            && self.datasets.is_empty()
+            && self.aux.is_empty()
+            && self.doomed.is_empty()
     }
 }
 
@@ -125,6 +131,7 @@ pub(crate) struct DatasetCore {
     /// Bytes reserved for unsynced data: an upper bound of what it will use.
     pub(crate) dirty_bytes: AtomicI64,
     pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>>,
+    pub(crate) rows: Rows,
     pub(crate) is_destroyed: AtomicBool,
 }
 

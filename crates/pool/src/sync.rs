@@ -27,6 +27,7 @@ use crate::label::Uberblock;
 use crate::object::{Layer, ObjectCore};
 use crate::output::Written;
 use crate::panics::caught;
+use crate::rows::DirtyRows;
 use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
 use crate::sync_util::{lock, read};
 use crate::tables::{
@@ -45,6 +46,7 @@ pub(crate) struct Dirty {
 /// What a txg leaves to be published when it is durable.
 pub(crate) struct Outcome {
     pub(crate) dirty: Vec<Dirty>,
+    pub(crate) rows: Vec<DirtyRows>,
     pub(crate) cleared: Arc<Cleared>,
     /// Datasets with what they then use.
     pub(crate) used: Vec<(Arc<DatasetCore>, u64)>,
@@ -100,6 +102,7 @@ impl Shared {
     fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
         lock(&self.allocator).take_count();
         let dirty = self.dirty_objects(txg, changes);
+        let rows = DirtyRows::of(txg, &changes.rows);
         let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
         let mut transaction = self.database.begin_write()?;
@@ -108,7 +111,9 @@ impl Shared {
         let has_work = clears || !changes.doomed.is_empty() || self.is_freeing();
         let mut freeing = Freeing::begin(self, &transaction, has_work);
         let reserved = changes.charged.total() + freeing.reserved;
+        let charged: i64 = rows.iter().map(|rows| rows.layer.charged.total()).sum();
         self.store_objects(txg, &transaction, &dirty, written, &mut freeing)?;
+        self.store_rows(&transaction, &rows)?;
         self.store_changes(txg, &transaction, changes)?;
         freeing.free_some()?;
         let used = self.store_usage(txg, &transaction, &freeing.usage)?;
@@ -145,8 +150,8 @@ impl Shared {
         if self.labels_lag(&lock(&self.config).clone()) {
             self.write_labels(|_| ())?;
         }
-        self.note_unreserved(&dirty, reserved);
-        self.publish(txg, Outcome { dirty, cleared, used, reserved })
+        self.note_unreserved(&dirty, reserved + charged);
+        self.publish(txg, Outcome { dirty, rows, cleared, used, reserved })
     }
 
     /// Compares what the txg took with what was reserved for it.

@@ -9,8 +9,11 @@ use crate::codec::{Reader, Writer};
 use crate::error::{PoolError, Result};
 use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
 use crate::props::{Property, Values};
+use crate::rows::StoredRows;
 
 pub(crate) type ExtentKey = (u64, u64, u64);
+/// Dataset, table, key, number of the fragment.
+pub(crate) type RowKey = (u64, u8, &'static [u8], u16);
 type Table<K, V> = TableDefinition<'static, K, V>;
 
 /// Dataset → parent, kind, name, properties.
@@ -27,6 +30,8 @@ pub(crate) const PIECES: Table<u64, &[u8]> = Table::new("pieces");
 pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
 /// Dataset, key → aux data of an owner.
 pub(crate) const AUX: Table<(u64, &[u8]), &[u8]> = Table::new("aux");
+/// Dataset, table, key, number of the fragment → fragment of the value (`rows`).
+pub(crate) const ROWS: Table<RowKey, &[u8]> = Table::new("rows");
 /// Dataset, object, first block → end, txg: cleared blocks, whose extents from before that txg are not freed
 /// yet.
 pub(crate) const CLEARED: Table<ExtentKey, (u64, u64)> = Table::new("cleared");
@@ -44,6 +49,7 @@ pub(crate) struct Snapshot {
     pub(crate) extents: ReadOnlyTable<ExtentKey, &'static [u8]>,
     pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
     pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
+    pub(crate) rows: StoredRows,
     pieces: ReadOnlyTable<u64, &'static [u8]>,
     /// Which of the extents are dead.
     pub(crate) cleared: Arc<Cleared>,
@@ -58,6 +64,7 @@ impl Snapshot {
             extents: transaction.open_table(EXTENTS)?,
             objects: transaction.open_table(OBJECTS)?,
             aux: transaction.open_table(AUX)?,
+            rows: transaction.open_table(ROWS)?,
             pieces: transaction.open_table(PIECES)?,
             cleared,
             _transaction: transaction,
@@ -98,6 +105,7 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
     transaction.open_table(PIECES)?;
     transaction.open_table(SPACE)?;
     transaction.open_table(AUX)?;
+    transaction.open_table(ROWS)?;
     transaction.open_table(CLEARED)?;
     transaction.open_table(DOOMED)?;
     transaction.open_table(NUMBERS)?;

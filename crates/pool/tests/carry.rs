@@ -2,13 +2,14 @@
 
 mod support;
 
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
 use fastness_pool::{
     DatasetKind, Device, FailMode, Feature, ImportOptions, ObjectId, Pool, PoolError, PoolOptions, Property,
-    VdevSpec,
+    Table, TableId, Tx, VdevSpec,
 };
 use support::Rng;
 
@@ -45,8 +46,25 @@ fn create(disk: &Arc<Faulty<MemDevice>>) -> Pool {
     pool
 }
 
-/// All objects: their sizes and bytes.
-fn contents(pool: &Pool) -> Vec<Vec<u8>> {
+/// Keys and values.
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn table(pool: &Pool) -> Table {
+    pool.dataset("tank").unwrap().table(TableId::FIRST_LONG)
+}
+
+fn rows(pool: &Pool) -> Rows {
+    let mut rows = Vec::new();
+    let show = |key: &[u8], value: &[u8]| {
+        rows.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    };
+    table(pool).scan((Bound::Unbounded, Bound::Unbounded), show).unwrap();
+    rows
+}
+
+/// All objects, their sizes and bytes; and all rows of a table.
+fn contents(pool: &Pool) -> (Vec<Vec<u8>>, Rows) {
     let root = pool.dataset("tank").unwrap();
     let read = |id| {
         let object = root.object(ObjectId(id)).unwrap();
@@ -54,23 +72,35 @@ fn contents(pool: &Pool) -> Vec<Vec<u8>> {
         assert_eq!(object.read(0, &mut bytes).unwrap(), bytes.len());
         bytes
     };
-    (1..=OBJECTS).map(read).collect()
+    ((1..=OBJECTS).map(read).collect(), rows(pool))
 }
 
 /// One change, in the open txg; false if the pool takes none.
 fn change(pool: &Pool, rng: &mut Rng) -> bool {
     let Ok(tx) = pool.begin_tx() else { return false };
+    let key = [rng.below(20) as u8];
+    match rng.below(8) {
+        0 => table(pool).remove(&tx, &key).unwrap(),
+        1..4 => {
+            let len = [10, 3000][usize::from(rng.below(8) == 0)];
+            table(pool).put(&tx, &key, &rng.bytes(len)).unwrap();
+        }
+        _ => change_object(pool, &tx, rng),
+    }
+    true
+}
+
+fn change_object(pool: &Pool, tx: &Tx, rng: &mut Rng) {
     let object = pool.dataset("tank").unwrap().object(ObjectId(rng.below(OBJECTS) + 1)).unwrap();
     let size = object.size_bytes();
     let (offset, len) = (rng.below(size - 1), rng.below(5 * BLOCK) + 1);
     let len = len.min(size - offset);
     match rng.below(8) {
-        0 => object.punch(&tx, offset, len).unwrap(),
-        1 => object.truncate(&tx, (rng.below(40) + 10) * 1000).unwrap(),
-        2 => object.write(&tx, offset / BLOCK * BLOCK, &rng.bytes(BLOCK as usize)).unwrap(),
-        _ => object.write(&tx, offset, &rng.bytes(len as usize)).unwrap(),
+        0 => object.punch(tx, offset, len).unwrap(),
+        1 => object.truncate(tx, (rng.below(40) + 10) * 1000).unwrap(),
+        2 => object.write(tx, offset / BLOCK * BLOCK, &rng.bytes(BLOCK as usize)).unwrap(),
+        _ => object.write(tx, offset, &rng.bytes(len as usize)).unwrap(),
     }
-    true
 }
 
 #[test]
@@ -91,6 +121,7 @@ fn everything_in_memory_is_taken_over() {
         let held = pool.begin_tx().unwrap();
         let later = pool.dataset("tank").unwrap().object(ObjectId(1)).unwrap();
         later.write(&held, 0, &rng.bytes(100)).unwrap();
+        table(&pool).put(&held, &[rng.below(20) as u8], &rng.bytes(10)).unwrap();
         drop(held);
         assert!(pool.sync().is_err(), "seed {seed}");
         assert!(!change(&pool, &mut rng), "it takes no changes");
@@ -208,6 +239,7 @@ fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
                     let mut told = 0;
                     while let Ok(tx) = pool.begin_tx() {
                         object.write(&tx, 0, &(told + 1u64).to_le_bytes()).unwrap();
+                        table(&pool).put(&tx, &[id as u8], &(told + 1).to_le_bytes()).unwrap();
                         told += 1;
                     }
                     told
@@ -223,8 +255,12 @@ fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
         disk.reopen(seed).unwrap();
         let next = import(&disk).unwrap();
         unsynced.apply(&next, &next.begin_replay_tx().unwrap()).unwrap();
-        let found: Vec<_> =
-            contents(&next).iter().map(|bytes| u64::from_le_bytes(bytes[..8].try_into().unwrap())).collect();
+        let (objects, rows) = contents(&next);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        let found: Vec<_> = objects.iter().map(|bytes| number(bytes)).collect();
+        assert_eq!(found, told);
+        let row = |id: u64| rows.iter().find(|(key, _)| key[..] == [id as u8]);
+        let found: Vec<_> = (1..=OBJECTS).map(|id| row(id).map_or(0, |(_, value)| number(value))).collect();
         assert_eq!(found, told);
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use std::cell::Cell;
 
-use fastness_pool::{DatasetKind, Object, ObjectId, Pool, PoolOptions, Property};
+use fastness_pool::{DatasetKind, Object, ObjectId, Pool, PoolOptions, Property, TableId};
 use support::{Rig, Rng, Shape, manual};
 
 /// Roots of tables, the page map, bitmaps of free space.
@@ -146,6 +146,52 @@ fn blocks_in_pieces() {
         world.sync("pieces that go");
         volume.truncate(&world.pool.begin_tx().unwrap(), 0).unwrap();
         (0..20).for_each(|_| world.sync("pieces that go"));
+    }
+}
+
+/// Rows of tables, with short and long keys and values, all over a table of several levels: new ones, then
+/// such that are replaced by ones of the same length, by longer and by shorter ones, and removed.
+#[test]
+fn rows_of_tables_that_are_far_apart() {
+    let (short, long) = (TableId(0), TableId::FIRST_LONG);
+    let tables = [(short, 16, 64), (short, 256, 20), (short, 1024, 20), (short, 16, 1000)];
+    let long = [(long, 16, 64), (long, 16, 5000), (long, 200, 5000), (long, 900, 5000), (long, 16, 65_536)];
+    for (id, key_bytes, value_bytes) in tables.into_iter().chain(long) {
+        let mut world = World::new(1 << 30, 4096);
+        let table = world.pool.dataset("tank").unwrap().table(id);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let longer = if id == short { (1279 - key_bytes).min(1023) } else { 65_536.min(3 * value_bytes) };
+        let value = vec![7; longer];
+        let most = (30_000_000 / (key_bytes * (1 + value_bytes / 1000) + value_bytes)).min(10_000);
+        for count in [1, 10, 100, most, 200, 1] {
+            let tx = world.pool.begin_tx().unwrap();
+            for _ in 0..count {
+                let key: Vec<u8> = (0..key_bytes).map(|_| world.rng.next() as u8).collect();
+                table.put(&tx, &key, &value[..value_bytes]).unwrap();
+                keys.push(key);
+            }
+            drop(tx);
+            world.sync("new rows");
+        }
+        for len in [value_bytes, 1, longer, 1, value_bytes] {
+            let tx = world.pool.begin_tx().unwrap();
+            for _ in 0..200 {
+                let key = &keys[world.rng.below(keys.len() as u64) as usize];
+                table.put(&tx, key, &value[..len]).unwrap();
+            }
+            drop(tx);
+            world.sync(&format!("{id:?} {key_bytes} {value_bytes} to {len}"));
+        }
+        while keys.len() > 1 {
+            let tx = world.pool.begin_tx().unwrap();
+            for _ in 0..200.min(keys.len()) {
+                let at = world.rng.below(keys.len() as u64) as usize;
+                table.remove(&tx, &keys.swap_remove(at)).unwrap();
+            }
+            drop(tx);
+            world.sync(&format!("{id:?} {key_bytes} {value_bytes} removed"));
+        }
+        assert!(world.pool.check().unwrap().is_clean());
     }
 }
 

@@ -4,9 +4,10 @@
 mod support;
 
 use fastness_blkdev::{BlockDevice, MemImage};
-use fastness_pool::{ErrorKind, Pool, PoolError, VdevSpec};
+use fastness_pool::{ErrorKind, Pool, PoolError, TableId, VdevSpec};
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use support::{Rig, Rng, Shape, compare_synced, degraded, host, manual, new_model, step};
+use support::{Rig, Rng, Shape, compare_rows, compare_synced, degraded, host, manual, new_model, step};
 
 const LEN_BYTES: u64 = 24 << 20;
 
@@ -107,6 +108,23 @@ fn a_single_device_never_returns_wrong_data() {
                         is_hit = true;
                     }
                 }
+            }
+        }
+        for (name, entry) in &model {
+            let dataset = pool.dataset(name).unwrap();
+            for ((id, key), value) in &entry.rows {
+                let mut found = Vec::new();
+                match dataset.table(TableId(*id)).get(key, &mut found) {
+                    Ok(is_there) => assert!(is_there && found == *value, "a wrong row, flipped {offset:#x}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+                        is_hit = true;
+                    }
+                }
+            }
+            match compare_rows(&pool, name, entry) {
+                Ok(()) => {}
+                Err(error) => assert!(error.kind() == ErrorKind::Corrupt && is_hit, "{error:?}"),
             }
         }
         if is_hit { found_data += 1 } else { unharmed += 1 }
@@ -220,6 +238,8 @@ fn a_page_of_metadata_that_cannot_be_read_is_named_until_the_next_import() {
     let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), options.clone()).unwrap();
     let root = pool.dataset("tank").unwrap();
     let tx = pool.begin_tx().unwrap();
+    let table = root.table(TableId(0));
+    (0..500_u32).for_each(|key| table.put(&tx, &key.to_be_bytes(), &[1; 100]).unwrap());
     let ids: Vec<_> = (0..500).map(|_| root.create_object(&tx).unwrap().id()).collect();
     let cached = root.object(ids[0]).unwrap();
     cached.write(&tx, 0, b"cached").unwrap();
@@ -238,6 +258,13 @@ fn a_page_of_metadata_that_cannot_be_read_is_named_until_the_next_import() {
         }
     }
     assert!(first.is_some(), "a page was read");
+    let error = table.get(&7_u32.to_be_bytes(), &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, PoolError::Device(_)), "{error:?}");
+    let error = table.scan((Bound::Unbounded, Bound::Unbounded), |_, _| ControlFlow::Continue(()));
+    assert!(matches!(error, Err(PoolError::Device(_))), "{error:?}");
+    // An unsynced row needs no page.
+    table.put(&pool.begin_tx().unwrap(), b"new", b"1").unwrap();
+    assert!(table.get(b"new", &mut Vec::new()).unwrap());
     // The medium is well again, the engine has closed itself. What is in memory can still be read.
     rig.devices[0].set_plan(FaultPlan::new(0));
     cached.read(0, &mut found).unwrap();
@@ -250,7 +277,7 @@ fn a_page_of_metadata_that_cannot_be_read_is_named_until_the_next_import() {
     drop(tx);
     assert!(matches!(pool.sync().unwrap_err(), PoolError::Device(_)));
     assert!(matches!(pool.begin_tx().unwrap_err(), PoolError::Suspended { .. }));
-    drop((cached, root, pool));
+    drop((cached, table, root, pool));
     let pool = Pool::import(&rig.all(), &host(), options).unwrap();
     assert_eq!(pool.dataset("tank").unwrap().synced_objects().unwrap(), ids);
     pool.dataset("tank").unwrap().object(ids[0]).unwrap().read(0, &mut found).unwrap();

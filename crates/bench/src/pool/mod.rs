@@ -12,6 +12,7 @@ mod overload;
 mod place;
 mod read;
 mod sync;
+mod tables;
 mod write;
 
 use crate::{Options, Row};
@@ -30,5 +31,6 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     rows.extend(overload::rows(&place, options)?);
     rows.push(import::row(&place, options)?);
     rows.extend(datasets::rows(&place)?);
+    rows.extend(tables::rows(&place, options)?);
     Ok(rows)
 }

@@ -42,6 +42,15 @@ impl Charge {
         Charge { data: 0, meta: pieces((block_bytes as i64 + UNIT - 1) / UNIT) }
     }
 
+    /// A row of a dataset's table, stored in so many fragments. If it may replace a row in more of them,
+    /// pages at the end of that are copied as well. Where keys are long, pages that name other pages have few
+    /// entries, and about as many of them are copied as pages with rows.
+    pub(crate) fn row(key_bytes: usize, fragments: u64, replaces_long: bool) -> Charge {
+        let ends = 1 + u64::from(replaces_long);
+        let keys = Charge { data: 0, meta: (key_bytes / 256) as i64 * UNIT };
+        Charge::rows(fragments + ends - 1) + keys * ends
+    }
+
     /// An object that changes in a txg: its row, and its dataset's row.
     pub(crate) fn object() -> Charge {
         Charge::rows(2)

@@ -16,7 +16,9 @@
 //! - each block of several units: the rows for its pieces, in case it is written in pieces, or was before;
 //! - each range that is cleared: the rows at its ends, and the row that says that the rest is yet to be
 //!   freed;
-//! - an object in a txg: its row, and its dataset's row; creating or destroying a dataset: its rows.
+//! - an object in a txg: its row, and its dataset's row; creating or destroying a dataset: its rows;
+//! - a row of a dataset's table (`rows`): the pages of the engine's rows that it is stored in, and those at
+//!   the end of a longer one that it may replace.
 //!
 //! Releasing it: a layer notes what it was charged ([`Layer::charged`](crate::object::Layer)); a block that
 //! is cleared again before the txg ends returns its share at once. The rest is released when the txg is

@@ -1,9 +1,10 @@
 //! The oracle: random operations, what they do to a pool, and what they should do.
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
 
 use fastness_pool::{
-    DatasetId, DatasetKind, ObjectId, Pool, PoolError, Property, Result, StoreRequest, Tx, Txg,
+    DatasetId, DatasetKind, ObjectId, Pool, PoolError, Property, Result, StoreRequest, TableId, Tx, Txg,
 };
 
 use super::Rng;
@@ -16,13 +17,16 @@ pub struct ModelDataset {
     pub id: DatasetId,
     pub properties: BTreeMap<Property, u64>,
     pub objects: BTreeMap<u64, Vec<u8>>,
+    /// Table and key → value.
+    pub rows: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
     /// No object of a lower number comes into being.
     pub next: u64,
 }
 
 impl ModelDataset {
     pub fn new(id: DatasetId) -> ModelDataset {
-        ModelDataset { id, properties: BTreeMap::new(), objects: BTreeMap::new(), next: 1 }
+        let (objects, rows) = (BTreeMap::new(), BTreeMap::new());
+        ModelDataset { id, properties: BTreeMap::new(), objects, rows, next: 1 }
     }
 }
 
@@ -49,6 +53,9 @@ pub enum Op {
     Truncate { id: DatasetId, object: u64, size: u64 },
     Punch { id: DatasetId, object: u64, offset: u64, len: u64 },
     Compare { id: DatasetId, object: u64 },
+    Put { id: DatasetId, table: u8, key: Vec<u8>, value: Vec<u8> },
+    Remove { id: DatasetId, table: u8, key: Vec<u8> },
+    CompareRows { id: DatasetId },
     Nothing,
 }
 
@@ -68,7 +75,7 @@ pub fn draw(model: &Model, rng: &mut Rng) -> Op {
     let (id, ids) = (entry.id, entry.objects.keys().copied().collect::<Vec<u64>>());
     let has_children = names.iter().any(|other| other.starts_with(&format!("{name}/")));
     let is_leaf = name.contains('/') && !has_children;
-    match rng.below(100) {
+    match rng.below(125) {
         0..7 if names.len() < 12 => {
             let name = format!("{name}/d{}", rng.below(1000));
             let size = [512, 4096, 16384, 131_072][rng.below(4) as usize];
@@ -94,8 +101,29 @@ pub fn draw(model: &Model, rng: &mut Rng) -> Op {
             Op::Set { id, property, value }
         }
         18..27 if ids.len() < 8 => Op::CreateObject { id },
+        roll @ 100.. => draw_row(roll, entry, rng),
         roll if !ids.is_empty() => draw_change(roll, id, ids[rng.below(ids.len() as u64) as usize], rng),
         _ => Op::Nothing,
+    }
+}
+
+/// Few keys, so that rows are replaced and removed; some of them long, and now and then a value in fragments.
+fn draw_row(roll: u64, entry: &ModelDataset, rng: &mut Rng) -> Op {
+    let (id, table, number) = (entry.id, rng.below(2) as u8 * 255, rng.below(60) as u8);
+    let key = if number < 55 { vec![number] } else { vec![number; usize::from(number - 54) * 200] };
+    match roll {
+        100..116 => {
+            let len = [rng.below(200), rng.below(200), 1024, rng.below(6000), rng.below(65_537)];
+            let kind = rng.below(20).saturating_sub(15) as usize;
+            let value = rng.bytes(len[kind] as usize);
+            let mut value = value;
+            if !TableId(table).is_long() {
+                value.truncate((1279 - key.len()).min(1023));
+            }
+            Op::Put { id, table, key, value }
+        }
+        116..122 => Op::Remove { id, table, key },
+        _ => Op::CompareRows { id },
     }
 }
 
@@ -137,6 +165,11 @@ impl Op {
                 let name = name(id);
                 compare_object(pool, name, *object, &model[name].objects[object])?;
             }
+            Op::Put { id, table, key, value } => {
+                dataset(id)?.table(TableId(*table)).put(tx, key, value)?;
+            }
+            Op::Remove { id, table, key } => dataset(id)?.table(TableId(*table)).remove(tx, key)?,
+            Op::CompareRows { id } => compare_rows(pool, name(id), &model[name(id)])?,
             Op::Nothing => {}
         }
         Ok(Made::None)
@@ -163,13 +196,15 @@ impl Op {
                 let entry = model.remove(&from).expect("found");
                 assert!(model.insert(to.clone(), entry).is_none());
             }
-            Op::Compare { .. } | Op::Nothing => {}
+            Op::Compare { .. } | Op::CompareRows { .. } | Op::Nothing => {}
             Op::Set { id, .. }
             | Op::CreateObject { id }
             | Op::DestroyObject { id, .. }
             | Op::Write { id, .. }
             | Op::Truncate { id, .. }
-            | Op::Punch { id, .. } => {
+            | Op::Punch { id, .. }
+            | Op::Put { id, .. }
+            | Op::Remove { id, .. } => {
                 if let Some(name) = find(model, id) {
                     self.apply_to(model.get_mut(&name).expect("found"), made);
                 }
@@ -206,6 +241,10 @@ impl Op {
                     bytes[*offset as usize..end as usize].fill(0);
                 }
             }
+            Op::Put { table, key, value, .. } => {
+                entry.rows.insert((*table, key.clone()), value.clone());
+            }
+            Op::Remove { table, key, .. } => drop(entry.rows.remove(&(*table, key.clone()))),
             _ => unreachable!("changes of one dataset"),
         }
     }
@@ -299,6 +338,28 @@ pub fn compare_object(pool: &Pool, name: &str, id: u64, bytes: &[u8]) -> Result<
     Ok(())
 }
 
+/// # Errors
+/// Those of reading; it panics at wrong rows.
+pub fn compare_rows(pool: &Pool, name: &str, entry: &ModelDataset) -> Result<()> {
+    let dataset = pool.dataset(name)?;
+    for id in [0, 255] {
+        let mut expected = entry.rows.range((id, vec![])..).take_while(|((table, _), _)| *table == id);
+        let table = dataset.table(TableId(id));
+        table.scan((Bound::Unbounded, Bound::Unbounded), |key, value| {
+            let next = expected.next().map(|((_, key), value)| (&key[..], &value[..]));
+            assert!(next == Some((key, value)), "{name} table {id}: not what is under {key:?}");
+            ControlFlow::Continue(())
+        })?;
+        assert_eq!(expected.next(), None, "{name} table {id}: a row is missing");
+        let mut value = Vec::new();
+        for key in (0..60).map(|key| vec![key]) {
+            let found = table.get(&key, &mut value)?.then_some(&value);
+            assert_eq!(found, entry.rows.get(&(id, key)), "{name} table {id}");
+        }
+    }
+    Ok(())
+}
+
 /// The pool holds exactly what the model says.
 pub fn compare(pool: &Pool, model: &Model) {
     let found: Vec<_> = pool.datasets().into_iter().map(|info| (info.name, info.id)).collect();
@@ -315,6 +376,7 @@ pub fn compare(pool: &Pool, model: &Model) {
         for (id, bytes) in &entry.objects {
             compare_object(pool, name, *id, bytes).unwrap();
         }
+        compare_rows(pool, name, entry).unwrap();
     }
 }
 
