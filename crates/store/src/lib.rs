@@ -5,9 +5,10 @@
 //! front end writes no log code.
 //!
 //! Design: a [`Store`] owns a pool and its log. [`Store::dataset`] opens a dataset; one call makes a change
-//! of it ([`OpenDataset::change`]) and returns a [`Receipt`], whose `wait` makes the change as durable as `sync`
-//! demands. A front end that is opened with [`Store::attach`] goes on when a suspended pool is imported again
-//! ([`Store::clear`]). After a crash a [`Handler`] for each kind of datasets applies the records.
+//! of it ([`OpenDataset::change`]) and returns a [`Receipt`], whose `wait` makes the change as durable as
+//! `sync` demands. A front end that is opened with [`Store::attach`] goes on when a suspended pool is
+//! imported again ([`Store::clear`]). After a crash a [`Handler`] for each kind of datasets applies the
+//! records.
 //!
 //! The log of a pool ([`PoolLog`]) has one kind at any time. Kind pmem: a region of persistent memory with a
 //! superblock (`region`), or a mirror of two (`sides`). Kind lwb: log-write blocks on the pool's vdevs for
@@ -92,6 +93,7 @@ pub use witness::RegionWitness;
 
 // What front ends and administration use of the parts.
 pub use fastness_pool::{
-    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Tx, Txg,
+    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Table, TableId, Tx,
+    Txg,
 };
 pub use fastness_zil::{CommitError, KindId, record};
