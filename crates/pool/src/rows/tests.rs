@@ -297,6 +297,32 @@ fn a_check_finds_rows_without_a_dataset() {
     assert_eq!((report.table_rows, report.lost_datasets), (0, vec![crate::DatasetId(9)]));
 }
 
+/// Rows of the txg after the one that destroys their dataset: nothing would ever free them.
+#[test]
+fn rows_of_a_newer_txg_go_with_their_dataset() {
+    let pool = pool();
+    let dataset =
+        pool.create_dataset(&pool.begin_tx().unwrap(), "tank/a", DatasetKind::Filesystem, &[]).unwrap();
+    pool.sync().unwrap();
+    let old = pool.begin_tx().unwrap();
+    std::thread::scope(|scope| {
+        let sync = scope.spawn(|| pool.sync().unwrap());
+        while pool.open_txg() == old.txg() {
+            std::thread::yield_now();
+        }
+        let new = pool.begin_tx().unwrap();
+        dataset.table(TableId(0)).put(&new, b"a", b"1").unwrap();
+        pool.destroy_dataset(&old, "tank/a").unwrap();
+        drop((old, new));
+        sync.join().unwrap();
+    });
+    for _ in 0..3 {
+        pool.sync().unwrap();
+        assert!(pool.check().unwrap().is_clean());
+    }
+    assert_eq!(stored_rows(&pool), []);
+}
+
 #[test]
 fn a_destroyed_dataset_takes_its_rows_with_it_in_steps() {
     let device = Device::new("a", Arc::new(MemDevice::new("a", 64 << 20)));
