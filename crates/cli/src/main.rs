@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod background;
 mod bench;
 mod completions;
 mod connect;
@@ -33,7 +32,7 @@ mod volume;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::exit::Outcome;
 
@@ -105,8 +104,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Log(command) => log::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),
-        Command::Completions(args) => completions::run(&args, out),
-        Command::Man(args) => man::run(&args, out),
+        Command::Completions(args) => completions::run(&args, Cli::command(), out),
+        Command::Man(args) => man::run(&args, Cli::command(), out),
     }
 }
 

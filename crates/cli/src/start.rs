@@ -15,11 +15,14 @@ use fastness_error::ErrorKind;
 use fastness_intent::Consent;
 use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
 
-use crate::background::{self, Announcement};
 use crate::exit::{Outcome, busy};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::size;
+
+mod background;
+
+use background::Announcement;
 
 /// Bounds of the process that has a pool.
 #[derive(Debug, Clone, Args)]

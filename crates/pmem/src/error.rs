@@ -8,7 +8,6 @@ pub use fastness_error::ErrorKind;
 
 use crate::medium::{PersistError, ReadError, ReadErrorKind};
 use crate::method::WriteMethod;
-use crate::range::PmRange;
 
 /// Why protection keys cannot be used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,22 +275,5 @@ impl ReadError {
             ReadErrorKind::Poison | ReadErrorKind::Lost => ErrorKind::MediaFailed,
             ReadErrorKind::OutOfRange => ErrorKind::Invalid,
         }
-    }
-}
-
-/// A range cannot be split there; it comes back whole.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot split {len} bytes at {mid}: not a multiple of 64, or outside", len = range.len_for_errors())]
-pub struct SplitError {
-    /// The range, unchanged.
-    pub range: PmRange,
-    /// Where it was to be split, in bytes from its start.
-    pub mid: usize,
-}
-
-impl SplitError {
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::Invalid
     }
 }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::method::Kernel;
-use crate::options::Protection;
+use crate::pkeys::Protection;
+
+/// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
+pub const REGION_ALIGN_BYTES: u64 = 4096;
 
 /// What is behind a region's mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::SplitError;
+use crate::error::ErrorKind;
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
@@ -106,11 +106,6 @@ impl PmRange {
     /// Whether a fence of the region has failed, or the region is lost; every further fence fails.
     pub fn is_poisoned(&self) -> bool {
         self.mapping.is_poisoned()
-    }
-
-    /// Length for the message of an error.
-    pub(crate) fn len_for_errors(&self) -> usize {
-        self.len_bytes
     }
 
     #[inline]
@@ -277,5 +272,22 @@ impl fmt::Debug for PmRange {
             .field("region_offset", &self.region_offset)
             .field("len_bytes", &self.len_bytes)
             .finish_non_exhaustive()
+    }
+}
+
+/// A range cannot be split there; it comes back whole.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot split {len} bytes at {mid}: not a multiple of 64, or outside", len = range.len_bytes)]
+pub struct SplitError {
+    /// The range, unchanged.
+    pub range: PmRange,
+    /// Where it was to be split, in bytes from its start.
+    pub mid: usize,
+}
+
+impl SplitError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
     }
 }

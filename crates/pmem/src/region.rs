@@ -10,9 +10,6 @@ use crate::open;
 use crate::options::OpenOptions;
 use crate::range::PmRange;
 
-/// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
-pub const REGION_ALIGN_BYTES: u64 = 4096;
-
 /// An open region of PM, not yet handed out.
 ///
 /// Invariant kept: at most one `Region`, or the ranges made of it, exists for a file or device on this

@@ -4,6 +4,9 @@ use std::io;
 
 use fastness_error::ErrorKind;
 
+/// Result of reading or writing a trace.
+pub type Result<T, E = TraceError> = std::result::Result<T, E>;
+
 /// Why a trace cannot be read or written. Offsets are in bytes from the beginning of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -2,9 +2,8 @@
 
 use std::io::{Read, Write};
 
-use crate::Result;
 use crate::bytes::read_full;
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
 
 pub(crate) const MAGIC: [u8; 8] = *b"FSTRACE\n";
 pub(crate) const VERSION: u16 = 1;

@@ -30,7 +30,7 @@ mod reader;
 pub mod vinter;
 mod writer;
 
-pub use error::TraceError;
+pub use error::{Result, TraceError};
 pub use event::{
     BLOCK_BYTES_MAX, BlockEvent, Event, FenceKind, FlushKind, Hypercall, Kind, MEMORY_BYTES_MAX, Origin,
     STACK_MAX, TEXT_BYTES_MAX,
@@ -38,9 +38,6 @@ pub use event::{
 pub use header::{Device, Header, Region};
 pub use reader::Reader;
 pub use writer::Writer;
-
-/// Result of reading or writing a trace.
-pub type Result<T, E = TraceError> = std::result::Result<T, E>;
 
 /// A trace with these bytes as its events, and right sums: what fuzzing is to get behind.
 #[cfg(fuzzing)]

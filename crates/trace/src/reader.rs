@@ -2,10 +2,9 @@
 
 use std::io::Read;
 
-use crate::Result;
 use crate::bytes::Input;
 use crate::decode::Decoder;
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
 use crate::event::Event;
 use crate::frame::{Counted, FrameKind, HEAD_BYTES, MAGIC, VERSION};
 use crate::header::Header;

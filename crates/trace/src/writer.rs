@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use crate::Result;
 use crate::encode::{Encoder, check};
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
 use crate::event::Event;
 use crate::frame::{Counted, FrameKind, MAGIC, VERSION};
 use crate::header::Header;

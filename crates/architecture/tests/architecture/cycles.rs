@@ -9,11 +9,6 @@ use super::root;
 /// The cycles that there are, by crate: sets of modules, none of which can be understood without all others.
 /// The list only shrinks.
 const KNOWN: &[(&str, &str)] = &[
-    ("bench", "crashcheck lib lwb nbd pool prb sync_write"),
-    ("cli", "background start"),
-    ("cli", "completions lib man"),
-    ("crashcheck", "error guest symbols"),
-    ("crashcheck", "report run"),
     (
         "daemon",
         "clear devices export importing jobs journal log_device node protocol report \
@@ -22,8 +17,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("intent", "config error marks region"),
     ("intent", "log logs side_loss sides volume_log"),
     ("lwb", "chain error format header log"),
-    ("pm-model", "recorder recording_range"),
-    ("pmem", "error info kernels mapping method open options pkeys range region sigbus sysfs"),
     ("pmlog", "create open"),
     ("pmlog", "error front geometry log recovery slot superblock"),
     (
@@ -36,7 +29,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("pool", "find import"),
     ("prb", "health prb"),
     ("sync", "lib turns"),
-    ("trace", "frame lib"),
     ("zil", "itx kind"),
 ];
 

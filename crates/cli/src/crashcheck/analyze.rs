@@ -8,8 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, ImagesConfig, open_trace};
+use fastness_crashcheck::run::{Analysis, ImagesConfig};
 use fastness_crashcheck::symbols::Symbols;
+use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use super::report;

@@ -9,7 +9,7 @@ use clap::Args;
 use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain, pending_at};
 use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::image::Image;
-use fastness_crashcheck::run::open_trace;
+use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, Subject, SymbolArgs, Symbols};
 use crate::exit::{Outcome, refuse};

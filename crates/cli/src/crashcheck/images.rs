@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::generate::{CrashImages, Layout, PointKind, begins_at, generate};
-use fastness_crashcheck::run::open_trace;
 use fastness_crashcheck::save::save;
+use fastness_crashcheck::trace::open_trace;
 use serde_json::json;
 
 use super::options::{ImageArgs, Subject};

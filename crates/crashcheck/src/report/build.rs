@@ -14,8 +14,8 @@ use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, Shrink, States};
 use crate::explain::patterns;
 use crate::generate::CrashImages;
-use crate::run::open_trace;
 use crate::symbols::Find;
+use crate::trace::open_trace;
 
 /// Most states of a finding that get evidence.
 const EVIDENCE_MAX: usize = 4;

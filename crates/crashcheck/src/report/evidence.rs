@@ -10,7 +10,7 @@ use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
 use crate::generate::Contents;
-use crate::run::open_trace;
+use crate::trace::open_trace;
 use crate::trace::{Filter, hex, name, text};
 
 const LINE_BYTES: u64 = 64;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastness_workload::{Command, Workload};
 use serde::Deserialize;
 
-use super::analysis::{Analysis, open_trace};
+use super::analysis::Analysis;
 use super::config::ImagesConfig;
 use super::guest_reads::GuestRecovery;
 use super::user::absolute;
@@ -19,6 +19,7 @@ use crate::guest::{GuestError, Guests, Nvme, PM_START, Restore};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::symbols::KernelSymbols;
+use crate::trace::open_trace;
 
 /// For the whole of a test, and for one recovery.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);

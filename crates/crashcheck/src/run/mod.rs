@@ -7,7 +7,7 @@ mod guest_reads;
 mod lines_read;
 mod user;
 
-pub use analysis::{Analysis, open_trace};
+pub use analysis::Analysis;
 pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::analysis::{Analysis, open_trace};
+use super::analysis::Analysis;
 use super::config::Test;
 use super::lines_read::lines_read;
 use crate::check::{CommandExtract, Oracle, Predicate, write_files};
@@ -13,6 +13,7 @@ use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
+use crate::trace::open_trace;
 use crate::tracer::{PmFile, Tools, UserTracer};
 
 /// Where a test leaves its files, and with what it is run.

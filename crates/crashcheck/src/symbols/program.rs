@@ -8,10 +8,8 @@ use std::path::Path;
 
 use addr2line::{Loader, Location};
 use fastness_trace::module::Module;
-use fastness_trace::{Kind, Reader};
+use fastness_trace::{Kind, Reader, Result};
 use object::{Object as _, ObjectSegment as _};
-
-use crate::error::Result;
 
 /// Most functions of one instruction, inlined into each other.
 const FRAMES_MAX: usize = 4;

@@ -1,8 +1,25 @@
 //! Traces: from what was recorded in process, and as people read them.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use fastness_trace::Reader;
+
+use crate::error::{CheckError, Result};
+
 mod record;
 mod show;
 
 pub use record::record;
 pub use show::{Filter, ShowError, show};
 pub(crate) use show::{hex, name, text};
+
+/// Opens a trace.
+///
+/// # Errors
+/// Those of the file, and of its beginning.
+pub fn open_trace(path: &Path) -> Result<Reader<BufReader<File>>> {
+    let file = File::open(path).map_err(CheckError::file("open", path))?;
+    Ok(Reader::new(BufReader::with_capacity(1 << 20, file))?)
+}

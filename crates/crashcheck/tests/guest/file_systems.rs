@@ -6,9 +6,8 @@ use std::path::Path;
 
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{
-    FileTest, GuestSetting, ImagesConfig, file_systems, open_trace, run_in_guest,
-};
+use fastness_crashcheck::run::{FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest};
+use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
 use fastness_trace::{Hypercall, Kind, Reader};
 

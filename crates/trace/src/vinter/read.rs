@@ -4,8 +4,7 @@ use std::io::{Read, Write};
 
 use super::number::{Fault, Source};
 use super::{action, kind};
-use crate::Result;
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
 use crate::event::{
     Event, FenceKind, FlushKind, Hypercall, Kind, MEMORY_BYTES_MAX, Origin, STACK_MAX, TEXT_BYTES_MAX,
 };

@@ -4,8 +4,7 @@ use std::io::{Read, Write};
 
 use super::number::{put, put_bytes};
 use super::{action, kind};
-use crate::Result;
-use crate::error::TraceError;
+use crate::error::{Result, TraceError};
 use crate::event::{Event, FenceKind, FlushKind, Hypercall, Kind, Origin};
 use crate::reader::Reader;
 

@@ -8,7 +8,8 @@ use fastness_pmem::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErro
 
 use crate::fault::{Fault, Faults};
 use crate::op::Op;
-use crate::recorder::Recorder;
+
+use super::Recorder;
 
 /// An exclusively owned range of a [`Recorder`]'s region.
 ///
@@ -23,7 +24,7 @@ pub struct RecordingRange {
 }
 
 impl RecordingRange {
-    pub(crate) fn new(recorder: Recorder, range: Range<usize>) -> Self {
+    pub(super) fn new(recorder: Recorder, range: Range<usize>) -> Self {
         Self { recorder, range, faults: Faults::default() }
     }
 

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::connect::ask;
 use crate::exit::gone;
 use crate::progress::Progress;
-use crate::start::Import;
+
+use super::Import;
 
 /// What the new process says, one line of JSON each, until it is ready or has failed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Announcement {
+pub(super) enum Announcement {
     /// It does this now.
     Importing(ImportingReport),
     /// The pool of this name is imported, and can be talked to.
@@ -26,14 +27,14 @@ pub(crate) enum Announcement {
 }
 
 impl Announcement {
-    pub(crate) fn say(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(super) fn say(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         Ok(out.flush()?)
     }
 }
 
 /// Tells the parent how far the import is.
-pub(crate) fn watch() -> ImportWatch {
+pub(super) fn watch() -> ImportWatch {
     ImportWatch::new(|report| {
         // A parent that has gone does not stop the import.
         let _ = Announcement::Importing(report.clone()).say(&mut std::io::stdout());
