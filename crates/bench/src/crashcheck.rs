@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_crashcheck::generate::{CrashImages, Layout, Options as GenerateOptions, generate};
 use fastness_crashcheck::image::Image;
-use fastness_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
+use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
 
 use crate::measure::{Spread, rss_bytes, time_ns};
 use crate::pool::{Numbers, noise};

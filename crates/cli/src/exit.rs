@@ -9,12 +9,12 @@ use fastness_crashcheck::litmus::LitmusError;
 use fastness_crashcheck::symbols::KernelSymbolsError;
 use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
+use fastness_crashcheck_trace::TraceError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_error::ErrorKind;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 use fastness_pool::PoolError;
-use fastness_trace::TraceError;
 use fastness_zvol::VolumeError;
 
 use crate::output::{ReaderGone, note};

@@ -10,7 +10,7 @@ mod data;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fastness_workload::{Command, Workload};
+use fastness_crashcheck_workload::{Command, Workload};
 use rustix::fs::{Mode, OFlags};
 
 use crate::hypercall::Hypercall;

@@ -1,6 +1,6 @@
 //! What an instruction is to a tracer, from its bytes.
 
-use fastness_trace::{FenceKind, FlushKind, hypercall};
+use fastness_crashcheck_trace::{FenceKind, FlushKind, hypercall};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 /// Longest area of `xsave`; there is no more than that without AMX.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_trace::{
+use fastness_crashcheck_trace::{
     BlockEvent, Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Origin, TraceError,
     Writer,
 };

@@ -13,8 +13,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-architecture", 0),
     ("fastness-error", 0),
     ("fastness-sync", 0),
-    ("fastness-trace", 1),
-    ("fastness-workload", 1),
+    ("fastness-crashcheck-trace", 1),
+    ("fastness-crashcheck-workload", 1),
     ("fastness-pmem", 1),
     ("fastness-blkdev", 1),
     // An executable model of what `pmem` does to memory, on `pmem`'s trait.

@@ -14,7 +14,7 @@ use fastness_crashcheck::run::{
 };
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
-use fastness_workload::ace::{FileSet, Sequences};
+use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
 use super::analyze::work_dir;
 use super::options::{ImageArgs, Subject, threads};

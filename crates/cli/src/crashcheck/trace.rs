@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use fastness_crashcheck::trace::{Filter, show};
-use fastness_trace::{Header, Reader, Region, Writer, vinter};
+use fastness_crashcheck_trace::{Header, Reader, Region, Writer, vinter};
 
 use super::explain;
 use super::options::SymbolArgs;

@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use fastness_trace::FenceKind;
+use fastness_crashcheck_trace::FenceKind;
 
 use super::{GUEST, Guest, IS_ON, origin};
 use crate::api::{self, REGISTERS, Registers, Target};

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
+use fastness_crashcheck_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
 use iced_x86::Register;
 
 use crate::api::{self, Hooks, Plugin, Target};

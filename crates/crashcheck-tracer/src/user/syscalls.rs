@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::ffi::c_uint;
 use std::ops::Range;
 
-use fastness_trace::Origin;
+use fastness_crashcheck_trace::Origin;
 use iced_x86::Register;
 use rustix::fs::Access;
 

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
+use fastness_crashcheck_trace::Reader;
 use fastness_pm_model::{Op, Trace};
-use fastness_trace::Reader;
 
 use super::*;
 use crate::Result;

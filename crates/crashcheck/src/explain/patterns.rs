@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader};
+use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Kind, Reader};
 
 use crate::Result;
 use crate::generate::{Layout, Place};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use fastness_crashcheck_trace::{Event, Kind, Reader};
 use fastness_pm_model::Config;
-use fastness_trace::{Event, Kind, Reader};
 
 use crate::Result;
 use crate::generate::{Place, Replay};

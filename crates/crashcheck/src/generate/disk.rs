@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
+use fastness_crashcheck_trace::{BlockEvent, Device};
 use fastness_pm_model::Rng;
-use fastness_trace::{BlockEvent, Device};
 
 use crate::image::{Image, PAGE_BYTES};
 

@@ -1,6 +1,6 @@
 //! Where the regions of a trace are in one image.
 
-use fastness_trace::{Header, Region, TraceError};
+use fastness_crashcheck_trace::{Header, Region, TraceError};
 
 use crate::image::PAGE_BYTES;
 

@@ -1,7 +1,7 @@
 //! PM and disks while the events of a trace happen.
 
+use fastness_crashcheck_trace::{self as trace, Event, Header, Hypercall, Kind, TraceError};
 use fastness_pm_model::{Config, FenceKind, FlushKind, Machine, Memory, ModelError};
-use fastness_trace::{self as trace, Event, Header, Hypercall, Kind, TraceError};
 
 use super::disk::Disk;
 use super::layout::{Layout, Place};

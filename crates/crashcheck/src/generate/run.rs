@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 use fastness_pm_model::Scope;
-use fastness_trace::{Event, Hypercall, Kind, Reader};
 
 use super::options::{Options, Pick};
 use super::point::{Contents, CrashImages, Part, Point, PointKind};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fastness_crashcheck_trace::Header;
 use fastness_pm_model::Config;
-use fastness_trace::Header;
 
 use super::data::{
     FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
@@ -62,7 +62,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         images: images.images.len(),
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
-    let region = |region: &fastness_trace::Region| RegionReport {
+    let region = |region: &fastness_crashcheck_trace::Region| RegionReport {
         name: short_name(region),
         start: region.start,
         len_bytes: region.len_bytes,
@@ -95,7 +95,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
 }
 
 /// Of a path its last part: where a test keeps its files is nobody's concern.
-pub(super) fn short_name(region: &fastness_trace::Region) -> String {
+pub(super) fn short_name(region: &fastness_crashcheck_trace::Region) -> String {
     region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 

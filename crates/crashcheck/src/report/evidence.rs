@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fastness_trace::Header;
+use fastness_crashcheck_trace::Header;
 
 use super::build::{Source, difference, place, short_name};
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fastness_workload::{Command, Workload};
+use fastness_crashcheck_workload::{Command, Workload};
 use serde::Deserialize;
 
 use super::analysis::Analysis;

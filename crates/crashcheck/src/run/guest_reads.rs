@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use fastness_trace::Reader;
+use fastness_crashcheck_trace::Reader;
 
 use super::file_system::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use super::lines_read::lines_of_next;

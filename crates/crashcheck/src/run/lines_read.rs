@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use fastness_trace::{Event, Hypercall, Kind, Reader};
+use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 
 use crate::error::Result;
 use crate::generate::{Layout, Place};
@@ -76,7 +76,7 @@ pub(super) fn lines_of_next(reader: &mut Reader<impl Read>) -> Result<BTreeSet<u
 
 #[cfg(test)]
 mod tests {
-    use fastness_trace::{Header, Region, Writer};
+    use fastness_crashcheck_trace::{Header, Region, Writer};
 
     use super::*;
 

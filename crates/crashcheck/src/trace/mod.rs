@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use fastness_trace::Reader;
+use fastness_crashcheck_trace::Reader;
 
 use crate::error::{CheckError, Result};
 

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-use fastness_trace::{BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError};
+use fastness_crashcheck_trace::{
+    BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError,
+};
 use serde_json::{Value, json};
 
 use crate::symbols::Find;

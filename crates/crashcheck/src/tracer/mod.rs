@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fastness_trace::Reader;
+use fastness_crashcheck_trace::Reader;
 use rustix::process::Signal;
 
 use crate::process::{Ending, run_visibly};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fastness_workload::ace::{FileSet, Kind, Sequences, operations};
-use fastness_workload::{Command, Workload};
+use fastness_crashcheck_workload::ace::{FileSet, Kind, Sequences, operations};
+use fastness_crashcheck_workload::{Command, Workload};
 
 #[test]
 fn each_operation_has_as_many_parameters_as_published() {
@@ -116,8 +116,8 @@ fn dependencies_are_put_before_what_needs_them() {
     );
 }
 
-fn short(operation: &fastness_workload::ace::Operation) -> String {
-    use fastness_workload::ace::Operation as O;
+fn short(operation: &fastness_crashcheck_workload::ace::Operation) -> String {
+    use fastness_crashcheck_workload::ace::Operation as O;
     match operation {
         O::Creat { file } => format!("creat {file}"),
         O::Falloc { file, amount } => format!("falloc {file} {amount:?}"),

@@ -1,6 +1,6 @@
 //! Traces go there and back, say where they are damaged, and have the bytes that the format says.
 
-use fastness_trace::{
+use fastness_crashcheck_trace::{
     BlockEvent, Device, Event, FenceKind, FlushKind, Header, Hypercall, Kind, Origin, Reader, Region,
     TraceError, Writer,
 };

@@ -1,9 +1,9 @@
 //! J-lang: what is printed is read back; what is wrong is named with its place; hostile text is an error.
 
-use fastness_workload::jlang::{
+use fastness_crashcheck_workload::jlang::{
     COMMANDS_MAX, FallocFlags, LENGTH_MAX, NodeMode, OFFSET_MAX, OpenFlags, Path, TEXT_BYTES_MAX,
 };
-use fastness_workload::{Command, ParseErrorKind, Workload};
+use fastness_crashcheck_workload::{Command, ParseErrorKind, Workload};
 use proptest::prelude::*;
 
 const PUBLISHED: &str = "# define\ntest\nA\nA/C\nB\nfoo\nbar\nA/foo\nA/bar\nB/foo\nB/bar\nA/C/foo\nA/C/bar\n\n\
