@@ -25,7 +25,7 @@ pub use svg::draw_ratios;
 /// A benchmark by name.
 ///
 /// # Errors
-/// Whatever keeps it from measuring; a missed goal is no error.
+/// Whatever prevents the measurement; a missed goal is not an error.
 pub type Benchmark = fn(Options) -> anyhow::Result<Vec<Row>>;
 
 /// The benchmarks, by the name that the command line knows.

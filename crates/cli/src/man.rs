@@ -15,7 +15,7 @@ use crate::exit::Outcome;
     after_help = "Examples:\n  fastness man | man -l -\n  fastness man --dir /usr/local/share/man/man1"
 )]
 pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder, instead of the main one to standard output
+    /// Write a page for each command into this folder, instead of printing the main page
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ManArgs, program: Command, out: &mut dyn Write) -> anyh
     let program = program.disable_help_subcommand(true);
     match &args.dir {
         Some(dir) => {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
             clap_mangen::generate_to(program, dir)
                 .with_context(|| format!("cannot write into {}", dir.display()))?;
         }

@@ -84,7 +84,7 @@ fn run_file(file: &str, options: &[&str]) -> Done {
 }
 
 fn read(file: &str) -> io::Result<String> {
-    // One byte more than the parser takes, so that it is the one who complains.
+    // One byte more than the parser accepts, so that the parser reports the error.
     let limit = fastness_crashcheck_workload::jlang::TEXT_BYTES_MAX as u64 + 1;
     let mut text = String::new();
     if file == "-" {

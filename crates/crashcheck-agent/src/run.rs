@@ -2,7 +2,8 @@
 //!
 //! Operations are system calls relative to one directory, with the process's own umask set aside. One that
 //! fails is told and the workload goes on: some generated workloads contain operations that cannot succeed.
-//! Data is the letter of the command, `a` for the first that writes, so that a dump shows who wrote what.
+//! Data is the letter of the command, `a` for the first that writes, so that a dump shows which command
+//! wrote what.
 
 mod command;
 mod data;

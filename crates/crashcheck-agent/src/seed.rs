@@ -34,7 +34,7 @@ pub fn seed() -> io::Result<()> {
         bytes: SEED_BYTES as i32,
         buffer: [0x5a; SEED_BYTES],
     };
-    // SAFETY: the opcode takes a pointer to two ints and, behind them, as many bytes as the second one says:
+    // SAFETY: the opcode takes a pointer to two ints and, after them, as many bytes as the second one says:
     // `PoolInfo`. The kernel reads it and keeps no pointer.
     unsafe { ioctl(&random, Setter::<RND_ADD_ENTROPY, PoolInfo>::new(info))? };
     Ok(())

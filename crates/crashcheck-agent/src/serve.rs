@@ -39,7 +39,7 @@ pub fn serve(port: &Path) -> io::Result<()> {
     serve_on(Port(port.try_clone()?), port)
 }
 
-/// A virtio port ends while nobody outside has it open, and goes on afterwards.
+/// A virtio port reports its end while it is not open outside, and continues afterwards.
 struct Port(File);
 
 impl Read for Port {

@@ -28,7 +28,7 @@ pub(crate) mod tag {
     pub(crate) const DISK_INITIAL: u8 = 16;
 }
 
-/// Flags of all events, behind the tag. The lowest three bits are the tag's own.
+/// Flags of all events, after the tag. The lowest three bits belong to the tag.
 pub(crate) mod flag {
     /// Store: non-temporal. Block: FUA. Completion: ended well. Flush, fence: the instruction, in bits 0 and
     /// 1.

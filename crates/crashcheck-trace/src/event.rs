@@ -67,7 +67,7 @@ impl FenceKind {
     }
 }
 
-/// A message from the program under test to whoever traces it.
+/// A message from the program under test to its tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hypercall<'a> {
     /// The test begins: what comes before is preparation.
@@ -191,7 +191,7 @@ pub enum Kind<'a> {
     Hypercall(Hypercall<'a>),
 }
 
-/// Who did it.
+/// Which thread did it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Origin<'a> {
     /// Number of the thread, or of the virtual CPU.

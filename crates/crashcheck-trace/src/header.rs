@@ -92,7 +92,7 @@ impl Header {
             header.devices.push(Device { name, len_bytes, block_bytes: input.small("a block's length")? });
         }
         if !input.0.is_empty() {
-            return Err(format!("{} bytes behind the header's end", input.0.len()));
+            return Err(format!("{} bytes after the header's end", input.0.len()));
         }
         header.check()?;
         Ok(header)

@@ -1,13 +1,13 @@
 //! The format of traces: what a program, or a whole guest, did to persistent memory (PM) and to disks, in one
 //! order.
 //!
-//! Motivation: a tracer and what looks at its traces are different programs, on different days. So a trace is
-//! a file, or a pipe, that says by itself what it is about, can be read while it is written, stays small, and
-//! is known to be whole.
+//! Motivation: a tracer and the readers of its traces are different programs, and run at different times.
+//! So a trace is a file, or a pipe, that describes itself, can be read while it is written, stays small,
+//! and shows whether it is complete.
 //!
-//! Design: a header names the regions of PM and the disks; then frames of events, compressed and summed each
-//! for itself; then an end that says how many events there were. Within a frame events are a few bytes each:
-//! addresses relative to the one before, stacks once. A reader holds one frame in memory.
+//! Design: a header names the regions of PM and the disks; then frames of events, each with its own
+//! compression and checksum; then an end with the number of events. Within a frame events are a few bytes
+//! each: addresses relative to the one before, stacks once. A reader holds one frame in memory.
 //!
 //! Nothing in a trace is trusted: damage, a missing end, and lengths without bound are errors with the offset
 //! in the file.
@@ -39,7 +39,7 @@ pub use header::{Device, Header, Region};
 pub use reader::Reader;
 pub use writer::Writer;
 
-/// A trace with these bytes as its events, and right sums: what fuzzing is to get behind.
+/// A trace with these bytes as its events, and right checksums, which fuzzing would not get past.
 #[cfg(fuzzing)]
 pub fn with_events_for_fuzzing(header: &[u8], count: u64, events: &[u8]) -> Vec<u8> {
     let mut prologue = [0; 16];

@@ -43,7 +43,7 @@ impl<R: Read> Reader<R> {
             return Err(TraceError::Version { found: version, known: VERSION });
         }
         if prologue[10..] != [0; 6] {
-            let what = format!("{:02x?} behind the version", &prologue[10..]);
+            let what = format!("{:02x?} after the version", &prologue[10..]);
             return Err(TraceError::Damaged { offset: 10, what });
         }
         let (mut stored, mut raw) = (Vec::new(), Vec::new());
@@ -110,11 +110,11 @@ impl<R: Read> Reader<R> {
             }
             FrameKind::Events => {}
             FrameKind::End => {
-                let mut behind = [0; 1];
-                if !self.raw.is_empty() || self.input.fill(&mut behind, "the end")? {
+                let mut extra = [0; 1];
+                if !self.raw.is_empty() || self.input.fill(&mut extra, "the end")? {
                     return Err(TraceError::Damaged {
                         offset: frame.offset + HEAD_BYTES as u64,
-                        what: "something is behind the end".to_owned(),
+                        what: "more bytes follow the end".to_owned(),
                     });
                 }
                 self.has_ended = true;

@@ -8,7 +8,7 @@ pub(crate) const EXIT_CODE: i32 = 125;
 
 /// A line on standard error.
 pub(crate) fn say(text: Arguments<'_>) {
-    // Nobody is left to be told that standard error does not work.
+    // There is no place left to report that standard error does not work.
     let _ = writeln!(std::io::stderr(), "fastness tracer: {text}");
 }
 

@@ -92,7 +92,7 @@ impl<W: Write> Recorder<W> {
         Ok(())
     }
 
-    /// Contents of a region that nobody is told of: they are compared with at the end.
+    /// Contents of a region that are not traced, only compared at the end.
     pub(crate) fn assume(&mut self, address: u64, data: &[u8]) -> Result {
         let (area, offset) = self.area(address, data.len())?;
         area.put(offset, data);

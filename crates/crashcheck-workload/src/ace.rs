@@ -3,7 +3,7 @@
 //! A workload is made in four steps: a *skeleton* (which operations, a product of [`Kind`]s with itself);
 //! *parameters* (a product of what each operation may be given); no persistence operations, as the file
 //! systems that are tested are synchronous; *dependencies* (what has to be there before, [`Generated`]). A
-//! `mark` precedes the last operation and a checkpoint follows it: what the earlier ones leave behind is the
+//! `mark` precedes the last operation and a checkpoint follows it: what the earlier ones leave is the
 //! business of shorter sequences.
 //!
 //! # The operations, and why there are so many

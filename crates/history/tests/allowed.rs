@@ -1,4 +1,4 @@
-//! A device that does what it may, and takes every liberty: requests take effect sector by sector at any
+//! A device that takes every liberty that it may: requests take effect sector by sector at any
 //! moment while they are under way, a flush makes durable no more than it must, and a crash takes away what
 //! it can. None of that is a finding.
 
@@ -106,7 +106,7 @@ impl Device {
             }
         }
         let now = self.clock.tick();
-        // Now and then it fails, although it was done: for those who called it, it may have been done.
+        // Now and then it fails, although it was done: for its caller, it may have been done.
         let is_change = !is_flush && !matches!(self.operations[index].what, What::Read(_));
         let fails = is_change && self.rng.index(10) == 0;
         self.operations[index].end = if fails { End::Over(now) } else { End::Acknowledged(now) };

@@ -110,7 +110,7 @@ pub enum RegionError {
         #[source]
         source: io::Error,
     },
-    /// Somebody, perhaps this process, has the region open.
+    /// The region is open, perhaps in this process.
     #[error("{} is already open", path.display())]
     AlreadyOpen {
         /// The region's file or device.
@@ -148,7 +148,7 @@ pub enum RegionError {
         /// Why not.
         reason: &'static str,
     },
-    /// `Protection::Keys` was asked for and is not to be had.
+    /// `Protection::Keys` was asked for and is not available.
     #[error("memory protection keys are not available: {reason}")]
     KeysUnavailable {
         /// Why not.
@@ -236,7 +236,7 @@ pub struct RegionLost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// Nothing is behind the page.
+    /// The page has no medium.
     NoPage,
     /// A machine check: the store needed bytes that are poisoned.
     MemoryError,

@@ -9,7 +9,7 @@ use crate::pkeys::Protection;
 /// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
 pub const REGION_ALIGN_BYTES: u64 = 4096;
 
-/// What is behind a region's mapping.
+/// The kind of medium that a region maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RegionKind {
@@ -31,7 +31,7 @@ pub enum RegionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PersistenceDomain {
-    /// Nobody says. Treated as volatile.
+    /// Not known. Treated as volatile.
     Unknown,
     /// The memory controller's write queue (ADR): lines must leave the CPU caches.
     MemoryController,
@@ -39,11 +39,11 @@ pub enum PersistenceDomain {
     CpuCache,
 }
 
-/// Who says what the persistence domain is.
+/// Where the persistence domain is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainSource {
-    /// The kernel, through sysfs, or nobody if the domain is unknown.
+    /// The kernel, through sysfs; also if the domain is unknown.
     Sysfs,
     /// The caller's override.
     Override,
@@ -83,7 +83,7 @@ pub enum BadBlocks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {
-    /// What is behind the mapping.
+    /// The kind of medium.
     pub kind: RegionKind,
     /// File or device; `None` for anonymous memory.
     pub path: Option<PathBuf>,
@@ -93,7 +93,7 @@ pub struct RegionInfo {
     pub align_bytes: u64,
     /// How far a store must get.
     pub persistence_domain: PersistenceDomain,
-    /// Who says so.
+    /// Where it is known from.
     pub domain_source: DomainSource,
     /// Sum of the dirty shutdown counts of the DIMMs below, where sysfs has them all. A structure that finds
     /// it risen since its last clean close must not trust what the domain promised (Schwarz 2021, section

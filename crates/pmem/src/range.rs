@@ -19,7 +19,7 @@ use crate::sigbus::{self, Watched};
 /// Invariant kept: the ranges of a region never overlap, and no reference to their bytes is ever made, so two
 /// writers cannot share bytes and the compiler never assumes that PM keeps still.
 /// Shape: starts at a multiple of 64 bytes in the region; the length is a multiple of 64, perhaps 0.
-/// Concurrency: `Send`, and readable from several threads while nobody writes. What one thread copied must be
+/// Concurrency: `Send`, and readable from several threads while none writes. What one thread copied must be
 /// fenced by that thread before the range moves to another.
 pub struct PmRange {
     mapping: Arc<Mapping>,
@@ -154,7 +154,7 @@ impl PmRange {
         // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping
         // the region prepared the handler.
         let copied = unsafe { sigbus::copy_out(self.base.as_ptr().add(offset), dst) };
-        // Behind the copy: the memory may have been replaced while it was read.
+        // After the copy: the memory may have been replaced while it was read.
         if self.watched.is_lost() { self.read_left(offset, dst) } else { copied }
     }
 

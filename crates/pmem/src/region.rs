@@ -60,7 +60,7 @@ impl Region {
     /// As [`Region::anonymous`], with options.
     ///
     /// # Errors
-    /// As [`Region::anonymous`], and if the write method or the protection is not to be had.
+    /// As [`Region::anonymous`], and if the write method or the protection is not available.
     pub fn anonymous_with(len_bytes: u64, options: &OpenOptions) -> Result<Region, RegionError> {
         Ok(Region { mapping: open::anonymous(len_bytes, options)? })
     }

@@ -20,10 +20,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 
 impl Rng {
     /// The next 64 bits.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an endless sequence, of which nobody wants an iterator"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "an endless sequence; an iterator would be of no use")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)

@@ -1,4 +1,4 @@
-//! A process in the background that has a pool, and what it says to the one that started it.
+//! A background process that runs a pool, and what it reports to its parent.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -14,15 +14,15 @@ use crate::progress::Progress;
 
 use super::Import;
 
-/// What the new process says, one line of JSON each, until it is ready or has failed.
+/// What the new process reports, one line of JSON each, until it is ready or has failed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Announcement {
-    /// It does this now.
+    /// The current step.
     Importing(ImportingReport),
-    /// The pool of this name is imported, and can be talked to.
+    /// The pool of this name is imported and accepts requests.
     Ready(String),
-    /// It is not, and the process ends.
+    /// The import failed, and the process ends.
     Failed(Failure),
 }
 
@@ -33,16 +33,17 @@ impl Announcement {
     }
 }
 
-/// Tells the parent how far the import is.
+/// Reports the progress of the import to the parent.
 pub(super) fn watch() -> ImportWatch {
     ImportWatch::new(|report| {
-        // A parent that has gone does not stop the import.
+        // The import continues even if the parent has ended.
         let _ = Announcement::Importing(report.clone()).say(&mut std::io::stdout());
     })
 }
 
 impl Import {
-    /// Starts a process that has the pool, and returns when it does; shows what it does if that takes long.
+    /// Starts a process that imports the pool, and returns when it is ready; shows the progress if that takes
+    /// long.
     pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
         let log_path = run_dir()?.join(format!("{}.log", self.name));
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
@@ -51,7 +52,7 @@ impl Import {
         let mut child = child.context("cannot start a process for the pool")?;
         let progress = Progress::start();
         for line in BufReader::new(child.stdout.take().expect("a pipe that was asked for")).lines() {
-            let line = line.context("cannot read what the process for the pool says")?;
+            let line = line.context("cannot read the output of the process for the pool")?;
             match serde_json::from_str(&line) {
                 Ok(Announcement::Importing(report)) => progress.tell(report),
                 Ok(Announcement::Ready(name)) => {
@@ -59,7 +60,7 @@ impl Import {
                     return ask(&name, &Request::Status);
                 }
                 Ok(Announcement::Failed(failure)) => return Err(failure.into()),
-                // Half a line: it ended while it wrote, and there is no other.
+                // Half a line: the process ended while it wrote, and no more follows.
                 Err(_) => {}
             }
         }
@@ -67,7 +68,7 @@ impl Import {
         let status = child.wait().context("cannot wait for the process for the pool")?;
         let log = log_path.display();
         Err(gone(format!(
-            "the process for pool {} has gone before it had the pool ({status}); {log} may say why",
+            "the process for pool {} has gone before the pool was imported ({status}); {log} may say why",
             self.name
         )))
     }

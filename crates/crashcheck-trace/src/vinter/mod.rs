@@ -1,8 +1,8 @@
 //! Traces of Vinter, the predecessor of the tester: there and back.
 //!
-//! Layout: a snappy stream of records, one behind the other, in bincode 2's standard form (numbers below 251
-//! in one byte, larger ones behind 251, 252, 253 with two, four, eight bytes, little endian; texts and byte
-//! strings behind their length; a record's kind is a number). It has no end of its own, no disks, no threads
+//! Layout: a snappy stream of records, one after the other, in bincode 2's standard form (numbers below 251
+//! in one byte, larger ones after 251, 252, 253 with two, four, eight bytes, little endian; texts and byte
+//! strings after their length; a record's kind is a number). It has no end of its own, no disks, no threads
 //! and no initial contents.
 //!
 //! Source: design notes on crash testing, 3.

@@ -37,7 +37,7 @@ pub(super) enum Fault {
     Wrong(String),
 }
 
-/// Bytes behind the decompression, counted.
+/// Decompressed bytes, counted.
 pub(super) struct Source<R> {
     pub(super) inner: R,
     pub(super) offset: u64,

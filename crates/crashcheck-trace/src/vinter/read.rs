@@ -26,7 +26,7 @@ struct Record {
 /// from address 0. Stacks deeper than [`STACK_MAX`] keep their innermost frames.
 ///
 /// # Errors
-/// [`TraceError::Damaged`] and [`TraceError::CutOff`] with offsets behind the decompression; those of `to`.
+/// [`TraceError::Damaged`] and [`TraceError::CutOff`] with offsets in the decompressed bytes; those of `to`.
 pub fn import(from: impl Read, to: &mut Writer<impl Write>) -> Result<u64> {
     let mut source = Source { inner: snap::read::FrameDecoder::new(from), offset: 0 };
     let mut record = Record::default();
@@ -120,7 +120,7 @@ fn flush(mnemonic: &str) -> Result<FlushKind, Fault> {
 }
 
 fn fence(mnemonic: &str) -> Result<FenceKind, Fault> {
-    // With the instruction's name behind it, or without.
+    // With the instruction's name after it, or without.
     if mnemonic.starts_with("lock") || mnemonic.starts_with("xchg") {
         return Ok(FenceKind::Locked);
     }

@@ -10,7 +10,8 @@ const COMPONENT_BYTES_MAX: usize = 255;
 /// A path below the directory that a workload runs in, or (`test`) that directory.
 ///
 /// Invariant: components are not empty, not `.` or `..`, and of letters, digits, `.`, `_` and `-`; the first
-/// of several is not `test`. So a path cannot leave the directory, if nobody else makes symbolic links in it.
+/// of several is not `test`. So a path cannot leave the directory, unless other programs create symbolic
+/// links in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(String);
 

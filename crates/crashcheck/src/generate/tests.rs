@@ -143,7 +143,7 @@ fn region() -> Region {
     Region { name: "pm".to_owned(), start: 0, len_bytes: 1 << 16 }
 }
 
-/// A journal: a mark at 0, 20 lines of data behind it.
+/// A journal: a mark at 0, 20 lines of data after it.
 const DATA_LINES: u64 = 20;
 
 /// Reads the mark, and the data if it is set. Counts its runs.

@@ -32,7 +32,7 @@ pub struct Source<'a> {
     pub config: Config,
     /// Most bytes of PM.
     pub memory_max_bytes: u64,
-    /// Says where an instruction comes from.
+    /// Looks up where an instruction comes from.
     pub symbols: &'a Find<'a>,
     /// The images.
     pub images: &'a CrashImages,
@@ -40,7 +40,7 @@ pub struct Source<'a> {
     pub states: &'a States,
     /// The operations.
     pub operations: &'a [Operation],
-    /// Makes what crashes have lost less.
+    /// Reduces the losses of crashes.
     pub shrink: Shrink<'a>,
 }
 
@@ -94,7 +94,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     })
 }
 
-/// Of a path its last part: where a test keeps its files is nobody's concern.
+/// The last part of a path: a report does not depend on where a test keeps its files.
 pub(super) fn short_name(region: &fastness_crashcheck_trace::Region) -> String {
     region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }

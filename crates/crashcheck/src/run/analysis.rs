@@ -14,7 +14,7 @@ use crate::report::{Report, Source, build};
 use crate::symbols::Find;
 use crate::trace::open_trace;
 
-/// What is done with a trace.
+/// What to do with a trace.
 pub struct Analysis<'a, E> {
     /// Name of the test.
     pub name: &'a str,
@@ -26,7 +26,7 @@ pub struct Analysis<'a, E> {
     pub extract: &'a E,
     /// Says which lines the recovery reads.
     pub recovery: Option<&'a mut dyn Recovery>,
-    /// Who else knows what is right.
+    /// Further oracles.
     pub oracles: Vec<Box<dyn Oracle + 'a>>,
     /// Lines of a state are records, and checkpoints acknowledge them.
     pub has_prefix_oracle: bool,

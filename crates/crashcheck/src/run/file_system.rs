@@ -42,7 +42,7 @@ pub struct FileSystem {
     pub settle: String,
     /// Mounts it.
     pub mount: String,
-    /// Mounts what a crash has left, and prints its state.
+    /// Mounts the file system that a crash left, and prints its state.
     pub recover: String,
 }
 
@@ -126,7 +126,7 @@ pub struct GuestSetting<'a> {
     pub plugin: &'a Path,
     /// Where the trace goes.
     pub trace: &'a Path,
-    /// Files that nobody keeps.
+    /// Temporary files.
     pub work: &'a Path,
     /// Guests at a time.
     pub threads: usize,
@@ -193,7 +193,7 @@ pub fn run_in_guest(
     analysis.run()
 }
 
-/// A guest with the tracer, with more options of its own, each behind a comma, and with disks on these files.
+/// A guest with the tracer, with more options of its own, each after a comma, and with disks on these files.
 /// The trace is the file `trace` of the guest's folder.
 pub(super) fn traced(
     setting: &GuestSetting<'_>,

@@ -57,8 +57,8 @@ pub(super) fn lines_read(reader: &mut Reader<impl Read>) -> Result<BTreeSet<u64>
     Ok(lines.read)
 }
 
-/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader goes
-/// on behind it.
+/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader
+/// continues after that message.
 ///
 /// # Errors
 /// Those of the trace: one that is cut off before the message is damaged.

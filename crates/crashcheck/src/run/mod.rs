@@ -1,4 +1,4 @@
-//! A whole test: the program is traced, crash images are made and recovered, and what comes out is judged.
+//! A whole test: the program is traced, crash images are made and recovered, and the states are judged.
 
 mod analysis;
 mod config;

@@ -20,7 +20,7 @@ use crate::tracer::{PmFile, Tools, UserTracer};
 pub struct Setting<'a> {
     /// Where the trace goes.
     pub trace: &'a Path,
-    /// Files that nobody keeps.
+    /// Temporary files.
     pub work: &'a Path,
     /// Recoveries at a time.
     pub threads: usize,

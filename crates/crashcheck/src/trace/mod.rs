@@ -1,4 +1,4 @@
-//! Traces: from what was recorded in process, and as people read them.
+//! Traces: opened, made from in-process recordings, and printed.
 
 use std::fs::File;
 use std::io::BufReader;

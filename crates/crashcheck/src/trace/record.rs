@@ -1,8 +1,8 @@
 //! Traces of what a structure did in this process, recorded by the model's stand-in for persistent memory
 //! (PM).
 //!
-//! This is the tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw, and
-//! everything that looks at traces can look at it.
+//! This is a tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw as a trace
+//! that every tool for traces can read.
 
 use std::io::Write;
 

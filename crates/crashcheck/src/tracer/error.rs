@@ -33,7 +33,7 @@ pub enum TracerError {
         /// Folders.
         looked: String,
     },
-    /// A file of PM does not exist, and nobody said how long it is to be.
+    /// A file of PM does not exist, and no length was given.
     #[error("{0} does not exist: say how long it is to be, such as {0}:64M")]
     NoSize(PathBuf),
     /// A file of PM has another length.

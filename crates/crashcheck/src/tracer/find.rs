@@ -40,7 +40,7 @@ pub struct Tools {
 }
 
 impl Programs {
-    /// Both. QEMU is run to see whether it fits: whoever traces often asks once.
+    /// Both. QEMU is run to see whether it fits: callers that trace often should ask once.
     ///
     /// # Errors
     /// Those of [`Programs::find_qemu_user`] and [`Programs::find_plugin`].

@@ -1,6 +1,6 @@
 //! Traces of programs, recorded by the QEMU plug-in of the crate `crashcheck-tracer`.
 //!
-//! The plug-in is a program of its own, under another licence: it is found, started and waited for here, and
+//! The plug-in is a separate program, under another licence: it is found, started and waited for here, and
 //! what it leaves is a trace in a file. Without QEMU nothing else misses anything.
 //!
 //! Which PM: files that the program maps; `write`, `fsync` and `msync` on them are traced as a DAX file
