@@ -44,11 +44,6 @@ impl RecordingRange {
         PersistError { start, end, source: io::Error::from_raw_os_error(5) }
     }
 
-    /// Forgets all faults of this range.
-    pub fn clear_faults(&mut self) {
-        self.faults = Faults::default();
-    }
-
     /// Divides the range at `offset`; faults go with their bytes, and a failing fence with the first part.
     ///
     /// # Panics
