@@ -5,10 +5,10 @@ use std::fmt;
 
 use fastness_crashcheck_trace::hypercall::{CHECKPOINT, FAIL, START, SUCCESS};
 
-/// What the tracer is told.
+/// A message to the tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hypercall {
-    /// What is to be tested begins.
+    /// The test begins.
     Start,
     /// It has ended well.
     Success,

@@ -16,12 +16,12 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::hypercall::Hypercall;
 
-/// How a workload went.
+/// The result of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Operations of both sections, without marks and checkpoints.
     pub operations: usize,
-    /// Of these, failed.
+    /// Operations that failed.
     pub failed: usize,
 }
 

@@ -1,8 +1,7 @@
 //! Fills the kernel's pool of random numbers with a constant, for guests.
 //!
 //! A guest that may not ask its CPU has no random numbers for a while, and libuuid waits for them with a
-//! second of sleep for each UUID (four in `mkfs.ext4`). A constant is also what a guest that is to do the
-//! same thing twice needs.
+//! second of sleep for each UUID (four in `mkfs.ext4`). A constant also makes a guest repeatable.
 
 use std::fs::File;
 use std::io;

@@ -148,7 +148,7 @@ pub enum RegionError {
         /// Why not.
         reason: &'static str,
     },
-    /// `Protection::Keys` was asked for and is not available.
+    /// `Protection::Keys` was requested and is not available.
     #[error("memory protection keys are not available: {reason}")]
     KeysUnavailable {
         /// Why not.

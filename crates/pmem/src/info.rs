@@ -164,7 +164,7 @@ impl fmt::Display for RegionInfo {
         }
         let source = match self.domain_source {
             DomainSource::Sysfs => "",
-            DomainSource::Override => ", as the caller says",
+            DomainSource::Override => ", according to the caller",
         };
         writeln!(f, "persistence domain: {}{source}", self.persistence_domain)?;
         let msync = if self.msync { ", then msync" } else { "" };

@@ -111,7 +111,7 @@ impl fmt::Display for Kernel {
 pub(crate) enum PlainStores {
     /// They are lost in the caches at a power cut: never use them.
     Refused,
-    /// They do no harm (emulated PM), yet are not what is to be exercised.
+    /// They do no harm (emulated PM), but other stores should be exercised.
     Allowed,
     /// They suffice: persistent caches, or a system call writes them back.
     Preferred,

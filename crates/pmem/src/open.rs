@@ -1,4 +1,4 @@
-//! Opening: tell what a path is, lock it, see to its space, map it, report.
+//! Opening: finds out what a path is, locks it, allocates its space, maps it, and reports.
 
 use std::fs::{self, File, Metadata};
 use std::io;

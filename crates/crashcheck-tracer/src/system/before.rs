@@ -1,4 +1,4 @@
-//! What is on a disk when the trace begins.
+//! The contents of a disk when the trace begins.
 //!
 //! The disk's file does not say it: what the guest has written without a flush is in the file, but a crash
 //! may lose it; and how much of the commands in flight is there is unknown. So the file is read before the

@@ -1,4 +1,4 @@
-//! What QEMU calls: the guest's CPUs begin, code is translated, instructions are executed.
+//! The callbacks from QEMU: the guest's CPUs begin, code is translated, instructions are executed.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
