@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use arbitrary::Arbitrary;
-use fastness_trace::{Header, Reader, Region, Writer, vinter, with_events_for_fuzzing};
+use fastness_crashcheck_trace::{Header, Reader, Region, Writer, vinter, with_events_for_fuzzing};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug, Arbitrary)]

@@ -1,4 +1,4 @@
-//! `fastness bench crashcheck`: what a crash-consistency test does again and again, on images and traces.
+//! `fastness bench crashcheck`: the operations that a crash-consistency test repeats, on images and traces.
 //!
 //! There is no floor: the goals are bounds.
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fastness_crashcheck::generate::{CrashImages, Layout, Options as GenerateOptions, generate};
 use fastness_crashcheck::image::Image;
-use fastness_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
+use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
 
 use crate::measure::{Spread, rss_bytes, time_ns};
 use crate::pool::{Numbers, noise};
@@ -18,7 +18,7 @@ const LINE_BYTES: u64 = 64;
 /// Runs the benchmark.
 ///
 /// # Errors
-/// If the kernel does not say how much memory there is in use.
+/// If the kernel does not report how much memory is in use.
 pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![memory_of_images(options)?, change_and_hash(options)?];
     rows.extend(traces(options)?);
@@ -74,11 +74,11 @@ fn crash_images(
     Ok(Row {
         goal: Some(format!("at most {:.0} ms", vinter_seconds / goal * 1e3)),
         met: Some(seconds <= vinter_seconds / goal),
-        ..row(format!("{name}: made, hashed, and written as what they differ in"), seconds * 1e3, "ms")
+        ..row(format!("{name}: generated, hashed, and their differences written"), seconds * 1e3, "ms")
     })
 }
 
-/// The first image whole, of the others the pages in which they differ from it.
+/// The first image in full, and of the others the pages that differ from it.
 fn save_differences(images: &CrashImages, layout: &Layout, dir: &Path) -> anyhow::Result<()> {
     let Some(first) = images.images.first() else { return Ok(()) };
     let len_bytes = layout.len_bytes();
@@ -200,6 +200,6 @@ fn traces(options: Options) -> anyhow::Result<Vec<Row>> {
             "million/s",
         ),
         row("the same: read".to_owned(), count as f64 / read_ns * 1e3, "million/s"),
-        row("the same: bytes of an event, 8 of them data at random".to_owned(), bytes, "bytes"),
+        row("the same: bytes per event, 8 of them random data".to_owned(), bytes, "bytes"),
     ])
 }

@@ -1,4 +1,4 @@
-//! Latencies in buckets, with their greatest exactly.
+//! Latencies in buckets, and their exact maximum.
 
 use histogram::Histogram as Buckets;
 
@@ -31,7 +31,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// The value below or at which this share of all lies; 0 of nothing.
+    /// The value that this share of all values does not exceed; 0 if there are none.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
         let bucket = self.buckets.quantile_bucket(share).expect("a share of 0 to 1");
         bucket.map_or(0, |bucket| bucket.end().min(self.max))

@@ -10,6 +10,7 @@ mod lwb;
 mod measure;
 mod medium;
 mod nbd;
+mod options;
 mod pmemlog;
 mod pool;
 mod prb;
@@ -17,13 +18,14 @@ mod report;
 mod svg;
 mod sync_write;
 
+pub use options::Options;
 pub use report::{Row, render_json, render_table};
 pub use svg::draw_ratios;
 
 /// A benchmark by name.
 ///
 /// # Errors
-/// Whatever keeps it from measuring; a missed goal is no error.
+/// Whatever prevents the measurement; a missed goal is not an error.
 pub type Benchmark = fn(Options) -> anyhow::Result<Vec<Row>>;
 
 /// The benchmarks, by the name that the command line knows.
@@ -35,18 +37,3 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("sync-write", sync_write::run),
     ("crashcheck", crashcheck::run),
 ];
-
-/// What to run, from the command line.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// End within 30 s: fewer turns, no sweeps.
-    pub quick: bool,
-}
-
-impl Options {
-    /// Turns of each side. They are short (about a millisecond), so that what disturbs one side disturbs the
-    /// other too.
-    fn turns(self) -> usize {
-        if self.quick { 101 } else { 401 }
-    }
-}

@@ -1,4 +1,4 @@
-//! Timing by turns.
+//! Timing in alternating turns.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -10,9 +10,9 @@ pub(crate) struct Pair {
     pub(crate) b: Vec<f64>,
 }
 
-/// Runs `a` and `b` in turns (A B B A A B ...), `turns` times each after one that does not count.
+/// Runs `a` and `b` in turns (A B B A A B ...), `turns` times each, after a warm-up turn that does not count.
 ///
-/// Each does `operations` operations and says how many ns they took, so that set-up stays out of the figure.
+/// Each performs `operations` operations and returns their time in ns, so that set-up is not in the figure.
 pub(crate) fn by_turns(
     turns: usize,
     operations: usize,
@@ -43,7 +43,7 @@ pub(crate) fn time_ns<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Re
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// Memory of this process that is in use now.
+/// Resident memory of this process.
 pub(crate) fn rss_bytes() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = text.split(' ').nth(1).unwrap_or_default().parse()?;

@@ -23,7 +23,7 @@ pub(crate) fn emulated_pm_with(bytes: usize, options: &OpenOptions) -> anyhow::R
     };
     let mut range = region.into_range();
     range.copy(0, &[], bytes, &mut NoSum);
-    // PERSIST: nothing relies on it; the first turn shall not pay for these stores.
+    // PERSIST: nothing relies on it; it only keeps the cost of these stores out of the first turn.
     range.fence()?;
     Ok(range)
 }
@@ -40,9 +40,9 @@ pub(crate) fn cut(range: PmRange, count: usize) -> anyhow::Result<Vec<PmRange>> 
     let mut rest = range;
     let mut chunks = Vec::with_capacity(count);
     for _ in 1..count {
-        let (chunk, behind) = rest.split_at(chunk_bytes)?;
+        let (chunk, after) = rest.split_at(chunk_bytes)?;
         chunks.push(chunk);
-        rest = behind;
+        rest = after;
     }
     chunks.push(rest);
     Ok(chunks)
@@ -51,7 +51,7 @@ pub(crate) fn cut(range: PmRange, count: usize) -> anyhow::Result<Vec<PmRange>> 
 /// Deals the chunks of one range out to two sides, in turns.
 ///
 /// Pages of one machine are not all equally fast (another node, another page size of the host), and two
-/// regions can differ by a factor; two sides that are compared must stand on the same ground.
+/// regions can differ by a factor; two sides that are compared must use the same pages.
 pub(crate) fn two_sides(range: PmRange, count_each: usize) -> anyhow::Result<(Vec<PmRange>, Vec<PmRange>)> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for (index, chunk) in cut(range, 2 * count_each)?.into_iter().enumerate() {

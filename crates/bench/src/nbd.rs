@@ -1,8 +1,8 @@
 //! `fastness bench nbd`: a volume over NBD beside `nbdkit memory`, through the same client, turn by turn.
 //!
-//! Both servers are processes of their own behind a Unix socket: `fastness up` with a pool in a file, and
-//! nbdkit as it comes, with its bytes in memory. Without nbdkit there is nothing to compare with; the rows
-//! say so.
+//! Both servers are processes of their own on a Unix socket: `fastness up` with a pool in a file, and
+//! nbdkit with its defaults, with its bytes in memory. Without nbdkit there is nothing to compare with; the
+//! rows say so.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,7 @@ const BLOCK_BYTES: u64 = 4096;
 const REQUESTS: u64 = 1000;
 const START: Duration = Duration::from_secs(10);
 
-/// A server that ends with its handle.
+/// A server that is killed when its handle is dropped.
 struct Server {
     child: Child,
     client: Client,
@@ -29,7 +29,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing that anybody wants to keep.
+        // Its contents are not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -66,7 +66,7 @@ impl Server {
                 self.answer()?;
             }
             if index < REQUESTS {
-                // Visits all blocks in an order that no cache knows.
+                // Visits all blocks, in an order that no cache predicts.
                 let offset = (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
                 let request = Request { kind, flags, offset, length: BLOCK_BYTES, payload: &payload };
                 self.client.send(&request)?;
@@ -143,7 +143,7 @@ fn rows(folder: &Path, options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What both servers are asked.
+/// The requests to both servers.
 struct Work {
     name: &'static str,
     kind: u16,

@@ -74,7 +74,7 @@ impl PmemLog {
         }
     }
 
-    /// Appends `count` records; the rewind behind it is not in the figure, as our collection is not.
+    /// Appends `count` records; the rewind after it is not in the figure; neither is our collection.
     pub(crate) fn turn(&mut self, body: &[u8], count: usize) -> anyhow::Result<f64> {
         let ns = time_ns(|| (0..count).try_for_each(|_| self.append(body)))?;
         // SAFETY: an open pool.

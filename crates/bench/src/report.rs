@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::measure::Spread;
 use crate::medium::medium_name;
 
-/// One row; what does not apply is left out of the JSON.
+/// One row; fields that do not apply are left out of the JSON.
 #[derive(Debug, Clone, Serialize, Default)]
 pub struct Row {
     /// What was measured.
@@ -33,7 +33,7 @@ pub struct Row {
     /// Whether the goal is met.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-    /// The medium, and what stood in for it.
+    /// The medium, or its stand-in.
     pub medium: String,
     /// Threads.
     pub threads: usize,
@@ -43,7 +43,7 @@ pub struct Row {
     /// 99th percentile of latency in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<f64>,
-    /// What `value` is made of.
+    /// The parts of `value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(&'static str, f64)>,
 }

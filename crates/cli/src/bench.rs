@@ -24,15 +24,15 @@ Exit code 1 if a goal is missed.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Which benchmark
+    /// The benchmark
     name: String,
-    /// End within 30 s: fewer turns, no sweeps
+    /// Finish within 30 s: fewer turns, no sweeps
     #[arg(long)]
     quick: bool,
-    /// For programs: one array, an object for each row
+    /// Print JSON: an array with an object for each row
     #[arg(long)]
     json: bool,
-    /// Draw the ratios into this file
+    /// Draw the ratios as SVG into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -40,7 +40,11 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let Some((name, benchmark)) = BENCHMARKS.iter().find(|(name, _)| *name == args.name) else {
         let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
-        return Err(refuse(format!("there is no benchmark {}; there are: {}", args.name, names.join(", "))));
+        return Err(refuse(format!(
+            "no benchmark is called {}; the benchmarks are: {}",
+            args.name,
+            names.join(", ")
+        )));
     };
     let rows = benchmark(Options { quick: args.quick })?;
     if args.json {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::exit::Outcome;
@@ -14,9 +14,14 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &CompletionsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+/// `program`: the command line of the whole program.
+pub(crate) fn run(
+    args: &CompletionsArgs,
+    mut program: Command,
+    out: &mut dyn Write,
+) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "fastness", &mut script);
+    clap_complete::generate(args.shell, &mut program, "fastness", &mut script);
     out.write_all(&script)?;
     Ok(Outcome::Clean)
 }

@@ -25,7 +25,7 @@ pub(crate) fn ask<T: DeserializeOwned>(dataset: &str, request: &Request) -> anyh
     Ok(connect(pool_of(dataset))?.call(request)?)
 }
 
-/// One request to a pool, or to every running one. A pool that ends meanwhile is left out.
+/// One request to a pool, or to every running one. A pool that ends in the meantime is left out.
 pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request) -> anyhow::Result<Vec<T>> {
     if let Some(pool) = pool {
         return Ok(vec![ask(pool, request)?]);
@@ -55,15 +55,15 @@ pub(crate) fn only_pool(pool: Option<String>) -> anyhow::Result<String> {
     let running: Vec<fastness_daemon::PoolReport> = ask_all(None, &Request::Status)?;
     match &running[..] {
         [one] => Ok(one.name.clone()),
-        [] => Err(refuse("no pool is running; `fastness up` makes one")),
+        [] => Err(refuse("no pool is running; `fastness up` creates one")),
         several => {
             let names: Vec<_> = several.iter().map(|pool| pool.name.as_str()).collect();
-            Err(refuse(format!("several pools are running, name one of them: {}", names.join(", "))))
+            Err(refuse(format!("several pools are running; name one of them: {}", names.join(", "))))
         }
     }
 }
 
-/// A request for long work, with a progress bar if somebody looks at it.
+/// A request for long work, with a progress bar on a terminal.
 pub(crate) fn follow(pool: &str, request: &Request) -> anyhow::Result<JobReport> {
     let bar = progress_bar("{msg} {wide_bar} {bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left");
     let result = connect(pool)?.call_with(request, &mut |report| {
@@ -75,7 +75,7 @@ pub(crate) fn follow(pool: &str, request: &Request) -> anyhow::Result<JobReport>
     Ok(result?)
 }
 
-/// Prints an answer for programs.
+/// Prints an answer as JSON.
 pub(crate) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     writeln!(out, "{}", serde_json::to_string_pretty(value)?)?;
     Ok(())

@@ -1,12 +1,12 @@
-//! Records that say which ones they are: the number, the length, and bytes that follow from them.
+//! Generated records: each contains its number, its length, and bytes computed from these.
 
 use std::io::Write;
 
 const PREFIX: &[u8] = b"fastness record ";
-/// Shortest generated record: the head, and 16 bytes that follow from the number.
+/// Shortest generated record: the head, and 16 bytes computed from the number.
 pub(crate) const LEN_MIN: usize = 64;
 
-/// Fills `record` with the record of this number; its length is that of the record.
+/// Fills `record` with the generated record of this number and of the buffer's length.
 pub(crate) fn fill(number: u64, record: &mut [u8]) {
     let len = record.len();
     let mut head = record;
@@ -21,18 +21,18 @@ pub(crate) fn fill(number: u64, record: &mut [u8]) {
     }
 }
 
-/// What a record turned out to be.
+/// What a record contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The generated record of this number, whole.
+    /// The generated record of this number, intact.
     Generated(u64),
-    /// It begins as a generated record, and goes on as none.
+    /// It begins like a generated record, but the rest is wrong.
     Broken,
     /// Something else, such as a line of text.
     Other,
 }
 
-/// Looks at a record; `scratch` is there to be reused.
+/// Examines a record; `scratch` is a buffer to reuse.
 pub(crate) fn check(record: &[u8], scratch: &mut Vec<u8>) -> Content {
     let Some(rest) = record.strip_prefix(PREFIX) else { return Content::Other };
     let digits = rest.get(..20).and_then(|digits| std::str::from_utf8(digits).ok());

@@ -16,11 +16,11 @@ Properties:
   sync           standard | always | disabled   when synchronous writes are acknowledged
   logbias        latency | throughput           what the log is optimised for
   recordsize     512 to 1M                      block of new files
-  volblocksize   512 to 1M                      block of a volume, when it is made
+  volblocksize   512 to 1M                      block of a volume, fixed when it is created
   compression    off | lz4 | zstd               of new blocks
   readonly       off | on                       refuse changes
-  quota          SIZE | none                    most that a dataset and those below it may use
-  reservation    SIZE | none                    kept free for it
+  quota          SIZE | none                    most space for a dataset and those below it
+  reservation    SIZE | none                    space kept free for it
 All but the last two and volblocksize are inherited.
 Examples:
   fastness dataset set compression=lz4 tank/logs
@@ -29,18 +29,18 @@ Examples:
 /// Commands on datasets.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {
-    /// Make a dataset
+    /// Create a dataset
     #[command(after_help = PROPERTIES)]
     Create(CreateArgs),
     /// Destroy a dataset or volume
     Destroy {
         /// Full name
         dataset: String,
-        /// And everything below it
+        /// Destroy everything below it, too
         #[arg(short, long)]
         recursive: bool,
     },
-    /// Give a dataset or volume another full name
+    /// Rename a dataset or volume
     Rename {
         /// Full name
         dataset: String,
@@ -59,7 +59,7 @@ pub(crate) enum DatasetCommand {
         #[arg(required = true)]
         datasets: Vec<String>,
     },
-    /// Show properties, and where their values are from
+    /// Show properties, and where their values come from
     #[command(after_help = PROPERTIES)]
     Get(GetArgs),
     /// Go back to the inherited value
@@ -77,10 +77,10 @@ pub(crate) enum DatasetCommand {
 pub(crate) struct CreateArgs {
     /// Full name, such as tank/home
     dataset: String,
-    /// A property of its own
+    /// Set a property of the dataset
     #[arg(short, value_name = "PROPERTY=VALUE")]
     options: Vec<String>,
-    /// Make the datasets above it too
+    /// Create missing datasets above it, too
     #[arg(short, long)]
     parents: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct ListArgs {
     /// Only this dataset and those below it
     dataset: Option<String>,
-    /// For programs: an array with all properties
+    /// Print JSON: an array with all properties
     #[arg(long)]
     json: bool,
 }
@@ -98,12 +98,12 @@ pub(crate) struct ListArgs {
 /// Arguments of `fastness dataset get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Names with commas, or `all`
+    /// Names, separated by commas, or `all`
     property: String,
     /// Full names
     #[arg(required = true)]
     datasets: Vec<String>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -148,7 +148,7 @@ fn set(datasets: &[String], property: &str, value: Option<&str>) -> anyhow::Resu
     Ok(Outcome::Clean)
 }
 
-/// A dataset and those below it; all of all running pools without a name.
+/// A dataset and those below it; without a name, all datasets of all running pools.
 pub(crate) fn datasets(name: Option<&str>) -> anyhow::Result<Vec<DatasetReport>> {
     let all: Vec<Vec<DatasetReport>> = ask_all(name.map(pool_of), &Request::Datasets)?;
     let mut all = all.concat();
@@ -194,7 +194,7 @@ fn get(args: &GetArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         **name != "all"
             && found.iter().all(|dataset| dataset.properties.iter().all(|property| property.name != **name))
     }) {
-        return Err(refuse(format!("no property {unknown} here; `all` shows what there is")));
+        return Err(refuse(format!("there is no property {unknown}; `all` shows those that exist")));
     }
     if args.json {
         print_json(out, &found)?;

@@ -9,41 +9,41 @@ use fastness_crashcheck::litmus::LitmusError;
 use fastness_crashcheck::symbols::KernelSymbolsError;
 use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
+use fastness_crashcheck_trace::TraceError;
 use fastness_daemon::{ClientError, Failure, StartError};
 use fastness_error::ErrorKind;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
 use fastness_pool::PoolError;
-use fastness_trace::TraceError;
 use fastness_zvol::VolumeError;
 
 use crate::output::{ReaderGone, note};
 
-/// How a command ended that did what it was asked to do.
+/// The outcome of a command that did what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// There is nothing to complain about.
+    /// Nothing is wrong.
     Clean,
     /// It found damage or a difference.
     Found,
 }
 
-/// An error of the command line itself, with what to do.
+/// An error of the command line itself, with its kind.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Refusal {
-    /// What is wrong, and what to do.
+    /// What is wrong, and how to mend it.
     pub(crate) text: String,
-    /// Decides the exit code.
+    /// Determines the exit code.
     pub(crate) kind: ErrorKind,
 }
 
-/// The process that has a pool, or was to have it, has ended.
+/// The process that runs a pool, or was starting to, has ended.
 pub(crate) fn gone(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Closed }.into()
 }
 
-/// Somebody else has what is wanted.
+/// Another process is using what is needed.
 pub(crate) fn busy(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Retry }.into()
 }
@@ -53,7 +53,7 @@ pub(crate) fn refuse(text: impl Into<String>) -> anyhow::Error {
     Refusal { text: text.into(), kind: ErrorKind::Invalid }.into()
 }
 
-/// The exit code of a result; says on standard error what went wrong.
+/// The exit code of a result; prints what went wrong to standard error.
 pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     let error = match result {
         Ok(Outcome::Clean) => return ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     let mut said = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
-        // An error that passes on its source's text says it once.
+        // An error with the same text as its source is printed once.
         if !said.ends_with(&text) {
             note(format_args!("  because: {text}"));
         }
@@ -83,7 +83,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     ExitCode::from(kind.map_or(10, ErrorKind::exit_code))
 }
 
-/// An error of the process that has the pool; its causes crossed the socket as text.
+/// An error of the process that runs the pool; its causes crossed the socket as text.
 fn failure_of<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Failure> {
     match cause.downcast_ref::<ClientError>() {
         Some(ClientError::Failed(failure)) => Some(failure),
@@ -134,7 +134,7 @@ fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
     }
 }
 
-/// A reader that went away is nobody's error.
+/// Standard output was closed by its reader, which is not an error.
 fn show_kind(error: &ShowError) -> Option<ErrorKind> {
     match error {
         ShowError::Trace(error) => Some(error.kind()),
@@ -146,44 +146,42 @@ fn says_what_to_do(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Refusal>()
         || cause.is::<PoolError>()
         || cause.is::<StartError>()
-        // The same, from the process that was to have the pool.
+        // The same, from the process that was starting to run the pool.
         || cause.is::<Failure>()
 }
 
-/// What the user can do, where the error does not say so itself.
+/// What the user can do, if the error itself does not say so.
 fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
     let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
     if let Some(ClientError::NotRunning { .. } | ClientError::Gone { .. }) = client {
         return Some("start it with `fastness pool import NAME`, or `fastness up DIR`");
     }
     if client.is_some() || error.chain().any(says_what_to_do) {
-        // These say themselves what to do, where there is something to do.
+        // These say what to do, if anything can be done.
         return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
     }
     if error
         .chain()
         .any(|cause| cause.is::<TraceError>() || cause.is::<ShowError>() || cause.is::<CheckError>())
     {
-        return (kind == ErrorKind::Bug).then_some("this is a defect of what made the trace");
+        return (kind == ErrorKind::Bug).then_some("this is a defect of the program that wrote the trace");
     }
     let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());
     Some(match (open, kind) {
-        (Some(OpenError::NotALog), _) => "make one with `fastness log create`",
+        (Some(OpenError::NotALog), _) => "create one with `fastness log create`",
         (Some(OpenError::Truncated { .. }), _) => {
             "the file was cut off; `fastness log dump` shows what is left of it"
         }
         (Some(open), _) if open.is_loss() => {
-            "look at it with `fastness log verify` and `fastness log dump`; `fastness log recover --drop-tail` \
+            "examine it with `fastness log verify` and `fastness log dump`; `fastness log recover --drop-tail` \
              recovers what does not depend on the loss, and gives up the rest"
         }
         (Some(_), ErrorKind::Corrupt | ErrorKind::MediaFailed) => {
             "`fastness log dump` shows what is left of it"
         }
-        (_, ErrorKind::Retry) => "another process has it open; try again when that one has ended",
-        (_, ErrorKind::NoSpace) => {
-            "carry out the records with `fastness log recover`, or use a larger region"
-        }
-        (_, ErrorKind::MediaFailed) => "copy what can be read, and replace the medium",
+        (_, ErrorKind::Retry) => "another process has it open; try again after that process has ended",
+        (_, ErrorKind::NoSpace) => "empty the log with `fastness log recover`, or use a larger region",
+        (_, ErrorKind::MediaFailed) => "copy the readable data, and replace the medium",
         (_, ErrorKind::Closed) => "open it again",
         (_, ErrorKind::Bug) => "this is a defect of fastness; please report it",
         _ => return None,

@@ -18,11 +18,11 @@ Examples:
   fastness iostat              averages since the import
   fastness iostat 1            then every second, until Ctrl-C
   fastness iostat tank 5 12    pool tank, every 5 s, 12 times
-  fastness iostat -l 5         how long operations of volumes took: percentiles
+  fastness iostat -l 5         percentiles of the latencies of volumes
   fastness iostat -w           the same as histograms
-Sync writes are durable when they return (FUA, or sync=always), flushes make the writes before them durable; the time
-of other writes is until the bytes are in memory (volumes) or with the kernel or disk (devices). With --json: one line
-a sample, counters and histograms since the import.";
+Sync writes (with FUA, or with sync=always) are durable when they return; a flush makes all earlier writes durable. The
+latency of other writes lasts until the bytes are in memory (volumes) or with the kernel or disk (devices). --json
+prints a line for each sample, with counters and histograms since the import.";
 
 /// Arguments of `fastness iostat`.
 #[derive(Debug, Args)]
@@ -31,13 +31,13 @@ pub(crate) struct IostatArgs {
     /// `[POOL] [SECONDS [COUNT]]`
     #[arg(value_name = "POOL] [SECONDS [COUNT", num_args = 0..=3)]
     args: Vec<String>,
-    /// Percentiles of latencies, of each volume and operation
+    /// Show percentiles of latencies, for each volume and operation
     #[arg(short, long, conflicts_with = "histograms")]
     latencies: bool,
-    /// Latencies as histograms
+    /// Show latencies as histograms
     #[arg(short = 'w', long)]
     histograms: bool,
-    /// For programs: an object a line
+    /// Print JSON, one object a line
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ fn parse(args: &[String]) -> anyhow::Result<(Option<&str>, Option<u64>, Option<u
         let Some(text) = numbers.get(index) else { return Ok(None) };
         match text.parse() {
             Ok(number) if number > 0 => Ok(Some(number)),
-            _ => Err(crate::exit::refuse(format!("{text} is no number of seconds, or count"))),
+            _ => Err(crate::exit::refuse(format!("{text} is not a number of seconds or a count"))),
         }
     };
     Ok((pool, number(0)?, number(1)?))
@@ -140,7 +140,7 @@ fn line(kind: &str, now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
     cells
 }
 
-/// What happened between two samples; a volume that was closed meanwhile begins at 0.
+/// The change between two samples; a volume that was closed in between begins at 0.
 fn since(now: &IoCounters, before: &IoCounters) -> IoCounters {
     let ops_before = |to_ns| before.latencies.iter().find(|old| old.to_ns == to_ns).map_or(0, |old| old.ops);
     let latencies = now

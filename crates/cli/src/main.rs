@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod background;
 mod bench;
 mod completions;
 mod connect;
@@ -33,7 +32,7 @@ mod volume;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::exit::Outcome;
 
@@ -46,16 +45,17 @@ Exit codes:
   3  the request or the configuration is wrong; change it
   4  busy (for example, open elsewhere); try again later
   5  no space: trim or recover the log, add a device, enlarge the region or the file system
-  6  bytes on the medium contradict themselves
-  7  the medium failed; use a copy, replace it
-  8  closed after an earlier failure, not running, or its process has gone; open or import it
+  6  the contents of the medium are inconsistent
+  7  the medium failed; use a copy, and replace it
+  8  closed after an earlier failure, not running, or its process has ended; open or import it
   9  a defect of this program
  10  input or output of the program itself failed";
 
 /// Storage on persistent memory.
 ///
-/// A synchronous write takes as long as the copy into persistent memory, and what was acknowledged is not
-/// lost. Where there is no persistent memory, files stand in for it, and the program says what that means.
+/// A synchronous write takes about as long as copying its bytes into persistent memory, and nothing
+/// acknowledged is lost. Without persistent memory, a file can stand in for it; the program then says what
+/// survives.
 #[derive(Debug, Parser)]
 #[command(name = "fastness", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -65,16 +65,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a pool in a folder, and serve a volume from it: the quickest way to a disk
+    /// Run a pool in a folder, and serve a volume from it: the quickest way to get a disk
     Up(up::UpArgs),
-    /// Show everything that runs
+    /// Show running pools and volumes
     Status(status::StatusArgs),
-    /// Show what volumes and devices do
+    /// Show the load of volumes and devices
     Iostat(iostat::IostatArgs),
     /// Create, import, change and check pools
     #[command(subcommand)]
     Pool(pool::PoolCommand),
-    /// Create, list and set datasets
+    /// Create and list datasets, and set their properties
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
     /// Create, resize and serve volumes
@@ -86,7 +86,7 @@ enum Command {
     /// Check crash consistency
     #[command(subcommand)]
     Crashcheck(crashcheck::CrashcheckCommand),
-    /// Measure, as ratios against a floor in one run
+    /// Measure, as ratios against a baseline in the same run
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
@@ -105,8 +105,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Log(command) => log::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),
-        Command::Completions(args) => completions::run(&args, out),
-        Command::Man(args) => man::run(&args, out),
+        Command::Completions(args) => completions::run(&args, Cli::command(), out),
+        Command::Man(args) => man::run(&args, Cli::command(), out),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 
 use crate::exit::Outcome;
 
@@ -15,22 +15,23 @@ use crate::exit::Outcome;
     after_help = "Examples:\n  fastness man | man -l -\n  fastness man --dir /usr/local/share/man/man1"
 )]
 pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder, instead of the main one to standard output
+    /// Write a page for each command into this folder, instead of printing the main page
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let command = crate::Cli::command().disable_help_subcommand(true);
+/// `program`: the command line of the whole program.
+pub(crate) fn run(args: &ManArgs, program: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let program = program.disable_help_subcommand(true);
     match &args.dir {
         Some(dir) => {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            clap_mangen::generate_to(command, dir)
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            clap_mangen::generate_to(program, dir)
                 .with_context(|| format!("cannot write into {}", dir.display()))?;
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page)?;
+            clap_mangen::Man::new(program).render(&mut page)?;
             out.write_all(&page)?;
         }
     }

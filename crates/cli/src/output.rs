@@ -1,4 +1,4 @@
-//! Where commands write to.
+//! Standard output and standard error.
 
 use std::io::{self, BufWriter, Write};
 
@@ -9,13 +9,13 @@ pub(crate) fn stdout() -> impl Write {
     BufWriter::with_capacity(64 << 10, Output(io::stdout()))
 }
 
-/// Whoever read what was printed has seen enough.
+/// The reader of standard output has closed it.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
 pub(crate) struct ReaderGone;
 
-/// Marks the closed pipe of standard output, so that no other one (a process that was killed) is taken for
-/// it.
+/// Marks the closed pipe of standard output, so that it is not confused with another closed pipe (such as a
+/// process that was killed).
 struct Output<W>(W);
 
 fn marked(error: io::Error) -> io::Error {
@@ -35,12 +35,12 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-/// A line to standard error; if that is closed, nobody wants to know.
+/// Prints a line to standard error, if that is still open.
 pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A progress bar, if somebody looks at it.
+/// A progress bar, shown on a terminal only.
 pub(crate) fn progress_bar(template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("a template that is right");
     ProgressBar::new(0).with_style(style)

@@ -1,4 +1,4 @@
-//! What an import does, for those who wait for it: shown when it takes longer than half a second.
+//! The progress of an import, shown if it takes longer than half a second.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{note, progress_bar};
 
-const PATIENCE: Duration = Duration::from_millis(500);
+const SHOW_AFTER: Duration = Duration::from_millis(500);
 /// Between two drawings.
 const PAUSE: Duration = Duration::from_millis(100);
 const RECORDS: &str = "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} left";
@@ -33,18 +33,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits; false if it is over by then.
+    /// Waits; false if the import has ended by then.
     fn wait(&self, time: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), time, |state| !state.is_over);
         !waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
     fn show(&self) {
-        if !self.wait(PATIENCE) {
+        if !self.wait(SHOW_AFTER) {
             return;
         }
         let begun = Instant::now();
-        let bar = progress_bar(STEP).with_elapsed(PATIENCE);
+        let bar = progress_bar(STEP).with_elapsed(SHOW_AFTER);
         let mut said = None;
         while self.wait(PAUSE) {
             let Some(report) = self.lock().report.clone() else { continue };
@@ -53,7 +53,7 @@ impl Shared {
             } else if said != Some(report.step) {
                 // For a file or a journal: a line for each step.
                 said = Some(report.step);
-                let after = PATIENCE + begun.elapsed();
+                let after = SHOW_AFTER + begun.elapsed();
                 note(format_args!("fastness: {} (after {:.1} s)", text(&report), after.as_secs_f64()));
             }
         }
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// What it does.
+/// The current step.
 fn text(report: &ImportingReport) -> String {
     match (report.step, &*report.about) {
         (step, "") => step.text().to_owned(),
@@ -89,12 +89,12 @@ impl Progress {
     pub(crate) fn start() -> Progress {
         let shared = Arc::new(Shared::default());
         let own = shared.clone();
-        // Without a thread nothing is shown, and all goes on.
+        // Without a thread nothing is shown, and the import continues.
         let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(move || own.show()).ok();
         Progress { shared, thread }
     }
 
-    /// It does this now.
+    /// Sets the current step.
     pub(crate) fn tell(&self, report: ImportingReport) {
         self.shared.lock().report = Some(report);
     }

@@ -9,17 +9,17 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let unit = UNITS.iter().find_map(|&(unit, shift)| Some((bare.strip_suffix(unit)?, shift)));
     let (digits, shift) = unit.unwrap_or((bare, 0));
     let number: u64 =
-        digits.trim().parse().map_err(|_| format!("{text} is no size: write 4096, 64K, 1M or 2G"))?;
+        digits.trim().parse().map_err(|_| format!("{text} is not a size: write 4096, 64K, 1M or 2G"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
 
-/// A number of bytes in its largest even unit.
+/// A number of bytes in the largest unit that divides it.
 pub(crate) fn show(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|&&(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     unit.map_or_else(|| format!("{bytes} bytes"), |&(unit, shift)| format!("{} {unit}iB", bytes >> shift))
 }
 
-/// A number of bytes in three digits or so.
+/// A number of bytes with about three digits.
 pub(crate) fn short(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|&&(_, shift)| bytes >= 1 << shift);
     let Some(&(unit, shift)) = unit else { return format!("{bytes}B") };

@@ -1,4 +1,4 @@
-//! Becoming the process that has a pool.
+//! Starting the process that runs a pool, in the foreground or in the background.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,41 +15,43 @@ use fastness_error::ErrorKind;
 use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
 use fastness_store::{Consent, Places};
 
-use crate::background::{self, Announcement};
 use crate::exit::{Outcome, busy};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::size;
 
-/// Bounds of the process that has a pool.
+mod background;
+
+use background::Announcement;
+
+/// Limits of the process that runs a pool.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
-    /// Cache of blocks
+    /// Size of the block cache
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     cache: u64,
-    /// Cache of metadata
+    /// Size of the metadata cache
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128M")]
     meta_cache: u64,
-    /// Unsynced data in memory; writers are slowed down as it fills
+    /// Limit of unsynced data in memory; writers are slowed down as it fills
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M")]
     dirty_max: u64,
-    /// Seconds after which changes become durable at the latest, if nobody asks for it
+    /// Seconds after which changes become durable without a flush
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = txg_timeout)]
     txg_timeout: Duration,
-    /// Seconds for which devices that another process has are waited for: one that was killed has them for a
-    /// moment
+    /// Seconds to wait for devices that another process uses; a killed process keeps them for a moment
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     wait: u64,
 }
 
-/// How long a process that may have the pool has for an answer.
+/// How long to wait for an answer from a process that may be running the pool.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Seconds, with a fraction or without.
 fn txg_timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.1..=600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("{text} is no number from 0.1 to 600"))
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("{text} is not a number from 0.1 to 600"))
 }
 
 impl BoundArgs {
@@ -63,7 +65,7 @@ impl BoundArgs {
         }
     }
 
-    /// How long devices that are in use are waited for.
+    /// How long to wait for devices that are in use.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_secs(self.wait)
     }
@@ -90,9 +92,9 @@ pub(crate) struct Import {
     pub(crate) is_forced: bool,
     pub(crate) is_read_only: bool,
     pub(crate) is_degraded: bool,
-    /// Where regions of the log may be, besides where they were last.
+    /// Possible new paths of the log's regions.
     pub(crate) log_paths: Vec<PathBuf>,
-    /// What of the log may be given up.
+    /// Which parts of the log may be given up.
     pub(crate) consent: Consent,
     pub(crate) bounds: BoundArgs,
 }
@@ -115,17 +117,16 @@ impl Import {
             search => tell_search(search),
         };
         let found = find_devices(&self.name, &self.places, self.bounds.patience(), &mut tell)?;
-        // A pool that nobody could talk to is not imported; `name` may be a GUID.
+        // A pool without a control socket would be out of reach; `name` may be a GUID.
         control_socket(&run_dir()?, &found.name)?;
         options.places.witnesses = found.regions;
         Ok(Node::import(&found.devices, &import, options)?)
     }
 
-    /// Has the pool until somebody ends that. `announce`: a parent waits for [`Announcement`]s on standard
-    /// output.
+    /// Runs the pool until it is exported. `announce`: a parent reads [`Announcement`]s from standard output.
     pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         if announce {
-            // A session of its own: neither Ctrl-C nor the end of the terminal reaches it.
+            // A session of its own, which neither Ctrl-C nor the end of the terminal reaches.
             let _ = rustix::process::setsid();
         }
         let progress = (!announce).then(Progress::start);
@@ -148,7 +149,7 @@ impl Import {
             Err(error) => return Err(error),
         };
         if announce {
-            // A parent that has gone wanted the pool all the same.
+            // If the parent has ended, the pool stays imported all the same.
             let _ = Announcement::Ready(node.name()).say(out);
         } else {
             writeln!(out, "pool {} is imported; Ctrl-C exports it", node.name())?;
@@ -159,8 +160,7 @@ impl Import {
     }
 }
 
-/// Refuses if a process has the pool of this name, and means to keep it: waiting for its devices would be in
-/// vain.
+/// Refuses if a process is running the pool of this name: waiting for its devices would be in vain.
 pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
     let socket = control_socket(&run_dir()?, name)?;
     let status = || -> Result<PoolReport, ClientError> {
@@ -169,13 +169,13 @@ pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
         client.call(&Request::Status)
     };
     match status() {
-        Ok(report) => Err(busy(format!("pool {name} is running already, as process {}", report.pid))),
-        // Nobody has it, or it is being exported, or it does not answer: its devices tell.
+        Ok(report) => Err(busy(format!("pool {name} is already running, as process {}", report.pid))),
+        // It is not running, or is being exported, or does not answer: the search for its devices decides.
         Err(_) => Ok(()),
     }
 }
 
-/// Says what a search for devices finds on the way.
+/// Prints what a search for devices reports.
 pub(crate) fn tell_search(search: Search<'_>) {
     if let Search::Note(text) = search {
         note(text);
@@ -187,11 +187,14 @@ pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
     let path = control_socket(&run_dir()?, &node.name())?;
     let control = Control::start(node, &path);
     control.with_context(|| {
-        format!("pool {} cannot be controlled; is another one with this name running?", node.name())
+        format!(
+            "cannot open the control socket of pool {}; is another pool with this name running?",
+            node.name()
+        )
     })
 }
 
-/// Waits for the end of a node, and says how it ended.
+/// Waits for the end of a node, and prints how it ended.
 pub(crate) fn until_end(node: &Node, control: Control) -> anyhow::Result<Ending> {
     let ending = node
         .run()

@@ -1,4 +1,4 @@
-//! `fastness status`: everything that runs, on a page.
+//! `fastness status`: all running pools and volumes.
 
 use std::io::Write;
 
@@ -17,9 +17,9 @@ use crate::table::table;
     after_help = "Examples:\n  fastness status\n  fastness status tank --json\nExit code 1 if a pool is not online."
 )]
 pub(crate) struct StatusArgs {
-    /// Only this pool
+    /// Show only this pool
     pool: Option<String>,
-    /// For programs: an array, an object for each pool
+    /// Print JSON: an array with an object for each pool
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         return Ok(outcome(&pools));
     }
     if pools.is_empty() {
-        note("no pool is running; `fastness up` makes one");
+        note("no pool is running; `fastness up` creates one");
     }
     for (index, pool) in pools.iter().enumerate() {
         if index > 0 {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     Ok(outcome(&pools))
 }
 
-/// Whether somebody has to do something.
+/// Whether a pool needs attention.
 pub(crate) fn outcome(pools: &[PoolReport]) -> Outcome {
     if pools.iter().all(|pool| pool.state == "online") { Outcome::Clean } else { Outcome::Found }
 }

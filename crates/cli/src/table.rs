@@ -1,4 +1,4 @@
-//! Tables for people: columns without lines.
+//! Tables of aligned columns.
 
 use std::io::{self, Write};
 

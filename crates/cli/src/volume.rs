@@ -27,31 +27,31 @@ It is served again after each import, until `fastness volume unserve tank/disk`.
 /// Commands on volumes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
-    /// Make a sparse volume of zeroes
+    /// Create a sparse volume of zeroes
     #[command(after_help = CREATE)]
     Create(CreateArgs),
-    /// Change the size; what is cut off is lost
+    /// Change the size; data that is cut off is lost
     Resize {
         /// Full name
         volume: String,
         /// New size
         #[arg(value_parser = size::parse)]
         size: u64,
-        /// Lose what is behind a smaller size
+        /// Allow a smaller size, and lose the data after it
         #[arg(long)]
         shrink: bool,
     },
     /// Serve a volume over NBD
     #[command(after_help = SERVE)]
     Serve(ServeArgs),
-    /// End all servers of a volume
+    /// Stop serving a volume
     Unserve {
         /// Full name
         volume: String,
     },
-    /// List volumes and where they are served
+    /// List volumes and their addresses
     List {
-        /// For programs
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -68,10 +68,10 @@ pub(crate) struct CreateArgs {
     /// Block size; the same as -o volblocksize=SIZE
     #[arg(short, long, value_name = "SIZE")]
     block_size: Option<String>,
-    /// A property of its own
+    /// Set a property of the volume
     #[arg(short, value_name = "PROPERTY=VALUE")]
     options: Vec<String>,
-    /// Make the datasets above it too
+    /// Create missing datasets above it, too
     #[arg(short, long)]
     parents: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ServeArgs {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
-    /// Until the pool is exported only
+    /// Serve it only until the pool is exported
     #[arg(long)]
     once: bool,
 }
@@ -111,10 +111,8 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result
         VolumeCommand::Resize { volume, size, shrink } => {
             let now = datasets(Some(&volume))?.remove(0).size_bytes;
             if now.is_some_and(|now| size < now) && !shrink {
-                let text = format!(
-                    "{volume} would lose what is behind {}; say --shrink if it may",
-                    size::show(size)
-                );
+                let text =
+                    format!("{volume} would lose the data after {}; --shrink allows that", size::show(size));
                 return Err(crate::exit::refuse(text));
             }
             let () = ask(&volume, &Request::ResizeVolume { name: volume.clone(), size_bytes: size })?;

@@ -67,7 +67,7 @@ fn wait_for_waiting(bench: &Bench) {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("nobody waits");
+    panic!("no request waits");
 }
 
 fn read(bench: &Bench, at: u64) -> u8 {

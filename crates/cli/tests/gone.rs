@@ -28,7 +28,7 @@ const PROGRESS: &[u8] =
     b"{\"progress\":{\"what\":\"scrub\",\"state\":\"running\",\"done_bytes\":1,\"total_bytes\":2,\
     \"wrong_copies\":0,\"lost\":[],\"elapsed_s\":0,\"error\":null}}\n";
 
-/// Stands in for the process of pool `tank`, and does this to everybody who connects.
+/// Stands in for the process of pool `tank`, and does this to every client.
 fn peer(bench: &Bench, act: fn(UnixStream)) {
     fs::create_dir_all(bench.path("run")).unwrap();
     let listener = UnixListener::bind(bench.path("run/tank.control")).unwrap();
@@ -51,7 +51,7 @@ fn all_end_with_8(bench: &Bench) {
         let said = bench.fails(line, 8);
         assert!(said.contains("has gone") && !said.contains("defect"), "{line}: {said}");
     }
-    // Whoever asked for no pool by name is told of those that are there.
+    // A command that names no pool reports those that are there.
     for line in ["status", "pool list", "iostat", "dataset list", "volume list"] {
         bench.ok(line);
     }
@@ -91,7 +91,7 @@ fn a_process_that_resets_the_connection() {
 }
 
 /// Which comes first, the request or the end, is up to the scheduler: EPIPE, ECONNRESET or an end of file.
-/// EPIPE is what a closed standard output gives, too, and that one is nobody's error.
+/// EPIPE is what a closed standard output gives, too, and that one is not an error.
 #[test]
 fn a_process_that_goes_before_it_was_asked() {
     let bench = Bench::new();
@@ -191,7 +191,7 @@ fn a_process_that_is_killed_while_it_starts() {
     bench.ok(&format!("pool import tank -d {}", bench.text("a")));
 }
 
-/// Who waits for the new process may end before it is ready: the pool is imported all the same.
+/// The parent of the new process may end before it is ready: the pool is imported all the same.
 #[test]
 fn a_command_that_is_killed_while_its_process_starts() {
     let bench = Bench::new();

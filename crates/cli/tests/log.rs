@@ -130,7 +130,8 @@ fn what_was_acknowledged_survives_kill_9() {
             let trimmed = if found.is_empty() { newest } else { trimmed };
             assert_eq!(found, (trimmed + 1..=newest).collect::<Vec<_>>(), "round {round}");
         }
-        let whole = if found.is_empty() { "no generated records" } else { "0 broken, none missing" };
+        let whole =
+            if found.is_empty() { "no generated records" } else { "0 broken, in order, none missing" };
         assert!(errors(&recovered).contains(whole), "{}", errors(&recovered));
         assert!(bench.ok("recover", &[]).starts_with("recovered    0 records"));
     }

@@ -19,7 +19,7 @@ fn cut(bench: &Bench, name: &str, len_bytes: u64) {
     File::options().write(true).open(bench.path(name)).unwrap().set_len(len_bytes).unwrap();
 }
 
-/// What `line --json` says; the exit code is 0 or, if somebody has to do something, 1.
+/// What `line --json` says; the exit code is 0 or, if the pool needs attention, 1.
 fn said(bench: &Bench, line: &str) -> Value {
     serde_json::from_str(&bench.ok_or_found(&format!("{line} --json"))).unwrap()
 }

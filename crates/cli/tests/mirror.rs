@@ -29,7 +29,7 @@ fn kill(bench: &Bench) {
 }
 
 trait Degraded {
-    /// What `line --json` says; the exit code is 0 or, if somebody has to do something, 1.
+    /// What `line --json` says; the exit code is 0 or, if the pool needs attention, 1.
     fn ok_or_degraded(&self, line: &str) -> Value;
 }
 

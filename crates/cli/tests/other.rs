@@ -41,7 +41,7 @@ fn litmus_files_are_judged() {
 
 #[test]
 fn traces_are_shown_and_go_to_vinter_and_back() {
-    use fastness_trace::{Event, FenceKind, FlushKind, Header, Kind, Region, Writer};
+    use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Region, Writer};
 
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

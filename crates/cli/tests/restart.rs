@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::Bench;
 
-/// A pool that nobody has, on files in folder `disks`, besides something else.
+/// A pool that is not imported, on files in folder `disks`, besides something else.
 fn pool(vdevs: &str) -> Bench {
     let bench = Bench::new();
     std::fs::create_dir(bench.path("disks")).unwrap();
@@ -56,7 +56,7 @@ fn a_side_of_a_mirror_in_a_folder_is_waited_for() {
     assert_eq!(bench.json("status tank")[0]["state"], "online");
 }
 
-/// It takes more than half a second, so that whoever waits is told why: also without a terminal.
+/// It takes more than half a second, so the user is told why, also without a terminal.
 #[test]
 fn a_long_wait_is_told() {
     for line in ["pool import tank -d disks", "up demo"] {
@@ -101,14 +101,14 @@ fn a_pool_that_is_in_use_elsewhere_is_busy_and_not_missing() {
     }
 }
 
-/// Its process is there and answers, so that nobody need wait for its devices: this ends, whatever the time
-/// to wait.
+/// Its process is there and answers, so that waiting for its devices is pointless: this ends, whatever the
+/// time to wait.
 #[test]
 fn a_pool_that_runs_is_refused_at_once() {
     let bench = pool("disks/a");
     bench.ok("pool import tank -d disks");
     for line in ["pool import tank -d disks --wait 100000", "pool import tank --foreground --wait 100000"] {
-        assert!(bench.fails(line, 4).contains("running already, as process"), "{line}");
+        assert!(bench.fails(line, 4).contains("already running, as process"), "{line}");
     }
 }
 

@@ -65,7 +65,7 @@ fn a_second_up_in_the_same_folder_is_refused() {
     let bench = Bench::new();
     let _up = bench.up(UP);
     let said = bench.fails(&format!("up {UP}"), 4);
-    assert!(said.contains("demo is running already"), "{said}");
+    assert!(said.contains("demo is already running"), "{said}");
     // Of another user, say: it cannot be asked.
     std::fs::remove_file(bench.path("run/demo.control")).unwrap();
     let said = bench.fails(&format!("up {UP} --wait 0"), 4);
@@ -256,9 +256,9 @@ fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
             assert_eq!(verified.status.code(), Some(1), "{verified:?}");
             if Some(byte) == header_byte {
                 let said = String::from_utf8(verified.stdout).unwrap();
-                assert!(said.contains("stands behind"), "{said}");
-                assert!(bench.ok("log dump demo -d demo").contains("stands behind"));
-                assert!(bench.ok("log dump demo -d demo --json").contains("stands behind"));
+                assert!(said.contains(" follows at "), "{said}");
+                assert!(bench.ok("log dump demo -d demo").contains(" follows at "));
+                assert!(bench.ok("log dump demo -d demo --json").contains(" follows at "));
             }
             let said = bench.fails(&format!("up {UP}"), 6);
             assert!(said.contains("claimed"), "{said}");

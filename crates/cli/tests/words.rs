@@ -74,7 +74,7 @@ fn a_pool_with_blocks_that_have_no_right_copy_is_no_pool_online() {
     client.flush().unwrap();
     drop(client);
     assert_eq!(up.interrupt(), Some(0));
-    // Somebody wrote over what they took for something else.
+    // A stray write to the wrong device.
     let path = bench.path("demo/pool.img");
     let bytes = std::fs::read(&path).unwrap();
     let is_data = |at: &usize| bytes[*at..].starts_with(&data[..4096]);

@@ -34,7 +34,7 @@ pub use content::content;
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 200_000;
 
-/// What is left out would differ between states that are to be the same.
+/// Which fields to print: some differ between states that should count as the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     /// `atime`, `mtime`, `ctime`.

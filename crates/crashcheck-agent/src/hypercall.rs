@@ -1,14 +1,14 @@
 //! Hypercalls: an instruction that does nothing, which the tracer finds when it translates it
-//! ([`fastness_trace::hypercall`]).
+//! ([`fastness_crashcheck_trace::hypercall`]).
 
 use std::fmt;
 
-use fastness_trace::hypercall::{CHECKPOINT, FAIL, START, SUCCESS};
+use fastness_crashcheck_trace::hypercall::{CHECKPOINT, FAIL, START, SUCCESS};
 
-/// What the tracer is told.
+/// A message to the tracer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hypercall {
-    /// What is to be tested begins.
+    /// The test begins.
     Start,
     /// It has ended well.
     Success,
@@ -61,7 +61,7 @@ impl fmt::Display for Hypercall {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "the instruction")]
 fn issue(kind: u64, value: u64) {
-    use fastness_trace::hypercall::INSTRUCTION as CODE;
+    use fastness_crashcheck_trace::hypercall::INSTRUCTION as CODE;
     // SAFETY: a `nop` with a memory operand that the CPU does not access; it changes no register, flag or
     // memory. Without `nomem` the compiler moves no store over it.
     unsafe {

@@ -1,8 +1,8 @@
 //! What the program in the guest of crash tests does, as a library; `fastness-agent` is its command line.
 //!
-//! Motivation: a tester looks at a guest from outside and has to see what a user would see. The program is
-//! small and static, so that one file in an initramfs is all that a guest needs, and it runs natively, so
-//! that it is tested without a guest.
+//! Motivation: a tester outside a guest has to see what a user inside it would see. The program is small and
+//! static, so that a guest needs one file in an initramfs only, and it also runs natively, so that it can be
+//! tested without a guest.
 //!
 //! [`dump`] prints a tree so that equal trees are equal bytes; [`run`] interprets workloads; [`hypercall`]
 //! tells the tracer where it is; [`serve`] runs commands for [`protocol`]'s client, outside.

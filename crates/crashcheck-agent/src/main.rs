@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use fastness_agent::dump::{self, Fields};
 use fastness_agent::hypercall::Hypercall;
 use fastness_agent::{run, seed, serve};
-use fastness_workload::Workload;
+use fastness_crashcheck_workload::Workload;
 
 const USAGE: &str = "\
 usage: fastness-agent fs-dump DIR [--no-times] [--no-ino] [--no-blocks]
@@ -84,8 +84,8 @@ fn run_file(file: &str, options: &[&str]) -> Done {
 }
 
 fn read(file: &str) -> io::Result<String> {
-    // One byte more than the parser takes, so that it is the one who complains.
-    let limit = fastness_workload::jlang::TEXT_BYTES_MAX as u64 + 1;
+    // One byte more than the parser accepts, so that the parser reports the error.
+    let limit = fastness_crashcheck_workload::jlang::TEXT_BYTES_MAX as u64 + 1;
     let mut text = String::new();
     if file == "-" {
         io::stdin().lock().take(limit).read_to_string(&mut text)?;

@@ -13,8 +13,8 @@
 //! Numbers are little endian. Request: time-out in ms (4), command line. Response: exit status (4, signed),
 //! flags (1), length of standard output (4), standard output, standard error.
 //!
-//! A console may have anything on it: what is not a frame with right sums is skipped byte by byte, and never
-//! an error.
+//! A console may carry other bytes, too: everything that is not a frame with right checksums is skipped, byte
+//! by byte, and is not an error.
 
 const MAGIC: [u8; 4] = *b"\x7fFAG";
 const HEADER_BYTES: usize = 20;
@@ -49,7 +49,7 @@ pub struct Request {
     pub command: Vec<u8>,
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
     /// Exit status; 128 + n for signal n, as shells have it.

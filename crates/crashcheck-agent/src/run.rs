@@ -2,7 +2,8 @@
 //!
 //! Operations are system calls relative to one directory, with the process's own umask set aside. One that
 //! fails is told and the workload goes on: some generated workloads contain operations that cannot succeed.
-//! Data is the letter of the command, `a` for the first that writes, so that a dump shows who wrote what.
+//! Data is the letter of the command, `a` for the first that writes, so that a dump shows which command
+//! wrote what.
 
 mod command;
 mod data;
@@ -10,17 +11,17 @@ mod data;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fastness_workload::{Command, Workload};
+use fastness_crashcheck_workload::{Command, Workload};
 use rustix::fs::{Mode, OFlags};
 
 use crate::hypercall::Hypercall;
 
-/// How a workload went.
+/// The result of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Operations of both sections, without marks and checkpoints.
     pub operations: usize,
-    /// Of these, failed.
+    /// Operations that failed.
     pub failed: usize,
 }
 

@@ -1,8 +1,7 @@
 //! Fills the kernel's pool of random numbers with a constant, for guests.
 //!
 //! A guest that may not ask its CPU has no random numbers for a while, and libuuid waits for them with a
-//! second of sleep for each UUID (four in `mkfs.ext4`). A constant is also what a guest that is to do the
-//! same thing twice needs.
+//! second of sleep for each UUID (four in `mkfs.ext4`). A constant also makes a guest repeatable.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +33,7 @@ pub fn seed() -> io::Result<()> {
         bytes: SEED_BYTES as i32,
         buffer: [0x5a; SEED_BYTES],
     };
-    // SAFETY: the opcode takes a pointer to two ints and, behind them, as many bytes as the second one says:
+    // SAFETY: the opcode takes a pointer to two ints and, after them, as many bytes as the second one says:
     // `PoolInfo`. The kernel reads it and keeps no pointer.
     unsafe { ioctl(&random, Setter::<RND_ADD_ENTROPY, PoolInfo>::new(info))? };
     Ok(())

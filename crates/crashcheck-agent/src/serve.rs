@@ -1,7 +1,7 @@
 //! The guest's side of the command protocol: one command line at a time.
 //!
-//! A command that does not end is killed with all that it started; if the kernel does not let go of it, it is
-//! left behind, and the response says that its time was up. The client outside has a time-out of its own for
+//! A command that does not end is killed with all that it started; if it cannot be killed, it is abandoned,
+//! and the response reports a time-out. The client outside has a time-out of its own for
 //! a guest that is gone.
 
 use std::fs::File;
@@ -25,7 +25,8 @@ const FRAME_GAP: Duration = Duration::from_secs(5);
 /// For output of a command that has exited, and for one that was killed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Opens a port (a virtio port, or a terminal, which becomes raw), says hello, and serves for ever.
+/// Opens a port (a virtio port, or a terminal, which becomes raw), says hello, and serves requests until
+/// an error.
 ///
 /// # Errors
 /// I/O on the port.
@@ -39,7 +40,7 @@ pub fn serve(port: &Path) -> io::Result<()> {
     serve_on(Port(port.try_clone()?), port)
 }
 
-/// A virtio port ends while nobody outside has it open, and goes on afterwards.
+/// A virtio port reports its end while it is not open outside, and continues afterwards.
 struct Port(File);
 
 impl Read for Port {

@@ -77,7 +77,7 @@ fn a_command_that_hangs_is_killed_with_its_children() {
     let hung = client.run(1, "echo early; sleep 100 & sleep 100", 300);
     assert!(hung.timed_out && hung.stdout == b"early\n", "{hung:?}");
     assert!(start.elapsed() < Duration::from_secs(5));
-    // One that leaves something behind has exited all the same.
+    // A command that leaves a process running has exited all the same.
     let left = client.run(2, "sleep 5 & echo done", 10_000);
     assert!(!left.timed_out && left.status == 0 && left.stdout == b"done\n", "{left:?}");
     assert!(start.elapsed() < Duration::from_secs(5));

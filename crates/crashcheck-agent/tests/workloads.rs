@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use fastness_agent::run::{Outcome, run};
-use fastness_workload::{FileSet, Sequences, Workload};
+use fastness_crashcheck_workload::{FileSet, Sequences, Workload};
 
 /// On memory where there is some: thousands of small trees.
 fn scratch() -> tempfile::TempDir {

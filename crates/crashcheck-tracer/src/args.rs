@@ -1,22 +1,22 @@
-//! What the plug-in is told on QEMU's command line.
+//! The plug-in's arguments on QEMU's command line.
 
 use std::path::PathBuf;
 
 /// Why arguments cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
-    #[error("argument {0:?} is no name=value")]
+    #[error("argument {0:?} is not of the form name=value")]
     NoValue(String),
     #[error(
         "there is no argument {0:?}; there are out, pm, ram, disk, reads, stack, with_parent, from_boot, repeat"
     )]
     Unknown(String),
-    #[error("{name}={value}: say on or off")]
+    #[error("{name}={value}: must be on or off")]
     NotSwitch { name: String, value: String },
-    #[error("pm={0}: say where it begins and how long it is, such as pm=0x10000000+64M")]
+    #[error("pm={0}: must be a start and a length, such as pm=0x10000000+64M")]
     NoRange(String),
     #[error(
-        "disk={0}: say how long it is, its blocks if they have not 512 bytes, and its file, such as disk=1G/4096@FILE"
+        "disk={0}: must be a length, a block size unless it is 512, and a file, such as disk=1G/4096@FILE"
     )]
     NoDisk(String),
     #[error("say {0}=")]

@@ -1,18 +1,18 @@
-//! What a plug-in says, and how it gives up.
+//! The plug-in's messages, and how it gives up.
 
 use std::fmt::{Arguments, Display};
 use std::io::Write;
 
-/// What QEMU exits with when the tracer cannot do its work.
+/// QEMU's exit code when the tracer cannot do its work.
 pub(crate) const EXIT_CODE: i32 = 125;
 
 /// A line on standard error.
 pub(crate) fn say(text: Arguments<'_>) {
-    // Nobody is left to be told that standard error does not work.
+    // There is no place left to report that standard error does not work.
     let _ = writeln!(std::io::stderr(), "fastness tracer: {text}");
 }
 
-/// Says why there is no whole trace, and ends QEMU at once: nothing of the guest runs untraced.
+/// Reports why the trace is incomplete, and ends QEMU at once: no part of the guest runs untraced.
 pub(crate) fn fail(text: Arguments<'_>) -> ! {
     say(text);
     end()

@@ -1,4 +1,4 @@
-//! Where QEMU begins with the plug-in.
+//! The entry point of the plug-in.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ fn start(
     if target != c"x86_64" {
         return Err(format!("traces x86_64, not {}", target.to_string_lossy()));
     }
-    let arguments = arguments.map_err(|error| format!("an argument is no text: {error}"))?;
+    let arguments = arguments.map_err(|error| format!("an argument is not valid UTF-8: {error}"))?;
     let arguments = Arguments::parse(arguments).map_err(|error| error.to_string())?;
     if arguments.is_with_parent {
         set_parent_process_death_signal(Some(Signal::KILL))

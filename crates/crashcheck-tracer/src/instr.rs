@@ -1,6 +1,6 @@
-//! What an instruction is to a tracer, from its bytes.
+//! Decodes an instruction: what the tracer has to know of it.
 
-use fastness_trace::{FenceKind, FlushKind, hypercall};
+use fastness_crashcheck_trace::{FenceKind, FlushKind, hypercall};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 /// Longest area of `xsave`; there is no more than that without AMX.
@@ -33,7 +33,7 @@ pub(crate) struct Decoded {
     pub(crate) instruction: Instruction,
 }
 
-/// Decodes an instruction of 64-bit code; what is none is nothing.
+/// Decodes an instruction of 64-bit code; invalid bytes do nothing.
 ///
 /// `lfence` is nothing: it orders no stores. `movdir64b` is not emulated by QEMU, and so never here.
 pub(crate) fn decode(bytes: &[u8], address: u64) -> Decoded {

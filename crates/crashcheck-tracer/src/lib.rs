@@ -68,5 +68,5 @@ mod system;
 mod translate;
 mod user;
 
-/// What traces say that they are from.
+/// The tool that traces name.
 pub(crate) const TOOL: &str = concat!("fastness tracer ", env!("CARGO_PKG_VERSION"));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Threads with a flag of their own; those behind share the last one.
+/// Threads with a flag of their own; later ones share the last flag.
 const THREADS: usize = 1024;
 
 /// A flag for each thread: it has stored to PM, or flushed a line of it, since its last fence.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_trace::{
+use fastness_crashcheck_trace::{
     BlockEvent, Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Origin, TraceError,
     Writer,
 };
@@ -92,7 +92,7 @@ impl<W: Write> Recorder<W> {
         Ok(())
     }
 
-    /// Contents of a region that nobody is told of: they are compared with at the end.
+    /// Contents of a region that are not traced, only compared at the end.
     pub(crate) fn assume(&mut self, address: u64, data: &[u8]) -> Result {
         let (area, offset) = self.area(address, data.len())?;
         area.put(offset, data);

@@ -1,6 +1,6 @@
 //! Return addresses, by the chain of frame pointers.
 
-use fastness_trace::STACK_MAX;
+use fastness_crashcheck_trace::STACK_MAX;
 use iced_x86::Register;
 
 use crate::api;

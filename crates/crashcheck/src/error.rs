@@ -1,10 +1,10 @@
-//! Why a test could not be carried out. That a program loses what it should keep is no error, but a result.
+//! Why a test could not be carried out. A program that loses data is not an error but a result.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fastness_crashcheck_trace::TraceError;
 use fastness_error::ErrorKind;
-use fastness_trace::TraceError;
 
 use crate::guest::GuestError;
 use crate::process::Ending;
@@ -17,7 +17,7 @@ pub type Result<T, E = CheckError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The trace cannot be read, or says what cannot be.
+    /// The trace cannot be read, or is contradictory.
     #[error("the trace cannot be used")]
     Trace(#[from] TraceError),
     /// A file of the test itself.
@@ -48,27 +48,27 @@ pub enum CheckError {
         /// What is wrong with it, and where.
         what: String,
     },
-    /// A guest does not do what it is there for.
+    /// A guest failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// A program was not traced.
+    /// A program could not be traced.
     #[error(transparent)]
     Tracer(#[from] TracerError),
     /// The program under test has failed while it was traced.
-    #[error("the program under test {end}; it said:\n{said}")]
+    #[error("the program under test {end}; its output ends with:\n{said}")]
     Failed {
         /// How it ended.
         end: Ending,
         /// The end of what it wrote.
         said: String,
     },
-    /// What is tested has failed in the guest while it was traced.
-    #[error("the test has failed in the guest:\n{said}")]
+    /// The test itself failed in the guest while it was traced.
+    #[error("the test failed in the guest; its output:\n{said}")]
     InGuest {
         /// What it wrote.
         said: String,
     },
-    /// An oracle that neither takes a state nor refuses it.
+    /// An oracle that neither accepts nor rejects a state.
     #[error("the oracle {program} {ending}")]
     Oracle {
         /// Its name.
@@ -78,9 +78,9 @@ pub enum CheckError {
     },
 }
 
-/// Makes a folder of the test, and those above it.
+/// Creates a folder of the test, and those above it.
 pub(crate) fn make_dir(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(CheckError::file("make", path))
+    std::fs::create_dir_all(path).map_err(CheckError::file("create", path))
 }
 
 impl CheckError {

@@ -1,9 +1,9 @@
 //! Checks of crash consistency on top of the model of the PM write path, `fastness-pm-model`.
 //!
-//! [`litmus`] judges small programs with known sets of crash states. [`tracer`] records what larger ones do
-//! to PM, [`trace`] shows it, [`generate`] makes of it what a crash can leave, [`check`] what comes of that,
-//! [`explain`] why, [`report`] says so, and [`run`] does all of it. [`guest`] is for file systems of real
-//! kernels.
+//! [`litmus`] judges small programs with known sets of crash states. For larger programs, [`tracer`] records
+//! what they do to PM, [`trace`] shows it, [`generate`] makes the crash images, [`check`] recovers and judges
+//! them, [`explain`] finds the stores that were lost, [`report`] presents the result, and [`run`] does all of
+//! it. [`guest`] is for file systems of real kernels.
 //!
 //! # Code map
 //! ```text
@@ -26,7 +26,7 @@
 //!            two sockets; pool: guests that look at one image after another
 //! ```
 //! Invariants: `generate` yields what the model allows and nothing else, whatever is chosen; the same trace,
-//! options and recovery give the same report; nothing here knows what a state means.
+//! options and recovery give the same report; nothing here interprets a state.
 
 #![forbid(unsafe_code)]
 

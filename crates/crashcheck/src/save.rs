@@ -60,8 +60,8 @@ impl Saved<'_> {
 
 #[cfg(test)]
 mod tests {
+    use fastness_crashcheck_trace::Reader;
     use fastness_pm_model::{Op, Trace};
-    use fastness_trace::Reader;
 
     use super::*;
     use crate::generate::{Options, generate};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fastness_crashcheck::guest::{GuestConfig, GuestError, Guests, Nvme, Output, Restore, Snapshot};
-use fastness_workload::{FileSet, Sequences};
+use fastness_crashcheck_workload::{FileSet, Sequences};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const EXT4: (&str, &str) =

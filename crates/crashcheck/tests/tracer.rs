@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fastness_crashcheck::process::Ending;
 use fastness_crashcheck::tracer::{PmFile, Programs, Traced, TracerError, UserTracer};
-use fastness_trace::module::Module;
-use fastness_trace::{BlockEvent, Hypercall, Kind, Reader};
+use fastness_crashcheck_trace::module::Module;
+use fastness_crashcheck_trace::{BlockEvent, Hypercall, Kind, Reader};
 use tempfile::TempDir;
 
 const PM_BYTES: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl Run {
     }
 }
 
-fn each(trace: &Path, mut take: impl FnMut(&Kind<'_>, &fastness_trace::Origin<'_>)) {
+fn each(trace: &Path, mut take: impl FnMut(&Kind<'_>, &fastness_crashcheck_trace::Origin<'_>)) {
     let mut reader = Reader::new(BufReader::new(File::open(trace).unwrap())).unwrap();
     while let Some(event) = reader.next().unwrap() {
         take(&event.kind, &event.origin);

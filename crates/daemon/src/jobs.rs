@@ -13,6 +13,9 @@ use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;
 
+/// Reports the progress of a job to a client; `false` ends the reports, not the job.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(JobReport) -> bool;
+
 /// Name of the job that reads every copy.
 pub(crate) const SCRUB: &str = "scrub";
 /// Maximum number of places named in a report; the rest are only counted.

@@ -5,10 +5,22 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 use crate::lock;
-use crate::report::EventReport;
 
 const EVENTS_MAX: usize = 100;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// Seconds since 1970.
+    pub at_unix_s: u64,
+    /// What.
+    pub text: String,
+    /// How often in a row.
+    pub times: u64,
+}
 
 /// The latest events; a repeated event is stored once, with a count.
 #[derive(Debug, Default)]

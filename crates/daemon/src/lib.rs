@@ -57,17 +57,18 @@ pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently,
 pub use error::StartError;
 pub use find::{FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
-pub use log_device::{PmUse, check_new_regions, is_persistent_memory};
+pub use journal::EventReport;
+pub use log_device::{check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
     absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
 };
-pub use protocol::{Address, Failure, LINE_BYTES_MAX, Message, Request, VdevRequest};
+pub use protocol::{Failure, LINE_BYTES_MAX, Message, PmUse, Request, VdevRequest};
 pub use report::{
-    CheckReport, DatasetReport, DeviceReport, EventReport, IoCounters, IoReport, IoRow, JobReport,
-    LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport,
-    PropertyReport, RegionReport, ServedReport, VdevReport,
+    Address, CheckReport, DatasetReport, DeviceReport, IoCounters, IoReport, IoRow, JobReport, LatencyBucket,
+    LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport,
+    RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;
 

@@ -7,23 +7,12 @@ use fastness_error::ErrorKind;
 use fastness_pmem::{Region, RegionKind};
 use fastness_pool::Guid;
 use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts};
-use serde::{Deserialize, Serialize};
 
 use crate::error::StartError;
 use crate::node::Node;
 use crate::paths::absolute;
-use crate::protocol::{Failure, VdevRequest};
+use crate::protocol::{Failure, PmUse, VdevRequest};
 use crate::report::JobReport;
-
-/// How a device for logs is to be used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PmUse {
-    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, but lost in a power
-    /// cut.
-    pub emulates: bool,
-    /// Create a file of this length if there is none.
-    pub create_bytes: Option<u64>,
-}
 
 /// Whether a path is persistent memory: a devdax device, or a file on a DAX file system.
 pub fn is_persistent_memory(path: &Path) -> bool {

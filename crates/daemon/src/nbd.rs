@@ -13,8 +13,8 @@ use fastness_zvol::Volume;
 
 use crate::export::VolumeExport;
 use crate::journal::Journal;
-use crate::protocol::{Address, Failure};
-use crate::report::{IoRow, ServedReport};
+use crate::protocol::Failure;
+use crate::report::{Address, IoRow, ServedReport};
 use crate::service::Service;
 use crate::status::volume_row;
 

@@ -17,13 +17,12 @@ use crate::durability::GivenUp;
 use crate::error::StartError;
 use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
 use crate::lock;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::service::Services;
-use crate::topology::Tell;
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]

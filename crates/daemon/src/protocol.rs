@@ -6,7 +6,7 @@
 use fastness_error::{ErrorKind, HasKind};
 use serde::{Deserialize, Serialize};
 
-use crate::log_device::PmUse;
+use crate::report::Address;
 
 /// Longest line, in either direction.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -20,14 +20,14 @@ pub struct VdevRequest {
     pub devices: Vec<String>,
 }
 
-/// Where a volume is served.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Address {
-    /// Path of a Unix socket.
-    Unix(String),
-    /// Loopback address and port; port 0 for any.
-    Tcp(String),
+/// How a device for logs is to be used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PmUse {
+    /// An ordinary file, or one in memory, is used as if it were persistent memory: fast, but lost in a power
+    /// cut.
+    pub emulates: bool,
+    /// Create a file of this length if there is none.
+    pub create_bytes: Option<u64>,
 }
 
 /// What a client wants.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::importing::ImportReport;
-use crate::protocol::Address;
+use crate::journal::EventReport;
 
 /// State of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,6 +200,16 @@ pub struct LogCounters {
     pub errors: u64,
 }
 
+/// Where a volume is served.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Address {
+    /// Path of a Unix socket.
+    Unix(String),
+    /// Loopback address and port; port 0 for any.
+    Tcp(String),
+}
+
 /// A volume at an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedReport {
@@ -236,17 +246,6 @@ pub struct JobReport {
     pub elapsed_s: u64,
     /// Why it failed.
     pub error: Option<String>,
-}
-
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventReport {
-    /// Seconds since 1970.
-    pub at_unix_s: u64,
-    /// What.
-    pub text: String,
-    /// How often in a row.
-    pub times: u64,
 }
 
 /// A dataset.

@@ -7,10 +7,10 @@ use fastness_pool::{Device, DeviceStatus, PoolError, VdevClass};
 use fastness_store::REGIONS_MAX;
 
 use crate::devices::{open_new, open_vdevs};
-use crate::jobs::{SCRUB, Work};
-use crate::log_device::{PmUse, is_persistent_memory};
+use crate::jobs::{SCRUB, Tell, Work};
+use crate::log_device::is_persistent_memory;
 use crate::node::Node;
-use crate::protocol::{Failure, VdevRequest};
+use crate::protocol::{Failure, PmUse, VdevRequest};
 use crate::report::JobReport;
 
 /// Splits off the devices for a log on persistent memory, one or a mirror of two, from the others.
@@ -35,9 +35,6 @@ pub fn split_regions(vdevs: &[VdevRequest], pm: PmUse) -> Result<(Vec<String>, V
     }
     Ok((paths, vdevs.into_iter().cloned().collect()))
 }
-
-/// Reports the progress of a job to a client; `false` ends the reports, not the job.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(JobReport) -> bool;
 
 impl Node {
     /// The device of that path or GUID.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::datasets::parse_properties;
 use crate::nbd::NbdService;
 use crate::node::Node;
-use crate::protocol::{Address, Failure};
-use crate::report::ServedReport;
+use crate::protocol::Failure;
+use crate::report::{Address, ServedReport};
 use crate::service::Service;
 
 /// Key stored with a volume's dataset: the addresses where an import serves it.

@@ -26,7 +26,7 @@ pub(crate) enum Why {
     Read { read: u32, wrong: Wrong },
     /// A restart left what is from no write.
     Left(Wrong),
-    /// Nobody has written since.
+    /// No client has written since.
     Changed { base: Content, shown: u32 },
     /// A durable change is missing.
     Lost { seen: Option<u32>, durable: Option<u32> },
@@ -119,7 +119,7 @@ impl Story<'_> {
             Why::Left(wrong) => format!("it has {wrong}"),
             Why::Read { read, wrong } => format!("{} had {wrong}", self.name(*read)),
             Why::Changed { base, shown } => {
-                format!("it has {seen}; restart {shown} showed {base}, and nobody has changed it since")
+                format!("it has {seen}; restart {shown} showed {base}, and no client has changed it since")
             }
             Why::Lost { durable, .. } => {
                 format!("it has {seen}; {} is durable, and came after that", named(durable))

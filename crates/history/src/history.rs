@@ -40,7 +40,7 @@ pub struct History {
 }
 
 impl History {
-    /// A volume that nobody has written yet.
+    /// A volume that was never written.
     ///
     /// # Panics
     /// Caller bug only: `len_bytes` is no multiple of a sector, or more than 2 TiB.

@@ -27,7 +27,7 @@
 //! 4. A trim reads as zeroes, as `docs/semantics.md` promises; NBD leaves it open.
 //! 5. A sector is never a mixture: a change covers it as a whole. (`docs/semantics.md`, "Volumes".)
 //! 6. *What an import shows is durable*: what was seen of a sector after a crash is what was there before all
-//!    changes that come then, also if nobody had flushed it before the crash. An import brings the log into
+//!    changes that come then, also if it was not flushed before the crash. An import brings the log into
 //!    the pool and waits for that before it serves anybody, so a second crash has nothing to take away.
 //!
 //! # Design

@@ -1,4 +1,4 @@
-//! A device that does what it may, and takes every liberty: requests take effect sector by sector at any
+//! A device that takes every liberty that it may: requests take effect sector by sector at any
 //! moment while they are under way, a flush makes durable no more than it must, and a crash takes away what
 //! it can. None of that is a finding.
 
@@ -6,21 +6,10 @@ use std::ops::Range;
 
 use fastness_history::stamp::{Place, fill, read};
 use fastness_history::{Clock, End, History, Operation, SECTOR_BYTES, What, WriteId};
+use fastness_testkit::Rng;
 
 const SECTORS: u32 = 24;
 const SEED: u32 = 5;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
-}
 
 /// What happened to a sector, in the order in which it did.
 #[derive(Clone)]
@@ -47,12 +36,12 @@ impl Device {
     }
 
     fn range(&mut self) -> Range<u32> {
-        let first = self.rng.below(SECTORS as usize) as u32;
-        first..(first + 1 + self.rng.below(8) as u32).min(SECTORS)
+        let first = self.rng.index(SECTORS as usize) as u32;
+        first..(first + 1 + self.rng.index(8) as u32).min(SECTORS)
     }
 
     fn call(&mut self) {
-        let what = match self.rng.below(10) {
+        let what = match self.rng.index(10) {
             0..5 => What::Write,
             5 => What::Zeroes,
             6 => What::Trim,
@@ -61,7 +50,7 @@ impl Device {
         };
         let sectors = if what == What::Flush { 0..0 } else { self.range() };
         let is_change = matches!(what, What::Write | What::Zeroes | What::Trim);
-        let is_sync = is_change && self.rng.below(4) == 0;
+        let is_sync = is_change && self.rng.index(4) == 0;
         let what = match what {
             What::Read(_) => {
                 What::Read(sectors.clone().map(|_| Ok(fastness_history::Content::Zeroes)).collect())
@@ -77,14 +66,14 @@ impl Device {
 
     /// A request that is under way takes effect on a sector, or has its reply.
     fn go_on(&mut self) {
-        let at = self.rng.below(self.under_way.len());
+        let at = self.rng.index(self.under_way.len());
         let (index, open) = &mut self.under_way[at];
         let index = *index;
         if open.is_empty() {
             self.under_way.swap_remove(at);
             return self.reply(index);
         }
-        let sector = open.swap_remove(self.rng.below(open.len()));
+        let sector = open.swap_remove(self.rng.index(open.len()));
         let operation = &mut self.operations[index];
         let effects = &mut self.sectors[sector as usize].effects;
         match &mut operation.what {
@@ -117,9 +106,9 @@ impl Device {
             }
         }
         let now = self.clock.tick();
-        // Now and then it fails, although it was done: for those who called it, it may have been done.
+        // Now and then it fails, although it was done: for its caller, it may have been done.
         let is_change = !is_flush && !matches!(self.operations[index].what, What::Read(_));
-        let fails = is_change && self.rng.below(10) == 0;
+        let fails = is_change && self.rng.index(10) == 0;
         self.operations[index].end = if fails { End::Over(now) } else { End::Acknowledged(now) };
     }
 
@@ -128,7 +117,7 @@ impl Device {
         self.under_way.clear();
         let mut left = Vec::new();
         for sector in &mut self.sectors {
-            let kept = sector.durable + self.rng.below(sector.effects.len() - sector.durable);
+            let kept = sector.durable + self.rng.index(sector.effects.len() - sector.durable);
             let bytes = sector.effects[kept].0.clone();
             left.extend_from_slice(&bytes);
             *sector = Sector { effects: vec![(bytes, None)], durable: 0 };
@@ -149,9 +138,9 @@ fn live(seed: u64) {
     };
     let mut history = History::new(SEED, 0, u64::from(SECTORS) * SECTOR_BYTES as u64);
     for round in 0..6 {
-        let depth = 1 + device.rng.below(6);
-        for _ in 0..device.rng.below(400) {
-            if device.under_way.len() < depth && device.rng.below(3) == 0 {
+        let depth = 1 + device.rng.index(6);
+        for _ in 0..device.rng.index(400) {
+            if device.under_way.len() < depth && device.rng.index(3) == 0 {
                 device.call();
             } else if !device.under_way.is_empty() {
                 device.go_on();

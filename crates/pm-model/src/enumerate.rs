@@ -131,14 +131,6 @@ impl Machine {
     ) -> Result<Enumerated, TooMany> {
         self.enumerate(Scope::default(), limit, &mut |image| visit(image.memory))
     }
-
-    /// The number of allowed images.
-    ///
-    /// # Errors
-    /// [`TooMany`] if there are more than `limit`.
-    pub fn count_crash_images(&self, limit: usize) -> Result<usize, TooMany> {
-        self.for_each_crash_image(limit, &mut |_| ControlFlow::Continue(())).map(|done| done.images)
-    }
 }
 
 /// Calls `put` for every change of a line's state and `leaf` for every allowed combination of the lines that

@@ -6,7 +6,7 @@ use crate::config::{Config, Persistence};
 use crate::line::{LINE, Line, Pending, Time};
 use crate::memory::Memory;
 use crate::op::{FenceKind, FlushKind, Op};
-use crate::states::{Context, line_states};
+use crate::states::Context;
 
 /// An operation that the machine cannot perform; it has not changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum ModelError {
     },
 }
 
-/// Processors with PM behind them, between two operations of a program.
+/// Processors and their PM, between two operations of a program.
 ///
 /// Of which processor an operation is, its `cpu`, matters for fences only (R13). The rules (R1 to R13) stand
 /// in the crate documentation. Performance: an operation costs what it touches; a fence, what was flushed or
@@ -285,18 +285,6 @@ impl<M: Memory> Machine<M> {
             image.put_line(number, &bytes);
         }
         image
-    }
-
-    /// Whether exactly one image is possible.
-    pub fn is_quiescent(&self) -> bool {
-        self.lines.iter().all(|(&number, line)| {
-            let bytes = self.image.line(number);
-            if self.config.has_line_subsets() {
-                // Stores that come only together (R11) can cancel each other out.
-                return line_states(line, &bytes, self.context(), 1).is_ok_and(|states| states.len() == 1);
-            }
-            line.stores.iter().all(|store| !store.pieces().any(|piece| store.piece_changes(piece, &bytes)))
-        })
     }
 
     /// Whether a non-temporal store has not been completed yet.

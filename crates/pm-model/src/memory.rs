@@ -7,7 +7,7 @@ pub trait Memory: Clone {
     /// Length in bytes; the last line may be short.
     fn len_bytes(&self) -> u64;
 
-    /// Contents of line `number`, filled up with zeroes behind the end.
+    /// Contents of line `number`, filled up with zeroes after the end.
     fn line(&self, number: u64) -> [u8; 64];
 
     /// Puts `bytes` into line `number`, up to the end.

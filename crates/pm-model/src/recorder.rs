@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fastness_pmem::LINE_BYTES;
 
 use crate::op::{FlushKind, Op};
-use crate::recording_range::RecordingRange;
 use crate::trace::Trace;
+
+mod range;
+
+pub use range::RecordingRange;
 
 /// Instructions by which a recorded copy writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,20 +28,20 @@ pub enum RecordStyle {
 /// Concurrency: clones are handles of the same recorder; operations are recorded in the order in which
 /// they take the lock, as one program.
 #[derive(Debug, Clone)]
-pub struct Recorder(pub(crate) Arc<Mutex<Recording>>);
+pub struct Recorder(Arc<Mutex<Recording>>);
 
 #[derive(Debug)]
-pub(crate) struct Recording {
+struct Recording {
     style: RecordStyle,
     store_bytes: usize,
     initial: Vec<u8>,
     /// What loads see.
-    pub(crate) image: Vec<u8>,
+    image: Vec<u8>,
     ops: Vec<Op>,
     /// Parts of the region that live [`RecordingRange`]s own.
     lent: Vec<Range<usize>>,
     /// A fence has failed: the region refuses further ones.
-    pub(crate) refuses_fences: bool,
+    refuses_fences: bool,
 }
 
 impl Recorder {
@@ -65,7 +68,7 @@ impl Recorder {
         Self(Arc::new(Mutex::new(recording)))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Recording> {
+    fn lock(&self) -> MutexGuard<'_, Recording> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,21 +131,21 @@ impl Recorder {
 
 impl Recording {
     /// Notes a live range.
-    pub(crate) fn lend(&mut self, wanted: Range<usize>) {
+    fn lend(&mut self, wanted: Range<usize>) {
         let is_clear = self.lent.iter().all(|have| have.end <= wanted.start || wanted.end <= have.start);
         assert!(is_clear || wanted.is_empty(), "overlaps a live range: {wanted:?}");
         self.lent.push(wanted);
     }
 
     /// Forgets a live range.
-    pub(crate) fn give_back(&mut self, range: &Range<usize>) {
+    fn give_back(&mut self, range: &Range<usize>) {
         if let Some(index) = self.lent.iter().position(|have| have == range) {
             self.lent.swap_remove(index);
         }
     }
 
     /// Records a copy of `src` to region offset `start`, with zeroes up to `end`.
-    pub(crate) fn copy(&mut self, start: usize, src: &[u8], end: usize) {
+    fn copy(&mut self, start: usize, src: &[u8], end: usize) {
         self.image[start..start + src.len()].copy_from_slice(src);
         self.image[start + src.len()..end].fill(0);
         for line in (start..end).step_by(LINE_BYTES) {
@@ -158,7 +161,7 @@ impl Recording {
     }
 
     /// Records an `sfence`.
-    pub(crate) fn fence(&mut self) {
+    fn fence(&mut self) {
         self.ops.push(Op::sfence());
     }
 }

@@ -168,7 +168,7 @@ impl<M: Memory> Machine<M> {
             Lean::Full => available.saturating_sub(rng.index(2)),
             Lean::Whole => available,
         };
-        // A run of unordered stores can be cut in its middle, but what follows cannot lie behind it.
+        // A run of unordered stores can be cut in its middle, but later stores cannot be kept without it.
         if cut.full < available && !matches!(lean, Lean::Whole) && !rng.one_in(4) {
             let end = line.group_end(cut.full, config);
             cut.torn = (cut.full..end).map(|index| (index, rng.next_u64())).collect();

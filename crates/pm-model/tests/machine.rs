@@ -15,6 +15,11 @@ fn machine(size: usize, ops: &[Op], config: Config) -> Machine {
     machine
 }
 
+/// The number of allowed images.
+fn count_crash_images(machine: &Machine, limit: usize) -> Result<usize, TooMany> {
+    machine.for_each_crash_image(limit, &mut |_| ControlFlow::Continue(())).map(|done| done.images)
+}
+
 #[test]
 fn operations_that_do_not_fit_are_refused() {
     let mut machine = Machine::new(vec![0; 100], Config::default());
@@ -26,7 +31,6 @@ fn operations_that_do_not_fit_are_refused() {
     assert_eq!(machine.apply(&Op::movdir64b(64, [1; 64])), out(64, 64));
     let torn = ModelError::NotAtomic64 { addr: 8, len_bytes: 64 };
     assert_eq!(machine.apply(&Op::movdir64b(8, [1; 64])), Err(torn));
-    assert!(machine.is_quiescent());
     assert_eq!(machine.pending_lines(), 0);
 }
 
@@ -55,7 +59,7 @@ fn the_limit_is_exact_and_nothing_is_visited_beyond() {
         let all = Ok(Enumerated { images: count, complete: true });
         assert_eq!(machine.for_each_crash_image(count, &mut visit), all);
         assert_eq!(visited, count);
-        assert_eq!(machine.count_crash_images(count), Ok(count));
+        assert_eq!(count_crash_images(&machine, count), Ok(count));
     }
 }
 
@@ -88,16 +92,16 @@ fn huge_sets_are_refused_without_work() {
     for ops in [one_line, eight_lines] {
         let machine = machine(512, &ops, config);
         assert!(machine.count_upper_bound() > 1 << 60);
-        assert_eq!(machine.count_crash_images(10_000), Err(TooMany { limit: 10_000 }));
+        assert_eq!(count_crash_images(&machine, 10_000), Err(TooMany { limit: 10_000 }));
     }
 }
 
 #[test]
 fn stores_that_change_nothing_do_not_multiply() {
     let mut ops: Vec<_> = (0..200).map(|index| Op::store(64 * (index % 50), [0; 64])).collect();
-    assert!(machine(4096, &ops, Config::default()).is_quiescent());
+    assert_eq!(count_crash_images(&machine(4096, &ops, Config::default()), 2), Ok(1));
     ops.push(Op::store(8, [1; 8]));
-    assert_eq!(machine(4096, &ops, Config::default()).count_crash_images(2), Ok(2));
+    assert_eq!(count_crash_images(&machine(4096, &ops, Config::default()), 2), Ok(2));
 }
 
 /// Every sample is allowed, the first two are the ends, and in the long run all images come.
@@ -140,7 +144,7 @@ fn a_fence_waits_for_its_own_processor() {
     let (a, b) = (1, 2);
     let store = Op::store(0, [1; 8]);
     let (nt, clwb, sfence) = (Op::nt_store(0, [1; 8]), Op::clwb(0), Op::sfence());
-    // Who does what, and how many images are possible then.
+    // Which processor does what, and how many images are possible then.
     let programs: [(&[(u32, &Op)], usize); 7] = [
         (&[(a, &store), (a, &clwb), (a, &sfence)], 1),
         (&[(a, &store), (a, &clwb), (b, &sfence)], 2),
@@ -154,11 +158,11 @@ fn a_fence_waits_for_its_own_processor() {
         let mut machine = Machine::new(vec![0; 64], Config::default());
         for (at, (cpu, op)) in ops.iter().enumerate() {
             let shrinks = machine.fence_can_shrink(*cpu);
-            let before = machine.count_crash_images(8).unwrap();
+            let before = count_crash_images(&machine, 8).unwrap();
             machine.apply_on(*cpu, op).unwrap();
-            let after = machine.count_crash_images(8).unwrap();
+            let after = count_crash_images(&machine, 8).unwrap();
             assert!(*op != &sfence || shrinks == (after < before), "{ops:?} at {at}");
         }
-        assert_eq!(machine.count_crash_images(8), Ok(count), "{ops:?}");
+        assert_eq!(count_crash_images(&machine, 8), Ok(count), "{ops:?}");
     }
 }

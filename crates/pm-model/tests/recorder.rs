@@ -85,9 +85,9 @@ fn copy_and_fence_persist() {
             trace.ops.iter().for_each(|op| machine.apply(op).unwrap());
             machine
         };
-        assert!(!replay().is_quiescent());
+        assert!(replay().count_upper_bound() > 1);
         range.fence().unwrap();
-        assert!(replay().is_quiescent());
+        assert_eq!(replay().count_upper_bound(), 1);
         assert_eq!(replay().persistent_image(), recorder.image());
     }
     let recorder = recorder(RecordStyle::PlainEadr);
@@ -95,7 +95,7 @@ fn copy_and_fence_persist() {
     let mut machine = Machine::new(vec![0xff; 512], Config::default());
     recorder.trace().ops.iter().for_each(|op| machine.apply(op).unwrap());
     machine.apply(&Op::sfence()).unwrap();
-    assert!(!machine.is_quiescent(), "plain stores need persistent caches");
+    assert!(machine.count_upper_bound() > 1, "plain stores need persistent caches");
 }
 
 #[test]
@@ -137,12 +137,10 @@ fn poison_and_truncation() {
     range.copy(64, &[1; 64], 64, &mut NoSum);
     assert_eq!(read_error(&range, 64, 64), None);
     assert_eq!(read_error(&range, 64, 65), poison(256));
-    let (mut low, mut high) = range.split(128);
+    let (mut low, high) = range.split(128);
     assert_eq!(read_error(&low, 0, 128), None);
     assert_eq!(read_error(&high, 0, 1), poison(256));
     assert_eq!(read_error(&high, 72, 56), None);
-    high.clear_faults();
-    assert_eq!(read_error(&high, 0, 256), None);
     low.inject(Fault::Truncate { end: 100 });
     assert_eq!(read_error(&low, 90, 20), poison(228));
     assert_eq!(read_error(&low, 110, 8), poison(238));
@@ -166,7 +164,7 @@ fn a_failed_fence_refuses_all_further_ones() {
     b.fence().unwrap();
 }
 
-/// A header with a record behind it: the whole path from a structure to its oracle.
+/// A header and a record after it: the whole path from a structure to its oracle.
 #[test]
 fn from_medium_to_oracle() {
     let recorder = Recorder::new(vec![0; 256], RecordStyle::NonTemporal);

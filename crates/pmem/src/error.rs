@@ -8,7 +8,6 @@ pub use fastness_error::ErrorKind;
 
 use crate::medium::{PersistError, ReadError, ReadErrorKind};
 use crate::method::WriteMethod;
-use crate::range::PmRange;
 
 /// Why protection keys cannot be used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +110,7 @@ pub enum RegionError {
         #[source]
         source: io::Error,
     },
-    /// Somebody, perhaps this process, has the region open.
+    /// The region is open, perhaps in this process.
     #[error("{} is already open", path.display())]
     AlreadyOpen {
         /// The region's file or device.
@@ -149,7 +148,7 @@ pub enum RegionError {
         /// Why not.
         reason: &'static str,
     },
-    /// `Protection::Keys` was asked for and is not to be had.
+    /// `Protection::Keys` was requested and is not available.
     #[error("memory protection keys are not available: {reason}")]
     KeysUnavailable {
         /// Why not.
@@ -237,7 +236,7 @@ pub struct RegionLost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// Nothing is behind the page.
+    /// The page has no medium.
     NoPage,
     /// A machine check: the store needed bytes that are poisoned.
     MemoryError,
@@ -276,22 +275,5 @@ impl ReadError {
             ReadErrorKind::Poison | ReadErrorKind::Lost => ErrorKind::MediaFailed,
             ReadErrorKind::OutOfRange => ErrorKind::Invalid,
         }
-    }
-}
-
-/// A range cannot be split there; it comes back whole.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot split {len} bytes at {mid}: not a multiple of 64, or outside", len = range.len_for_errors())]
-pub struct SplitError {
-    /// The range, unchanged.
-    pub range: PmRange,
-    /// Where it was to be split, in bytes from its start.
-    pub mid: usize,
-}
-
-impl SplitError {
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::Invalid
     }
 }

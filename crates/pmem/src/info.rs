@@ -4,9 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::method::Kernel;
-use crate::options::Protection;
+use crate::pkeys::Protection;
 
-/// What is behind a region's mapping.
+/// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
+pub const REGION_ALIGN_BYTES: u64 = 4096;
+
+/// The kind of medium that a region maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RegionKind {
@@ -28,7 +31,7 @@ pub enum RegionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PersistenceDomain {
-    /// Nobody says. Treated as volatile.
+    /// Not known. Treated as volatile.
     Unknown,
     /// The memory controller's write queue (ADR): lines must leave the CPU caches.
     MemoryController,
@@ -36,11 +39,11 @@ pub enum PersistenceDomain {
     CpuCache,
 }
 
-/// Who says what the persistence domain is.
+/// Where the persistence domain is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainSource {
-    /// The kernel, through sysfs, or nobody if the domain is unknown.
+    /// The kernel, through sysfs; also if the domain is unknown.
     Sysfs,
     /// The caller's override.
     Override,
@@ -80,7 +83,7 @@ pub enum BadBlocks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionInfo {
-    /// What is behind the mapping.
+    /// The kind of medium.
     pub kind: RegionKind,
     /// File or device; `None` for anonymous memory.
     pub path: Option<PathBuf>,
@@ -90,7 +93,7 @@ pub struct RegionInfo {
     pub align_bytes: u64,
     /// How far a store must get.
     pub persistence_domain: PersistenceDomain,
-    /// Who says so.
+    /// Where it is known from.
     pub domain_source: DomainSource,
     /// Sum of the dirty shutdown counts of the DIMMs below, where sysfs has them all. A structure that finds
     /// it risen since its last clean close must not trust what the domain promised (Schwarz 2021, section
@@ -161,7 +164,7 @@ impl fmt::Display for RegionInfo {
         }
         let source = match self.domain_source {
             DomainSource::Sysfs => "",
-            DomainSource::Override => ", as the caller says",
+            DomainSource::Override => ", according to the caller",
         };
         writeln!(f, "persistence domain: {}{source}", self.persistence_domain)?;
         let msync = if self.msync { ", then msync" } else { "" };

@@ -48,13 +48,16 @@ mod sum;
 mod sysfs;
 
 pub use any::AnyRange;
-pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned, SplitError};
-pub use info::{BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, RegionInfo, RegionKind};
+pub use error::{ErrorKind, KeysRefusal, LossCause, RegionError, RegionLost, RegionPoisoned};
+pub use info::{
+    BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,
+    RegionKind,
+};
 pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 pub use method::{Kernel, WriteMethod};
 pub use mirror::{Mirror, SIDES_MAX};
-pub use options::{MsyncHook, MsyncMode, OpenOptions, Protection};
-pub use pkeys::protection_keys_available;
-pub use range::PmRange;
-pub use region::{REGION_ALIGN_BYTES, Region};
+pub use options::{MsyncHook, MsyncMode, OpenOptions};
+pub use pkeys::{Protection, protection_keys_available};
+pub use range::{PmRange, SplitError};
+pub use region::Region;
 pub use sum::sum;

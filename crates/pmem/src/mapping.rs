@@ -18,7 +18,7 @@ use crate::sigbus::{self, Watched};
 
 /// Mapped memory; unmapped when dropped.
 ///
-/// Stores to it survive what is behind it going away: see [`Watched`].
+/// Stores to it survive the loss of its medium: see [`Watched`].
 #[derive(Debug)]
 pub(crate) struct RawMap {
     base: NonNull<u8>,
@@ -116,7 +116,7 @@ pub(crate) struct Mapping {
     pub(crate) info: RegionInfo,
     pub(crate) msync_hook: Option<MsyncHook>,
     poisoned: AtomicBool,
-    /// Taken around `msync`: the kernel reports a lost write to one caller only, whoever comes first. In
+    /// Taken around `msync`: the kernel reports a lost write to one caller only, the first. In
     /// turn, that caller poisons the region before the next one can mistake silence for success.
     msync_turn: Mutex<()>,
     /// The region again, to read what is left of it once it is lost; `None` if it cannot be had.
@@ -196,7 +196,7 @@ impl Mapping {
                 error(source)
             })?;
         }
-        // Behind the call: what stands in for a lost region syncs without an error.
+        // After the call: what stands in for a lost region syncs without an error.
         self.check_lost(&blame)
     }
 

@@ -111,8 +111,8 @@ pub trait Medium: Send {
     }
 
     /// The side whose fence has failed, and which has not taken part since; [`sides`](Self::sides) counts it
-    /// still, and reading it is an error. Whoever made what was fenced since then durable on the other side
-    /// alone has to see to it that this one is never taken for current.
+    /// still, and reading it is an error. A caller that made what was fenced since then durable on the
+    /// other side alone has to see to it that this one is never taken for current.
     #[inline]
     fn lost_side(&self) -> Option<usize> {
         None

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::cpu::CpuFeatures;
-use crate::error::RegionError;
 
 /// How stores are to reach the persistence domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,18 +111,18 @@ impl fmt::Display for Kernel {
 pub(crate) enum PlainStores {
     /// They are lost in the caches at a power cut: never use them.
     Refused,
-    /// They do no harm (emulated PM), yet are not what is to be exercised.
+    /// They do no harm (emulated PM), but other stores should be exercised.
     Allowed,
     /// They suffice: persistent caches, or a system call writes them back.
     Preferred,
 }
 
-/// Settles on the kernel for `method`.
+/// Settles on the kernel for `method`; an error says why there is none.
 pub(crate) fn choose(
     method: WriteMethod,
     cpu: &CpuFeatures,
     plain: PlainStores,
-) -> Result<Kernel, RegionError> {
+) -> Result<Kernel, &'static str> {
     const NON_TEMPORAL: &[Kernel] = &[Kernel::NtAvx512, Kernel::NtAvx2, Kernel::NtSse2];
     const FLUSH: &[Kernel] = &[Kernel::FlushClwb, Kernel::FlushClflushopt, Kernel::FlushClflush];
     const PLAIN: &[Kernel] = &[Kernel::PlainAvx2, Kernel::Plain];
@@ -143,12 +142,9 @@ pub(crate) fn choose(
         .iter()
         .copied()
         .find(|kernel| kernel.runs_on(cpu))
-        .ok_or(RegionError::MethodUnavailable { method, reason: "this CPU lacks the instructions" })?;
+        .ok_or("this CPU lacks the instructions")?;
     if kernel.leaves_lines_in_cache() && plain == PlainStores::Refused {
-        return Err(RegionError::MethodUnavailable {
-            method,
-            reason: "plain stores stay in CPU caches that are not known to survive a power cut",
-        });
+        return Err("plain stores stay in CPU caches that are not known to survive a power cut");
     }
     Ok(kernel)
 }
@@ -202,11 +198,11 @@ mod tests {
     fn what_would_lose_data_or_cannot_run_is_refused() {
         for method in [WriteMethod::PlainStore, WriteMethod::Exactly(Kernel::Plain)] {
             let error = choose(method, &OLD, PlainStores::Refused).unwrap_err();
-            assert!(error.to_string().contains("power cut"), "{error}");
+            assert!(error.contains("power cut"), "{error}");
         }
         for method in [WriteMethod::Movdir64b, WriteMethod::Exactly(Kernel::NtAvx512)] {
             let error = choose(method, &OLD, PlainStores::Allowed).unwrap_err();
-            assert!(error.to_string().contains("CPU lacks"), "{error}");
+            assert!(error.contains("CPU lacks"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One range or two that hold the same.
+//! One range, or two with the same contents.
 
 use crate::medium::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 

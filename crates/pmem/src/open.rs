@@ -1,4 +1,4 @@
-//! Opening: tell what a path is, lock it, see to its space, map it, report.
+//! Opening: finds out what a path is, locks it, allocates its space, maps it, and reports.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -11,12 +11,13 @@ use rustix::mm::MapFlags;
 
 use crate::cpu::CpuFeatures;
 use crate::error::RegionError;
-use crate::info::{DomainSource, PersistenceDomain, RegionInfo, RegionKind, durability_of};
+use crate::info::{
+    DomainSource, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo, RegionKind, durability_of,
+};
 use crate::mapping::{Mapping, RawMap};
 use crate::method::{self, PlainStores};
-use crate::options::{MsyncMode, OpenOptions, Protection};
-use crate::pkeys::Key;
-use crate::region::REGION_ALIGN_BYTES;
+use crate::options::{MsyncMode, OpenOptions};
+use crate::pkeys::{Key, Protection};
 use crate::sysfs::{self, DevDaxAttributes, DeviceNumber, PmAttributes};
 
 const X86: bool = cfg!(target_arch = "x86_64");
@@ -226,8 +227,10 @@ fn assemble(
         None => (pm.domain, DomainSource::Sysfs),
     };
     let msync = calls_msync(kind, options.msync);
-    let kernel =
-        method::choose(options.method, &CpuFeatures::get(), plain_stores(kind, persistence_domain, msync))?;
+    let method = options.method;
+    let plain_stores = plain_stores(kind, persistence_domain, msync);
+    let kernel = method::choose(method, &CpuFeatures::get(), plain_stores)
+        .map_err(|reason| RegionError::MethodUnavailable { method, reason })?;
     let key = match options.protection {
         Protection::None => None,
         Protection::Keys => Some(guard(&map).map_err(|reason| RegionError::KeysUnavailable { reason })?),

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::info::PersistenceDomain;
+use crate::info::{PersistenceDomain, REGION_ALIGN_BYTES};
 use crate::method::WriteMethod;
-use crate::region::REGION_ALIGN_BYTES;
+use crate::pkeys::Protection;
 
 /// When a fence calls `msync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,28 +21,6 @@ pub enum MsyncMode {
     Never,
     /// On memory files too, where it makes nothing more durable; for tests.
     Always,
-}
-
-/// Guard against stray stores to the region by the rest of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Protection {
-    /// The mapping is writable all the time.
-    #[default]
-    None,
-    /// A memory protection key keeps the mapping read-only except for the thread inside of
-    /// [`Medium::copy`](crate::Medium::copy). Refused where CPU or kernel have none. Against accidents, not
-    /// against an attacker: any code can execute `wrpkru`.
-    Keys,
-}
-
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Protection::None => "none",
-            Protection::Keys => "memory protection keys",
-        })
-    }
 }
 
 /// Called with the region offsets of the span before each `msync`; an error takes the place of the call.

@@ -9,12 +9,35 @@
 //! Source: Linux `pkeys(7)`; Intel SDM volume 3A section 4.6.2.
 
 use std::ffi::c_void;
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::cpu::CpuFeatures;
 use crate::error::KeysRefusal;
 
-/// Whether a region can be opened with [`Protection::Keys`](crate::Protection::Keys) here.
+/// Guard against stray stores to the region by the rest of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Protection {
+    /// The mapping is writable all the time.
+    #[default]
+    None,
+    /// A memory protection key keeps the mapping read-only except for the thread inside of
+    /// [`Medium::copy`](crate::Medium::copy). Refused where CPU or kernel have none. Against accidents, not
+    /// against an attacker: any code can execute `wrpkru`.
+    Keys,
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protection::None => "none",
+            Protection::Keys => "memory protection keys",
+        })
+    }
+}
+
+/// Whether a region can be opened with [`Protection::Keys`] here.
 ///
 /// # Errors
 /// The reason why not.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::SplitError;
+use crate::error::ErrorKind;
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
@@ -19,7 +19,7 @@ use crate::sigbus::{self, Watched};
 /// Invariant kept: the ranges of a region never overlap, and no reference to their bytes is ever made, so two
 /// writers cannot share bytes and the compiler never assumes that PM keeps still.
 /// Shape: starts at a multiple of 64 bytes in the region; the length is a multiple of 64, perhaps 0.
-/// Concurrency: `Send`, and readable from several threads while nobody writes. What one thread copied must be
+/// Concurrency: `Send`, and readable from several threads while none writes. What one thread copied must be
 /// fenced by that thread before the range moves to another.
 pub struct PmRange {
     mapping: Arc<Mapping>,
@@ -108,11 +108,6 @@ impl PmRange {
         self.mapping.is_poisoned()
     }
 
-    /// Length for the message of an error.
-    pub(crate) fn len_for_errors(&self) -> usize {
-        self.len_bytes
-    }
-
     #[inline]
     fn note_dirty(&mut self, start: usize, end: usize) {
         if self.msync {
@@ -159,7 +154,7 @@ impl PmRange {
         // SAFETY: the bytes are inside of the range, which stays mapped; `&self` excludes writers; mapping
         // the region prepared the handler.
         let copied = unsafe { sigbus::copy_out(self.base.as_ptr().add(offset), dst) };
-        // Behind the copy: the memory may have been replaced while it was read.
+        // After the copy: the memory may have been replaced while it was read.
         if self.watched.is_lost() { self.read_left(offset, dst) } else { copied }
     }
 
@@ -277,5 +272,22 @@ impl fmt::Debug for PmRange {
             .field("region_offset", &self.region_offset)
             .field("len_bytes", &self.len_bytes)
             .finish_non_exhaustive()
+    }
+}
+
+/// A range cannot be split there; it comes back whole.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot split {len} bytes at {mid}: not a multiple of 64, or outside", len = range.len_bytes)]
+pub struct SplitError {
+    /// The range, unchanged.
+    pub range: PmRange,
+    /// Where it was to be split, in bytes from its start.
+    pub mid: usize,
+}
+
+impl SplitError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
     }
 }

@@ -10,9 +10,6 @@ use crate::open;
 use crate::options::OpenOptions;
 use crate::range::PmRange;
 
-/// The length of a file or of anonymous memory is a multiple of this; the least length of any region.
-pub const REGION_ALIGN_BYTES: u64 = 4096;
-
 /// An open region of PM, not yet handed out.
 ///
 /// Invariant kept: at most one `Region`, or the ranges made of it, exists for a file or device on this
@@ -63,7 +60,7 @@ impl Region {
     /// As [`Region::anonymous`], with options.
     ///
     /// # Errors
-    /// As [`Region::anonymous`], and if the write method or the protection is not to be had.
+    /// As [`Region::anonymous`], and if the write method or the protection is not available.
     pub fn anonymous_with(len_bytes: u64, options: &OpenOptions) -> Result<Region, RegionError> {
         Ok(Region { mapping: open::anonymous(len_bytes, options)? })
     }

@@ -106,7 +106,7 @@ fn callers_bugs_panic() {
     assert!(panics(|range| range.copy(1, &[], 64, &mut NoSum)), "offset not a line");
     assert!(panics(|range| range.copy(0, &[], 65, &mut NoSum)), "extent not a line");
     assert!(panics(|range| range.copy(0, &[0; 65], 64, &mut NoSum)), "source longer than extent");
-    assert!(panics(|range| range.copy(4096, &[], 64, &mut NoSum)), "behind the end");
+    assert!(panics(|range| range.copy(4096, &[], 64, &mut NoSum)), "after the end");
     assert!(panics(|range| range.copy(64, &[], 4096, &mut NoSum)), "over the end");
     assert!(panics(|range| range.copy(usize::MAX - 63, &[], 64, &mut NoSum)), "overflow");
     assert!(panics(|range| range.copy(64, &[], usize::MAX - 63, &mut NoSum)), "overflow");

@@ -37,7 +37,7 @@ fn loss(error: &PersistError) -> RegionLost {
     *error.source.get_ref().and_then(|inner| inner.downcast_ref::<RegionLost>()).expect("the region was lost")
 }
 
-/// A region that lost what is behind [`CUT`], by a store there.
+/// A region that lost everything after [`CUT`], by a store there.
 fn lost(path: &Path, options: &OpenOptions) -> PmRange {
     let mut range = create(path, options);
     cut(path, CUT);
@@ -137,7 +137,7 @@ fn what_is_left_of_a_lost_region_can_be_read() {
     range.read(CUT, &mut [0; 64]).unwrap_err();
 }
 
-/// A page that cannot be read needs no write-back: whoever reads it is told.
+/// A page that cannot be read needs no write-back: reading it is an error.
 #[test]
 fn writing_back_what_is_not_there_costs_nothing() {
     let dir = disk_dir();
@@ -250,9 +250,9 @@ fn threads_lose_the_region_together() {
         let mut rest = range.unwrap().into_range();
         let mut parts = Vec::new();
         for _ in 0..3 {
-            let (part, behind) = rest.split_at(PART).unwrap();
+            let (part, after) = rest.split_at(PART).unwrap();
             parts.push(part);
-            rest = behind;
+            rest = after;
         }
         parts.push(rest);
         let running = AtomicUsize::new(0);
@@ -309,7 +309,7 @@ fn a_mirror_loses_a_side_and_tells_which() {
         assert_eq!(back, [7; 64]);
         mirror.read(CUT + 64, &mut back).unwrap();
         assert_eq!(back, [7; 64]);
-        // It is behind: what it has may not be taken for what was written.
+        // It is out of date: its contents may not be taken for what was written.
         mirror.read_side(side, 0, &mut back).unwrap_err();
         assert_eq!(mirror.sides(), 2);
         cut(&paths[1 - side], CUT);
@@ -339,7 +339,7 @@ fn a_store_inside_of_a_signal_handler_survives() {
     static RANGE: std::sync::Mutex<Option<PmRange>> = std::sync::Mutex::new(None);
     static WAS_LOST: AtomicBool = AtomicBool::new(false);
     extern "C" fn write(_: libc::c_int) {
-        // Nobody else takes the lock while the signal can come.
+        // No other thread takes the lock while the signal can come.
         let mut range = RANGE.try_lock().unwrap();
         let range = range.as_mut().unwrap();
         range.copy(4 * PAGE, &[1; 64], 64, &mut NoSum);

@@ -235,7 +235,7 @@ fn devdax_as_sysfs_describes_it() {
     let vouched = options().persistence_domain(PersistenceDomain::CpuCache);
     let info = open("\n", "4194304\n", vouched).unwrap().info().clone();
     assert_eq!((info.domain_source, info.durability), (DomainSource::Override, Durability::PowerFail));
-    assert!(info.to_string().contains("as the caller says"), "{info}");
+    assert!(info.to_string().contains("according to the caller"), "{info}");
 
     for domain in ["memory_controller\n", "\n"] {
         let error = open(domain, "4194304\n", options().write_method(WriteMethod::PlainStore)).unwrap_err();

@@ -52,7 +52,7 @@ fn without_keys_the_option_is_refused_with_the_reason() {
     assert!(matches!(error, RegionError::KeysUnavailable { reason: found } if found == reason), "{error}");
     assert!(error.to_string().contains(&reason.to_string()), "{error}");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(!path.exists(), "nothing is left behind");
+    assert!(!path.exists(), "nothing is left");
     assert!(Region::anonymous_with(LEN as u64, &keys()).is_err());
 }
 
@@ -80,7 +80,7 @@ fn without_the_option_the_same_store_goes_through() {
     if let Some(dir) = child_path() {
         let path = dir.join("region");
         let _range = Region::create_file(&path, LEN as u64, &OpenOptions::new()).unwrap().into_range();
-        // SAFETY: mapped, and nobody else reads or writes it.
+        // SAFETY: mapped, and nothing else reads or writes it.
         unsafe { mapped_at(&path).write_volatile(9) };
         return;
     }

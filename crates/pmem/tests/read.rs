@@ -128,7 +128,7 @@ fn a_foreign_fault_still_kills() {
 fn a_fault_of_the_destination_still_kills() {
     if let Some(dir) = child_path() {
         let range = recovering_range(&dir);
-        // SAFETY: mapped, and nobody else has it; that storing there is fatal is the point.
+        // SAFETY: mapped, and nothing else uses it; that storing there is fatal is the point.
         let dst = unsafe { std::slice::from_raw_parts_mut(unreadable_page(&dir.join("other")), 64) };
         let _ = range.read(0, dst);
         unreachable!();

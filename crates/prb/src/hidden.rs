@@ -51,7 +51,7 @@ impl fmt::Display for Hidden {
         write!(f, "{} ends at region offset {:#x}", end.chunk, end.region_offset)?;
         match self {
             Self::Behind { id, region_offset, .. } => {
-                write!(f, " ({}), but {id} stands behind it at {region_offset:#x}", end.end)
+                write!(f, " ({}), but {id} follows at {region_offset:#x}", end.end)
             }
             Self::Damage { .. } => write!(f, " in damage ({})", end.end),
         }

@@ -11,6 +11,7 @@ use fastness_sync::{lock, read};
 
 use crate::dataset::OpenDataset;
 use crate::error::StoreError;
+use crate::imported::{Reopen, Unopened};
 use crate::store::Store;
 
 /// Time between two looks at whether a request has ended.
@@ -109,24 +110,6 @@ impl<F: FrontEnd> Attached<F> {
         self.is_ended.store(true, Ordering::SeqCst);
         self.store.suspension.wake();
     }
-}
-
-/// An [`Attached`], as the store imports a pool again under it.
-pub(crate) trait Reopen: Send + Sync {
-    /// Waits until no request uses the front end, and drops it; new requests wait.
-    fn let_go(&self);
-
-    /// Opens it in the current import. If that fails, all waiting ends.
-    fn take_up(&self) -> Result<(), Unopened>;
-}
-
-/// A front end that is not open any more.
-#[derive(Debug)]
-pub struct Unopened {
-    /// Last known name of its dataset.
-    pub dataset: String,
-    /// Why, with its sources.
-    pub why: String,
 }
 
 impl<F: FrontEnd> Reopen for Attached<F> {

@@ -1,7 +1,7 @@
 //! Resumes a suspended pool: `pool clear`.
 //!
 //! Order: requests drain out of the front ends, and new ones wait; the suspended pool is given up, its
-//! unsynced changes are kept in memory ([`Unsynced`]), and its devices are closed; they are opened again, as
+//! unsynced changes are kept in memory (`fastness_pool::Unsynced`), and its devices are closed; they are opened again, as
 //! they must be after a failed flush; the pool is imported and its log replayed; the kept changes are written
 //! in one transaction and synced; the front ends are opened in the new import; waiting requests are retried.
 //!
@@ -11,28 +11,16 @@
 
 use std::sync::Arc;
 
-use fastness_pool::{Device, DeviceStatus, ImportOptions, Pool, Unsynced, VdevClass, VdevSpec};
+use fastness_pool::{DeviceStatus, ImportOptions, Pool, VdevClass, VdevSpec};
 use fastness_sync::{lock, write};
 
-use crate::attached::{Reopen, Unopened};
 use crate::error::StoreError;
-use crate::import::{Consent, LogImportStep, Txgs};
-use crate::log::PoolLog;
-use crate::options::StoreOptions;
+use crate::import::Txgs;
+use crate::imported::{Imported, Kept, Reopen, Unopened};
+use crate::options::{Consent, StoreOptions};
 use crate::replay::ReplayReport;
 use crate::source::Source;
-use crate::store::{Imported, Store};
-
-/// Number, class and sides of each vdev.
-pub(crate) type Vdevs = Vec<(u16, VdevClass, Vec<DeviceStatus>)>;
-
-/// The unsynced state of a suspended pool that was given up, kept until the next import has it.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    unsynced: Unsynced,
-    /// Paths of its devices.
-    paths: Vec<String>,
-}
+use crate::store::Store;
 
 /// How a suspended pool went on.
 #[derive(Debug)]
@@ -49,38 +37,6 @@ pub struct Cleared {
 fn paths_of(pool: &Pool) -> Vec<String> {
     let vdevs = pool.status().vdevs;
     vdevs.iter().flat_map(|(.., sides)| sides).map(|side| side.path.clone()).collect()
-}
-
-impl Imported {
-    /// Imports a pool and its log. `before_log` is called before the log is read.
-    pub(crate) fn find(
-        source: &mut dyn Source,
-        options: &StoreOptions,
-        txgs: Txgs,
-        before_log: &mut dyn FnMut(&Pool) -> Result<(), StoreError>,
-    ) -> Result<(Imported, ReplayReport), StoreError> {
-        let devices = source.devices(None)?;
-        Imported::of(source, &devices, options, txgs, before_log)
-    }
-
-    fn of(
-        source: &mut dyn Source,
-        devices: &[Device],
-        options: &StoreOptions,
-        txgs: Txgs,
-        before_log: &mut dyn FnMut(&Pool) -> Result<(), StoreError>,
-    ) -> Result<(Imported, ReplayReport), StoreError> {
-        let pool = Arc::new(Pool::import_paused(devices, &options.import, options.pool.clone())?);
-        before_log(&pool)?;
-        if options.pool.is_read_only {
-            return Ok((Imported { pool, log: None }, ReplayReport::default()));
-        }
-        let config = PoolLog::config(&pool).unwrap_or_default();
-        let regions = source.regions(&pool, &config)?;
-        let mut tell = |step: LogImportStep<'_>| source.tell(&pool, step);
-        let (log, report) = PoolLog::import(&pool, regions, txgs, options, &mut tell)?;
-        Ok((Imported { pool, log: Some(log) }, report))
-    }
 }
 
 impl Store {

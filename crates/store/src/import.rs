@@ -21,22 +21,6 @@ use crate::side::{HEADER, PoolSide};
 use crate::side_loss::LossRecord;
 use crate::sides::Sides;
 
-/// What may be given up so that an import succeeds: acknowledged writes are then lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Consent {
-    /// A log device that is missing, or is a different one.
-    pub missing: bool,
-    /// In a damaged log, what is damaged and what comes after it.
-    pub damaged: bool,
-}
-
-impl Consent {
-    /// Whatever is necessary.
-    pub const ALL: Consent = Consent { missing: true, damaged: true };
-    /// Nothing.
-    pub const NONE: Consent = Consent { missing: false, damaged: false };
-}
-
 /// How far a replay has come.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayProgress<'a> {

@@ -29,11 +29,11 @@
 //! attached      front ends, across imports          region        superblocks, chunks
 //! suspension    requests that wait                  sides         one region, or a mirror of two
 //! clear         a suspended pool is imported again  change        change of devices and kind in use
-//! source, local where an import finds the parts     change_sides  attach, detach, replace
-//! handler       kinds of datasets, their replay     import        claim, replay, what may be given up
-//! survey        all there is, for `log dump` and    side          the pool as zil sees it
-//!               `log verify`                        space         log space as lwb sees it
-//! pm_device     persistent memory, as block device
+//! imported      an import, and what outlives it     change_sides  attach, detach, replace
+//! source, local where an import finds the parts     import        claim, replay, what may be given up
+//! handler       kinds of datasets, their replay     side          the pool as zil sees it
+//! survey        all there is, for `log dump` and    space         log space as lwb sees it
+//!               `log verify`                        pm_device     persistent memory, as block device
 //! ```
 //!
 //! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
@@ -50,6 +50,7 @@ mod dataset_log;
 mod error;
 mod handler;
 mod import;
+mod imported;
 mod kind_lwb;
 mod kind_pmem;
 mod local;
@@ -70,18 +71,19 @@ pub mod survey;
 mod suspension;
 mod witness;
 
-pub use attached::{Attached, FrontEnd, Outcome, Unopened};
+pub use attached::{Attached, FrontEnd, Outcome};
 pub use clear::Cleared;
 pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
 pub use dataset::{ChangeError, Demand, OpenDataset, Receipt, Records};
 pub use error::StoreError;
 pub use fastness_prb::Stats as RegionStats;
 pub use handler::{Handler, Kinds, ReplayError, Replaying};
-pub use import::{Consent, LogImportStep, ReplayProgress};
+pub use import::{LogImportStep, ReplayProgress};
+pub use imported::Unopened;
 pub use local::{Local, Opener, Places};
 pub use log::{PoolLog, Tuning};
 pub use marks::Mismatch;
-pub use options::StoreOptions;
+pub use options::{Consent, StoreOptions};
 pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionId, RegionParts};
 pub use replay::ReplayReport;

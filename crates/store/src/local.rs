@@ -8,8 +8,9 @@ use fastness_pool::{Device, Pool, PoolError};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
-use crate::import::{Consent, LogImportStep};
+use crate::import::LogImportStep;
 use crate::log::PoolLog;
+use crate::options::Consent;
 use crate::region::RegionParts;
 use crate::source::Source;
 use crate::witness::RegionWitness;

@@ -3,8 +3,23 @@
 use fastness_pool::{ImportOptions, PoolOptions};
 
 use crate::handler::Kinds;
-use crate::import::Consent;
 use crate::log::Tuning;
+
+/// What may be given up so that an import succeeds: acknowledged writes are then lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Consent {
+    /// A log device that is missing, or is a different one.
+    pub missing: bool,
+    /// In a damaged log, what is damaged and what comes after it.
+    pub damaged: bool,
+}
+
+impl Consent {
+    /// Whatever is necessary.
+    pub const ALL: Consent = Consent { missing: true, damaged: true };
+    /// Nothing.
+    pub const NONE: Consent = Consent { missing: false, damaged: false };
+}
 
 /// Settings of a store; none of them is stored.
 #[derive(Debug, Clone, Default)]

@@ -12,24 +12,15 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use fastness_pool::{Dataset, DatasetKind, Pool, PoolError, Property, Tx, Txg};
 use fastness_sync::{read, write};
 
-use crate::attached::Reopen;
-use crate::clear::{Kept, Vdevs};
 use crate::dataset::OpenDataset;
 use crate::error::StoreError;
 use crate::import::Txgs;
+use crate::imported::{Imported, Kept, Reopen, Vdevs};
 use crate::log::PoolLog;
 use crate::options::StoreOptions;
 use crate::replay::ReplayReport;
 use crate::source::Source;
 use crate::suspension::Suspension;
-
-/// One import of a pool.
-#[derive(Clone)]
-pub(crate) struct Imported {
-    pub(crate) pool: Arc<Pool>,
-    /// `None`: the pool is read-only, or is being imported again.
-    pub(crate) log: Option<Arc<PoolLog>>,
-}
 
 /// A pool with its log.
 ///

@@ -24,7 +24,7 @@ impl Heap {
         Self(Arc::new(Mutex::new(Memory { bytes, poison: Vec::new() })))
     }
 
-    /// Media of `chunk_bytes` each; what is left over behind the last is unused.
+    /// Media of `chunk_bytes` each; what is left over after the last is unused.
     pub fn chunks(&self, chunk_bytes: usize) -> Vec<HeapRange> {
         let len = self.bytes().len();
         (0..len / chunk_bytes).map(|i| self.range(i * chunk_bytes..(i + 1) * chunk_bytes)).collect()

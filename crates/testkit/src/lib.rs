@@ -1,17 +1,19 @@
 //! What tests and fuzz targets share; a dev-dependency only, never part of a program.
 //!
-//! [`Heap`] is memory that a test damages behind the back of the code that uses it, [`Edit`] the ways in
-//! which media and stray writes damage it, [`SeededEntropy`] randomness that is the same in every run,
-//! [`schedules`] scenarios with threads.
+//! [`Heap`] is memory that a test damages while other code uses it; [`Edit`] is the damage that media and
+//! stray writes do; [`Rng`] yields the same pseudo-random numbers for the same seed in every run, and
+//! [`SeededEntropy`] passes such numbers to a PRB; [`schedules`] runs scenarios with threads.
 
 #![forbid(unsafe_code)]
 
 mod edit;
 mod entropy;
 mod heap;
+mod rng;
 mod schedules;
 
 pub use edit::Edit;
 pub use entropy::SeededEntropy;
 pub use heap::{Heap, HeapRange};
+pub use rng::Rng;
 pub use schedules::schedules;

@@ -91,7 +91,7 @@ pub(super) fn row(
     })
 }
 
-/// A txg goes by: blocks of records before it are free again.
+/// A txg syncs: blocks of records before it become free.
 fn sync(log: &Log<DeviceSpace<FileDevice>>, txg: &mut u64) {
     let _header = log.sync_header(Txg(*txg));
     log.synced(Txg(*txg));

@@ -19,7 +19,7 @@ const DEVICE_BYTES: u64 = 384 * MIB;
 const VOLUME_BYTES: u64 = 64 * MIB;
 /// Acknowledged in a turn, by all threads together.
 const TURN_BYTES: u64 = 16 * MIB;
-/// Below all writes that are measured, so that the figures say where the default has to be.
+/// Less than all measured writes, so that the figures show what the default should be.
 const INDIRECT_BYTES_MIN: u64 = 64 << 10;
 
 /// A pool with a volume of the default block size, whose data cannot be compressed.

@@ -1,5 +1,5 @@
-//! `fastness bench pool`: what writes, syncs, reads and imports of a pool cost beside the plainest way to do
-//! the same.
+//! `fastness bench pool`: the cost of writes, syncs, reads and imports of a pool, compared with the plainest
+//! way to do the same.
 //!
 //! The medium is a file in the folder that the variable `FASTNESS_BENCH_DIR` names, else in the folder for
 //! temporary files. The floor uses another file there, opened the same way; both are written once before

@@ -1,4 +1,4 @@
-//! Writers that are faster than the device, for a long time: how long does one wait, how much memory is used?
+//! Writers that are faster than the device for a long time: how long they wait, and how much memory is used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const OBJECT_BYTES: u64 = 256 << 20;
 const DIRTY_MAX_BYTES: u64 = 256 << 20;
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// What was seen.
+/// What was measured.
 struct Seen {
     longest_ns: u64,
     p99_ns: u64,
@@ -67,7 +67,7 @@ fn three_rows(place: &Place, block_bytes: u64, seen: &Seen) -> Vec<Row> {
             )
         },
         Row {
-            name: format!("{title}: unsynced bytes at their most"),
+            name: format!("{title}: peak of unsynced bytes"),
             baseline: Some("the limit".to_owned()),
             ..memory(seen.dirty_max_bytes, DIRTY_MAX_BYTES)
         },
@@ -142,7 +142,7 @@ fn write_until(
     Ok(waits)
 }
 
-/// Greatest unsynced bytes and resident memory, looked at every few milliseconds.
+/// Peaks of unsynced bytes and resident memory, sampled every few milliseconds.
 fn watch(pool: &Pool, is_done: &AtomicBool) -> anyhow::Result<(u64, u64)> {
     let mut peaks = (0, 0);
     while !is_done.load(Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use fastness_zvol::VolumeReplay;
 /// Bytes of one request of the floor.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// A folder of its own, gone in the end.
+/// A folder of its own, removed when dropped.
 pub(crate) struct Place {
     folder: PathBuf,
     medium: String,
@@ -70,7 +70,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What is left then is for the user to see.
+        // The user can see what is left.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn write_through(device: &FileDevice, len_bytes: u64) -> anyhow::Resu
     Ok(())
 }
 
-/// Options of a pool that syncs only when it is told to.
+/// Options of a pool that syncs only on request.
 pub(super) fn told_to(dirty_max_bytes: u64) -> PoolOptions {
     PoolOptions { txg_timeout: Duration::from_secs(3600), dirty_max_bytes, ..PoolOptions::default() }
 }
@@ -119,7 +119,7 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len / 8).flat_map(|_| numbers.next().to_le_bytes()).collect()
 }
 
-/// The numbers below `count`, a power of two, each once, in an order that no disk likes.
+/// The numbers below `count`, a power of two, each once, in a scattered order.
 pub(super) fn scattered(count: u64) -> impl Iterator<Item = u64> {
     assert!(count.is_power_of_two());
     (0..count).map(move |at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count)

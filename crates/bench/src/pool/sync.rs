@@ -1,4 +1,4 @@
-//! A txg with much in it, against the same bytes written by the plainest loop.
+//! A large txg, against the same bytes written by the plainest loop.
 
 use super::place::{Place, noise, scattered, told_to, volume, write_one, write_through};
 use crate::measure::{Spread, by_turns, time_ns};

@@ -1,6 +1,6 @@
-//! `fastness bench prb`: what an entry costs, how writers scale, and how fast a log recovers.
+//! `fastness bench prb`: the cost of an entry, how writers scale, and how fast a log recovers.
 //!
-//! Goals: the table; `docs/benchmarks.md` keeps results.
+//! `docs/benchmarks.md` has goals and results.
 
 mod recover;
 mod slots;
@@ -14,7 +14,7 @@ use crate::{Options, Row};
 /// Runs the benchmark.
 ///
 /// # Errors
-/// If memory for the emulated PM cannot be had, or the log reports an error.
+/// If there is no memory for the emulated PM, or the log reports an error.
 pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     let mut rows = write::goals(options)?;
     rows.push(slots::acquire_release(options)?);

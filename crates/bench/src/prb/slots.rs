@@ -1,4 +1,4 @@
-//! What taking and releasing a commit slot costs when nobody else wants one.
+//! What taking and releasing a commit slot costs without contention.
 
 use std::hint::black_box;
 

@@ -53,7 +53,7 @@ fn compare(name: String, pair: &Pair, baseline: &str) -> Row {
 
 fn flush_against_nt(body_bytes: usize) -> anyhow::Result<Row> {
     let (body, count) = (vec![0xa5; body_bytes], entries_per_turn(body_bytes));
-    // A region has one write method, so these stand on two; each pair of turns swaps nothing but time.
+    // A region has one write method, so two regions are compared; a pair of turns swaps only the order.
     let side = |method| Writer::new(config(), cut(emulated_pm(REGION_BYTES / 2, method)?, CHUNKS)?);
     let (mut flush, mut nt) = (side(WriteMethod::StoreFlush)?, side(WriteMethod::NonTemporal)?);
     let pair = by_turns(TURNS, count, || flush.turn(&body, count), || nt.turn(&body, count))?;

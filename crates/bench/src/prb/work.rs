@@ -47,7 +47,7 @@ impl Writer {
     }
 
     /// Writes entries as ZIL-PMEM does, each in a generation of its own; returns the ns that it took. The
-    /// collection behind it is not in the figure: it belongs to the thread that syncs txgs.
+    /// collection after it is not in the figure: it belongs to the thread that syncs txgs.
     pub(super) fn turn(&mut self, body: &[u8], count: usize) -> anyhow::Result<f64> {
         self.txg += 1;
         let txg = Txg(self.txg);

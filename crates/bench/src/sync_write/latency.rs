@@ -1,9 +1,9 @@
-//! How long single writes take, and where the time goes.
+//! Latency of single writes, and its parts.
 //!
 //! The parts are those of the thesis' figure 7.6. *async*: the write under `sync=disabled`. *log*: what the
 //! PRB takes inside of the logged writes, by its own sample of one entry in 64 (up to the return of the last
 //! fence). *itx*: the rest: the record, the locks that order it, the release of the commit slot, what a write
-//! with FUA does behind it.
+//! with FUA does after it.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ fn timed(writer: &mut Writer<'_>, into: &mut Histogram) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By medians: on a machine with other work, means are about whom the kernel preempted.
+/// By medians: on a machine with other work, means depend on which thread the kernel preempted.
 fn breakdown(site: &Site, logged: &Histogram, disabled: &Histogram, in_log: f64) -> Row {
     let (all, plain) = (logged.quantile(0.5) as f64, disabled.quantile(0.5) as f64);
     let itx = (all - plain - in_log).max(0.0);

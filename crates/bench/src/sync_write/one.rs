@@ -1,4 +1,4 @@
-//! One thread, one volume: against the floor, against no synchrony at all, against waiting for txgs.
+//! One thread, one volume: against the floor, against `sync=disabled`, and against waiting for txgs.
 
 use fastness_pmem::WriteMethod;
 use fastness_pool::PoolOptions;
@@ -73,7 +73,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
             value: Some(median(&to_disabled.a)),
             baseline: Some(format!("sync=disabled, {:.0} ns; writes a second", median(&to_disabled.b))),
             ..row(
-                "the same, and nothing synchronous (upper bound)",
+                "the same with sync=disabled (upper bound)",
                 Row::ratio(swapped(&to_disabled).ratio(), Some((0.6, "at least"))),
             )
         },

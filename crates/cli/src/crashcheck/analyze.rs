@@ -8,8 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
 use fastness_crashcheck::generate::Layout;
-use fastness_crashcheck::run::{Analysis, ImagesConfig, open_trace};
+use fastness_crashcheck::run::{Analysis, ImagesConfig};
 use fastness_crashcheck::symbols::Symbols;
+use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use super::report;
@@ -29,7 +30,7 @@ Exit code 1 if an operation is not crash-consistent.";
 #[derive(Debug, Args)]
 pub(crate) struct AnalyzeArgs {
     trace: PathBuf,
-    /// Recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
+    /// Command that recovers a crash image; {pm} or {0} is the file of the first region, {1} of the second
     #[arg(long, value_name = "COMMAND")]
     recover: String,
     /// Write the report as JSON and HTML into this folder
@@ -43,7 +44,7 @@ pub(crate) struct AnalyzeArgs {
     images: ImageArgs,
 }
 
-/// Where files are made that nobody keeps: in memory, where that is to be had.
+/// Where temporary files go: in memory, if possible.
 pub(super) fn work_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -95,11 +96,11 @@ pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     };
     let report = analysis.run();
     bar.finish_and_clear();
-    // Made by the threads; empty now.
+    // The threads created it; it is empty now.
     let _ = std::fs::remove_dir(&work);
     let report = report?;
     if let Some(folder) = &args.output {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         report::save(&report, folder)?;
     }
     report::show(std::slice::from_ref(&report), out)?;

@@ -9,7 +9,7 @@ use clap::Args;
 use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain, pending_at};
 use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::image::Image;
-use fastness_crashcheck::run::open_trace;
+use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, Subject, SymbolArgs, Symbols};
 use crate::exit::{Outcome, refuse};
@@ -29,10 +29,10 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     trace: PathBuf,
-    /// What the crash has left: a file for each region
+    /// The crash image: a file for each region
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<PathBuf>,
-    /// Number of the event that has not happened any more
+    /// Number of the first event after the crash
     #[arg(long, value_name = "EVENT")]
     at: u64,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
     trace: PathBuf,
-    /// Number of the event that has not happened yet; the end of the trace without one
+    /// Number of the first event that has not happened yet; default: the end of the trace
     #[arg(long, value_name = "EVENT")]
     at: Option<u64>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let image = read(&layout, &args.images)?;
     let Some(lines) = explain(&pending, &image) else {
         return Err(refuse(format!(
-            "the image is not possible just before event {}, or {} has another one there",
+            "just before event {}, the image is not possible, or {} has another image there",
             args.at,
             args.trace.display()
         )));
@@ -74,7 +74,7 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let lost = lines.iter().filter(|line| line.has_lost()).count();
     writeln!(
         out,
-        "just before event {}: pending lines: {}, of which the image has lost something: {lost}",
+        "just before event {}: {} pending lines; the image has lost something from {lost} of them",
         args.at,
         lines.len()
     )?;
@@ -87,10 +87,10 @@ pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let pending = pending(&args.trace, &args.machine, args.at.unwrap_or(u64::MAX))?;
     let layout = pending.replay.layout().clone();
     let everything = pending.replay.machine().volatile();
-    let lines = explain(&pending, &everything).context("the image with everything is possible")?;
+    let lines = explain(&pending, &everything).context("the image with every store is possible")?;
     writeln!(out, "pending lines: {}", lines.len())?;
     if let Some(checkpoint) = pending.replay.checkpoint() {
-        writeln!(out, "behind checkpoint {checkpoint}")?;
+        writeln!(out, "after checkpoint {checkpoint}")?;
     }
     for (number, disk) in pending.replay.disks().iter().enumerate() {
         writeln!(out, "disk {number}, pending blocks: {}", disk.pending_blocks())?;
@@ -99,11 +99,11 @@ pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     Ok(Outcome::Clean)
 }
 
-/// Puts the files of the regions together.
+/// Joins the files of the regions.
 fn read(layout: &Layout, files: &[PathBuf]) -> anyhow::Result<Image> {
     if files.len() != layout.parts().len() {
         return Err(refuse(format!(
-            "{} files, and {} regions in the trace",
+            "{} files for the {} regions of the trace",
             files.len(),
             layout.parts().len()
         )));
@@ -115,7 +115,10 @@ fn read(layout: &Layout, files: &[PathBuf]) -> anyhow::Result<Image> {
         let len_bytes = file.metadata().with_context(|| cannot("read"))?.len();
         if len_bytes != part.region.len_bytes {
             let (region, wanted) = (&part.region.name, part.region.len_bytes);
-            return Err(refuse(format!("{} has {len_bytes} bytes, {region} has {wanted}", path.display())));
+            return Err(refuse(format!(
+                "{} has {len_bytes} bytes, but {region} has {wanted}",
+                path.display()
+            )));
         }
         image.read_into(part.offset, &file, len_bytes).with_context(|| cannot("read"))?;
     }

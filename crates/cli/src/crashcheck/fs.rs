@@ -14,7 +14,7 @@ use fastness_crashcheck::run::{
 };
 use fastness_crashcheck::symbols::KernelSymbols;
 use fastness_crashcheck::tracer::Programs;
-use fastness_workload::ace::{FileSet, Sequences};
+use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 
 use super::analyze::work_dir;
 use super::options::{ImageArgs, Subject, threads};
@@ -31,7 +31,7 @@ Examples:
 Each test is traced in a QEMU guest with Debian's kernel; crash images are mounted in guests, and looked at.
 Exit code 1 if an operation is not crash-consistent.";
 
-/// Images that one guest looks at: so many that a new guest costs nothing beside them.
+/// Images that one guest examines: so many that the cost of a new guest does not matter.
 const IMAGES_PER_GUEST: usize = 1000;
 
 const SYSTEMS: &str = include_str!("../../../crashcheck/suite/file-systems.toml");
@@ -42,7 +42,7 @@ macro_rules! suite {
     };
 }
 
-/// In the order of the source's table.
+/// In the order of the table in the source.
 const TESTS: [&str; 18] = suite![
     "hello-world",
     "append",
@@ -73,30 +73,30 @@ pub(crate) struct FsArgs {
     /// Only this test. May be repeated
     #[arg(long, value_name = "NAME")]
     test: Vec<String>,
-    /// Instead of the 18 tests, all workloads of so many operations that ACE generates
+    /// Run all workloads with this number of operations that ACE generates, instead of the 18 tests
     #[arg(long, value_name = "LENGTH", conflicts_with = "test", value_parser = clap::value_parser!(u32).range(1..=3))]
     ace: Option<u32>,
-    /// Of the workloads those from this number on
+    /// Start at this workload
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "ace")]
     from: u64,
-    /// Of the workloads so many
+    /// Run at most this many workloads
     #[arg(long, value_name = "NUMBER", requires = "ace")]
     count: Option<u64>,
-    /// What scripts/crash-guest has built
+    /// Folder with the guest that scripts/crash-guest has built
     #[arg(long, value_name = "FOLDER", default_value = "target/crash-guest")]
     guest: PathBuf,
-    /// Return addresses of each event
+    /// Record this many return addresses for each event
     #[arg(long)]
     stacks: bool,
     #[command(flatten)]
     output: OutputArgs,
-    /// Recoveries for each crash of a report, to show only what it must have lost
+    /// Recoveries to spend on each crash in a report, so that it shows only the stores that must be lost
     #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     shrink: usize,
-    /// Guests at a time; without one as many as there are CPUs, and memory
+    /// Guests at a time; default: as many as CPUs and memory allow
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
-    /// The plug-in
+    /// Path of the plug-in
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
     #[command(flatten)]
@@ -111,13 +111,13 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
     let plugin = std::path::absolute(programs.find_plugin()?)?;
     args.output.make()?;
     let snapshot = Snapshot::cached(&GuestConfig::new(&args.guest), &args.guest.join("snapshots"))
-        .context("there is no guest; scripts/crash-guest makes one")?;
+        .context("there is no guest; scripts/crash-guest builds one")?;
     let symbols = symbols(&snapshot, args.output.folder())?;
     let threads = args.jobs.unwrap_or_else(|| snapshot.config().at_a_time(threads()));
     let machine = Machine { guests: Guests::new(&snapshot, IMAGES_PER_GUEST), symbols, plugin, threads };
     let work = work_dir();
     let reports = run_all(&args, &systems, &tests, &machine, &work);
-    // What was in it is of no use to anybody.
+    // Its contents are of no further use.
     let _ = std::fs::remove_dir_all(&work);
     let reports = reports?;
     let all: Vec<Report> = reports.iter().flatten().flatten().cloned().collect();
@@ -138,7 +138,7 @@ fn choose<'a>(
         Some(system) => Ok((name.as_str(), system)),
         None => {
             let all: Vec<_> = known.keys().map(String::as_str).collect();
-            Err(refuse(format!("no file system {name}: there are {}", all.join(", "))))
+            Err(refuse(format!("no file system is called {name}; there are {}", all.join(", "))))
         }
     };
     names.iter().map(find).collect()
@@ -160,7 +160,7 @@ fn tests(args: &FsArgs) -> anyhow::Result<Vec<FileTest>> {
         Some(test) => Ok(test.clone()),
         None => {
             let all: Vec<_> = all.iter().map(|test| test.name.as_str()).collect();
-            Err(refuse(format!("no test {name}: there are {}", all.join(", "))))
+            Err(refuse(format!("no test is called {name}; there are {}", all.join(", "))))
         }
     };
     args.test.iter().map(find).collect()
@@ -174,13 +174,13 @@ struct Machine<'a> {
     threads: usize,
 }
 
-/// Those of the guest's kernel; kept beside traces. Without them reports have addresses, which is no reason
-/// not to test.
+/// The symbols of the guest's kernel; kept beside traces. Without them reports show addresses, which is no
+/// reason not to test.
 fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> anyhow::Result<Option<KernelSymbols>> {
     let symbols = match snapshot.kernel_symbols() {
         Ok(symbols) => symbols,
         Err(error) => {
-            note(format_args!("reports will not name functions of the kernel: {error}"));
+            note(format_args!("reports will show addresses instead of kernel functions: {error}"));
             return Ok(None);
         }
     };

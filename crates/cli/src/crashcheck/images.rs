@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::generate::{CrashImages, Layout, PointKind, begins_at, generate};
-use fastness_crashcheck::run::open_trace;
 use fastness_crashcheck::save::save;
+use fastness_crashcheck::trace::open_trace;
 use serde_json::json;
 
 use super::options::{ImageArgs, Subject};
@@ -25,10 +25,10 @@ than were taken; `cut` says that the bound has left some out that the heuristics
 #[derive(Debug, Args)]
 pub(crate) struct ImagesArgs {
     trace: PathBuf,
-    /// Write the images into this folder, which must not exist
+    /// Write the images into this folder, which must not exist yet
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     let layout = Layout::of(reader.header())?;
     let images = generate(&mut reader, &options, None)?;
     if let Some(folder) = &args.output {
-        std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         save(&images, &layout, folder)?;
         let index = folder.join("index.json");
         std::fs::write(&index, index_of(&images).to_string())

@@ -15,12 +15,12 @@ Examples:
   fastness crashcheck litmus --mode dissertation --json mine.json
 Exit code 1 if a program's crash states are not those that its file lists.";
 
-/// By which rules images are allowed.
+/// The rules that decide which images are allowed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ModeArg {
-    /// What the architecture promises
+    /// What the CPU architecture guarantees
     Arch,
-    /// The narrower model of the dissertation
+    /// The stricter model of the dissertation
     Dissertation,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct LitmusFiles {
     /// Litmus files
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Judge by these rules, whatever the files say
+    /// Judge by these rules, overriding the files
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
-    /// Leave non-temporal stores to one line unordered, whatever the files say
+    /// Do not order non-temporal stores to the same line, overriding the files
     #[arg(long)]
     strict_nt: bool,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

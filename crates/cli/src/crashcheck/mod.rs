@@ -19,7 +19,7 @@ use crate::exit::Outcome;
 /// Commands of the crash checker.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrashcheckCommand {
-    /// Test programs: trace them, recover their crash images, judge their operations
+    /// Test programs: trace them, recover their crash images, and judge their operations
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
     /// Test file systems of a real kernel, in a guest
@@ -28,16 +28,16 @@ pub(crate) enum CrashcheckCommand {
     /// Recover the crash images of a trace, and judge its operations
     #[command(after_help = analyze::EXAMPLES)]
     Analyze(analyze::AnalyzeArgs),
-    /// Show reports, or make other forms of them
+    /// Show reports, or convert them to other formats
     #[command(after_help = report::EXAMPLES)]
     Report(report::ReportArgs),
-    /// Make the crash images of a trace
+    /// Generate the crash images of a trace
     #[command(after_help = images::EXAMPLES)]
     Images(images::ImagesArgs),
-    /// Say which stores a crash image has lost
+    /// Show which stores a crash image has lost
     #[command(after_help = explain::EXPLAIN_EXAMPLES)]
     Explain(explain::ExplainArgs),
-    /// Record traces, look at them, and turn them into those of other testers
+    /// Record traces, show them, and convert them from and to other testers' formats
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     /// Judge litmus files: small programs with known sets of crash states

@@ -1,4 +1,4 @@
-//! Which crash images: options that several commands have.
+//! Options of several commands: which crash images are generated, and how they are judged.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use fastness_crashcheck::run::{
 };
 use fastness_crashcheck::symbols::{KernelSymbols, KernelSymbolsError};
 
-/// What becomes of non-temporal stores that follow each other in a line.
+/// How consecutive non-temporal stores to a line may be lost.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum NtArg {
-    /// All or none; in part where states hang on them
+    /// All or none; in part where states depend on it
     Auto,
     /// All or none
     Whole,
@@ -19,29 +19,29 @@ enum NtArg {
     Partial,
 }
 
-/// How crash images are recovered, and what is right.
+/// How crash images are recovered, and which states are right.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recovery")]
 pub(crate) struct RecoverArgs {
-    /// Run after a recovery that ended well: does what was recovered take writes?
+    /// Command that checks whether the recovered contents accept writes; run after a successful recovery
     #[arg(long, value_name = "COMMAND")]
     write: Option<String>,
-    /// Gets each state as its standard input; exit code 1 refuses it
+    /// Program that reads each state on standard input, and exits with 1 if the state is wrong
     #[arg(long, value_name = "COMMAND")]
     predicate: Option<String>,
-    /// Lines of a state are records in order, and checkpoint N has acknowledged N of them
+    /// The lines of a state are records in order; checkpoint N acknowledges N of them
     #[arg(long)]
     prefix: bool,
-    /// Operations may have states between that before and that after
+    /// Operations may have intermediate states
     #[arg(long)]
     not_atomic: bool,
-    /// Kill a program, or a recovery, after so many seconds
+    /// Kill a program, or a recovery, after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) timeout: u64,
-    /// Recoveries for each crash of the report, to show only what it must have lost
+    /// Recoveries to spend on each crash in the report, so that it shows only the stores that must be lost
     #[arg(long, value_name = "NUMBER", default_value_t = 64)]
     pub(crate) shrink: usize,
-    /// Recoveries at a time; as many as there are CPUs without one
+    /// Recoveries at a time; default: the number of CPUs
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
 }
@@ -61,11 +61,10 @@ impl RecoverArgs {
     }
 }
 
-/// Names for the addresses of a kernel, in traces of guests.
+/// Kernel symbols for traces of guests.
 #[derive(Debug, Args)]
 pub(crate) struct SymbolArgs {
-    /// For traces of guests, symbols of their kernel: the file `kallsyms` that `crashcheck fs -o` leaves
-    /// beside them
+    /// Symbols of the guest's kernel: the file `kallsyms` that `crashcheck fs -o` writes beside its traces
     #[arg(long, value_name = "FILE")]
     kallsyms: Option<PathBuf>,
 }
@@ -76,7 +75,7 @@ impl SymbolArgs {
     }
 }
 
-/// Those of a kernel, or none.
+/// The kernel's symbols, if any.
 pub(crate) struct Symbols(Option<KernelSymbols>);
 
 impl Symbols {
@@ -85,42 +84,42 @@ impl Symbols {
     }
 }
 
-/// As many as there are CPUs.
+/// The number of CPUs.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Of a command line; whoever needs blanks in a word writes a configuration.
+/// The words of a command; words with blanks need a configuration file.
 pub(crate) fn words(command: &str) -> Vec<String> {
     command.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Which crash images.
+/// Which crash images are generated.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Crash images")]
 pub(crate) struct ImageArgs {
-    /// Caches survive a power failure too
+    /// Caches survive a power failure, too (eADR)
     #[arg(long)]
     eadr: bool,
-    /// The narrower model of the dissertation, for comparison
+    /// Use the stricter model of the dissertation, for comparison
     #[arg(long)]
     dissertation: bool,
-    /// Leave non-temporal stores to one line unordered
+    /// Do not order non-temporal stores to the same line
     #[arg(long)]
     strict_nt: bool,
-    /// In program order alone, once for each stack: finds errors of the logic, fast
+    /// Only images in program order, once for each stack: finds logic errors, quickly
     #[arg(long)]
     fast: bool,
-    /// Most images of a failure point; 256 for programs, 8 for file systems in a guest without one
+    /// Most images for a failure point; default: 256 for programs, 8 for file systems in a guest
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     per_point: Option<u64>,
-    /// Where there are more: non-temporal stores that follow each other in a line
+    /// If there are more images: how consecutive non-temporal stores to a line are lost
     #[arg(long, value_enum, default_value = "auto")]
     nt: NtArg,
-    /// Where there are more, and still after the other choices: seed of those that are taken
+    /// If there are still more images after the other choices: the seed for choosing among them
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
-    /// Where there are more: trace the recovery, to vary only what it reads; for programs without being told
+    /// If there are more images: trace the recovery, and vary only what it reads; default for programs
     #[arg(long, overrides_with = "no_reads")]
     reads: bool,
     /// Do not trace the recovery
@@ -128,12 +127,12 @@ pub(crate) struct ImageArgs {
     no_reads: bool,
 }
 
-/// Whether there is a machine to boot for each recovery.
+/// What each recovery runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A program: a recovery takes milliseconds.
+    /// A program: it takes milliseconds.
     Program,
-    /// A file system in a guest: it takes a good part of a second, and one or two if it is traced.
+    /// A guest with a file system: it takes most of a second, and one or two seconds if it is traced.
     Guest,
 }
 

@@ -20,40 +20,40 @@ Exit code 1 if one of them has found something.";
 /// Arguments of `crashcheck report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// What `crashcheck run` or `analyze` has written
+    /// Reports that `crashcheck run` or `analyze` wrote
     #[arg(required = true, value_name = "REPORT")]
     reports: Vec<PathBuf>,
-    /// Write a page of HTML; one report only
+    /// Write an HTML page; for one report only
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write JUnit's XML
+    /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 }
 
-/// Where what a test leaves goes: options that several commands have.
+/// Where the results of a test go: options of several commands.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Keep traces, and write reports as JSON and HTML, in this folder
+    /// Keep traces in this folder, with the reports as JSON and HTML
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// Write JUnit's XML
+    /// Write JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 }
 
 impl OutputArgs {
-    /// Makes the folder, if there is to be one.
+    /// Creates the folder, if one is wanted.
     pub(super) fn make(&self) -> anyhow::Result<()> {
         let Some(folder) = &self.output else { return Ok(()) };
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
     }
 
     pub(super) fn folder(&self) -> Option<&Path> {
         self.output.as_deref()
     }
 
-    /// Where the trace of a test goes: to `work` if nobody wants to keep it.
+    /// Where the trace of a test goes: to `work` unless it is kept.
     pub(super) fn trace(&self, name: &str, work: &Path) -> PathBuf {
         self.folder().unwrap_or(work).join(format!("{name}.trace"))
     }
@@ -63,7 +63,7 @@ impl OutputArgs {
         self.folder().map_or(Ok(()), |folder| save(report, folder))
     }
 
-    /// Keeps what all of them have shown.
+    /// Keeps the reports of all tests.
     pub(super) fn save_all(&self, reports: &[Report]) -> anyhow::Result<()> {
         self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
     }
@@ -72,7 +72,7 @@ impl OutputArgs {
 pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let reports = args.reports.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &args.html {
-        let [report] = &reports[..] else { return Err(refuse("a page of HTML is of one report")) };
+        let [report] = &reports[..] else { return Err(refuse("--html takes one report")) };
         write_file(path, &html(report))?;
     }
     if let Some(path) = &args.junit {
@@ -86,7 +86,7 @@ pub(super) fn outcome(reports: &[Report]) -> Outcome {
     if reports.iter().all(Report::is_clean) { Outcome::Clean } else { Outcome::Found }
 }
 
-/// One as a whole, several as a table.
+/// Prints one report in full, several as a table.
 pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<()> {
     match reports {
         [report] => write!(out, "{}", text(report)),
@@ -94,7 +94,7 @@ pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<(
     }
 }
 
-/// Writes JUnit's XML.
+/// Writes JUnit XML.
 fn save_junit(reports: &[Report], path: &Path) -> anyhow::Result<()> {
     write_file(path, &junit(reports))
 }
@@ -109,10 +109,10 @@ pub(super) fn save(report: &Report, folder: &Path) -> anyhow::Result<()> {
 fn read(path: &Path) -> anyhow::Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let report: Report = serde_json::from_str(&text)
-        .map_err(|error| refuse(format!("{} is no report: {error}", path.display())))?;
+        .map_err(|error| refuse(format!("{} is not a report: {error}", path.display())))?;
     if report.version != VERSION {
         let (have, path) = (report.version, path.display());
-        return Err(refuse(format!("{path} has version {have}, this program reads version {VERSION}")));
+        return Err(refuse(format!("{path} has version {have}; this program reads version {VERSION}")));
     }
     Ok(report)
 }

@@ -26,7 +26,7 @@ without. {pm}, or {0}, {1} ..., are files; a --pm or [[pm]] each. Between two ch
 says `nopl 0x7a5c0001(%rax,%rax,1)` with 3 in rdi and a number in rsi (docs/crashcheck.md). Without any, the run is one.
 Exit code 1 if an operation is not crash-consistent.";
 
-/// What configurations say themselves.
+/// Options that a configuration has itself.
 const IN_CONFIGURATIONS: [&str; 18] = [
     "pm",
     "recover",
@@ -51,24 +51,24 @@ const IN_CONFIGURATIONS: [&str; 18] = [
 /// Arguments of `crashcheck run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Configurations
+    /// Configuration files
     #[arg(value_name = "TEST", conflicts_with_all = IN_CONFIGURATIONS)]
     tests: Vec<PathBuf>,
-    /// Size of a file that is persistent memory. May be repeated
+    /// Size of a file that stands for persistent memory; may be repeated
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pm: Vec<u64>,
-    /// Recovers a crash image, and prints what its user would see
+    /// Command that recovers a crash image, and prints what a user would see
     #[arg(long, value_name = "COMMAND")]
     recover: Option<String>,
-    /// Return addresses, for programs with frame pointers
+    /// Record this many return addresses for each event; needs frame pointers
     #[arg(long)]
     stacks: bool,
     #[command(flatten)]
     output: OutputArgs,
-    /// A qemu-x86_64 that takes plug-ins
+    /// Path of a qemu-x86_64 with support for plug-ins
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
-    /// The plug-in
+    /// Path of the plug-in
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     args.output.make()?;
     let work = work_dir();
     let reports = run_all(&args, &tests, &work);
-    // What was in it is of no use to anybody.
+    // Its contents are of no further use.
     let _ = std::fs::remove_dir_all(&work);
     let reports = reports?;
     args.output.save_all(&reports)?;
@@ -124,7 +124,8 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Re
 
 /// The test that the command line describes.
 fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
-    let missing = |what| refuse(format!("{what} is missing; `fastness crashcheck run --help` has examples"));
+    let missing =
+        |what| refuse(format!("{what} is missing; see the examples in `fastness crashcheck run --help`"));
     let recover = args.recover.as_deref().ok_or_else(|| missing("--recover COMMAND"))?;
     let program = args.command.first().ok_or_else(|| missing("-- PROGRAM"))?;
     if args.pm.is_empty() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use fastness_crashcheck::trace::{Filter, show};
-use fastness_trace::{Header, Reader, Region, Writer, vinter};
+use fastness_crashcheck_trace::{Header, Reader, Region, Writer, vinter};
 
 use super::explain;
 use super::options::SymbolArgs;
@@ -32,19 +32,19 @@ Examples:
 /// Commands about traces.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Run a program under a tracer: what it does to files that are its persistent memory
+    /// Run a program, and record what it does to the files that are its persistent memory
     #[command(after_help = record::EXAMPLES)]
     Record(record::RecordArgs),
     /// Print a trace
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
-    /// Print what is pending at an event, and not durable
+    /// Print what is pending, and not yet durable, at an event
     #[command(after_help = explain::STATE_EXAMPLES)]
     State(explain::StateArgs),
-    /// Make a trace of one that Vinter has written
+    /// Convert a trace that Vinter wrote
     #[command(after_help = VINTER_EXAMPLES)]
     FromVinter(FromVinterArgs),
-    /// Write a trace as Vinter would have; it has no place for disks, threads and initial contents
+    /// Convert a trace to Vinter's format, which has no disks, threads or initial contents
     #[command(after_help = VINTER_EXAMPLES)]
     ToVinter(ToVinterArgs),
 }
@@ -53,16 +53,16 @@ pub(crate) enum TraceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     trace: PathBuf,
-    /// Only what concerns the cache line of this address: 4096 or 0x1000
+    /// Only events of the cache line at this address: 4096 or 0x1000
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     line: Option<u64>,
     /// Number of the first event
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     from: u64,
-    /// Most events
+    /// Number of events at most
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
-    /// For programs: the header, and then each event, as an object a line
+    /// Print JSON, one object a line: the header, then each event
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) struct ShowArgs {
 pub(crate) struct FromVinterArgs {
     vinter: PathBuf,
     trace: PathBuf,
-    /// Length of the persistent memory, which Vinter's traces do not say
+    /// Length of the persistent memory; Vinter's traces do not contain it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: u64,
 }
@@ -91,7 +91,7 @@ fn address(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text} is no address: write 4096 or 0x1000"))
+    parsed.map_err(|_| format!("{text} is not an address: write 4096 or 0x1000"))
 }
 
 fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
@@ -100,7 +100,7 @@ fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
 }
 
 fn create(path: &Path) -> anyhow::Result<File> {
-    File::create_new(path).with_context(|| format!("cannot make {}", path.display()))
+    File::create_new(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
@@ -126,7 +126,7 @@ pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<
             let vinter::Exported { records, left_out } = vinter::export(&mut reader, create(&vinter)?)?;
             writeln!(
                 out,
-                "{records} records; {left_out} events that the format has no place for are left out"
+                "{records} records; {left_out} events that the format cannot express were left out"
             )?;
         }
     }

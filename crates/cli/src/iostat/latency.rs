@@ -20,7 +20,7 @@ fn text(ns: u64) -> String {
     }
 }
 
-/// Mean latency of what was timed.
+/// Mean latency of the timed operations.
 pub(super) fn mean(counters: &IoCounters) -> String {
     match counters.timed_ops {
         0 => "-".to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn mean(counters: &IoCounters) -> String {
     }
 }
 
-/// The bucket's end that at least `share` of the operations did not exceed.
+/// The end of the bucket that at least `share` of the operations did not exceed.
 fn percentile(latencies: &[LatencyBucket], share: f64) -> Option<u64> {
     let total: u64 = latencies.iter().map(|bucket| bucket.ops).sum();
     let wanted = ((total as f64 * share).ceil() as u64).max(1);
@@ -42,7 +42,7 @@ fn percentile(latencies: &[LatencyBucket], share: f64) -> Option<u64> {
         .map(|bucket| bucket.to_ns)
 }
 
-/// Operations of volumes that happened since a sample, with their names.
+/// Operations on volumes since a sample, with their names.
 fn operations<'a>(
     now: &'a IoReport,
     before: Option<&'a IoReport>,

@@ -17,7 +17,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness log create /mnt/pmem/orders.log --size 1G      a file on a DAX file system
   fastness log create /dev/dax0.0 --alignment 64          all of a devdax device
-  fastness log create /dev/shm/try.log                    memory stands in for PM: survives kill -9, no power cut";
+  fastness log create /dev/shm/try.log                    memory stands in for PM: survives kill -9, not a power cut";
 
 /// How records are aligned.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -45,12 +45,12 @@ enum ChecksumArg {
 /// Arguments of `fastness log create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// A file that does not exist yet, or a devdax device
+    /// A file, usually a new one, or a devdax device
     file: PathBuf,
-    /// Length of a new file; a device, or a file that exists, is taken whole
+    /// Length of a new file; a device or an existing file is used in full
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "64M")]
     size: u64,
-    /// Length of a chunk, a multiple of 256: the longest record, and what is freed at one time
+    /// Length of a chunk, a multiple of 256: the limit for a record, and the unit in which space is freed
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "1M")]
     chunk_size: u64,
     /// Alignment of records in bytes
@@ -59,12 +59,12 @@ pub(crate) struct CreateArgs {
     /// Checksum of records
     #[arg(long, value_enum, default_value = "xxh3-128")]
     checksum: ChecksumArg,
-    /// Destroy what is in the file or the device
+    /// Destroy the contents of the file or device
     #[arg(long)]
     force: bool,
 }
 
-/// A name in /dev that does not exist is a device that is missing or misspelt, no file to be made.
+/// A name in /dev that does not exist is a missing or misspelt device, not a new file.
 fn is_in_dev(file: &Path) -> bool {
     file.parent()
         .and_then(|parent| parent.canonicalize().ok())
@@ -91,10 +91,12 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let exists = metadata.is_some();
     let is_file = metadata.is_some_and(|metadata| metadata.file_type().is_file());
     if is_file && !args.force {
-        return Err(refuse(format!("{path} exists already; --force destroys what is in it")));
+        return Err(refuse(format!("{path} already exists; --force destroys its contents")));
     }
     if !exists && is_in_dev(&args.file) {
-        return Err(refuse(format!("there is no device {path}, and /dev is in memory: no place for a file")));
+        return Err(refuse(format!(
+            "there is no device {path}, and /dev is in memory, so no place for a file"
+        )));
     }
     if !exists && !args.size.is_multiple_of(REGION_ALIGN_BYTES) {
         return Err(refuse(format!("the size of a file must be a multiple of {REGION_ALIGN_BYTES} bytes")));
@@ -103,15 +105,15 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let region = match exists {
         true => Region::open(&args.file, &region_options),
         false => {
-            // Before the file exists, so that a geometry that cannot be leaves none behind.
+            // Before the file exists, so that an impossible geometry leaves no file.
             fastness_pmlog::Geometry::dividing(args.size, args.chunk_size, alignment, checksum)
                 .map_err(fastness_pmlog::CreateError::from)?;
             Region::create_file(&args.file, args.size, &region_options)
         }
     };
-    let region = region.with_context(|| format!("cannot make a log in {path}"))?;
+    let region = region.with_context(|| format!("cannot create a log in {path}"))?;
     let log = PmLog::create(region.into_range(), &options)
-        .with_context(|| format!("cannot make a log in {path}"))?;
+        .with_context(|| format!("cannot create a log in {path}"))?;
     writeln!(out, "created log {}", log.uuid())?;
     let info = log.region_info().expect("a real region has information");
     report::region(out, info, log.geometry())?;

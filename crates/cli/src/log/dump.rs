@@ -19,26 +19,26 @@ Examples:
   fastness log dump orders.log --headers       superblocks and header slots only
   fastness log dump orders.log --chunk 3 --bodies
   fastness log dump tank -d /srv/disks         the log of a pool: headers, chunks or blocks, records
-The log is only read. Every part of it is shown, whatever is wrong with the others.";
+The log is only read. A damaged part does not hide the others.";
 
 /// Arguments of `fastness log dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// File or device of a record log; or the name of a pool, if there is no file of that name here
+    /// File or device of a record log; or the name of a pool, if no file has this name
     file: PathBuf,
-    /// Where the devices of the pool are; may be repeated
+    /// Device of the pool, or a folder with its devices; may be repeated
     #[arg(short, long = "device", value_name = "PATH")]
     devices: Vec<PathBuf>,
-    /// Superblocks and header slots only
+    /// Show superblocks and header slots only
     #[arg(long, conflicts_with_all = ["bodies", "chunk"])]
     headers: bool,
-    /// Bodies of the entries, too
+    /// Show the bodies of the entries, too
     #[arg(long)]
     bodies: bool,
-    /// For programs: one JSON object for the blocks in front, then one for each chunk, a line each
+    /// Print JSON, one object a line: the blocks in front, then each chunk
     #[arg(long)]
     json: bool,
-    /// This chunk only
+    /// Show this chunk only
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
 }
@@ -49,7 +49,7 @@ pub(super) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<Outcom
     }
     let survey = Survey::new(open_region(&args.file)?);
     if let Some(chunk) = args.chunk.filter(|&chunk| chunk >= survey.chunks()) {
-        return Err(refuse(format!("there is no chunk {chunk}; the region has {}", survey.chunks())));
+        return Err(refuse(format!("there is no chunk {chunk}; the region has {} chunks", survey.chunks())));
     }
     if args.json {
         front_json(&survey, out)?;
@@ -69,7 +69,7 @@ pub(super) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<Outcom
         }
     }
     if !args.json && args.chunk.is_none() {
-        writeln!(out, "chunks that are not shown are empty")?;
+        writeln!(out, "the other chunks are empty")?;
     }
     Ok(Outcome::Clean)
 }
@@ -109,7 +109,7 @@ fn front(survey: &Survey<PmRange>, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "the region has only {len}: {missing} chunks are missing")?;
         }
     } else {
-        writeln!(out, "without a superblock nobody knows where the chunks are")?;
+        writeln!(out, "without a superblock, the places of the chunks are unknown")?;
     }
     Ok(())
 }
@@ -124,12 +124,12 @@ fn header(header: &HdlHeader) -> String {
         HdlHeader::NoZil => "no log".into(),
         HdlHeader::Logging { log } => format!("logging {log}"),
         HdlHeader::Replaying(replaying) => {
-            format!("recovery begun of {}, from {} on", replaying.log, replaying.first_txg)
+            format!("recovery of {} has begun, from {} on", replaying.log, replaying.first_txg)
         }
     }
 }
 
-/// Whether recovery would look at the entry.
+/// Whether recovery would use the entry.
 fn standing(slot: Option<&HeaderSlot>, entry: &EntrySurvey) -> &'static str {
     let header = &entry.entry.header;
     let Some(slot) = slot else { return "unknown" };
@@ -184,7 +184,7 @@ fn show_chunk(
     }
     writeln!(out, "  ends at {:#x}: {:?}", chunk.end.region_offset, chunk.end.end)?;
     if let Some((offset, entry)) = chunk.behind {
-        writeln!(out, "  DAMAGE: {} stands behind the end, at {offset:#x}", entry.header.id)?;
+        writeln!(out, "  DAMAGE: {} follows at {offset:#x}, after the end", entry.header.id)?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::output::{fields, note};
 pub(crate) struct InfoArgs {
     /// File or device of the log
     file: PathBuf,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -21,25 +21,25 @@ use crate::exit::Outcome;
 /// Commands on a log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Make an empty log in a new file, or in a device
+    /// Create an empty log in a new file, or on a device
     #[command(after_help = create::EXAMPLES)]
     Create(create::CreateArgs),
     /// Append records; each is durable when it is acknowledged
     #[command(after_help = write::EXAMPLES)]
     Write(write::WriteArgs),
-    /// Read the records that a crash left, and start anew
+    /// Read the records that a crash left, and start an empty log
     #[command(after_help = recover::EXAMPLES)]
     Recover(recover::RecoverArgs),
     /// Show the logs of running pools, volume by volume
     #[command(after_help = pool::SHOW)]
     Show(pool::ShowArgs),
-    /// Show everything that is in a record log, or in the log of a pool that does not run; changes nothing
+    /// Show the contents of a record log, or of the log of a pool that is not running; changes nothing
     #[command(after_help = dump::EXAMPLES)]
     Dump(dump::DumpArgs),
-    /// Read everything in a record log, or in the log of a pool that does not run, and check it; exit code 1
-    /// if there is damage
+    /// Check the contents of a record log, or of the log of a pool that is not running; exit code 1 if there
+    /// is damage
     Verify(verify::VerifyArgs),
-    /// Show what the region is, what survives on it, and how it is divided
+    /// Show a log's region: its kind, its chunks, and what survives a crash
     Info(info::InfoArgs),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> anyhow::Result<Ou
     }
 }
 
-/// Opens the region of an existing log; nobody else has it open then.
+/// Opens the region of an existing log, exclusively.
 fn open_region(path: &Path) -> anyhow::Result<PmRange> {
     let region = Region::open(path, &RegionOptions::new());
     Ok(region.with_context(|| format!("cannot open the log {}", path.display()))?.into_range())

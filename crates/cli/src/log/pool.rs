@@ -1,4 +1,4 @@
-//! The logs of pools: `fastness log show`, and `dump` and `verify` of a pool that does not run.
+//! The logs of pools: `fastness log show`, and `dump` and `verify` of a pool that is not running.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -35,9 +35,9 @@ Offline: `fastness log dump tank` and `fastness log verify tank`.";
 /// Arguments of `fastness log show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The pool; all that run without it
+    /// The pool; default: all running pools
     pool: Option<String>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -122,12 +122,12 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     Ok(Outcome::Clean)
 }
 
-/// Whether a word on a command line is a pool and not the file of a record log.
+/// Whether a word on the command line names a pool, not the file of a record log.
 pub(super) fn is_pool(word: &Path) -> bool {
     word.components().count() == 1 && !word.is_absolute() && (!word.exists() || word.is_dir())
 }
 
-/// A pool that does not run, imported read-only.
+/// A pool that is not running, imported read-only.
 struct Offline {
     pool: Arc<Pool>,
     config: LogConfig,
@@ -136,13 +136,13 @@ struct Offline {
 
 impl Offline {
     fn open(name: &Path, places: &[PathBuf]) -> anyhow::Result<Offline> {
-        let name = name.to_str().ok_or_else(|| refuse("the pool's name is no text"))?;
+        let name = name.to_str().ok_or_else(|| refuse("the name of the pool is not valid UTF-8"))?;
         if Control::is_alive(&control_socket(&run_dir()?, name)?) {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
             return Err(refuse(text));
         }
         let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
-        // Nothing is changed, so whatever there is may be looked at.
+        // Nothing is changed, so any state may be examined.
         let import = ImportOptions {
             is_forced: true,
             allows_degraded: true,
@@ -168,7 +168,7 @@ impl Offline {
         volume.map_or_else(|| dataset.to_string(), |volume| volume.name.clone())
     }
 
-    /// Whose needed entry it is.
+    /// The volume that needs the entry.
     fn needed(&self, entry: &Located) -> Option<&VolumeSurvey> {
         let header = &entry.header;
         let first = first_needed_txg(&self.pool);
@@ -202,23 +202,20 @@ impl Offline {
 struct Chunk {
     index: usize,
     found: ChunkSurvey,
-    /// A needed entry that stands behind the end, and its region offset.
+    /// A needed entry after the end, and its region offset.
     behind: Option<(u64, Located)>,
-    /// What the sides of a mirror do not both have.
+    /// How the sides of a mirror differ.
     sides: SideReport,
 }
 
 impl Chunk {
-    /// Why its end is not one that a crash leaves.
+    /// Why no crash leaves such an end.
     fn damage(&self) -> Option<String> {
         let ChunkSurvey { ends_at, end, .. } = &self.found;
         match &self.behind {
             Some((offset, entry)) => {
                 let id = entry.header.id;
-                Some(format!(
-                    "chunk {} ends at {ends_at:#x}, but {id} stands behind it at {offset:#x}",
-                    self.index
-                ))
+                Some(format!("chunk {} ends at {ends_at:#x}, but {id} follows at {offset:#x}", self.index))
             }
             None => end.is_damage().then(|| format!("chunk {} ends at {ends_at:#x}: {end:?}", self.index)),
         }
@@ -226,7 +223,7 @@ impl Chunk {
 }
 
 impl Chunk {
-    /// What is damaged on one side of a mirror, and whole on the other.
+    /// What is damaged on one side of a mirror, and intact on the other.
     fn side_damage(&self) -> Vec<String> {
         let of = |fault: &SideFault| {
             format!(
@@ -234,13 +231,13 @@ impl Chunk {
                 self.index, fault.entry.header.id, fault.side, fault.error
             )
         };
-        let apart = format!("chunk {}: one side is a copy from earlier", self.index);
+        let apart = format!("chunk {}: one side is an older copy", self.index);
         let damage = self.sides.faults.iter().filter(|fault| fault.is_damage).map(of);
         damage.chain(self.sides.is_apart.then_some(apart)).collect()
     }
 }
 
-/// Says what an import would find.
+/// Reports what an import would find.
 pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let offline = Offline::open(name, places)?;
     let (chunks, missing) = offline.chunks()?;
@@ -285,7 +282,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
     table(out, &columns, summaries.iter().map(row).collect())?;
     if damages == 0 && of_sides > 0 {
         note(
-            "nothing is lost: an import takes what the other side has; then replace the side that is damaged or missing",
+            "nothing is lost: an import uses the other side; afterwards replace the damaged or missing side",
         );
         return Ok(Outcome::Found);
     }
@@ -299,7 +296,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
     Ok(Outcome::Found)
 }
 
-/// Shows everything that is in the log.
+/// Shows the contents of the log.
 pub(super) fn dump(
     name: &Path,
     places: &[PathBuf],
@@ -369,7 +366,7 @@ fn describe(found: &fastness_store::survey::RecordSurvey) -> String {
         found.range.map_or_else(String::new, |(offset, len_bytes)| format!(" {len_bytes} bytes at {offset}"));
     let data = match &found.data {
         Some(data) => format!(", in {data}"),
-        None if found.is_indirect => ", in the pool, DAMAGE: at an address that is none".to_owned(),
+        None if found.is_indirect => ", in the pool, DAMAGE: at an invalid address".to_owned(),
         None => String::new(),
     };
     format!("{:?} of object {}{range}{data}", found.record_type, found.object.0)

@@ -17,26 +17,26 @@ use crate::output::{fields, note};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness log recover orders.log --keep              what would be recovered; changes nothing
-  fastness log recover orders.log --print > orders    carry the records out, then start an empty log
-The log is emptied only after every record was printed and the output flushed; a closed pipe leaves it as it was.";
+  fastness log recover orders.log --print > orders    print the records, then start an empty log
+The log is emptied only after all records have been printed and flushed; a closed pipe leaves it unchanged.";
 
 /// Arguments of `fastness log recover`.
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
     /// File or device of the log
     file: PathBuf,
-    /// Only look: leave every record in the log
+    /// Leave every record in the log
     #[arg(long)]
     keep: bool,
     /// If records are missing or unreadable, recover what does not depend on them and give up the rest
     #[arg(long)]
     drop_tail: bool,
-    /// Print the records, a line each
+    /// Print the records, one a line
     #[arg(long)]
     print: bool,
 }
 
-/// What the records turned out to be.
+/// What the records contain.
 #[derive(Debug, Default)]
 struct Tally {
     records: u64,
@@ -76,7 +76,7 @@ impl Tally {
             return "no generated records to check".into();
         };
         let order = match self.out_of_order {
-            0 => "none missing between, in order".into(),
+            0 => "in order, none missing in between".into(),
             places => format!("NOT consecutive in {places} places"),
         };
         format!("{} generated records, {first} to {last}: {} broken, {order}", self.generated, self.broken)
@@ -106,10 +106,10 @@ pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> anyhow::Result<Out
         "every record is still in the log"
     } else {
         recovery.replay(&mut take).with_context(|| format!("cannot recover the log {path}"))?;
-        // What was printed must be out before the log forgets it.
+        // The output must be written before the log forgets its records.
         out.flush()?;
         if tally.broken > 0 || (tally.out_of_order > 0 && !args.drop_tail) {
-            "NOT emptied: the generated records are not as they were written"
+            "NOT emptied: the generated records differ from what was written"
         } else {
             recovery.finish().with_context(|| format!("cannot start a new log in {path}"))?;
             "the log is empty and can be written"
@@ -124,7 +124,7 @@ pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> anyhow::Result<Out
         ("content", tally.content()),
         ("log", if resumed { format!("{done} (an earlier recovery had begun)") } else { done.into() }),
     ];
-    // Records on standard output stay among themselves.
+    // Standard output carries only records.
     if args.print {
         fields(&mut io::stderr(), &rows)?;
     } else {
@@ -133,10 +133,10 @@ pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> anyhow::Result<Out
     Ok(if found { Outcome::Found } else { Outcome::Clean })
 }
 
-/// Says what opening found; true if it is damage.
+/// Reports what opening found; true if it is damage.
 fn report_findings(recovery: &Recovery<PmRange>) -> bool {
     for block in recovery.damaged_blocks() {
-        note(format_args!("note: {block}; its copy serves (a crash leaves this, too)"));
+        note(format_args!("note: {block}; its copy is used (a crash can leave this)"));
     }
     if let Some(count) = recovery.unsafe_shutdowns().filter(|&count| count > 0) {
         note(format_args!(

@@ -1,4 +1,4 @@
-//! What several commands say about a region and a log.
+//! What several commands print about a region and a log.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::output::fields;
 use crate::size;
 
-/// What the region is, how it is divided, and what survives.
+/// The region's kind, its chunks, and what survives a crash.
 pub(super) fn region(out: &mut dyn Write, info: &RegionInfo, geometry: &Geometry) -> io::Result<()> {
     let path = info.path.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let msync = if info.msync { ", then msync" } else { "" };
@@ -38,7 +38,9 @@ pub(super) fn region(out: &mut dyn Write, info: &RegionInfo, geometry: &Geometry
 pub(super) fn process_crash(info: &RegionInfo) -> &'static str {
     match info.kind {
         RegionKind::Anonymous => "nothing is left",
-        _ => "every acknowledged record is there; one that was being written is there whole or not at all",
+        _ => {
+            "every acknowledged record is there; a record that was being written is there in full or not at all"
+        }
     }
 }
 
@@ -46,15 +48,15 @@ pub(super) fn process_crash(info: &RegionInfo) -> &'static str {
 pub(super) fn power_cut(info: &RegionInfo) -> &'static str {
     match (info.durability, info.kind) {
         (Durability::PowerFail, _) => {
-            "every acknowledged record is there; one that was being written is there whole or not at all"
+            "every acknowledged record is there; a record that was being written is there in full or not at all"
         }
         (_, RegionKind::Tmpfs | RegionKind::Anonymous) => "nothing is left: the file is in memory",
         (_, RegionKind::File) => "acknowledged records may be missing: msync is off",
-        _ => "acknowledged records may be missing: nobody says that this memory keeps its contents",
+        _ => "acknowledged records may be missing: it is unknown whether this memory keeps its contents",
     }
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub(super) fn region_json(info: &RegionInfo, geometry: Option<&Geometry>) -> Value {
     json!({
         "path": info.path.as_ref().map(|path| path.display().to_string()),

@@ -13,9 +13,9 @@ use crate::log::{open_region, pool};
 /// Arguments of `fastness log verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// File or device of a record log; or the name of a pool, if there is no file of that name here
+    /// File or device of a record log; or the name of a pool, if no file has this name
     file: PathBuf,
-    /// Where the devices of the pool are; may be repeated
+    /// Device of the pool, or a folder with its devices; may be repeated
     #[arg(short, long = "device", value_name = "PATH")]
     devices: Vec<PathBuf>,
 }
@@ -33,7 +33,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     }
     for error in survey.slots().iter().filter_map(|slot| slot.as_ref().err()) {
         let is_damage = error.kind() == ErrorKind::MediaFailed;
-        writeln!(out, "{}: {error}", if is_damage { "damage" } else { "note (a crash leaves this, too)" })?;
+        writeln!(out, "{}: {error}", if is_damage { "damage" } else { "note (a crash can leave this)" })?;
         damages += usize::from(is_damage);
     }
     let mut entries = 0;
@@ -48,10 +48,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outc
         }
         if let Some((offset, entry)) = chunk.behind {
             let (id, end) = (entry.header.id, chunk.end.region_offset);
-            writeln!(
-                out,
-                "damage: chunk {index} ends at {end:#x}, but {id} stands behind it at {offset:#x}"
-            )?;
+            writeln!(out, "damage: chunk {index} ends at {end:#x}, but {id} follows at {offset:#x}")?;
             damages += 1;
         } else if chunk.end.end.is_damage() {
             writeln!(
@@ -77,7 +74,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     Ok(if damages == 0 { Outcome::Clean } else { Outcome::Found })
 }
 
-/// Recovers in a dry run, which finds missing records; returns the number of damages.
+/// Recovers in a dry run, which finds missing records; returns the number of damaged places.
 fn check_order(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<usize> {
     let recovery = match PmLog::open(open_region(&args.file)?, &OpenOptions::new()) {
         Ok(recovery) => recovery,

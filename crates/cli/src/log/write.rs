@@ -19,14 +19,14 @@ Examples:
   fastness log write orders.log --count 1000             a thousand generated records
   fastness log write orders.log --count 0 --ack          until killed; prints the number of each durable record
   journalctl -f | fastness log write orders.log --stdin  one record for each line
-Records that are in the log from before must be recovered first: fastness log recover";
+Records left in the log must be recovered first: fastness log recover";
 
 /// Arguments of `fastness log write`.
 #[derive(Debug, Args)]
 pub(crate) struct WriteArgs {
     /// File or device of the log
     file: PathBuf,
-    /// Number of generated records; 0 for as many as can be written
+    /// Number of generated records; 0: until the log is full
     #[arg(long, value_name = "N", default_value = "1000")]
     count: u64,
     /// Append the lines of standard input instead
@@ -35,7 +35,7 @@ pub(crate) struct WriteArgs {
     /// Length of a generated record, at least 64 bytes
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "256")]
     size: u64,
-    /// Records in a second at most
+    /// Records per second at most
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
     /// Print the number of each record once it is durable
@@ -71,7 +71,7 @@ impl Writer<'_> {
         if self.args.trim_every.is_some_and(|every| every > 0 && number.is_multiple_of(every)) {
             let trimmed = self.log.trim().context("the log was not trimmed")?;
             for fault in &trimmed.faults {
-                note(format_args!("warning: {fault:?}: the medium did not keep what was written"));
+                note(format_args!("warning: {fault:?}: the medium did not keep the written bytes"));
             }
             if self.args.ack {
                 writeln!(self.out, "trimmed {number}")?;
@@ -97,7 +97,7 @@ pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     if recovery.records() > 0 {
         let records = recovery.records();
         return Err(refuse(format!(
-            "{path} holds {records} records that were not recovered: `fastness log recover {path}`"
+            "{path} holds {records} records that were not recovered; run `fastness log recover {path}`"
         )));
     }
     let log = recovery.finish().with_context(|| format!("cannot start the log {path}"))?;
@@ -118,7 +118,10 @@ pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> anyhow::Result<Outco
 fn write_generated(writer: &mut Writer<'_>, max: usize) -> anyhow::Result<()> {
     let len = usize::try_from(writer.args.size).unwrap_or(usize::MAX);
     if !(content::LEN_MIN..=max).contains(&len) {
-        return Err(refuse(format!("a generated record has {} to {max} bytes, not {len}", content::LEN_MIN)));
+        return Err(refuse(format!(
+            "a generated record has from {} to {max} bytes, not {len}",
+            content::LEN_MIN
+        )));
     }
     let mut record = vec![0; len];
     while writer.args.count == 0 || writer.records < writer.args.count {

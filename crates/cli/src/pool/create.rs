@@ -22,12 +22,12 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   fastness pool create tank /dev/sdb
   fastness pool create tank mirror /dev/sdb /dev/sdc
-  fastness pool create tank mirror a b mirror c d --file-size 10G   files, made here
+  fastness pool create tank mirror a b mirror c d --file-size 10G   files, created here
   fastness pool create tank /dev/sdb -O compression=lz4
   fastness pool create tank mirror /dev/sdb /dev/sdc log /dev/dax0.0
   fastness pool create tank /dev/sdb log mirror /dev/dax0.0 /dev/dax1.0
   fastness pool create tank disk --file-size 10G log /dev/shm/tank.log --emulate-pm
-A process in the background then has the pool; `fastness pool export tank` ends it.";
+A background process then runs the pool; `fastness pool export tank` ends it.";
 
 /// Arguments of `fastness pool create`.
 #[derive(Debug, Args)]
@@ -37,22 +37,22 @@ pub(crate) struct CreateArgs {
     /// Vdevs: DEVICE... | mirror DEVICE... | log ...
     #[arg(required = true)]
     vdevs: Vec<String>,
-    /// Make files of this size (sparse) where a path does not exist
+    /// Create sparse files of this size for paths that do not exist
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     file_size: Option<u64>,
-    /// Lose what is on the devices
+    /// Destroy the contents of the devices
     #[arg(short, long)]
     force: bool,
     /// Set a property of the root dataset
     #[arg(short = 'O', value_name = "PROPERTY=VALUE")]
     properties: Vec<String>,
-    /// Set a property of the pool: failmode
+    /// Set a property of the pool, such as failmode
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pool_properties: Vec<String>,
-    /// Have the pool in this process, until Ctrl-C
+    /// Run the pool in this process, until Ctrl-C
     #[arg(long)]
     foreground: bool,
-    /// Make the pool and end; nobody has it then
+    /// Create the pool, and do not run it
     #[arg(long, conflicts_with = "foreground")]
     no_import: bool,
     #[command(flatten)]
@@ -61,14 +61,12 @@ pub(crate) struct CreateArgs {
     bounds: BoundArgs,
 }
 
-/// The one property that a new pool can be given.
+/// The only property that can be set when a pool is created.
 fn fail_mode(words: &[String]) -> anyhow::Result<Option<FailMode>> {
     let mut found = None;
     for (name, value) in assignments(words)? {
         if name != "failmode" {
-            return Err(refuse(format!(
-                "a pool has no property {name} to set; those of datasets come with -O"
-            )));
+            return Err(refuse(format!("a pool has no property {name}; -O sets properties of datasets")));
         }
         found = Some(value.parse()?);
     }
@@ -82,7 +80,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     let pm = args.pm.to_use();
     let (regions, requests) = split_regions(&vdevs::parse(&args.vdevs)?, pm)?;
     if !regions.is_empty() && requests.iter().any(|vdev| vdev.is_log) {
-        return Err(refuse("a log is on persistent memory or on block devices, not on both"));
+        return Err(refuse("a log is either on persistent memory or on block devices, not on both"));
     }
     let properties = assignments(&args.properties)?
         .into_iter()
@@ -113,7 +111,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     }
     let devices = || requests.iter().flat_map(|request| &request.devices);
     if !regions.is_empty() {
-        // The kernel may give them back a moment after the pool above let go of them.
+        // The kernel may release them a moment after the pool above has closed them.
         let is_busy = |opened: &Result<Device, PoolError>| {
             opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
         };

@@ -16,14 +16,14 @@ use crate::table::table;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  fastness pool import                      what can be imported from /dev
-  fastness pool import -d /srv/disks        or from a folder
-  fastness pool import tank                 from where it was last, or from /dev
+  fastness pool import                      list the pools on devices in /dev
+  fastness pool import -d /srv/disks        or in a folder
+  fastness pool import tank                 import from the last known devices, or from /dev
   fastness pool import tank -d /srv/disks
   fastness pool import tank --foreground    for a service manager
-  fastness pool import tank --missing-log   without a log device that is gone, and without what only it had
+  fastness pool import tank --missing-log   without a missing log device, and without the writes only it had
   fastness pool import tank --read-only     the last synced state; the log is left as it is
-A process in the background then has the pool; `fastness pool export tank` ends it. What volumes were served is served
+A background process then runs the pool; `fastness pool export tank` ends it. Volumes that were served before are served
 again.";
 
 /// Arguments of `fastness pool import`.
@@ -31,35 +31,35 @@ again.";
 pub(crate) struct ImportArgs {
     /// Name or GUID
     pool: Option<String>,
-    /// A device, or a folder of devices; may be repeated
+    /// A device, or a folder with devices; may be repeated
     #[arg(short, long = "device", value_name = "PATH")]
     devices: Vec<PathBuf>,
-    /// Import although another host seems to have the pool. If it has, both destroy it
+    /// Import although another host seems to be using the pool. If it is, both will destroy the pool
     #[arg(short, long)]
     force: bool,
-    /// Change nothing, not even labels
+    /// Change nothing on the devices, not even labels
     #[arg(long)]
     read_only: bool,
-    /// Import although a side of a mirror is missing that may be newer than what is there; what it alone
-    /// knows is lost
+    /// Import although the missing side of a mirror may be newer than the present ones; changes that only it
+    /// has are lost
     #[arg(long)]
     degraded: bool,
-    /// Where the log's region of persistent memory is now, if it is somewhere else
+    /// New path of the log's region of persistent memory, if it has moved
     #[arg(long, value_name = "PATH")]
     log: Vec<PathBuf>,
-    /// Go on without a log device that is missing: acknowledged writes of the last seconds are lost
+    /// Import without a missing log device: acknowledged writes of the last seconds are lost
     #[arg(short, long)]
     missing_log: bool,
-    /// Go on with a log that is damaged: what comes after the damage, although acknowledged, is lost
+    /// Import with a damaged log: acknowledged writes after the damage are lost
     #[arg(long)]
     drop_log_tail: bool,
-    /// Have the pool in this process, until Ctrl-C
+    /// Run the pool in this process, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
     foreground: bool,
-    /// For programs: the pool as an object, with the time that each step of the import took
+    /// Print JSON: the pool as an object, with the duration of each step of the import
     #[arg(long, requires = "pool")]
     json: bool,
-    /// Say one line to the process that waits for it
+    /// Report to the parent process
     #[arg(long, hide = true)]
     announce: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     Ok(Outcome::Clean)
 }
 
-/// Shows what can be imported.
+/// Lists the pools that can be imported.
 fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let is_everything = places.is_empty();
     if is_everything {
@@ -114,7 +114,7 @@ fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> anyhow::Result<O
         vec![pool.config.name.clone(), pool.config.guid.to_string(), state, paths.join(" ")]
     };
     if found.is_empty() {
-        note("no pool was found that could be imported");
+        note("found no pool to import");
     } else {
         let columns = [("POOL", false), ("GUID", false), ("STATE", false), ("DEVICES", false)];
         table(out, &columns, found.iter().map(row).collect())?;

@@ -16,9 +16,9 @@ use crate::table::table;
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 if a pool is not online.")]
 pub(crate) struct StatusArgs {
-    /// Only this pool
+    /// Show only this pool
     pool: Option<String>,
-    /// For programs: an array, an object for each pool
+    /// Print JSON: an array with an object for each pool
     #[arg(long)]
     json: bool,
 }
@@ -26,9 +26,9 @@ pub(crate) struct StatusArgs {
 /// Arguments of `fastness pool list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Only this pool
+    /// Show only this pool
     pool: Option<String>,
-    /// For programs: an array, an object for each pool
+    /// Print JSON: an array with an object for each pool
     #[arg(long)]
     json: bool,
 }

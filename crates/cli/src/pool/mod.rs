@@ -19,21 +19,21 @@ use crate::status::job;
 
 const SCRUB: &str = "\
 Examples:
-  fastness pool scrub tank            starts it
-  fastness pool scrub tank --wait     and shows how far it is
+  fastness pool scrub tank            start it
+  fastness pool scrub tank --wait     start it, and show its progress
   fastness pool scrub tank --stop
 Exit code 1 if a copy was wrong.";
 
 /// Commands on pools.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Make a pool of files or block devices, and start a process that has it
+    /// Create a pool on files or block devices, and start a process that runs it
     #[command(after_help = create::EXAMPLES)]
     Create(create::CreateArgs),
-    /// Start a process that has a pool; without a name, show what can be imported
+    /// Start a process that runs a pool; without a name, list the pools that can be imported
     #[command(after_help = import::EXAMPLES)]
     Import(import::ImportArgs),
-    /// Make everything durable, give the pool back, end its process
+    /// Make everything durable, release the pool's devices, and end its process
     Export {
         /// The pool
         pool: String,
@@ -45,64 +45,63 @@ pub(crate) enum PoolCommand {
     /// Add vdevs: DEVICE..., mirror DEVICE..., log ...
     #[command(after_help = ADD)]
     Add(AddArgs),
-    /// Remove a device of the log; the log goes on with the others, or on the pool's vdevs
+    /// Remove a log device; the log continues on the others, or on the pool's vdevs
     Remove {
         /// The pool
         pool: String,
         /// Path or GUID
         device: String,
     },
-    /// Make a mirror of a device, or a larger one, and copy everything onto the new side; or of the log's
-    /// region of persistent memory
+    /// Add a side to a device, a mirror or the log's region of persistent memory, and copy everything onto it
     Attach(AttachArgs),
-    /// Take a side off a mirror
+    /// Remove a side from a mirror
     Detach {
         /// The pool
         pool: String,
         /// Path or GUID
         device: String,
     },
-    /// Put a new device in the place of one
+    /// Replace a device with a new one
     Replace(ReplaceArgs),
-    /// Let go of a side of a mirror
+    /// Stop using a side of a mirror
     Offline {
         /// The pool
         pool: String,
         /// Path or GUID
         device: String,
     },
-    /// Use a side again that was missing, failed or missed writes, and copy onto it what it missed
+    /// Use a side again that was missing, failed or missed writes, and copy the missed writes onto it
     Online(OnlineArgs),
-    /// Read every copy of everything, and rewrite those that are wrong
+    /// Read every copy of everything, and rewrite wrong copies
     #[command(after_help = SCRUB)]
     Scrub(ScrubArgs),
-    /// Compare what is allocated with what is referred to; exit code 1 if they differ
+    /// Compare allocated with referenced space; exit code 1 if they differ
     Check(CheckArgs),
-    /// Let a suspended pool go on, when its devices are back: nothing that it had in memory is lost
+    /// Resume a suspended pool whose devices are back; nothing in its memory is lost
     #[command(after_help = CLEAR)]
     Clear {
         /// The pool
         pool: String,
-        /// Go on although a side of a mirror that is current is not there
+        /// Resume although an up-to-date side of a mirror is missing
         #[arg(long)]
         degraded: bool,
     },
     /// Set a property of pools
     #[command(after_help = properties::HELP)]
     Set {
-        /// What to set
+        /// The property and its new value
         #[arg(value_name = "PROPERTY=VALUE")]
         assignment: String,
         /// Names
         #[arg(required = true)]
         pools: Vec<String>,
     },
-    /// Show properties of pools, and which features they need
+    /// Show properties of pools, and the features that they need
     #[command(after_help = properties::HELP)]
     Get(properties::GetArgs),
     /// Make everything durable
     Sync {
-        /// The pool; not needed if only one runs
+        /// The pool; may be omitted if only one is running
         pool: Option<String>,
     },
     /// Destroy a pool and everything in it
@@ -114,8 +113,9 @@ pub(crate) enum PoolCommand {
 
 const CLEAR: &str = "\
 A pool that could not make a transaction group durable is suspended (`fastness status` says why). While it is, with
-failmode=wait requests of clients wait, with failmode=continue they fail. Opens the devices again, imports the pool,
-replays its log, writes what was in memory only, and lets those go on who wait. If that fails, they wait on.";
+failmode=wait requests of clients wait, with failmode=continue they fail. This command opens the devices again, imports
+the pool, replays its log, writes the changes that were only in memory, and resumes the waiting requests. If it fails,
+they keep waiting.";
 
 const ADD: &str = "\
 Examples:
@@ -125,16 +125,16 @@ Examples:
   fastness pool add tank log mirror /dev/dax0.0 /dev/dax1.0
   fastness pool add tank log /dev/shm/tank.log --emulate-pm
 A log on persistent memory is of kind pmem, any other of kind lwb. The kind changes while volumes are written.
-A pool that is suspended takes devices for data, and goes on with them, as after `pool clear`.";
+Adding data devices to a suspended pool also resumes it, like `pool clear`.";
 
 /// How a log device on persistent memory is used.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PmArgs {
-    /// Use an ordinary file for the log as if it were persistent memory: fast; what is in it survives the
-    /// process, and not the power
+    /// Use an ordinary file for the log as if it were persistent memory: fast, but its contents survive only
+    /// a crash of the process, not a power cut
     #[arg(long)]
     pub(crate) emulate_pm: bool,
-    /// Size of that file, if it is made
+    /// Size of that file, if it is created
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     pub(crate) pm_size: u64,
 }
@@ -153,7 +153,7 @@ pub(crate) struct AddArgs {
     /// Vdevs, as for `pool create`
     #[arg(required = true)]
     vdevs: Vec<String>,
-    /// Lose what is on the devices
+    /// Destroy the contents of the devices
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -165,14 +165,14 @@ pub(crate) struct AddArgs {
 pub(crate) struct AttachArgs {
     /// The pool
     pool: String,
-    /// A device that the pool has
+    /// A device of the pool
     device: String,
-    /// The new one
+    /// The new device
     new: String,
-    /// Lose what is on it
+    /// Destroy its contents
     #[arg(short, long)]
     force: bool,
-    /// Wait for the end, and show how far it is
+    /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
 }
@@ -182,14 +182,14 @@ pub(crate) struct AttachArgs {
 pub(crate) struct ReplaceArgs {
     /// The pool
     pool: String,
-    /// Path or GUID of the device to go
+    /// Path or GUID of the old device
     old: String,
-    /// The new one
+    /// The new device
     new: String,
-    /// Lose what is on it
+    /// Destroy its contents
     #[arg(short, long)]
     force: bool,
-    /// Wait for the end, and show how far it is
+    /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
 }
@@ -201,10 +201,10 @@ pub(crate) struct OnlineArgs {
     pool: String,
     /// Path or GUID, as `pool status` shows it
     device: String,
-    /// Where it is now, if it is somewhere else
+    /// Its new path, if it has moved
     #[arg(long)]
     path: Option<String>,
-    /// Wait for the end, and show how far it is
+    /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
 }
@@ -214,10 +214,10 @@ pub(crate) struct OnlineArgs {
 pub(crate) struct ScrubArgs {
     /// The pool
     pool: String,
-    /// End the scrub or resilver that is under way
+    /// Stop the running scrub or resilver
     #[arg(short, long, conflicts_with = "wait")]
     stop: bool,
-    /// Wait for the end, and show how far it is
+    /// Wait until it is done, and show the progress
     #[arg(short, long)]
     wait: bool,
 }
@@ -225,9 +225,9 @@ pub(crate) struct ScrubArgs {
 /// Arguments of `fastness pool check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The pool; not needed if only one runs
+    /// The pool; may be omitted if only one is running
     pool: Option<String>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -262,7 +262,7 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<O
         }
         PoolCommand::Scrub(ScrubArgs { pool, stop: true, .. }) => {
             let report: Option<JobReport> = ask(&pool, &Request::StopJob)?;
-            let text = report.map_or_else(|| "nothing was under way".to_owned(), |report| job(&report));
+            let text = report.map_or_else(|| "nothing was running".to_owned(), |report| job(&report));
             writeln!(out, "{text}")?;
             Ok(Outcome::Clean)
         }
@@ -284,7 +284,7 @@ fn done(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Ends the process that has a pool, and waits for its end.
+/// Ends the process that runs a pool, and waits for it.
 fn end(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
     let mut client = connect(pool)?;
     let () = client.call(request)?;
@@ -292,12 +292,12 @@ fn end(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Starts long work, or waits for it.
+/// Starts a job, or runs it to its end.
 fn long(pool: &str, request: &Request, wait: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let report = if wait { follow(pool, request)? } else { ask(pool, request)? };
     writeln!(out, "{}", job(&report))?;
     if !wait {
-        note(format_args!("`fastness pool status {pool}` shows how far it is"));
+        note(format_args!("`fastness pool status {pool}` shows the progress"));
     }
     let is_clean = report.wrong_copies == 0 && report.lost.is_empty();
     Ok(if is_clean { Outcome::Clean } else { Outcome::Found })
@@ -328,7 +328,7 @@ fn check(args: CheckArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
 pub(crate) fn assignments(words: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let split = |word: &String| match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err(refuse(format!("{word} sets nothing: write PROPERTY=VALUE"))),
+        None => Err(refuse(format!("{word} is not of the form PROPERTY=VALUE"))),
     };
     words.iter().map(split).collect()
 }

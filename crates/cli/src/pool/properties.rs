@@ -13,7 +13,7 @@ use crate::table::table;
 pub(super) const HELP: &str = "\
 Properties:
   failmode       wait | continue      requests while the pool is suspended: wait for `fastness pool clear`, or fail
-  feature@NAME   enabled | active     whether what is stored needs a program that knows NAME; cannot be set
+  feature@NAME   enabled | active     whether the pool's contents need a program that knows NAME; read-only
 Examples:
   fastness pool set failmode=continue tank
   fastness pool get all tank";
@@ -21,12 +21,12 @@ Examples:
 /// Arguments of `fastness pool get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Names with commas, or `all`
+    /// Names, separated by commas, or `all`
     property: String,
     /// The pools
     #[arg(required = true)]
     pools: Vec<String>,
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -7,11 +7,11 @@ use crate::exit::refuse;
 /// The same path for a process with another working directory.
 pub(super) fn absolute(path: &str) -> anyhow::Result<String> {
     let absolute = fastness_daemon::absolute(path.as_ref())?;
-    absolute.into_os_string().into_string().map_err(|_| refuse(format!("{path} is no text")))
+    absolute.into_os_string().into_string().map_err(|_| refuse(format!("{path} is not valid UTF-8")))
 }
 
-/// The words after the pool's name, as zpool reads them: `mirror` makes one vdev of what follows, up to the
-/// next keyword; `log` says that what follows is for logs.
+/// The words after the pool's name, as zpool reads them: `mirror` makes one vdev of the devices after it, up
+/// to the next keyword; the vdevs after `log` are for logs.
 pub(super) fn parse(words: &[String]) -> anyhow::Result<Vec<VdevRequest>> {
     let mut vdevs = Vec::<VdevRequest>::new();
     let (mut is_log, mut in_mirror) = (false, false);
@@ -23,7 +23,9 @@ pub(super) fn parse(words: &[String]) -> anyhow::Result<Vec<VdevRequest>> {
                 vdevs.push(VdevRequest { is_log, devices: Vec::new() });
             }
             "raidz" | "raidz1" | "raidz2" | "raidz3" | "spare" | "cache" | "special" | "dedup" => {
-                return Err(refuse(format!("{word}: there are single devices, mirrors and logs only")));
+                return Err(refuse(format!(
+                    "{word} is not supported: only single devices, mirrors and logs"
+                )));
             }
             path => match vdevs.last_mut().filter(|_| in_mirror) {
                 Some(mirror) => mirror.devices.push(absolute(path)?),

@@ -18,7 +18,7 @@ use crate::program::{Program, Step};
 /// Payloads in flight.
 const BYTES_MAX: u64 = 16 << 20;
 /// A request that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Default)]
 struct State {
@@ -56,8 +56,8 @@ impl Connection {
         is_sync_always: bool,
     ) -> Option<Connection> {
         let stream = UnixStream::connect(socket).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         let client = Client::handshake(stream, export, HeaderMode::Structured).ok()?;
         let (sender, receiver) = client.split();
         let state = Mutex::default();
@@ -139,12 +139,7 @@ impl Shared {
                 Ok(chunk) => chunk,
                 Err(ClientError::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
                     let state = self.state.lock().unwrap();
-                    assert_eq!(
-                        state.in_flight,
-                        0,
-                        "no reply for {PATIENCE:?}: {:?}",
-                        state.operations.last()
-                    );
+                    assert_eq!(state.in_flight, 0, "no reply for {TIMEOUT:?}: {:?}", state.operations.last());
                     continue;
                 }
                 Err(error) => {

@@ -133,7 +133,7 @@ impl<'a> Life<'a> {
             self.work(met);
             self.restart(met);
             if self.rng.percent(10) {
-                // Nobody has written: the same has to be there again.
+                // Nothing was written: the same has to be there again.
                 self.kill(met);
                 self.restart(met);
             }

@@ -3,31 +3,23 @@
 use std::fmt;
 use std::time::Duration;
 
-/// SplitMix64: one seed, one sequence.
+/// A generator; one seed, one sequence.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng(fastness_testkit::Rng);
 
 impl Rng {
     /// A sequence for each list of numbers.
     pub fn of(numbers: &[u64]) -> Rng {
-        let mut rng = Rng(0x6b69_6c6c);
+        let mut rng = fastness_testkit::Rng(0x6b69_6c6c);
         for number in numbers {
             rng.0 ^= number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             rng.0 = rng.next();
         }
-        rng
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Rng(rng)
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     /// True in so many of a hundred.
@@ -36,7 +28,7 @@ impl Rng {
     }
 
     pub fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
+        self.0.pick(of)
     }
 
     /// Between two numbers, small ones as often as large ones.

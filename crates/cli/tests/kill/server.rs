@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes the pool; nobody has it yet.
+    /// Creates the pool; it is not imported yet.
     pub fn new(plan: &Plan) -> Server {
         let bench = Bench::new();
         let size = std::env::var("FASTNESS_KILL_POOL_SIZE").unwrap_or_else(|_| "1G".to_owned());
@@ -114,7 +114,7 @@ fn signal_later(pid: u32, signal: Signal, after: Duration) -> JoinHandle<()> {
     let pid = Pid::from_raw(pid as i32).expect("a process");
     std::thread::spawn(move || {
         std::thread::sleep(after);
-        // Nobody has waited for it yet, so the number is its own, also if it has ended.
+        // It was not waited for yet, so the number is still its own, even if it has ended.
         kill_process(pid, signal).expect("a child");
     })
 }

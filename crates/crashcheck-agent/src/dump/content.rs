@@ -1,4 +1,4 @@
-//! Bytes as JSON that is short and can be read.
+//! Bytes as short, readable JSON.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! One entry of a tree: what `lstat` says, and what is in it.
+//! One entry of a tree: its metadata and its contents.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{Fields, content, errno, escaped};
 
-/// Longer contents are hashed; what is beyond the second bound is not read. Bytes.
+/// Longer contents are hashed; beyond the second bound nothing is read. Bytes.
 const SHOWN_MAX: u64 = 64 << 10;
 const READ_MAX: u64 = 256 << 20;
 /// What the kernel gives for one attribute, and for all names.
@@ -110,7 +110,7 @@ fn type_name(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// What is read, not what the size promises: a file may be cut short, or longer.
+/// The bytes that can be read, not those that the size promises: the file may be shorter or longer.
 fn read_content(path: &Path, size: u64) -> Result<Value, String> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);

@@ -1,4 +1,4 @@
-//! Names of errors: what a reader looks up.
+//! Symbolic names of errors.
 
 use std::io;
 

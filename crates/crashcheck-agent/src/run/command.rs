@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use fastness_workload::jlang::{Command, FallocFlags, OpenFlags, Path};
+use fastness_crashcheck_workload::jlang::{Command, FallocFlags, OpenFlags, Path};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags, fallocate, fdatasync, fremovexattr,
     fsetxattr, fsync, ftruncate, linkat, mkdirat, mknodat, openat, renameat, symlinkat, unlinkat,

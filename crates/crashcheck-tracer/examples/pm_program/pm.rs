@@ -50,7 +50,7 @@ pub(crate) fn put(at: *mut u8, value: u64) {
 }
 
 pub(crate) fn hypercall(kind: u64, value: u64) {
-    // What `fastness_trace::hypercall` has.
+    // What `fastness_crashcheck_trace::hypercall` has.
     unsafe {
         std::arch::asm!(".byte 0x0f, 0x1f, 0x84, 0, 1, 0, 0x5c, 0x7a", in("rdi") kind, in("rsi") value, options(nostack));
     }

@@ -22,7 +22,7 @@ pub(crate) fn hang(file: &str) {
     }
 }
 
-/// A child that ends on its own; its store, if it does one, is nobody's.
+/// A child that ends on its own; its store, if it makes one, is not traced.
 pub(crate) fn fork(file: &str, child_writes: bool) {
     let pm = Pm::map(file);
     put(pm.byte(0), 1);
@@ -162,7 +162,7 @@ pub(crate) fn maps(file: &str, other: &str) {
         assert_eq!(moved, to);
         store(moved.add(0x30), 0x3030);
         store(moved.add(0x1030), 0x4030);
-        // From PM to other memory behind it, and from other memory before it.
+        // From PM to other memory after it, and from other memory before it.
         moved.add(0x1ffc).cast::<u64>().write_unaligned(u64::from_le_bytes([9; 8]));
         expect("store 0x4ffc 09090909");
         moved.sub(4).cast::<u64>().write_unaligned(u64::from_le_bytes([8; 8]));

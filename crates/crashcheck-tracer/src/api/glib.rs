@@ -28,7 +28,7 @@ impl Bytes {
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
-        // SAFETY: GLib keeps `len` bytes at `data`, and nobody else has the array.
+        // SAFETY: GLib keeps `len` bytes at `data`, and the array is not shared.
         unsafe {
             let array = &*self.0;
             if array.data.is_null() {

@@ -98,7 +98,7 @@ impl Insn {
             Access::Loads => sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R,
             Access::Stores => sys::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W,
         };
-        // SAFETY: as above; the pointer is a number, nobody follows it.
+        // SAFETY: as above; the pointer is only a number, and never followed.
         unsafe {
             sys::qemu_plugin_register_vcpu_mem_cb(
                 self.0,

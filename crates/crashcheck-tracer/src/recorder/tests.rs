@@ -1,4 +1,4 @@
-use fastness_trace::{Reader, Region};
+use fastness_crashcheck_trace::{Reader, Region};
 
 use super::*;
 

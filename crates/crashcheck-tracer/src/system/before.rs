@@ -1,7 +1,7 @@
-//! What is on a disk when the trace begins.
+//! The contents of a disk when the trace begins.
 //!
 //! The disk's file does not say it: what the guest has written without a flush is in the file, but a crash
-//! may lose it; and of commands in flight nobody knows how much is there. So the file is read before the
+//! may lose it; and how much of the commands in flight is there is unknown. So the file is read before the
 //! guest first uses the disk, and from then on commands are followed. Those that a flush has made durable
 //! become contents; the others, and those in flight, are the first events of the trace.
 //!
@@ -106,11 +106,11 @@ impl Before {
         }
     }
 
-    /// The first `count` are durable, and the flush behind them, which made them so, is over.
+    /// The first `count` are durable, and the flush after them, which made them so, is over.
     fn settle(&mut self, count: usize, flush: u32) {
         self.flush = None;
         let mut rest = self.unsettled.split_off(count);
-        debug_assert_eq!(rest.first().map(|action| action.command), Some(flush), "the flush is behind them");
+        debug_assert_eq!(rest.first().map(|action| action.command), Some(flush), "the flush is after them");
         rest.remove(0);
         for action in std::mem::replace(&mut self.unsettled, rest) {
             match action.what {

@@ -1,9 +1,9 @@
-//! What QEMU calls: the guest's CPUs begin, code is translated, instructions are executed.
+//! The callbacks from QEMU: the guest's CPUs begin, code is translated, instructions are executed.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use fastness_trace::FenceKind;
+use fastness_crashcheck_trace::FenceKind;
 
 use super::{GUEST, Guest, IS_ON, origin};
 use crate::api::{self, REGISTERS, Registers, Target};

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fastness_trace::{BlockEvent, Device};
+use fastness_crashcheck_trace::{BlockEvent, Device};
 
 use super::before::{Before, BeforeError, Contents};
 use super::nvme::{Action, Controller, Memory, NvmeError, REGISTERS_BYTES, What};

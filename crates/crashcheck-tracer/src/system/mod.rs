@@ -5,7 +5,7 @@
 //! with 0 at the first byte of PM.
 //!
 //! Tracing is on between the hypercalls `start` and `success` or `fail`, which end the trace; or always
-//! (`from_boot=on`). With `repeat=on` it may go on with another `start`: whoever reads the trace while it
+//! (`from_boot=on`). With `repeat=on` it may go on with another `start`: a reader of the trace while it
 //! grows finds all events up to `success` there when that has been executed. In between PM may be changed
 //! from outside; its contents are not in such a trace. A flush of an address that is not mapped does nothing
 //! in QEMU; their number is said at the end.
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
+use fastness_crashcheck_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
 use iced_x86::Register;
 
 use crate::api::{self, Hooks, Plugin, Target};

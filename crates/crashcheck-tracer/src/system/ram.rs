@@ -22,7 +22,7 @@ pub(crate) struct Ram {
     len_bytes: u64,
 }
 
-// SAFETY: the pointer is to memory that nobody unmaps, and all accesses are as above.
+// SAFETY: the pointer is to memory that is never unmapped, and all accesses are as above.
 unsafe impl Send for Ram {}
 // SAFETY: as above.
 unsafe impl Sync for Ram {}

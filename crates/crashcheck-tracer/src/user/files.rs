@@ -82,7 +82,7 @@ impl PmFile {
             && (stat.st_dev, stat.st_ino) == (self.device, self.inode)
     }
 
-    /// Fills the buffer; behind the end are zeroes.
+    /// Fills the buffer, with zeroes after the end.
     ///
     /// # Errors
     /// Those of the file.

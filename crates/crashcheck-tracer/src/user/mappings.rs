@@ -5,7 +5,7 @@
 pub(crate) struct Mapping {
     /// First byte in the program's memory.
     pub(crate) start: u64,
-    /// Behind the last.
+    /// After the last.
     pub(crate) end: u64,
     /// Address in the trace of `start`.
     pub(crate) address: u64,

@@ -27,8 +27,8 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use fastness_trace::module::{self, Module};
-use fastness_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
+use fastness_crashcheck_trace::module::{self, Module};
+use fastness_crashcheck_trace::{FenceKind, Header, Hypercall, Origin, Region, hypercall};
 use iced_x86::Register;
 use rustix::process::{Resource, Rlimit, setrlimit};
 

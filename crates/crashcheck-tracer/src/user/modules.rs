@@ -1,13 +1,13 @@
 //! Where the program's code comes from: what turns addresses of instructions into lines of its source.
 //!
 //! At the end of the trace there is a message for each part of a file that is mapped
-//! (`fastness_trace::module`). The kernel knows them by addresses of this process, which are the program's
-//! where QEMU has put its memory in place; elsewhere there are no such messages.
+//! (`fastness_crashcheck_trace::module`). The kernel knows them by addresses of this process, which are the
+//! program's where QEMU has put its memory in place; elsewhere there are no such messages.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fastness_trace::module::Module;
+use fastness_crashcheck_trace::module::Module;
 
 use crate::api;
 

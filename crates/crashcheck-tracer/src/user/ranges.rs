@@ -20,7 +20,7 @@ struct Snapshot {
 
 /// Ranges of memory that have PM.
 ///
-/// Concurrency: readers see the ranges before a change or those behind it. Snapshots are kept as long as the
+/// Concurrency: readers see the ranges before a change or those after it. Snapshots are kept as long as the
 /// process lives, because readers do not say when they are done; there is one for each `mmap` or `munmap` of
 /// PM.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::ffi::c_uint;
 use std::ops::Range;
 
-use fastness_trace::Origin;
+use fastness_crashcheck_trace::Origin;
 use iced_x86::Register;
 use rustix::fs::Access;
 
@@ -253,7 +253,7 @@ impl User {
                 "cannot read what was written",
             );
             let address = start_of(file).saturating_add(offset + done);
-            // Behind the region, and in no other one.
+            // After the region, and in no other one.
             let address = if locate(address).0 == file { address } else { u64::MAX };
             or_fail(state.recorder.store(origin, address, &buffer[..part], true), "write to PM");
             done += part as u64;

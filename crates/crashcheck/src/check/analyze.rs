@@ -1,10 +1,11 @@
 //! What the states of crash images say about the operations of a test.
 //!
 //! Operations lie between checkpoints. An operation has a *single final state* if all images of a crash at
-//! the checkpoint behind it have one state: what it did is durable. It is *atomic* if besides it has at most
-//! one other state, that before it. Recoveries that fail are a finding, and no state in this sense. A test
-//! without checkpoints is one operation. What comes before the first checkpoint, if it is tested, and what
-//! comes behind the last only has to be recoverable: it is an operation only if something is wrong with it.
+//! the checkpoint after it have the same state: its effects are durable. It is *atomic* if it can also leave
+//! at most one other state, the one before it. Recoveries that fail are findings, not states in this sense.
+//! A test without checkpoints is one operation. Events before the first checkpoint, if they are tested, and
+//! after the last one only have to be recoverable: they are reported as an operation only if something is
+//! wrong.
 //!
 //! Source: PM file systems dissertation, 8.6.2.
 
@@ -17,20 +18,20 @@ use crate::Result;
 use crate::generate::{CrashImages, PointKind};
 use crate::process::Ending;
 
-/// One operation of a test, and how it came out.
+/// One operation of a test, and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// The checkpoint before it; `None` at the beginning of the trace.
     pub from: Option<u64>,
-    /// The checkpoint behind it; `None` at the end of the trace.
+    /// The checkpoint after it; `None` at the end of the trace.
     pub to: Option<u64>,
-    /// Failure points of it: from the one at the checkpoint before to the one at that behind.
+    /// Its failure points: from that at the checkpoint before it to that at the checkpoint after it.
     pub points: Range<usize>,
     /// States that a crash during it can lead to, by index.
     pub states: BTreeSet<usize>,
-    /// Those after it; empty where it is not known to have ended.
+    /// States after it; empty if it is not known to have ended.
     pub final_states: BTreeSet<usize>,
-    /// What is wrong with it.
+    /// What is wrong.
     pub findings: Vec<Finding>,
 }
 
@@ -46,17 +47,17 @@ pub struct Finding {
 /// What can be wrong; the worst first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// The recovery was ended by a signal, did not end, or its kernel panicked.
+    /// The recovery was killed by a signal, did not end, or panicked its kernel.
     RecoveryCrash,
-    /// The recovery failed, and said so.
+    /// The recovery reported a failure.
     RecoveryError,
-    /// What was recovered could not be written to.
+    /// The recovered contents could not be written to.
     WriteError,
-    /// An oracle says that the state must not be.
+    /// An oracle rejects the state.
     Oracle(String),
     /// More than one state is possible after the operation.
     FinalStates,
-    /// There are states between that before it and that after it.
+    /// It has intermediate states.
     Atomicity,
 }
 
@@ -91,15 +92,15 @@ impl std::fmt::Display for FindingKind {
         match self {
             FindingKind::RecoveryCrash => write!(f, "the recovery crashes"),
             FindingKind::RecoveryError => write!(f, "the recovery fails"),
-            FindingKind::WriteError => write!(f, "what was recovered cannot be written to"),
-            FindingKind::Oracle(said) => write!(f, "the oracle refuses it: {said}"),
-            FindingKind::FinalStates => write!(f, "after it there is more than one state"),
+            FindingKind::WriteError => write!(f, "the recovered contents cannot be written to"),
+            FindingKind::Oracle(said) => write!(f, "the oracle rejects it: {said}"),
+            FindingKind::FinalStates => write!(f, "several states are possible after it"),
             FindingKind::Atomicity => write!(f, "it is not atomic"),
         }
     }
 }
 
-/// Judges the operations of a test; with `must_be_atomic`, also whether they are.
+/// Judges the operations of a test; with `must_be_atomic`, also whether they are atomic.
 ///
 /// # Errors
 /// Those of the oracles.

@@ -15,26 +15,26 @@ use crate::process;
 
 /// Recovers copies of crash images.
 pub trait Extract: Sync {
-    /// A place to work in; each thread has one.
+    /// A working place; each thread has one.
     type Place: Send;
 
     /// Makes a place.
     ///
     /// # Errors
-    /// Where there is no room.
+    /// If there is no space.
     fn place(&self) -> Result<Self::Place>;
 
-    /// Recovers a copy of `contents`, and says what is in it.
+    /// Recovers a copy of `contents`, and returns its state.
     ///
     /// # Errors
-    /// If that could not be tried; that it failed is a state.
+    /// If the recovery could not be run. A recovery that fails is a state.
     fn extract(&self, place: &mut Self::Place, contents: &Contents) -> Result<State>;
 }
 
 /// The states of images, found by up to `threads` threads.
 ///
 /// # Errors
-/// The first that an extraction had.
+/// The first error of an extraction.
 pub fn extract_all<E: Extract>(
     extract: &E,
     images: &[&Contents],
@@ -50,7 +50,7 @@ pub fn extract_all<E: Extract>(
             let Some(contents) = images.get(index) else { return Ok(()) };
             let result = extract.extract(&mut place, contents);
             if result.is_err() {
-                // The others need not go on.
+                // The others can stop.
                 next.store(images.len(), Ordering::Relaxed);
             }
             *states[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result?);
@@ -70,13 +70,13 @@ pub fn extract_all<E: Extract>(
     Ok(states.into_iter().map(state).collect())
 }
 
-/// Runs a program on files with what the crash left.
+/// Runs a program on files with the crash image.
 #[derive(Debug, Clone)]
 pub struct CommandExtract {
     /// The program and its arguments; `{pm}` or `{0}` stands for the file of the first region, `{1}` for the
     /// second, and so on; disks follow the regions.
     pub command: Vec<String>,
-    /// Run on the files once the first has ended well: does what was recovered take writes?
+    /// Run on the files after a successful recovery: does it accept writes?
     pub write: Option<Vec<String>>,
     /// Where the regions are.
     pub layout: Layout,
@@ -143,7 +143,7 @@ impl WorkDir {
 
 impl Drop for WorkDir {
     fn drop(&mut self) {
-        // A directory of the test itself; what is left of it is in nobody's way.
+        // A directory of the test itself; anything left of it does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -166,8 +166,7 @@ impl Extract for CommandExtract {
     }
 }
 
-/// Writes what a crash left into files of `dir`: one for each region, and one for each disk. Holes are
-/// zeroes.
+/// Writes a crash image into files in `dir`: one for each region, and one for each disk. Holes are zeroes.
 ///
 /// # Errors
 /// Those of the files.

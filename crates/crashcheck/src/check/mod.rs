@@ -1,7 +1,8 @@
-//! Recovers crash images, and judges what comes out.
+//! Recovers crash images, and judges the resulting states.
 //!
-//! Motivation: that an image is inconsistent only its program can say. So a recovery runs on each image and
-//! prints what its user would see, and the operations of a test are judged by the states that they can leave.
+//! Motivation: only the program itself can tell whether an image is consistent. So a recovery runs on each
+//! image and prints what a user would see, and the operations of a test are judged by the states that they
+//! can leave.
 //!
 //! Source: PM file systems dissertation, 8.6 (tester).
 

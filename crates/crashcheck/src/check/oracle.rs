@@ -1,4 +1,4 @@
-//! Who knows what states there may be.
+//! Oracles: they know which states are right.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::process::{self, Ending};
 
 /// Judges single states.
 pub trait Oracle {
-    /// Why a crash behind this checkpoint, and before the next, must not lead to this state; `None` if it
+    /// Why a crash after this checkpoint and before the next one must not lead to this state; `None` if it
     /// may.
     ///
     /// # Errors
@@ -17,9 +17,9 @@ pub trait Oracle {
     fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>>;
 }
 
-/// A program that gets a state as its standard input, and the checkpoint's number (or nothing) in
-/// `CHECKPOINT`. Exit code 0: the state may be. 1: it must not; the first line of what it writes says why.
-/// Everything else is a failure of the oracle.
+/// A program that reads a state from standard input, and the checkpoint's number (or nothing) from
+/// `CHECKPOINT`. Exit code 0: the state is right. 1: it is wrong; the first line of output says why.
+/// Anything else is a failure of the oracle.
 #[derive(Debug, Clone)]
 pub struct Predicate {
     /// The program and its arguments.
@@ -60,7 +60,7 @@ pub struct Prefix {
 impl Oracle for Prefix {
     fn refuses(&self, state: &State, checkpoint: Option<u64>) -> Result<Option<String>> {
         if !state.ending.is_success() {
-            // That is found elsewhere.
+            // Another check finds that.
             return Ok(None);
         }
         let lines = |text: &[u8]| -> Vec<Vec<u8>> {
@@ -70,9 +70,9 @@ impl Oracle for Prefix {
         let (have, all) = (lines(&state.text), lines(&self.complete));
         let acknowledged = usize::try_from(checkpoint.unwrap_or(0)).unwrap_or(usize::MAX);
         if let Some(wrong) = (0..have.len()).find(|at| all.get(*at) != Some(&have[*at])) {
-            return Ok(Some(format!("record {} is not that which was written there", wrong + 1)));
+            return Ok(Some(format!("record {} differs from the one that was written", wrong + 1)));
         }
         let is_lost = have.len() < acknowledged;
-        Ok(is_lost.then(|| format!("{acknowledged} records were acknowledged, {} are left", have.len())))
+        Ok(is_lost.then(|| format!("{acknowledged} records were acknowledged, but {} are left", have.len())))
     }
 }

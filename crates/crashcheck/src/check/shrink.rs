@@ -1,4 +1,4 @@
-//! Of what a crash has lost, the part that is enough for what it has led to.
+//! Reduces what a crash has lost to a part that is enough for the same state.
 //!
 //! An image that was drawn at random lacks many lines, of which one or two matter. So recoveries are tried
 //! with less lost: images that have some of the lost lines and blocks, in halves, quarters and so on, until
@@ -14,7 +14,7 @@ use crate::image::Image;
 const LINE_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 512;
 
-/// How losses are made less.
+/// How losses are reduced.
 pub struct Shrink<'a> {
     /// Recovers what it is given.
     pub recover: &'a dyn Fn(&Contents) -> Result<State>,
@@ -24,11 +24,11 @@ pub struct Shrink<'a> {
 
 /// An image that has lost less.
 pub struct Shrunk {
-    /// What it has.
+    /// Its contents.
     pub contents: Contents,
     /// How many lines and blocks it lacks.
     pub lost: usize,
-    /// How many the other one lacked.
+    /// How many the original image lacked.
     pub of: usize,
 }
 

@@ -1,23 +1,23 @@
-//! Semantic states: what a recovery makes of crash images.
+//! Semantic states: the results of recovering crash images.
 
 use std::collections::HashMap;
 
 use crate::generate::{CrashImages, Part, PointKind};
 use crate::process::{Ending, Output};
 
-/// What a recovery said of an image.
+/// The result of recovering an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// How it ended.
     pub ending: Ending,
-    /// What it found, as text; two images with the same are the same to its user.
+    /// What it printed; two images with the same text are the same to a user.
     pub text: Vec<u8>,
-    /// How writing to it went, where that was tried and failed.
+    /// How a write to the recovered contents failed, if it was tried and failed.
     pub write: Option<Ending>,
 }
 
 impl From<Output> for State {
-    /// Of a recovery that failed, what it complained of is part of the state.
+    /// The messages of a recovery that failed are part of the state.
     fn from(output: Output) -> State {
         let Output { ending, stdout: mut text, stderr } = output;
         if !ending.is_success() {
@@ -30,7 +30,7 @@ impl From<Output> for State {
 /// A state, and the images that have it.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// `c1s0`: the first that was found behind checkpoint 1; `s0` where there is no checkpoint.
+    /// `c1s0`: the first that was found after checkpoint 1; `s0` where there is no checkpoint.
     pub name: String,
     /// What it is.
     pub state: State,
@@ -50,7 +50,7 @@ pub struct States {
 }
 
 impl States {
-    /// Puts the states of images together; one for each image.
+    /// Collects the states of images, one for each image.
     ///
     /// # Panics
     /// Caller bug only: another number of states than images.

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
+use fastness_crashcheck_trace::Reader;
 use fastness_pm_model::{Op, Trace};
-use fastness_trace::Reader;
 
 use super::*;
 use crate::Result;
@@ -82,7 +82,7 @@ fn operation(parts: &[Vec<Op>]) -> Vec<Op> {
 #[test]
 fn a_correct_operation_has_no_findings() {
     assert_eq!(findings(operation(&[set(1), set(2), set(0)]), marked), [""]);
-    // Together, with the mark behind a fence.
+    // Together, with the mark after a fence.
     let both = [Op::store(64, [1; 8]), Op::store(128, [1; 8]), Op::clwb(64), Op::clwb(128), Op::sfence()];
     assert_eq!(findings(operation(&[both.to_vec(), set(0)]), marked), [""]);
 }
@@ -130,7 +130,7 @@ fn operations_lie_between_checkpoints_and_without_any_the_whole_is_one() {
     let three =
         [set(5), operation(&[set(1), set(2), set(0)]), unflushed(3), vec![Op::Mark(2)], set(6)].concat();
     let look = |lines: [u8; 4]| shown(format_args!("{lines:?}"));
-    // What comes before the first is not tested, what comes behind the last only recovered.
+    // What comes before the first is not tested, what comes after the last only recovered.
     assert_eq!(findings(three.clone(), look), ["A", "S"]);
     assert_eq!(findings([set(1), set(2), set(0)].concat(), marked), [""]);
     assert_eq!(findings([set(0), set(1), set(2)].concat(), marked), ["A"]);
@@ -166,7 +166,7 @@ fn oracles_judge_by_what_was_acknowledged() {
     };
     assert_eq!(refuses("one\ntwo\n", Some(2)), None);
     assert_eq!(refuses("one\ntwo\nthree\n", Some(2)), None, "one may be there already");
-    assert_eq!(refuses("one\n", Some(2)).unwrap(), "2 records were acknowledged, 1 are left");
+    assert_eq!(refuses("one\n", Some(2)).unwrap(), "2 records were acknowledged, but 1 are left");
     assert_eq!(refuses("two\n", None).unwrap(), "record 1 is not that which was written there");
     assert!(refuses("one\ntwo\nthree\nfour\n", None).is_some());
 

@@ -20,7 +20,7 @@ pub enum Kept {
     Lost,
 }
 
-/// A line of which an image has lost something, or could have.
+/// A line of which an image has lost something, or could have lost something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedLine {
     /// Its first byte in the image.
@@ -38,8 +38,8 @@ impl ExplainedLine {
     }
 }
 
-/// Says of each line with pending stores which of them `image` has. Where several answers are right, that
-/// which loses least. `None` if the image is not possible there.
+/// Determines for each line with pending stores which of them `image` has. If several answers are right, the
+/// one with the least loss. `None` if the image is not possible there.
 pub fn explain(pending: &Pending, image: &Image) -> Option<Vec<ExplainedLine>> {
     let base = pending.replay.machine().persistent();
     if image.len_bytes() != base.len_bytes() {

@@ -1,5 +1,5 @@
-//! Trace debugging: which stores are pending at an event, which of them an image has, and what is suspicious
-//! in a trace whatever an image shows.
+//! Trace debugging: which stores are pending at an event, which of them an image has, and which patterns of a
+//! trace are suspicious in themselves.
 //!
 //! Source: PM file systems dissertation, 8.7 (trace analysis).
 

@@ -1,14 +1,14 @@
-//! Patterns of a trace that hint at mistakes, whatever the states are.
+//! Patterns of a trace that hint at mistakes, independently of the states.
 //!
-//! They hint and do not prove: a flush too many costs time, and whether a store without a flush matters only
-//! a crash image can show.
+//! They hint and do not prove: a redundant flush costs time, and only a crash image can show whether a
+//! missing one matters.
 //!
 //! Source: PM file systems dissertation, 8.7.2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use fastness_trace::{Event, FenceKind, FlushKind, Kind, Reader};
+use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Kind, Reader};
 
 use crate::Result;
 use crate::generate::{Layout, Place};
@@ -48,9 +48,9 @@ impl PatternKind {
     /// For people.
     pub fn meaning(self) -> &'static str {
         match self {
-            PatternKind::MissingFlush => "stored, and not flushed until the end",
-            PatternKind::MissingFence => "flushed or stored past the caches, and not fenced until the end",
-            PatternKind::OverwriteBeforePersist => "overwrites what is not durable yet",
+            PatternKind::MissingFlush => "stored, but never flushed",
+            PatternKind::MissingFence => "flushed, or stored past the caches, but never fenced",
+            PatternKind::OverwriteBeforePersist => "overwrites data that is not durable yet",
             PatternKind::UnorderedFlushes => "several lines flushed before one fence",
             PatternKind::RedundantFlush => "flushes a line without a new store",
             PatternKind::RedundantFence => "a fence with nothing to complete",
@@ -80,7 +80,7 @@ struct Store {
     /// Its bytes, as a mask.
     bytes: u64,
     pc: Option<u64>,
-    /// Whose fence it waits for, once it is flushed or if it is non-temporal.
+    /// The thread whose fence it waits for, once it is flushed or if it is non-temporal.
     thread: u32,
 }
 
@@ -89,7 +89,7 @@ struct Store {
 struct Line {
     /// Stores that no flush covers.
     unflushed: Vec<Store>,
-    /// Those that one covers, or non-temporal ones, and no fence.
+    /// Stores that a flush covers, or non-temporal ones, without a fence.
     unfenced: Vec<Store>,
 }
 
@@ -177,8 +177,8 @@ impl Search {
         let mut overwrites = false;
         while at < end {
             let line = at / LINE_BYTES;
-            let behind = end.min((line + 1) * LINE_BYTES);
-            let bytes = bytes_mask(at % LINE_BYTES, behind - at);
+            let line_end = end.min((line + 1) * LINE_BYTES);
+            let bytes = bytes_mask(at % LINE_BYTES, line_end - at);
             let found = self.lines.entry(line).or_default();
             overwrites |= found.unflushed.iter().chain(&found.unfenced).any(|store| store.bytes & bytes != 0);
             let list = if is_nt { &mut found.unfenced } else { &mut found.unflushed };
@@ -186,7 +186,7 @@ impl Search {
             if is_nt {
                 self.since_fence.entry(thread).or_default().armed.insert(line);
             }
-            at = behind;
+            at = line_end;
         }
         if overwrites {
             self.note(PatternKind::OverwriteBeforePersist, pc, event, Some(address));

@@ -1,10 +1,10 @@
-//! The stores that a crash at an event can lose, and who made them.
+//! The stores that a crash at an event can lose, and the instructions that made them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use fastness_crashcheck_trace::{Event, Kind, Reader};
 use fastness_pm_model::Config;
-use fastness_trace::{Event, Kind, Reader};
 
 use crate::Result;
 use crate::generate::{Place, Replay};
@@ -106,7 +106,7 @@ impl Pending {
         }
     }
 
-    /// Drops the stores that have become certain: those that the model does not have any more.
+    /// Drops the stores that have become certain: the model has them no longer.
     fn forget(&mut self) {
         let mut left = BTreeMap::new();
         for (number, count, _) in self.replay.machine().pending() {

@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_trace::{self as trace, Event, Header, Kind, Origin, Reader, Region, Writer};
 use fastness_pm_model::{Config, FlushKind, Op, Rng, Scope, Trace};
-use fastness_trace::{self as trace, Event, Header, Kind, Origin, Reader, Region, Writer};
 
 use super::*;
 use crate::trace::record;

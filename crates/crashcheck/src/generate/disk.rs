@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{ControlFlow, Range};
 
+use fastness_crashcheck_trace::{BlockEvent, Device};
 use fastness_pm_model::Rng;
-use fastness_trace::{BlockEvent, Device};
 
 use crate::image::{Image, PAGE_BYTES};
 
@@ -83,14 +83,14 @@ impl Disk {
         Disk { image, pending: BTreeMap::new(), in_flight: HashMap::new(), time: 0 }
     }
 
-    /// What it held before the first command, from a byte on.
+    /// Sets its contents before the first command, from an offset on.
     ///
     /// # Errors
-    /// A text that says what is wrong with it; nothing has changed.
+    /// What is wrong, as text; nothing has changed.
     pub fn initial(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
         self.blocks(offset, data.len() as u64)?;
         if self.time > 0 {
-            return Err("what a disk held at the beginning, behind a command to it".to_owned());
+            return Err("initial contents of a disk after a command to it".to_owned());
         }
         let pages = data.chunks(PAGE_BYTES).enumerate();
         // Zeroes over zeroes would only take memory.
@@ -126,7 +126,7 @@ impl Disk {
     /// Performs an event.
     ///
     /// # Errors
-    /// A text that says what is wrong with it; nothing has changed.
+    /// What is wrong, as text; nothing has changed.
     pub fn apply(&mut self, command: u32, event: &BlockEvent<'_>) -> Result<(), String> {
         self.time += 1;
         match *event {
@@ -150,7 +150,7 @@ impl Disk {
     fn submit(&mut self, command: u32, kind: CommandKind) -> Result<u64, String> {
         let (serial, submitted) = (self.time, self.time);
         match self.in_flight.insert(command, Command { serial, submitted, kind }) {
-            Some(_) => Err(format!("command {command} is handed over while it is in flight")),
+            Some(_) => Err(format!("command {command} is submitted while it is in flight")),
             None => Ok(serial),
         }
     }
@@ -207,7 +207,7 @@ impl Disk {
 
     fn complete(&mut self, command: u32, is_ok: bool) -> Result<(), String> {
         let Some(command) = self.in_flight.remove(&command) else {
-            return Err(format!("command {command} ends, and is not in flight"));
+            return Err(format!("command {command} ends, but is not in flight"));
         };
         match command.kind {
             // One that has failed stays as if it were in flight: nothing is known of it.

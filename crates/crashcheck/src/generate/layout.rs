@@ -1,10 +1,10 @@
-//! Where the regions of a trace are in one image.
+//! The layout of a trace's regions in one image.
 
-use fastness_trace::{Header, Region, TraceError};
+use fastness_crashcheck_trace::{Header, Region, TraceError};
 
 use crate::image::PAGE_BYTES;
 
-/// The regions of a trace one after the other, each from the border of a page on.
+/// The regions of a trace one after the other, each starting at a page boundary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     parts: Vec<Part>,
@@ -20,7 +20,7 @@ pub struct Part {
     pub offset: u64,
 }
 
-/// What a range of addresses is to PM.
+/// Where a range of addresses is in PM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// From this offset of the image on.
@@ -37,7 +37,7 @@ impl Layout {
     /// # Errors
     /// [`TraceError::Invalid`] if they are longer together than addresses are.
     pub fn of(header: &Header) -> Result<Layout, TraceError> {
-        let what = || "its regions are longer together than addresses are".to_owned();
+        let what = || "its regions together exceed the address space".to_owned();
         Layout::in_a_row(header).ok_or_else(|| TraceError::Invalid { number: 0, what: what() })
     }
 
@@ -66,11 +66,11 @@ impl Layout {
     pub fn place(&self, address: u64, len_bytes: usize) -> Place {
         let end = address.saturating_add(len_bytes as u64);
         for part in &self.parts {
-            let (start, behind) = (part.region.start, part.region.start + part.region.len_bytes);
-            if address >= start && end <= behind {
+            let (start, part_end) = (part.region.start, part.region.start + part.region.len_bytes);
+            if address >= start && end <= part_end {
                 return Place::Inside(part.offset + (address - start));
             }
-            if end > start && address < behind {
+            if end > start && address < part_end {
                 return Place::Crossing;
             }
         }

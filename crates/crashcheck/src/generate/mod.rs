@@ -1,15 +1,15 @@
 //! Crash images: what a crash at any moment of a trace can leave in PM and on the disks.
 //!
 //! Motivation: a crash can happen between any two instructions, and leave any of the images that the model
-//! allows then. There are 2 to the power of the pending lines of them, and a program that has to be run on
+//! allows then. There are up to 2 to the power of the number of pending lines, and a program has to run on
 //! each.
 //!
 //! Design: the events of a trace go through the model ([`Replay`]). Before each event that makes something
 //! certain, at each checkpoint and at the end is a *failure point*: what a crash at any other moment leaves
-//! can be left at one of these too. A failure point with few images gets all of them. Where there are more,
+//! can also be left at one of these. A failure point with few images gets all of them. Where there are more,
 //! heuristics choose ([`Options`]): lines that a recovery reads ([`Recovery`]), non-temporal stores whole,
-//! and at last a bound, with images drawn at random. They choose among what the model allows, and never make
-//! anything else. Images are kept once, with all points where they are possible.
+//! and finally a bound, with images drawn at random. They choose among the images that the model allows, and
+//! never make others. Images are kept once, with all points where they are possible.
 //!
 //! PM and disks: at a point of PM its images are combined with the disks that have lost nothing, and
 //! everything, that is pending; at a point of a disk the other way round; at checkpoints both.

@@ -1,4 +1,4 @@
-//! Which crash images of a trace are wanted.
+//! Which crash images of a trace to generate.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use fastness_pm_model::Config;
 /// Where crashes are, and how many of their images are taken.
 ///
 /// A failure point with at most [`images_per_point`](Self::images_per_point) images gets all of them,
-/// whatever else is said here. Of the others the heuristics leave something out, and a
+/// whatever the other options are. At other points the heuristics leave images out, and the
 /// [`Point`](super::Point) says so.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -22,7 +22,7 @@ pub struct Options {
     pub images_per_point: usize,
     /// Seed of what is chosen at random.
     pub seed: u64,
-    /// What becomes of non-temporal stores that follow each other in a line.
+    /// How consecutive non-temporal stores to a line may be lost.
     pub non_temporal: NonTemporal,
     /// Most bytes of PM.
     pub memory_max_bytes: u64,
@@ -52,8 +52,7 @@ pub enum Pick {
     Fast,
 }
 
-/// What becomes of non-temporal stores to a line that follow each other, where there are too many images for
-/// all.
+/// How consecutive non-temporal stores to a line may be lost, if there are too many images to take all.
 #[derive(Debug, Clone, Default)]
 pub enum NonTemporal {
     /// All of them or none.

@@ -22,11 +22,11 @@ pub enum PointKind {
 /// A crash between two events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
-    /// Number of the event that has not happened any more.
+    /// Number of the first event after the crash.
     pub event: u64,
     /// The last checkpoint before it.
     pub checkpoint: Option<u64>,
-    /// Why here.
+    /// Why there is one.
     pub kind: PointKind,
     /// Lines of PM with pending stores.
     pub dirty_lines: usize,
@@ -36,7 +36,7 @@ pub struct Point {
     pub images: usize,
     /// All that are possible were taken; otherwise a heuristic or the bound has left some out.
     pub is_exhaustive: bool,
-    /// The bound has left some out that the heuristics wanted.
+    /// The bound has left out images that the heuristics had chosen.
     pub is_cut: bool,
 }
 
@@ -126,7 +126,7 @@ impl CrashImages {
         let occurrences = &mut self.images[index].occurrences;
         match occurrences.last_mut() {
             Some(last) if last.point == point => {
-                // The same bytes another way: what needs less counts.
+                // The same bytes in another way: the smaller part counts.
                 last.has_non_temporal &= has_non_temporal;
                 last.part = if last.part == Part::Subset { part } else { last.part };
             }

@@ -1,9 +1,9 @@
 //! The heuristic of reads: lines that a recovery does not read need no images of their own.
 //!
-//! Whoever recovers what a crash left looks at valid marks first, and at data behind them only if they are
-//! set. So of thousands of lines that are pending only those are varied that a recovery reads. Which these
-//! are depends on the image: a recovery of the one with everything misses lines that an image with less would
-//! make it read (a mark that is being cleared). Therefore the lines are those that a recovery reads
+//! A recovery reads validity marks first, and the data that they guard only if they are set. So of thousands
+//! of pending lines only those are varied that the recovery reads. Which lines these are depends on the
+//! image: a recovery of the one with everything misses lines that an image with less would make it read (a
+//! mark that is being cleared). Therefore the lines are those that a recovery reads
 //! - of the image with everything,
 //! - of the image with nothing that is pending, and
 //! - of the images of both kinds at the failure point before.
@@ -17,13 +17,13 @@ use super::point::Contents;
 use crate::Result;
 use crate::image::ImageHash;
 
-/// Says what a recovery reads.
+/// Determines what a recovery reads.
 pub trait Recovery {
     /// Runs the recovery on a copy of `contents`, and reads everything that is reachable then. Returns the
     /// lines of PM, by number, that were read before the recovery itself had stored to them.
     ///
     /// # Errors
-    /// A recovery that cannot be run at all; one that fails is no error here.
+    /// A recovery that cannot be run at all; one that fails is not an error here.
     fn lines_read(&mut self, contents: &Contents) -> Result<BTreeSet<u64>>;
 }
 

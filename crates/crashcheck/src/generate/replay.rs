@@ -1,7 +1,7 @@
-//! PM and disks while the events of a trace happen.
+//! PM and disks during the events of a trace.
 
+use fastness_crashcheck_trace::{self as trace, Event, Header, Hypercall, Kind, TraceError};
 use fastness_pm_model::{Config, FenceKind, FlushKind, Machine, Memory, ModelError};
-use fastness_trace::{self as trace, Event, Header, Hypercall, Kind, TraceError};
 
 use super::disk::Disk;
 use super::layout::{Layout, Place};
@@ -51,7 +51,7 @@ impl Replay {
     pub fn new(header: &Header, config: Config, len_max_bytes: u64) -> Result<Replay, TraceError> {
         let layout = Layout::of(header)?;
         if layout.len_bytes() > len_max_bytes {
-            let what = format!("its regions have more than {len_max_bytes} bytes together");
+            let what = format!("its regions together have more than {len_max_bytes} bytes");
             return Err(TraceError::Invalid { number: 0, what });
         }
         let len_bytes = layout.len_bytes().max(PAGE_BYTES as u64);
@@ -80,9 +80,9 @@ impl Replay {
         self.checkpoint
     }
 
-    /// Of what `event` would make something impossible that can be left now. Crashes just before such an
-    /// event, just before checkpoints and at the end leave everything that a crash at any moment can leave:
-    /// other events only add to what is possible.
+    /// What `event` applies to if it makes contents impossible that are possible now. Crashes just before
+    /// such an event, just before checkpoints and at the end leave everything that a crash at any moment
+    /// can leave: other events only add possible contents.
     pub(super) fn shrinks(&self, event: &Event<'_>) -> Option<Medium> {
         let cpu = event.origin.thread;
         let is_shrinking = match event.kind {
@@ -109,7 +109,7 @@ impl Replay {
     /// Performs an event; `number` names it in errors.
     ///
     /// # Errors
-    /// [`TraceError::Invalid`] for one that cannot be; nothing has changed.
+    /// [`TraceError::Invalid`] for an impossible event; nothing has changed.
     pub fn apply(&mut self, event: &Event<'_>, number: u64) -> Result<(), TraceError> {
         self.perform(&event.kind, event.origin.thread).map_err(|what| TraceError::Invalid { number, what })
     }

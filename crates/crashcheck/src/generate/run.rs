@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 use fastness_pm_model::Scope;
-use fastness_trace::{Event, Hypercall, Kind, Reader};
 
 use super::options::{Options, Pick};
 use super::point::{Contents, CrashImages, Part, Point, PointKind};
@@ -14,8 +14,8 @@ use super::replay::{Medium, Replay};
 use crate::Result;
 use crate::image::Image;
 
-/// Number of the event with which the test of a trace begins: what comes before is preparation. That is the
-/// message that it begins, or the first checkpoint, or the first event. Reads the rest of the trace.
+/// Number of the event with which the test of a trace begins; everything before is preparation. It is the
+/// start message, or the first checkpoint, or the first event. Reads the rest of the trace.
 ///
 /// # Errors
 /// Those of the trace.

@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use fastness_crashcheck_trace::{
+    BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer,
+};
 use fastness_pm_model::{Budget, Config, FlushKind, Op, Persistence, Rng, Rules, Trace, explore};
-use fastness_trace::{BlockEvent, Device, Event, Header, Hypercall, Kind, Origin, Reader, Region, Writer};
 
 use super::*;
 use crate::Result;
@@ -108,7 +110,7 @@ fn what_comes_before_the_test_has_no_failure_points() {
     let header = Header { regions: vec![region()], ..Header::default() };
     let mut writer = Writer::new(Vec::new(), &header).unwrap();
     let store = |address| Kind::Store { address, data: &[1], is_non_temporal: true, is_atomic64: false };
-    let fence = Kind::Fence(fastness_trace::FenceKind::Sfence);
+    let fence = Kind::Fence(fastness_crashcheck_trace::FenceKind::Sfence);
     for kind in [store(0), fence, Kind::Hypercall(Hypercall::Start), store(64), fence] {
         writer.push(&Event::of(kind)).unwrap();
     }
@@ -130,7 +132,7 @@ fn a_test_begins_with_its_start_or_else_with_its_first_checkpoint() {
         let file = writer.finish().unwrap();
         begins_at(&mut Reader::new(&file[..]).unwrap()).unwrap()
     };
-    let fence = Kind::Fence(fastness_trace::FenceKind::Sfence);
+    let fence = Kind::Fence(fastness_crashcheck_trace::FenceKind::Sfence);
     let checkpoint = |number| Kind::Hypercall(Hypercall::Checkpoint(number));
     assert_eq!(begins(&[fence, fence]), 0);
     assert_eq!(begins(&[fence, checkpoint(3), fence, checkpoint(4)]), 1);
@@ -141,7 +143,7 @@ fn region() -> Region {
     Region { name: "pm".to_owned(), start: 0, len_bytes: 1 << 16 }
 }
 
-/// A journal: a mark at 0, 20 lines of data behind it.
+/// A journal: a mark at 0, 20 lines of data after it.
 const DATA_LINES: u64 = 20;
 
 /// Reads the mark, and the data if it is set. Counts its runs.
@@ -235,7 +237,7 @@ fn fast_images_are_in_program_order_once_for_each_stack() {
         let origin = Origin { pc: Some(5), stack: Some(&stacks[usize::from(turn) / 4]), ..Origin::default() };
         let (address, data) = (u64::from(turn) * 64, [turn + 1]);
         let store = Kind::Store { address, data: &data, is_non_temporal: false, is_atomic64: false };
-        let flush = Kind::Flush { kind: fastness_trace::FlushKind::Clwb, address };
+        let flush = Kind::Flush { kind: fastness_crashcheck_trace::FlushKind::Clwb, address };
         for kind in [store, flush] {
             writer.push(&Event { kind, origin }).unwrap();
         }
@@ -260,7 +262,7 @@ fn images_of_memory_and_of_disks_are_combined_with_the_extremes_of_the_other() {
     let data = [7; 1024];
     let write = BlockEvent::Write { offset: 0, data: &data, is_fua: false };
     let done = BlockEvent::Completion { is_ok: true };
-    let clwb = |address| Kind::Flush { kind: fastness_trace::FlushKind::Clwb, address };
+    let clwb = |address| Kind::Flush { kind: fastness_crashcheck_trace::FlushKind::Clwb, address };
     for kind in [
         store(0),
         store(64),
@@ -272,7 +274,7 @@ fn images_of_memory_and_of_disks_are_combined_with_the_extremes_of_the_other() {
         clwb(0),
         clwb(64),
         // Point 1: of PM, 4 images; the disk is certain.
-        Kind::Fence(fastness_trace::FenceKind::Sfence),
+        Kind::Fence(fastness_crashcheck_trace::FenceKind::Sfence),
     ] {
         writer.push(&Event::of(kind)).unwrap();
     }

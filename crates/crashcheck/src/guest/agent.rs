@@ -8,12 +8,12 @@ use fastness_agent::protocol::{COMMAND_BYTES_MAX, Decoder, Message, Request, enc
 
 use super::qmp::{Silence, receive};
 
-/// What a command in the guest gave.
+/// The result of a command in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Exit status; 128 + n for signal n.
     pub status: i32,
-    /// It did not end in its time, and was killed; the guest goes on.
+    /// It did not end in time, and was killed; the guest continues.
     pub timed_out: bool,
     /// There was more output than the agent keeps (16 MiB).
     pub cut: bool,
@@ -24,7 +24,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Did it end, by itself, with status 0?
+    /// Whether it ended by itself, with status 0.
     pub fn is_success(&self) -> bool {
         self.status == 0 && !self.timed_out
     }
@@ -67,7 +67,7 @@ impl Agent {
         self.stream.write_all(&encode(self.identity, &request)).map_err(|_| Silence::Closed)
     }
 
-    /// Waits for the answer to what was asked last, until `deadline`: an agent may be gone.
+    /// Waits for the answer to the last request, until `deadline`: the agent may be gone.
     pub(super) fn answer(&mut self, deadline: Instant) -> Result<Output, Silence> {
         loop {
             // Answers to what was asked before a snapshot may still be on the way.

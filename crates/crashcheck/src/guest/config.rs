@@ -1,4 +1,4 @@
-//! What a guest is, and what may differ from one restore to the next.
+//! The configuration of a guest, and of one restore.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::{GuestError, Result};
 /// Physical address of the first byte of PM, and its offset in the RAM file.
 pub const PM_START: u64 = 256 << 20;
 const MIB: u64 = 1 << 20;
-/// Above that q35 splits RAM, and addresses are offsets no more.
+/// Beyond this size q35 splits RAM, and addresses no longer equal offsets.
 const RAM_MAX: u64 = 2 << 30;
 
 /// A machine. All guests of a snapshot have these in common.
@@ -116,7 +116,7 @@ impl GuestConfig {
     }
 }
 
-/// What one restore has of its own.
+/// What is particular to one restore.
 #[derive(Debug, Clone, Default)]
 pub struct Restore {
     /// What is in PM: a file of its size. Without one PM is as it was after the boot, all zeroes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::symbols::KernelSymbolsError;
 
-/// Why a guest did not do what it was asked to. What is called `console` is its end.
+/// Why a guest failed. `console` is the end of its console's output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages say it")]
@@ -26,14 +26,14 @@ pub enum GuestError {
     /// QEMU refused.
     #[error("QEMU refuses {command}: {reason}")]
     Qmp { command: &'static str, reason: String },
-    /// QEMU speaks something else than QMP, or the agent something else than its protocol.
-    #[error("not understood while {during}: {text}")]
+    /// QEMU does not speak QMP, or the agent does not speak its protocol.
+    #[error("unexpected answer while {during}: {text}")]
     Protocol { during: &'static str, text: String },
     /// The table of its kernel's symbols.
     #[error(transparent)]
     Symbols(#[from] KernelSymbolsError),
     /// An image of another size than the guest's PM. Bytes.
-    #[error("the image {} has {actual_bytes} bytes, the guest's PM {expected_bytes}", path.display())]
+    #[error("the image {} has {actual_bytes} bytes, but the guest's PM has {expected_bytes}", path.display())]
     ImageSize { path: PathBuf, actual_bytes: u64, expected_bytes: u64 },
 }
 

@@ -1,4 +1,4 @@
-//! A folder for the files of one guest, gone with it.
+//! A folder for the files of one guest, removed with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ impl Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        // One of a process that had the same number, and is gone.
+        // The folder of an ended process with the same number.
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).map_err(GuestError::io("cannot make the folder", &path))?;
+        fs::create_dir(&path).map_err(GuestError::io("cannot create the folder", &path))?;
         Ok(Self(path))
     }
 
@@ -31,7 +31,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Removes what processes that are gone have left.
+    /// Removes the folders of processes that have ended.
     pub(super) fn sweep(parent: &Path) {
         let Ok(entries) = fs::read_dir(parent) else { return };
         for entry in entries.flatten() {

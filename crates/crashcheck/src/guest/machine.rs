@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use super::agent::{Agent, Output};
 use super::folder::Folder;
 use super::qmp::{Qmp, Silence, connect};
-use super::{GuestConfig, GuestError, PM_START, Result, ram};
+use super::{GuestConfig, GuestError, Result, ram};
 use crate::process::Group;
 
-/// For QEMU to start, and for an answer of its own.
+/// For QEMU to start, and for an answer from QEMU itself.
 const QEMU_TIMEOUT: Duration = Duration::from_secs(30);
 /// For an agent that is later than the command's own time-out.
 const AGENT_GRACE: Duration = Duration::from_secs(5);
 /// With `-icount` a second in the guest may be that many outside.
 const SLOW: u32 = 4;
 
-/// A guest that runs. Dropped, it is killed, and its files are removed.
+/// A running guest. When it is dropped, it is killed and its files are removed.
 #[derive(Debug)]
 pub struct Guest {
     // In this order: the process is gone before its files are.
@@ -50,7 +50,7 @@ impl Guest {
         let qmp = connect(&folder.join("qmp"), &mut process, by)
             .and_then(|stream| Qmp::new(stream, by))
             .map_err(failed)?;
-        // Before the guest runs: what it says to nobody is lost.
+        // Before the guest runs: output without a reader is lost.
         let agent = connect(&folder.join("agent"), &mut process, by).map(Agent::new).map_err(failed)?;
         Ok(Self { process, qmp, agent, config: config.clone(), is_stopped: true, folder })
     }
@@ -69,8 +69,8 @@ impl Guest {
         done.map_err(|silence| self.error(silence, "a command runs", outside))
     }
 
-    /// Lets a guest that has been restored run. It stands still until its first command is with it, so that
-    /// the command comes at the same instruction each time.
+    /// Resumes a restored guest. It is paused until QEMU has received its first command, so that the command
+    /// always arrives at the same instruction.
     fn go_on(&mut self, by: Instant) -> Result<(), Silence> {
         if std::mem::take(&mut self.is_stopped) {
             // QEMU handles all its sockets in one loop: after a few answers it has taken the command.
@@ -82,7 +82,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Lets the guest stand still, until its next command: PM does not change while it is read.
+    /// Pauses the guest until its next command: PM does not change while it is read.
     ///
     /// # Errors
     /// As of [`Guest::command`].
@@ -92,7 +92,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Copies what is in PM to a file: all stores that the guest has made, as QEMU has no caches.
+    /// Copies the contents of PM to a file: all stores that the guest has made, as QEMU has no caches.
     ///
     /// # Errors
     /// [`GuestError::Io`].
@@ -115,12 +115,7 @@ impl Guest {
         self.folder.join("ram")
     }
 
-    /// Where PM is, in physical addresses.
-    pub fn pm_range(&self) -> std::ops::Range<u64> {
-        PM_START..PM_START + self.config.pm_bytes
-    }
-
-    /// The end of what the guest's kernel has said.
+    /// The end of the guest's console output.
     pub fn console(&self) -> String {
         ram::tail(&self.folder.join("console"))
     }
@@ -130,8 +125,8 @@ impl Guest {
         self.folder.path()
     }
 
-    /// Ends QEMU in order, so that what it writes (a plug-in's trace) is whole; what is in its folder is
-    /// still there while `look` runs.
+    /// Ends QEMU in order, so that its files (such as a plug-in's trace) are complete; its folder still
+    /// exists while `look` runs.
     ///
     /// # Errors
     /// It does not end.

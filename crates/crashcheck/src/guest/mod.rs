@@ -1,8 +1,8 @@
 //! Guests: a machine with persistent memory (PM) that is booted once and restored in a fraction of a second.
 //!
-//! Motivation: a crash test asks a real kernel thousands of times what it makes of an image. A boot takes
-//! seconds, and two boots are not the same; so a guest is booted once, up to where the agent in it serves
-//! commands, and everything starts from that state.
+//! Motivation: a crash test has a real kernel recover thousands of images. A boot takes seconds, and no two
+//! boots are the same; so a guest is booted once, until its agent serves commands, and everything starts
+//! from that state.
 //!
 //! Design: the guest's RAM is a shared file. [`Snapshot::boot`] stops the machine and migrates its devices to
 //! another file, the RAM staying where it is (`x-ignore-shared`). [`Snapshot::restore`] copies the RAM file
@@ -10,12 +10,13 @@
 //! part of RAM that the kernel was told to leave (`memmap=`), so a PM image is bytes of the RAM file at
 //! [`PM_START`], and a tracer that maps the file sees all.
 //!
-//! What the guest is: `scripts/crash-guest`. Who speaks to it: `fastness-agent serve`, over a virtio port.
+//! `scripts/crash-guest` builds the guest. In it, `fastness-agent serve` executes commands that arrive over a
+//! virtio port.
 //!
 //! Crash cases: every wait has an end; a guest that panics or hangs is an error with the end of its console;
-//! QEMU dies with its [`Guest`], and with this process whatever that dies of. Files go with their owner; a
-//! process that is killed leaves its folder `fastness-guest-*` behind, which the next [`Snapshot::boot`]
-//! there removes.
+//! QEMU dies with its [`Guest`], and with this process however that ends. Files are removed with their
+//! owner; a process that is killed leaves its folder `fastness-guest-*` behind, which the next
+//! [`Snapshot::boot`] there removes.
 //!
 //! Source: PM file systems dissertation, 8.6.1 (state extraction), 10.1 (machine).
 

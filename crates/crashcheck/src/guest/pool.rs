@@ -1,4 +1,4 @@
-//! Guests that look at image after image.
+//! Guests that recover one image after another.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +7,10 @@ use std::time::Duration;
 use super::folder::Folder;
 use super::{Guest, GuestError, Nvme, Output, Restore, Result, Snapshot, ram};
 
-/// Guests of one snapshot that look at images, of PM and of disks beside it: for any number of threads,
-/// scripts and tests.
+/// Guests of one snapshot that recover images of PM and disks, for any number of threads, scripts and tests.
 ///
-/// A guest that has translated its kernel's code is ten times as fast as a new one. So those that nobody uses
-/// stay until somebody needs one; there are never more than threads that have used them at the same time.
+/// A guest that has translated its kernel's code is ten times as fast as a new one. So idle guests are kept
+/// for later; there are never more of them than threads have used at the same time.
 ///
 /// A guest has its disks on files of its own, which are filled again for each image: the recovery of the one
 /// before has written to them, so what differs between the images is not all that differs. What the guest's
@@ -23,7 +22,7 @@ pub struct Guests<'a> {
     idle: Mutex<Vec<Warm>>,
 }
 
-/// One that can look at another image.
+/// A guest that can recover another image.
 #[derive(Debug)]
 struct Warm {
     // In this order: the guest is gone before its disks are.

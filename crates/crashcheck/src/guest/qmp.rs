@@ -59,7 +59,7 @@ impl Qmp {
         }
     }
 
-    /// Asks until the answer is the one that is waited for.
+    /// Repeats a command until its answer is the expected one.
     pub(super) fn wait(
         &mut self,
         command: &'static str,

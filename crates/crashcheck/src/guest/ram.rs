@@ -36,7 +36,7 @@ pub(super) fn fill(from: &Path, to: &Path) -> Result<()> {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&target, flags, 0, old_bytes)?;
         }
-        // QEMU keeps in mind how long it is: not even for a moment is it shorter.
+        // QEMU remembers its length: it must not become shorter, even for a moment.
         target.set_len(len_bytes)?;
         copy_data(&source, &target, 0..len_bytes, 0)
     };

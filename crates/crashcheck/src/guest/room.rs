@@ -1,8 +1,8 @@
-//! How many guests a machine has room for.
+//! How many guests fit into the memory of a machine.
 
 use super::GuestConfig;
 
-/// What QEMU takes beside the guest's RAM: translated code, tables, a trace that is being written.
+/// Memory that QEMU needs besides the guest's RAM: translated code, tables, a trace that is being written.
 const QEMU_BYTES: u64 = 256 << 20;
 
 impl GuestConfig {
@@ -23,7 +23,7 @@ impl GuestConfig {
     }
 }
 
-/// What the kernel says that programs can still have.
+/// Memory that is available to programs, according to the kernel.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -71,6 +71,6 @@ mod tests {
         let config = GuestConfig { folder: std::env::temp_dir(), ..GuestConfig::new("/nowhere") };
         assert_eq!(config.at_a_time(1), 1);
         let nowhere = GuestConfig { folder: "/no/such/folder".into(), ram_bytes: 1 << 60, ..config };
-        assert_eq!(nowhere.at_a_time(64), 1, "so much memory has nobody");
+        assert_eq!(nowhere.at_a_time(64), 1, "no machine has so much memory");
     }
 }

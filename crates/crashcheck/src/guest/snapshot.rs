@@ -11,7 +11,7 @@ use super::nvme::Nvme;
 use super::{Guest, GuestConfig, GuestError, Output, PM_START, Restore, Result, key, ram};
 use crate::symbols::KernelSymbols;
 
-/// Those of the kernel's symbols that are code: the others are more than half of them.
+/// The kernel's symbols for code: fewer than half of all.
 const SYMBOLS: &str = "grep ' [TtWw] ' /proc/kallsyms";
 
 /// A guest after its boot: RAM, devices, and the names of its kernel's functions. Any number of guests can be
@@ -76,7 +76,7 @@ impl Snapshot {
             let booted = Self::boot(config)?;
             let new = cache.join(format!("new-{}", std::process::id()));
             let _ = fs::remove_dir_all(&new);
-            fs::create_dir_all(&new).map_err(GuestError::io("cannot make the folder", &new))?;
+            fs::create_dir_all(&new).map_err(GuestError::io("cannot create the folder", &new))?;
             ram::copy(&booted.path().join("ram"), &new.join("ram"), 0..0)?;
             let state = new.join("state");
             fs::copy(booted.path().join("state"), &state).map_err(GuestError::io("cannot make", &state))?;
@@ -84,7 +84,7 @@ impl Snapshot {
                 let _ = fs::remove_dir_all(&new);
                 // Another process was faster.
                 if !kept.join("state").is_file() {
-                    return Err(GuestError::io("cannot make the folder", &kept)(error));
+                    return Err(GuestError::io("cannot create the folder", &kept)(error));
                 }
             }
         }

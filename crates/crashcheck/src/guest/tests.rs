@@ -96,8 +96,8 @@ fn a_process_is_killed_with_its_owner_and_outlives_the_thread_that_asked_for_it(
     assert!(start.elapsed() < Duration::from_secs(10));
     let mut ended = Group::spawn_bound(script("exit 1")).unwrap();
     assert!(ended.wait(Duration::from_secs(10)).unwrap().is_some());
-    let nobody = connect(Path::new("/nowhere/socket"), &mut ended, by(SOON));
-    assert!(matches!(nobody, Err(Silence::Closed)));
+    let refused = connect(Path::new("/nowhere/socket"), &mut ended, by(SOON));
+    assert!(matches!(refused, Err(Silence::Closed)));
     assert!(Group::spawn_bound(Command::new("/no/such/program")).is_err());
 }
 

@@ -1,11 +1,11 @@
-//! Contents of memory or of a disk, of which there are thousands that hardly differ.
+//! Contents of memory or disks: thousands of images that hardly differ.
 //!
 //! Motivation: every failure point of a trace has images that differ from each other in a few lines, and a
 //! test has to know which of them it has seen. Copies of hundreds of MiB, and hashes over them, would be most
 //! of its work.
 //!
-//! Design: a tree of pages that nobody changes while somebody else has them. A clone shares everything; a
-//! write copies the page that it changes, and the nodes above it. Each node remembers its hash (BLAKE3) until
+//! Design: a tree of pages, which are not changed while they are shared. A clone shares everything; a write
+//! copies the page that it changes, and the nodes above it. Each node remembers its hash (BLAKE3) until
 //! it is changed, so the hash of an image costs what was changed since the last one. Zeroes take no memory.
 //!
 //! Performance: of a change of one line, three nodes and a page are copied and hashed for an image of up to 1
@@ -62,17 +62,7 @@ impl Image {
         Image { len_bytes, height, root: None }
     }
 
-    /// What a file has, up to its end; it may be shorter than `len_bytes`, and is then followed by zeroes.
-    ///
-    /// # Errors
-    /// Those of the file.
-    pub fn read_from(file: impl Read, len_bytes: u64) -> io::Result<Image> {
-        let mut image = Image::zeroed(len_bytes);
-        image.read_into(0, file, len_bytes)?;
-        Ok(image)
-    }
-
-    /// Puts what a file has, up to its end and at most `len_bytes`, at `offset`, over zeroes.
+    /// Writes the contents of a file, up to its end and at most `len_bytes`, at `offset`, over zeroes.
     ///
     /// # Errors
     /// Those of the file.

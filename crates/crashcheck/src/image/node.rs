@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// To change a child: a copy of the node, if somebody else has it. Its hash is forgotten.
+    /// For changing a child: copies the node if it is shared, and forgets its hash.
     pub(super) fn inner_mut(&mut self) -> &mut Inner {
         match self {
             Node::Inner(inner) => {

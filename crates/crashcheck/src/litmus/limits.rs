@@ -21,7 +21,7 @@ pub const STORED_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of one locked operation (`cmpxchg16b`).
 pub const RMW_BYTES_MAX: usize = 16;
 
-/// Bytes of PM: no operation and no observed range ends behind this.
+/// Bytes of PM: no operation and no observed range ends beyond this.
 pub const PM_BYTES_MAX: u64 = 1 << 20;
 
 /// Observed ranges of a program.

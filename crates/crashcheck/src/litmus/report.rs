@@ -1,4 +1,4 @@
-//! What the judging of litmus files found.
+//! The results of judging litmus files.
 
 use std::io::{self, Write};
 

@@ -12,9 +12,9 @@ pub(super) const OUTPUT_MAX_BYTES: usize = 16 << 20;
 pub enum Ending {
     /// With this exit code.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
-    /// It was ended when its time was over.
+    /// It was killed after its time-out.
     TimedOut,
     /// The machine that it ran on has ended: its kernel has panicked.
     Panicked,
@@ -43,9 +43,9 @@ impl fmt::Display for Ending {
         match self {
             Ending::Code(0) => write!(f, "ended well"),
             Ending::Code(code) => write!(f, "ended with exit code {code}"),
-            Ending::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Ending::Signal(signal) => write!(f, "was killed by signal {signal}"),
             Ending::TimedOut => write!(f, "did not end in time"),
-            Ending::Panicked => write!(f, "took the kernel with it"),
+            Ending::Panicked => write!(f, "ended in a kernel panic"),
             Ending::TooMuchOutput => write!(f, "wrote more than {} MiB", OUTPUT_MAX_BYTES >> 20),
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// A process group of its own. Dropped, all of it is killed, also what its first process has left behind.
+/// A process group of its own. When it is dropped, all of its processes are killed.
 #[derive(Debug)]
 pub(crate) struct Group {
     child: Child,
@@ -36,7 +36,7 @@ impl Group {
         }
     }
 
-    /// Starts a program that is to die with us, whatever we die of. The signal for that
+    /// Starts a program that dies with this process, however that ends. The signal for that
     /// (`setpriv --pdeathsig`) comes when the *thread* that started it ends, so there is one thread for all
     /// of them, which never does.
     pub(crate) fn spawn_bound(command: Command) -> io::Result<Group> {
@@ -45,7 +45,7 @@ impl Group {
             let (sender, jobs) = mpsc::channel::<Job>();
             thread::spawn(move || {
                 for (mut command, answer) in jobs {
-                    // If nobody waits for it any more it is dropped, and killed by that.
+                    // If the receiver is gone, the group is dropped, which kills it.
                     let _ = answer.send(Group::spawn(&mut command));
                 }
             });
@@ -73,7 +73,7 @@ impl Group {
 
     /// The status of the first process; none if it has not ended after `time_out`.
     pub(crate) fn wait(&mut self, time_out: Duration) -> io::Result<Option<ExitStatus>> {
-        // One that is too far away for a clock is none.
+        // A deadline beyond the clock's range is no deadline.
         let end = Instant::now().checked_add(time_out);
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -91,7 +91,7 @@ impl Group {
         }
     }
 
-    /// To all of it; one that is gone already is no error.
+    /// Signals all of it; a group that has ended already is not an error.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }

@@ -13,10 +13,10 @@ use rustix::process::Signal;
 use super::Group;
 use super::ending::{Ending, OUTPUT_MAX_BYTES};
 
-/// From the signal that asks to the one that does not.
+/// From the signal that asks for the end to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a program left.
+/// The result of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// How it ended.
@@ -42,7 +42,7 @@ pub fn run(command: &mut Command, input: &[u8], time_out: Duration) -> io::Resul
         group.kill();
     }
     let status = group.child().wait()?;
-    // What it had still written, and what processes that it has left behind hold open, is not waited for.
+    // Output that is still under way, or held open by processes that it started, is not waited for.
     group.kill();
     pipes.drain()?;
     let ending = cut.unwrap_or_else(|| status.into());
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"input"[..], &b"err\n"[..]));
         let large = vec![b'x'; 1 << 20];
         assert_eq!(sh("cat", &large, 10_000).stdout, large, "more than a pipe holds, both ways");
-        assert_eq!(sh("exit 0", &large, 10_000).ending, Ending::Code(0), "input that nobody reads");
+        assert_eq!(sh("exit 0", &large, 10_000).ending, Ending::Code(0), "input that is not read");
         assert_eq!(sh("kill -9 $$", b"", 10_000).ending, Ending::Signal(9));
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let start = Instant::now();
         let output = sh("echo before; sleep 1000 & sleep 1000", b"", 300);
         assert_eq!((output.ending, &output.stdout[..]), (Ending::TimedOut, &b"before\n"[..]));
-        // A child that is left behind holds the pipe.
+        // A child that outlives it holds the pipe.
         let output = sh("sleep 1000 & echo $!", b"", 10_000);
         assert_eq!(output.ending, Ending::Code(0));
         let pid = String::from_utf8(output.stdout).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     fn what_is_asked_to_end_may_still_do_something() {
         let folder = tempfile::tempdir().unwrap();
         let shell = |script: &str, ms: u64| {
-            // Whoever starts tests in the background of a script has them ignore SIGQUIT, and a shell cannot
+            // A script that starts tests in the background makes them ignore SIGQUIT, and a shell cannot
             // trap what it ignores.
             let mut command = Command::new("env");
             command.args(["--default-signal=QUIT", "sh", "-c", script]).current_dir(folder.path());

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fastness_crashcheck_trace::Header;
 use fastness_pm_model::Config;
-use fastness_trace::Header;
 
 use super::data::{
     FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
@@ -14,8 +14,8 @@ use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, Shrink, States};
 use crate::explain::patterns;
 use crate::generate::CrashImages;
-use crate::run::open_trace;
 use crate::symbols::Find;
+use crate::trace::open_trace;
 
 /// Most states of a finding that get evidence.
 const EVIDENCE_MAX: usize = 4;
@@ -32,7 +32,7 @@ pub struct Source<'a> {
     pub config: Config,
     /// Most bytes of PM.
     pub memory_max_bytes: u64,
-    /// Says where an instruction comes from.
+    /// Looks up where an instruction comes from.
     pub symbols: &'a Find<'a>,
     /// The images.
     pub images: &'a CrashImages,
@@ -40,7 +40,7 @@ pub struct Source<'a> {
     pub states: &'a States,
     /// The operations.
     pub operations: &'a [Operation],
-    /// Makes what crashes have lost less.
+    /// Reduces the losses of crashes.
     pub shrink: Shrink<'a>,
 }
 
@@ -62,7 +62,7 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
         images: images.images.len(),
     };
     let operations = source.operations.iter().map(|operation| operation_report(source, &header, operation));
-    let region = |region: &fastness_trace::Region| RegionReport {
+    let region = |region: &fastness_crashcheck_trace::Region| RegionReport {
         name: short_name(region),
         start: region.start,
         len_bytes: region.len_bytes,
@@ -94,8 +94,8 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     })
 }
 
-/// Of a path its last part: where a test keeps its files is nobody's concern.
-pub(super) fn short_name(region: &fastness_trace::Region) -> String {
+/// The last part of a path: a report does not depend on where a test keeps its files.
+pub(super) fn short_name(region: &fastness_crashcheck_trace::Region) -> String {
     region.name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 

@@ -16,7 +16,7 @@ pub struct Report {
     pub tracer: String,
     /// What was persistent memory.
     pub regions: Vec<RegionReport>,
-    /// How much was looked at.
+    /// The extent of the test.
     pub totals: Totals,
     /// The operations of the test, in order.
     pub operations: Vec<OperationReport>,
@@ -44,7 +44,7 @@ pub struct RegionReport {
     pub len_bytes: u64,
 }
 
-/// How much was looked at.
+/// The extent of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Events of the trace.
@@ -64,7 +64,7 @@ pub struct Totals {
 pub struct OperationReport {
     /// The checkpoint before it.
     pub from: Option<u64>,
-    /// The checkpoint behind it.
+    /// The checkpoint after it.
     pub to: Option<u64>,
     /// Numbers of the events between which it lies.
     pub events: (u64, u64),
@@ -103,12 +103,12 @@ pub struct EvidenceReport {
     pub expected: Option<String>,
     /// Hash of the crash image, in hex.
     pub image: String,
-    /// Number of the event that has not happened any more.
+    /// Number of the first event after the crash.
     pub event: u64,
     /// What was being done: the event itself.
     pub at: String,
-    /// The image lacks so many lines of PM and blocks of disks, of which those below are enough for the
-    /// state; none if that is all, or was not tried.
+    /// Number of lines of PM and blocks of disks that the image lacks, if those below are enough for the
+    /// state; none if they are all that it lacks, or less was not tried.
     #[serde(default)]
     pub is_enough_of: Option<usize>,
     /// Lines of which something was lost.
@@ -122,9 +122,9 @@ pub struct EvidenceReport {
 }
 
 impl EvidenceReport {
-    /// For people, behind "lost".
+    /// Printed after "lost".
     pub(super) fn enough(&self) -> String {
-        let of = |of| format!(" (of {of} lines and blocks that it lacks, these are enough)");
+        let of = |of| format!(" (enough for this state; the image lacks {of} lines and blocks in all)");
         self.is_enough_of.map_or_else(String::new, of)
     }
 }
@@ -149,11 +149,11 @@ pub struct LineReport {
     pub offset: u64,
     /// Its address in the trace.
     pub address: u64,
-    /// Whether a flush of it was under way: it covers so many of the stores, the first ones.
+    /// Number of its stores, the first ones, that a flush under way covers.
     pub flushed: usize,
     /// Its pending stores, in program order.
     pub stores: Vec<StoreReport>,
-    /// What happened to it since the operation began: the last of it, if that is much.
+    /// Its events since the operation began; only the last ones if there are many.
     pub history: Vec<HistoryReport>,
 }
 
@@ -194,7 +194,7 @@ pub struct StateReport {
     pub name: String,
     /// How the recovery ended.
     pub ending: String,
-    /// What it found; bytes that are no text are replaced.
+    /// What it printed; bytes that are not UTF-8 are replaced.
     pub text: String,
     /// Number of images that have it.
     pub images: usize,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fastness_trace::Header;
+use fastness_crashcheck_trace::Header;
 
 use super::build::{Source, difference, place, short_name};
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
@@ -10,7 +10,7 @@ use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};
 use crate::generate::Contents;
-use crate::run::open_trace;
+use crate::trace::open_trace;
 use crate::trace::{Filter, hex, name, text};
 
 const LINE_BYTES: u64 = 64;

@@ -111,7 +111,7 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
     }
     match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
         true => {
-            writeln!(out, "<p>Nothing was lost: the program itself leaves this, whatever is flushed.</p>")
+            writeln!(out, "<p>Nothing was lost: the program leaves this even if everything is flushed.</p>")
         }
         false => writeln!(out, "<p>Lost{}:</p>", evidence.enough()),
     }?;
@@ -120,7 +120,7 @@ fn write_evidence(evidence: &EvidenceReport, out: &mut String) -> std::fmt::Resu
         writeln!(out, "<p>{} bytes at {:#x} of disk {}</p>", blocks.len_bytes, blocks.offset, blocks.disk)?;
     }
     if evidence.kept_lines > 0 {
-        writeln!(out, "<p>Kept, of {} lines that were pending too:</p>", evidence.kept_lines)?;
+        writeln!(out, "<p>Kept, out of {} other pending lines:</p>", evidence.kept_lines)?;
         evidence.kept.iter().try_for_each(|line| write_line(line, false, out))?;
     }
     writeln!(out, "<p class=dim>image <code>{}</code></p>", escaped(&evidence.image))
@@ -196,7 +196,7 @@ fn write_patterns(report: &Report, out: &mut String) -> std::fmt::Result {
     if report.patterns.is_empty() {
         return Ok(());
     }
-    writeln!(out, "<h2>Hints of the trace</h2>\n<table><tr><th>what<th>times<th>first event<th>by</tr>")?;
+    writeln!(out, "<h2>Hints from the trace</h2>\n<table><tr><th>what<th>times<th>first event<th>by</tr>")?;
     for pattern in &report.patterns {
         writeln!(
             out,

@@ -101,7 +101,7 @@ fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
         evidence.difference.contains("-two <3>") && evidence.difference.contains("+two <0>"),
         "{evidence:#?}"
     );
-    // The store to line 2 is the fourth behind the checkpoint.
+    // The store to line 2 is the fourth after the checkpoint.
     let [line] = &evidence.lost[..] else { panic!("{evidence:#?}") };
     assert_eq!((line.offset, line.flushed, line.stores[0].event), (128, 0, 4));
     assert_eq!(line.stores[0].fate, "lost");
@@ -112,7 +112,7 @@ fn a_missing_flush_is_shown_with_the_store_that_was_lost() {
     assert_eq!(patterns, [("missing-flush", 4), ("redundant-fence", 5)]);
     let text = text(&report);
     for part in [
-        "S: after it there is more than one state",
+        "S: several states are possible after it",
         "line 0x80 of pool, never flushed",
         "lost  event 4 store 0x80 0303030303030303",
         "-two <3>",
@@ -131,7 +131,7 @@ fn a_missing_fence_is_shown_with_what_was_lost_and_what_was_kept() {
     let evidence = &finding.evidence[0];
     assert_eq!((evidence.lost.len(), evidence.kept_lines), (1, 1));
     assert_eq!((evidence.lost[0].offset, evidence.kept[0].offset), (64, 0));
-    assert!(text(&report).contains("kept, of 1 lines that were pending too"));
+    assert!(text(&report).contains("kept, out of 1 other pending lines"));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn an_error_of_the_logic_is_said_to_have_lost_nothing() {
 fn a_recovery_that_crashes_is_shown_with_its_end() {
     let report = report(operation(&[vec![Op::store(64, [9; 8]), Op::clwb(64), Op::sfence()]]));
     assert_eq!(report.operations[0].findings[0].letter, 'C');
-    assert!(text(&report).contains("the recovery was ended by signal 11"), "{}", text(&report));
+    assert!(text(&report).contains("the recovery was killed by signal 11"), "{}", text(&report));
 }
 
 #[test]

@@ -25,10 +25,10 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     )?;
     let left_out = totals.points - totals.exhaustive_points;
     if left_out > 0 {
-        write!(out, "  {left_out} of the failure points have more images than were taken")?;
+        write!(out, "  {left_out} of the failure points have more images than were generated")?;
         match totals.cut_points {
             0 => writeln!(out, " (heuristics)")?,
-            cut => writeln!(out, "; at {cut} of them the bound has cut some off")?,
+            cut => writeln!(out, "; {cut} of them reached the limit")?,
         }
     }
     for operation in &report.operations {
@@ -36,7 +36,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
         write_operation(report, operation, out)?;
     }
     if !report.patterns.is_empty() {
-        writeln!(out, "\nhints of the trace:")?;
+        writeln!(out, "\nhints from the trace:")?;
     }
     for pattern in &report.patterns {
         let address = pattern.first_address.map_or_else(String::new, |address| format!(", {address:#x}"));
@@ -63,7 +63,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
 pub(super) fn operation_name(operation: &OperationReport) -> String {
     match (operation.from, operation.to) {
         (Some(from), Some(to)) => format!("checkpoint {from} to {to}"),
-        (Some(from), None) => format!("behind checkpoint {from}"),
+        (Some(from), None) => format!("after checkpoint {from}"),
         (None, Some(to)) => format!("before checkpoint {to}"),
         (None, None) => "the whole run".to_owned(),
     }
@@ -124,7 +124,7 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         writeln!(out, "      ...")?;
     }
     match evidence.lost.is_empty() && evidence.lost_blocks.is_empty() {
-        true => writeln!(out, "    nothing was lost: the program itself leaves this, whatever is flushed")?,
+        true => writeln!(out, "    nothing was lost: the program leaves this even if everything is flushed")?,
         false => writeln!(out, "    lost{}:", evidence.enough())?,
     }
     evidence.lost.iter().try_for_each(|line| write_line(line, true, out))?;
@@ -132,7 +132,7 @@ fn write_evidence(report: &Report, evidence: &EvidenceReport, out: &mut String) 
         writeln!(out, "      {} bytes at {:#x} of disk {}", blocks.len_bytes, blocks.offset, blocks.disk)?;
     }
     if !evidence.lost.is_empty() && evidence.kept_lines > 0 {
-        writeln!(out, "    kept, of {} lines that were pending too:", evidence.kept_lines)?;
+        writeln!(out, "    kept, out of {} other pending lines:", evidence.kept_lines)?;
         evidence.kept.iter().take(3).try_for_each(|line| write_line(line, false, out))?;
     }
     writeln!(out, "    image {}", &evidence.image[..16.min(evidence.image.len())])
@@ -143,8 +143,8 @@ fn write_line(line: &LineReport, with_flush: bool, out: &mut String) -> std::fmt
     match (line.flushed, with_flush) {
         (_, false) => writeln!(out)?,
         (0, _) => writeln!(out, ", never flushed")?,
-        (flushed, _) if flushed == line.stores.len() => writeln!(out, ", flushed, and not fenced")?,
-        (flushed, _) => writeln!(out, ", of whose stores the first {flushed} are flushed, and not fenced")?,
+        (flushed, _) if flushed == line.stores.len() => writeln!(out, ", flushed but not fenced")?,
+        (flushed, _) => writeln!(out, ", its first {flushed} stores flushed but not fenced")?,
     }
     for store in line.stores.iter().take(8) {
         let name = if store.non_temporal { "ntstore" } else { "store" };
@@ -185,6 +185,6 @@ pub fn table(reports: &[Report]) -> String {
             report.states.len()
         );
     }
-    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: refused by the oracle.\n");
+    out.push_str("ok: atomic, one final state. A: not atomic, S: several final states, W: cannot be written to, E: the recovery fails,\nC: it crashes, O: rejected by the oracle.\n");
     out
 }

@@ -1,23 +1,20 @@
 //! From a trace to a report.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
-
-use fastness_trace::Reader;
 
 use super::config::{ImagesConfig, NonTemporalConfig};
 use crate::check::{
     Extract, Oracle, Prefix, Shrink, State, States, analyze, depends_on_non_temporal, extract_all,
 };
-use crate::error::{CheckError, Result};
+use crate::error::Result;
 use crate::generate::{Contents, CrashImages, NonTemporal, Options, Recovery, begins_at, generate};
 use crate::image::ImageHash;
 use crate::report::{Report, Source, build};
 use crate::symbols::Find;
+use crate::trace::open_trace;
 
-/// What is done with a trace.
+/// What to do with a trace.
 pub struct Analysis<'a, E> {
     /// Name of the test.
     pub name: &'a str,
@@ -29,7 +26,7 @@ pub struct Analysis<'a, E> {
     pub extract: &'a E,
     /// Says which lines the recovery reads.
     pub recovery: Option<&'a mut dyn Recovery>,
-    /// Who else knows what is right.
+    /// Further oracles.
     pub oracles: Vec<Box<dyn Oracle + 'a>>,
     /// Lines of a state are records, and checkpoints acknowledge them.
     pub has_prefix_oracle: bool,
@@ -41,15 +38,6 @@ pub struct Analysis<'a, E> {
     pub symbols: &'a Find<'a>,
     /// Told of recoveries: how many are done, of how many.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
-}
-
-/// Opens a trace.
-///
-/// # Errors
-/// Those of the file, and of its beginning.
-pub fn open_trace(path: &Path) -> Result<Reader<BufReader<File>>> {
-    let file = File::open(path).map_err(CheckError::file("open", path))?;
-    Ok(Reader::new(BufReader::with_capacity(1 << 20, file))?)
 }
 
 impl<E: Extract> Analysis<'_, E> {

@@ -1,4 +1,4 @@
-//! What a test is: its configuration, as a file of TOML says it.
+//! The configuration of a test, from a TOML file.
 //!
 //! ```toml
 //! name = "journal"
@@ -39,7 +39,7 @@ pub struct Test {
     /// Which crash images.
     #[serde(default)]
     pub images: ImagesConfig,
-    /// Who else knows what is right.
+    /// Further oracles.
     #[serde(default)]
     pub oracle: OracleConfig,
     /// Where commands are run, and what relative names of files are relative to; that of the file by default.
@@ -69,7 +69,7 @@ pub struct TraceConfig {
     /// Return addresses of each event; needs frame pointers.
     #[serde(default)]
     pub stacks: bool,
-    /// Killed after so many seconds.
+    /// Killed after this many seconds.
     #[serde(default = "seconds")]
     pub timeout_s: u64,
 }
@@ -80,9 +80,9 @@ pub struct TraceConfig {
 pub struct RecoverConfig {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Run after a recovery that ended well: does what was recovered take writes?
+    /// Run after a successful recovery: do the recovered contents accept writes?
     pub write: Option<Vec<String>>,
-    /// Each is killed after so many seconds.
+    /// Each is killed after this many seconds.
     #[serde(default = "seconds")]
     pub timeout_s: u64,
 }
@@ -147,11 +147,11 @@ pub enum PickConfig {
     Fast,
 }
 
-/// What becomes of non-temporal stores that follow each other in a line.
+/// How consecutive non-temporal stores to a line may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NonTemporalConfig {
-    /// All or none; in part where states hang on them.
+    /// All or none; in part where states depend on it.
     Auto,
     /// All or none.
     Whole,
@@ -159,7 +159,7 @@ pub enum NonTemporalConfig {
     Partial,
 }
 
-/// Who else knows what is right.
+/// Further oracles.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OracleConfig {
@@ -199,7 +199,7 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Err
         _ => (text.trim(), 0),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| serde::de::Error::custom(format!("{text} is no size: write 4096, 64K, 1M or 2G")))
+    bytes.ok_or_else(|| serde::de::Error::custom(format!("{text} is not a size: write 4096, 64K, 1M or 2G")))
 }
 
 impl Test {

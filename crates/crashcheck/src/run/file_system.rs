@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fastness_workload::{Command, Workload};
+use fastness_crashcheck_workload::{Command, Workload};
 use serde::Deserialize;
 
-use super::analysis::{Analysis, open_trace};
+use super::analysis::Analysis;
 use super::config::ImagesConfig;
 use super::guest_reads::GuestRecovery;
 use super::user::absolute;
@@ -19,6 +19,7 @@ use crate::guest::{GuestError, Guests, Nvme, PM_START, Restore};
 use crate::process::Ending;
 use crate::report::Report;
 use crate::symbols::KernelSymbols;
+use crate::trace::open_trace;
 
 /// For the whole of a test, and for one recovery.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,7 +42,7 @@ pub struct FileSystem {
     pub settle: String,
     /// Mounts it.
     pub mount: String,
-    /// Mounts what a crash has left, and prints its state.
+    /// Mounts the file system that a crash left, and prints its state.
     pub recover: String,
 }
 
@@ -125,7 +126,7 @@ pub struct GuestSetting<'a> {
     pub plugin: &'a Path,
     /// Where the trace goes.
     pub trace: &'a Path,
-    /// Files that nobody keeps.
+    /// Temporary files.
     pub work: &'a Path,
     /// Guests at a time.
     pub threads: usize,
@@ -192,7 +193,7 @@ pub fn run_in_guest(
     analysis.run()
 }
 
-/// A guest with the tracer, with more options of its own, each behind a comma, and with disks on these files.
+/// A guest with the tracer, with more options of its own, each after a comma, and with disks on these files.
 /// The trace is the file `trace` of the guest's folder.
 pub(super) fn traced(
     setting: &GuestSetting<'_>,

@@ -5,15 +5,15 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use fastness_trace::Reader;
+use fastness_crashcheck_trace::Reader;
 
-use super::analysis::open_trace;
 use super::file_system::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use super::lines_read::lines_of_next;
 use crate::check::write_files;
 use crate::error::{Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::guest::{Guest, GuestError};
+use crate::trace::open_trace;
 
 /// Images that one guest recovers; its trace grows by a MiB or so with each.
 const IMAGES_PER_GUEST: usize = 50;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use fastness_trace::{Event, Hypercall, Kind, Reader};
+use fastness_crashcheck_trace::{Event, Hypercall, Kind, Reader};
 
 use crate::error::Result;
 use crate::generate::{Layout, Place};
@@ -57,8 +57,8 @@ pub(super) fn lines_read(reader: &mut Reader<impl Read>) -> Result<BTreeSet<u64>
     Ok(lines.read)
 }
 
-/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader goes
-/// on behind it.
+/// The lines of the next recovery in a trace of several, up to the message that it has ended. The reader
+/// continues after that message.
 ///
 /// # Errors
 /// Those of the trace: one that is cut off before the message is damaged.
@@ -76,7 +76,7 @@ pub(super) fn lines_of_next(reader: &mut Reader<impl Read>) -> Result<BTreeSet<u
 
 #[cfg(test)]
 mod tests {
-    use fastness_trace::{Header, Region, Writer};
+    use fastness_crashcheck_trace::{Header, Region, Writer};
 
     use super::*;
 

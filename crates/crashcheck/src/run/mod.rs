@@ -1,4 +1,4 @@
-//! A whole test: the program is traced, crash images are made and recovered, and what comes out is judged.
+//! A whole test: the program is traced, crash images are made and recovered, and the states are judged.
 
 mod analysis;
 mod config;
@@ -7,7 +7,7 @@ mod guest_reads;
 mod lines_read;
 mod user;
 
-pub use analysis::{Analysis, open_trace};
+pub use analysis::Analysis;
 pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,

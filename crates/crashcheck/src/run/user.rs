@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::analysis::{Analysis, open_trace};
+use super::analysis::Analysis;
 use super::config::Test;
 use super::lines_read::lines_read;
 use crate::check::{CommandExtract, Oracle, Predicate, write_files};
@@ -13,13 +13,14 @@ use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};
 use crate::report::Report;
 use crate::symbols::Symbols;
+use crate::trace::open_trace;
 use crate::tracer::{PmFile, Tools, UserTracer};
 
 /// Where a test leaves its files, and with what it is run.
 pub struct Setting<'a> {
     /// Where the trace goes.
     pub trace: &'a Path,
-    /// Files that nobody keeps.
+    /// Temporary files.
     pub work: &'a Path,
     /// Recoveries at a time.
     pub threads: usize,

@@ -12,8 +12,8 @@ use fastness_error::ErrorKind;
 const TEXT_MAX_BYTES: usize = 128 << 20;
 /// Longest line: the kernel's names have up to 512 bytes, those of its modules up to 56.
 const LINE_MAX_BYTES: usize = 1024;
-/// Code further behind the beginning of a function than this is not of that function: what is between the
-/// last function of a module and the first of another is nobody's.
+/// Code further than this from the beginning of a function does not belong to it: there are gaps between the
+/// last function of a module and the first of the next.
 const FUNCTION_MAX_BYTES: u64 = 1 << 20;
 
 /// Why a table of a kernel's symbols cannot be used.
@@ -29,8 +29,8 @@ pub enum KernelSymbolsError {
         #[source]
         source: std::io::Error,
     },
-    /// Nobody's kernel has so many symbols.
-    #[error("more than {} MiB are no table of a kernel's symbols", TEXT_MAX_BYTES >> 20)]
+    /// No kernel has so many symbols.
+    #[error("a table of kernel symbols has at most {} MiB", TEXT_MAX_BYTES >> 20)]
     TooLong,
     /// Not a line of `/proc/kallsyms`.
     #[error("line {number} of the kernel's symbols: {what}")]
@@ -40,11 +40,11 @@ pub enum KernelSymbolsError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// As `/proc/kallsyms` shows it to whom it trusts with names alone.
+    /// `/proc/kallsyms` shows names without addresses to users without the privilege.
     #[error("the kernel hides the addresses of its symbols (kernel.kptr_restrict, or not root)")]
     Hidden,
     /// No function in it.
-    #[error("no function is among the kernel's symbols")]
+    #[error("the kernel's symbols contain no function")]
     Empty,
 }
 
@@ -112,7 +112,7 @@ impl KernelSymbols {
     pub fn read(path: &Path) -> Result<KernelSymbols, KernelSymbolsError> {
         let file = |source| KernelSymbolsError::File { path: path.to_owned(), source };
         let mut text = String::new();
-        // A byte more than `parse` takes, so that it is the one who complains. `/proc` does not say how long
+        // A byte more than `parse` accepts, so that `parse` reports the error. `/proc` does not say how long
         // its files are.
         let limit = TEXT_MAX_BYTES as u64 + 1;
         std::fs::File::open(path)
@@ -121,11 +121,11 @@ impl KernelSymbols {
         KernelSymbols::parse(text)
     }
 
-    /// The function that an instruction is in, and how far behind its beginning in bytes, as the kernel's own
-    /// messages have it: `function+0x1a`, and of a module `function+0x1a [module]`.
+    /// The function that an instruction is in, and its distance from the beginning in bytes, as the
+    /// kernel's own messages have it: `function+0x1a`, and of a module `function+0x1a [module]`.
     pub fn find(&self, pc: u64) -> Option<String> {
-        let behind = self.functions.partition_point(|function| function.address <= pc);
-        let function = self.functions.get(behind.checked_sub(1)?)?;
+        let next = self.functions.partition_point(|function| function.address <= pc);
+        let function = self.functions.get(next.checked_sub(1)?)?;
         let offset = pc - function.address;
         if offset >= FUNCTION_MAX_BYTES {
             return None;
@@ -154,8 +154,10 @@ fn function(line: &str) -> Result<Option<(u64, usize)>, &'static str> {
         return Err("an address, a letter and a name are expected");
     };
     let is_hex = address.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let address =
-        u64::from_str_radix(address, 16).ok().filter(|_| is_hex).ok_or("it begins with no address")?;
+    let address = u64::from_str_radix(address, 16)
+        .ok()
+        .filter(|_| is_hex)
+        .ok_or("it does not begin with an address")?;
     let (own, module) = match name.split_once('\t') {
         Some((own, module)) => (own, Some(module)),
         None => (name, None),
@@ -163,7 +165,7 @@ fn function(line: &str) -> Result<Option<(u64, usize)>, &'static str> {
     let is_plain = |text: &str| !text.is_empty() && !text.contains(char::is_control);
     let is_module = |text: &str| is_plain(text) && text.starts_with('[') && text.ends_with(']');
     if !is_plain(own) || !module.is_none_or(is_module) {
-        return Err("no name is in it, or more than a name and a module");
+        return Err("it has no name, or more than a name and a module");
     }
     let is_code = matches!(letter, "t" | "T" | "w" | "W");
     Ok(is_code.then(|| (address, line.len() - name.len())))

@@ -7,11 +7,9 @@ use std::io::Read;
 use std::path::Path;
 
 use addr2line::{Loader, Location};
-use fastness_trace::module::Module;
-use fastness_trace::{Kind, Reader};
+use fastness_crashcheck_trace::module::Module;
+use fastness_crashcheck_trace::{Kind, Reader, Result};
 use object::{Object as _, ObjectSegment as _};
-
-use crate::error::Result;
 
 /// Most functions of one instruction, inlined into each other.
 const FRAMES_MAX: usize = 4;
@@ -115,7 +113,7 @@ fn text(name: Option<String>, location: Option<&Location<'_>>) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use fastness_trace::{Event, Header, Hypercall, Region, Writer};
+    use fastness_crashcheck_trace::{Event, Header, Hypercall, Region, Writer};
 
     use super::*;
 
@@ -143,7 +141,8 @@ mod tests {
         let mut writer = Writer::new(Vec::new(), &Header { regions, ..Header::default() }).unwrap();
         for module in [module.unwrap(), text] {
             let value = module.value().unwrap();
-            let message = Hypercall::Other { action: fastness_trace::module::ACTION, value: &value };
+            let message =
+                Hypercall::Other { action: fastness_crashcheck_trace::module::ACTION, value: &value };
             writer.push(&Event::of(Kind::Hypercall(message))).unwrap();
         }
         let trace = writer.finish().unwrap();

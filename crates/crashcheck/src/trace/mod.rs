@@ -1,4 +1,12 @@
-//! Traces: from what was recorded in process, and as people read them.
+//! Traces: opened, made from in-process recordings, and printed.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use fastness_crashcheck_trace::Reader;
+
+use crate::error::{CheckError, Result};
 
 mod record;
 mod show;
@@ -6,3 +14,12 @@ mod show;
 pub use record::record;
 pub use show::{Filter, ShowError, show};
 pub(crate) use show::{hex, name, text};
+
+/// Opens a trace.
+///
+/// # Errors
+/// Those of the file, and of its beginning.
+pub fn open_trace(path: &Path) -> Result<Reader<BufReader<File>>> {
+    let file = File::open(path).map_err(CheckError::file("open", path))?;
+    Ok(Reader::new(BufReader::with_capacity(1 << 20, file))?)
+}

@@ -1,15 +1,15 @@
 //! Traces of what a structure did in this process, recorded by the model's stand-in for persistent memory
 //! (PM).
 //!
-//! This is the tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw, and
-//! everything that looks at traces can look at it.
+//! This is a tracer without an emulator: a test of a PM structure keeps what its `Recorder` saw as a trace
+//! that every tool for traces can read.
 
 use std::io::Write;
 
-use fastness_pm_model as model;
-use fastness_trace::{
+use fastness_crashcheck_trace::{
     Event, FenceKind, FlushKind, Header, Hypercall, Kind, MEMORY_BYTES_MAX, Region, TraceError, Writer,
 };
+use fastness_pm_model as model;
 
 /// Writes a recorded trace; its PM becomes one region from address 0. Marks become checkpoints. Returns the
 /// output.
@@ -57,9 +57,9 @@ fn fence_of(kind: model::FenceKind) -> FenceKind {
 
 #[cfg(test)]
 mod tests {
+    use fastness_crashcheck_trace::Reader;
     use fastness_pm_model::{Config, Machine, Op, RecordStyle, Recorder};
     use fastness_pmem::Medium;
-    use fastness_trace::Reader;
 
     use super::*;
     use crate::generate::Replay;

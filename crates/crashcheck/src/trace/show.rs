@@ -1,9 +1,11 @@
-//! Traces as people, and programs, read them.
+//! Prints traces, as text or as JSON.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-use fastness_trace::{BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError};
+use fastness_crashcheck_trace::{
+    BlockEvent, Event, FlushKind, Header, Hypercall, Kind, Origin, Reader, TraceError,
+};
 use serde_json::{Value, json};
 
 use crate::symbols::Find;
@@ -18,7 +20,7 @@ pub enum ShowError {
     /// The trace cannot be read further.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The output takes no more.
+    /// The output is closed or failed.
     #[error("cannot write")]
     Write(#[from] std::io::Error),
 }
@@ -31,7 +33,7 @@ pub struct Filter {
     pub line: Option<u64>,
     /// Those from this number on.
     pub from: u64,
-    /// At most so many.
+    /// At most this many.
     pub count: Option<u64>,
 }
 

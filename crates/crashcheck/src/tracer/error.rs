@@ -1,10 +1,10 @@
-//! Why a program was not traced.
+//! Why a program could not be traced.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fastness_crashcheck_trace::TraceError;
 use fastness_error::ErrorKind;
-use fastness_trace::TraceError;
 
 use crate::process::Ending;
 
@@ -13,11 +13,11 @@ use crate::process::Ending;
 #[non_exhaustive]
 pub enum TracerError {
     /// The request lacks something.
-    #[error("no {0} is named")]
+    #[error("the request names no {0}")]
     Nothing(&'static str),
     /// QEMU is missing.
     #[error(
-        "no qemu-x86_64 of version 10 or later that takes plug-ins: install it with scripts/install-qemu, or say where it is (FASTNESS_QEMU_USER); tried {tried}"
+        "no qemu-x86_64 of version 10 or later that takes plug-ins: install it with scripts/install-qemu, or set FASTNESS_QEMU_USER to its path; tried {tried}"
     )]
     NoQemu {
         /// What was tried, and what was wrong with it.
@@ -25,7 +25,7 @@ pub enum TracerError {
     },
     /// The plug-in is missing.
     #[error(
-        "no {name}: build it with `cargo build --release -p fastness-crashcheck-tracer`, or say where it is (FASTNESS_TRACER_PLUGIN); looked in {looked}"
+        "no {name}: build it with `cargo build --release -p fastness-crashcheck-tracer`, or set FASTNESS_TRACER_PLUGIN to its path; looked in {looked}"
     )]
     NoPlugin {
         /// Name of the file.
@@ -33,8 +33,8 @@ pub enum TracerError {
         /// Folders.
         looked: String,
     },
-    /// A file of PM does not exist, and nobody said how long it is to be.
-    #[error("{0} does not exist: say how long it is to be, such as {0}:64M")]
+    /// A file of PM does not exist, and no length was given.
+    #[error("{0} does not exist: give it a size, such as {0}:64M")]
     NoSize(PathBuf),
     /// A file of PM has another length.
     #[error("{path} has {actual} bytes, not {expected}: remove it, or leave out the size")]
@@ -47,7 +47,7 @@ pub enum TracerError {
         actual: u64,
     },
     /// QEMU takes text on its command line.
-    #[error("{0:?} is no text, which QEMU wants in its options")]
+    #[error("{0:?} is not valid UTF-8, which QEMU's options require")]
     NotText(PathBuf),
     /// A file, or a process.
     #[error("cannot {what} {path}")]
@@ -61,7 +61,7 @@ pub enum TracerError {
         source: io::Error,
     },
     /// The plug-in has said on standard error why.
-    #[error("the tracer gave up; it has said why on standard error")]
+    #[error("the tracer gave up; its message is on standard error")]
     Failed,
     /// There is nothing.
     #[error("there is no trace; QEMU {end}")]
@@ -70,7 +70,7 @@ pub enum TracerError {
         end: Ending,
     },
     /// There is a trace without an end.
-    #[error("the trace is not whole; QEMU {end}")]
+    #[error("the trace is incomplete; QEMU {end}")]
     Incomplete {
         /// How QEMU ended.
         end: Ending,

@@ -40,7 +40,7 @@ pub struct Tools {
 }
 
 impl Programs {
-    /// Both. QEMU is run to see whether it fits: whoever traces often asks once.
+    /// Both. QEMU is run to see whether it fits: callers that trace often should ask once.
     ///
     /// # Errors
     /// Those of [`Programs::find_qemu_user`] and [`Programs::find_plugin`].
@@ -104,12 +104,12 @@ fn complaint(qemu: &Path) -> Option<String> {
     match major(&version) {
         Some(major) if major >= QEMU_MAJOR => {}
         Some(major) => return Some(format!("has version {major}")),
-        None => return Some("does not say its version".to_owned()),
+        None => return Some("does not report its version".to_owned()),
     }
     let help = ask("-help").map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     match help.is_ok_and(|help| help.lines().any(|line| line.starts_with("-plugin"))) {
         true => None,
-        false => Some("takes no plug-ins".to_owned()),
+        false => Some("does not support plug-ins".to_owned()),
     }
 }
 
@@ -141,6 +141,6 @@ mod tests {
         );
         let no_plugin = programs.find_plugin().unwrap_err().to_string();
         assert!(no_plugin.contains("cargo build") && no_plugin.contains("/nonexistent"), "{no_plugin}");
-        assert_eq!(complaint(Path::new("/bin/true")), Some("does not say its version".to_owned()));
+        assert_eq!(complaint(Path::new("/bin/true")), Some("does not report its version".to_owned()));
     }
 }

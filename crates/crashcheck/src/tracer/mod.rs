@@ -1,7 +1,7 @@
 //! Traces of programs, recorded by the QEMU plug-in of the crate `crashcheck-tracer`.
 //!
-//! The plug-in is a program of its own, under another licence: it is found, started and waited for here, and
-//! what it leaves is a trace in a file. Without QEMU nothing else misses anything.
+//! The plug-in is a separate program, under another licence: it is found, started and waited for here, and
+//! its result is a trace in a file. Nothing else needs QEMU.
 //!
 //! Which PM: files that the program maps; `write`, `fsync` and `msync` on them are traced as a DAX file
 //! system does them. Limits: x86-64 programs; children of the program are not traced, nor what it executes in
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fastness_trace::Reader;
+use fastness_crashcheck_trace::Reader;
 use rustix::process::Signal;
 
 use crate::process::{Ending, run_visibly};
@@ -26,10 +26,10 @@ use crate::process::{Ending, run_visibly};
 pub use error::TracerError;
 pub use find::{PLUGIN_VARIABLE, Programs, QEMU_VARIABLE, Tools};
 
-/// Of the signals that end a program, one that QEMU hands on to it: it ends the trace. `SIGTERM` ends QEMU
-/// itself.
+/// A signal that ends a program, and that QEMU passes on to it, so that the trace is ended. `SIGTERM` ends
+/// QEMU itself.
 const ASKING: Signal = Signal::QUIT;
-/// What the plug-in makes QEMU exit with when it cannot do its work.
+/// QEMU's exit code when the plug-in cannot do its work.
 const FAILED_CODE: i32 = 125;
 
 /// A file that is PM.
@@ -73,7 +73,7 @@ impl UserTracer {
     /// Runs a program, given with its arguments, and writes its trace. The program does not outlive the
     /// calling thread. What was at `out` before is lost.
     ///
-    /// How the program ends is no error: a trace of a program that dies is whole.
+    /// How the program ends is not an error: the trace of a program that dies is complete.
     ///
     /// # Errors
     /// [`TracerError`]; there is no trace then, or it is cut off.
@@ -139,7 +139,7 @@ fn escaped(path: &Path) -> Result<String, TracerError> {
 impl PmFile {
     /// Makes the file, if it is not there.
     fn make(&self) -> Result<(), TracerError> {
-        let io = |error| TracerError::io("make", &self.path, error);
+        let io = |error| TracerError::io("create", &self.path, error);
         let file = match (self.path.exists(), self.len_bytes) {
             (true, Some(expected)) => {
                 let actual = self.path.metadata().map_err(io)?.len();

@@ -6,11 +6,10 @@ use std::path::Path;
 
 use fastness_crashcheck::guest::{Guests, Restore, Snapshot};
 use fastness_crashcheck::report::Report;
-use fastness_crashcheck::run::{
-    FileTest, GuestSetting, ImagesConfig, file_systems, open_trace, run_in_guest,
-};
+use fastness_crashcheck::run::{FileTest, GuestSetting, ImagesConfig, file_systems, run_in_guest};
+use fastness_crashcheck::trace::open_trace;
 use fastness_crashcheck::tracer::Programs;
-use fastness_trace::{Hypercall, Kind, Reader};
+use fastness_crashcheck_trace::{Hypercall, Kind, Reader};
 
 use super::TIMEOUT;
 

@@ -163,10 +163,10 @@ fn an_old_write_that_comes_back() {
     world.write(0..1, false);
     world.bytes[5 * SECTOR_BYTES..].copy_from_slice(&before[5 * SECTOR_BYTES..]);
     let past = format!("write {old} (an old one: a write, acknowledged, before restart 1)");
-    world.expect(5..7, &[&past, "restart 1 showed write 0.1", "nobody has changed it"]);
+    world.expect(5..7, &[&past, "restart 1 showed write 0.1", "and no client has changed it"]);
 }
 
-/// The same where somebody has written since: neither the new write nor what was there.
+/// The same where a client has written since: neither the new write nor what was there.
 #[test]
 fn an_old_write_under_a_new_one_that_comes_back() {
     let mut world = World::new();
@@ -179,7 +179,7 @@ fn an_old_write_under_a_new_one_that_comes_back() {
     world.expect(5..7, &["write 0.0 (an old one", "none of the changes since restart 1"]);
 }
 
-/// What nobody flushed may be missing; but once an import has shown it, it stays.
+/// What was not flushed may be missing; but once an import has shown it, it stays.
 #[test]
 fn what_an_import_showed_and_the_next_does_not() {
     let mut world = World::new();

@@ -2,25 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use fastness_testkit::Rng;
+
 use super::*;
 use crate::stamp::WriteId;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
 
 fn write(number: u32) -> Content {
     Content::Write(WriteId { connection: 0, number })
@@ -34,30 +19,30 @@ struct Case {
 
 /// A few requests at random times; what reads had may be right or not.
 fn case(rng: &mut Rng) -> Case {
-    let (writes, reads) = (1 + rng.below(4), rng.below(4));
+    let (writes, reads) = (1 + rng.index(4), rng.index(4));
     let mut ticks: Vec<Tick> = (1..=2 * (writes + reads) as Tick).collect();
     for at in (1..ticks.len()).rev() {
-        ticks.swap(at, rng.below(at + 1));
+        ticks.swap(at, rng.index(at + 1));
     }
     let mut times = ticks.chunks(2).map(|pair| (pair[0].min(pair[1]), pair[0].max(pair[1])));
-    let zeroes = [0, 0, 1, 3][rng.below(4)];
+    let zeroes = [0, 0, 1, 3][rng.index(4)];
     let content = |rng: &mut Rng, number| {
-        if rng.below(4) < zeroes { Content::Zeroes } else { write(number) }
+        if rng.index(4) < zeroes { Content::Zeroes } else { write(number) }
     };
     let mut effects = vec![Effect::base(content(rng, 0))];
     for number in 1..=writes as u32 {
         let (call, end) = times.next().unwrap();
-        let is_certain = rng.below(4) > 0;
+        let is_certain = rng.index(4) > 0;
         effects.push(Effect {
             content: content(rng, number),
             call,
-            end: if is_certain || rng.below(2) == 0 { end } else { Tick::MAX },
+            end: if is_certain || rng.index(2) == 0 { end } else { Tick::MAX },
             is_certain,
-            is_durable: is_certain && rng.below(2) == 0,
+            is_durable: is_certain && rng.index(2) == 0,
         });
     }
     let reads = times.map(|(call, reply)| {
-        let content = effects[rng.below(effects.len())].content;
+        let content = effects[rng.index(effects.len())].content;
         Seen { content, call, reply }
     });
     let reads = reads.collect();

@@ -12,33 +12,12 @@ use fastness_lwb::{
     ClaimError, Claimed, CommitError, DeviceSpace, Extent, Header, Log, Lsn, OnLoss, Options, Place, Space,
     SpaceError, Txg, claim,
 };
+pub use fastness_testkit::Rng;
 pub use gate::{Gate, Kind};
 pub use trailer::{SECTOR_BYTES, forge};
 
 pub type Disk = Arc<Faulty<MemDevice>>;
 pub type DiskSpace = Arc<DeviceSpace<Disk>>;
-
-/// A small generator; one seed, one sequence.
-#[derive(Debug, Clone)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
 
 pub fn disk(image: MemImage, plan: FaultPlan) -> Disk {
     Arc::new(Faulty::new(MemDevice::from_image("disk", image, 512), plan))

@@ -91,7 +91,7 @@ unsafe fn copy_plain<S: Summer>(dst: *mut u8, src: &[u8], extent_bytes: usize, s
 /// Copies `src` to `dst`, zeroes up to `extent_bytes`, and sums `src`.
 ///
 /// # Safety
-/// `dst` is line-aligned and valid for writes of `extent_bytes`, which nobody else reads or writes meanwhile
+/// `dst` is line-aligned and valid for writes of `extent_bytes`, which nothing else reads or writes meanwhile
 /// and which `src` does not overlap; `extent_bytes` is a multiple of [`LINE_BYTES`] and at least `src.len()`;
 /// the CPU runs `kernel`.
 #[inline]

@@ -109,7 +109,7 @@ unsafe extern "C" {
 /// Copies as many bytes from `src` as can be read; returns their number.
 ///
 /// # Safety
-/// `src` is the start of a mapping of at least `dst.len()` bytes, which stays mapped and which nobody writes
+/// `src` is the start of a mapping of at least `dst.len()` bytes, which stays mapped and which nothing writes
 /// meanwhile; its pages may answer with `SIGBUS`. [`prepare`](super::prepare) has been called.
 #[inline]
 pub(crate) unsafe fn copy_out(src: *const u8, dst: &mut [u8]) -> usize {

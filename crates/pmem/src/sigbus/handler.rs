@@ -9,7 +9,7 @@ use super::watch;
 
 /// `si_code`: a machine check that the interrupted instruction met.
 const BUS_MCEERR_AR: c_int = 4;
-/// `si_code`: a machine check that nobody has met yet.
+/// `si_code`: a machine check found in memory that is not in use (action optional).
 pub(super) const BUS_MCEERR_AO: c_int = 5;
 
 /// A fault, as the kernel tells it.
@@ -75,7 +75,8 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes valid pointers to a handler installed with SA_SIGINFO; nobody else uses them.
+    // SAFETY: the kernel passes valid pointers to a handler installed with SA_SIGINFO; nothing else uses
+    // them.
     unsafe {
         let is_ours = Fault::of(&*info).is_some_and(|fault| survives(&fault, context));
         if !is_ours {
@@ -94,7 +95,7 @@ unsafe fn survives(fault: &Fault, context: *mut c_void) -> bool {
         return watch::knows(fault.address);
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the context of a handler with SA_SIGINFO is a `ucontext_t`, which nobody else uses.
+    // SAFETY: the context of a handler with SA_SIGINFO is a `ucontext_t`, which nothing else uses.
     if unsafe { checked_x86::recover(fault, &mut *context.cast::<libc::ucontext_t>()) } {
         return true;
     }

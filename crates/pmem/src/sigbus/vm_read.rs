@@ -3,7 +3,7 @@
 /// Copies as many bytes from `src` as can be read; returns their number.
 ///
 /// # Safety
-/// `src` is the start of a mapping of at least `dst.len()` bytes, which stays mapped and which nobody writes
+/// `src` is the start of a mapping of at least `dst.len()` bytes, which stays mapped and which nothing writes
 /// meanwhile; its pages may be unreadable.
 pub(crate) unsafe fn copy_out(src: *const u8, dst: &mut [u8]) -> usize {
     let mut copied = 0;
@@ -44,7 +44,7 @@ mod tests {
         }
         .unwrap();
         let mut dst = vec![1; 2 * page - 10];
-        // SAFETY: the mapping above is longer than `dst` and nobody writes it.
+        // SAFETY: the mapping above is longer than `dst` and nothing writes it.
         unsafe {
             assert_eq!(super::copy_out(base.cast::<u8>().add(10), &mut dst), 2 * page - 10);
             assert!(dst.iter().all(|&byte| byte == 0));

@@ -1,6 +1,6 @@
 //! Mappings that may go away: which they are, and what stands in for one that did.
 //!
-//! The list is read by the signal handler and by nobody else, so it is lock-free for readers: entries are
+//! The list is read by the signal handler only, so it is lock-free for readers: entries are
 //! never freed, one that is not in use any more serves the next mapping, and a version tells a reader that it
 //! was changed meanwhile. A thread that touches a mapping keeps it from being unmapped, so the entry that the
 //! handler looks for on behalf of that thread never changes under it.
@@ -37,7 +37,7 @@ pub(crate) struct Watched {
 }
 
 static FIRST: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
-/// Held by those who change the list, never by the handler.
+/// Held while the list is changed, never by the handler.
 static CHANGING: Mutex<()> = Mutex::new(());
 
 const IS_LOST: u64 = 2;
@@ -89,7 +89,7 @@ impl Watched {
         (is_whole && address.wrapping_sub(base) < len_bytes).then_some((base, len_bytes))
     }
 
-    /// The mapping is about to be unmapped; nobody touches it any more.
+    /// The mapping is about to be unmapped, and no longer in use.
     pub(crate) fn forget(&self) {
         let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(0, 0);

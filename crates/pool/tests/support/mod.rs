@@ -16,28 +16,25 @@ pub use ops::*;
 
 /// A small generator; one seed, one sequence.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng(fastness_testkit::Rng);
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1)
+        let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1;
+        Rng(fastness_testkit::Rng(state))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         match self.below(3) {
-            0 => (0..len).map(|_| self.next() as u8).collect(),
+            0 => self.0.bytes(len),
             1 => vec![self.next() as u8; len],
             _ => {
                 let word = self.next().to_le_bytes();

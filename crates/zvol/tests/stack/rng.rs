@@ -1,12 +1,12 @@
 //! Randomness: one seed, one sequence.
 
-/// A small generator.
+/// A generator whose sequence says of which step it is.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng(fastness_testkit::Rng);
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5eed_0f57_ac4b_0001)
+        Rng(fastness_testkit::Rng(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5eed_0f57_ac4b_0001))
     }
 
     /// That of one step of one life: it stays the same when another step is left out.
@@ -18,26 +18,22 @@ impl Rng {
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     pub fn index(&mut self, len: usize) -> usize {
-        self.below(len as u64) as usize
+        self.0.index(len)
     }
 
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
+        self.0.one_in(n)
     }
 
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.index(from.len())]
+        self.0.pick(from)
     }
 }

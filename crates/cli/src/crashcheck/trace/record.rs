@@ -22,25 +22,26 @@ plug-in (cargo build --release -p fastness-crashcheck-tracer). Exit code 1 if th
 /// Arguments of `trace record`.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// A file that is persistent memory; with a size, it is made if it is not there. May be repeated
+    /// A file that stands for persistent memory; with a size, it is created if it does not exist; may be
+    /// repeated
     #[arg(long, value_name = "FILE[:SIZE]", required = true, value_parser = pm_file)]
     pm: Vec<PmFile>,
-    /// Where the trace goes
+    /// The file for the trace
     #[arg(short, long, value_name = "TRACE")]
     output: PathBuf,
-    /// Loads, too
+    /// Record loads, too
     #[arg(long)]
     reads: bool,
-    /// Return addresses, for programs with frame pointers
+    /// Record this many return addresses for each event; needs frame pointers
     #[arg(long)]
     stacks: bool,
-    /// After this the program is ended: 60s, 5m
+    /// Stop the program after this time: 60s, 5m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     timeout: Duration,
-    /// A qemu-x86_64 that takes plug-ins
+    /// Path of a qemu-x86_64 with support for plug-ins
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
-    /// The plug-in
+    /// Path of the plug-in
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
     /// The program, and its arguments
@@ -48,7 +49,7 @@ pub(crate) struct RecordArgs {
     command: Vec<OsString>,
 }
 
-/// What is behind the last colon is a size, if it looks like one.
+/// The part after the last colon is a size, if it looks like one.
 fn pm_file(text: &str) -> Result<PmFile, String> {
     match text.rsplit_once(':') {
         Some((path, size)) if !path.is_empty() && size.starts_with(|first: char| first.is_ascii_digit()) => {
@@ -67,7 +68,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => None,
     };
     let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    seconds.map(Duration::from_secs).ok_or_else(|| format!("{text} is no time: write 60s or 5m"))
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("{text} is not a time: write 60s or 5m"))
 }
 
 pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {

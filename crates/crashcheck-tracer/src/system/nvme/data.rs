@@ -1,6 +1,6 @@
 //! Where the data of a command is: pages (PRP) or lists of segments (SGL).
 
-use fastness_trace::BLOCK_BYTES_MAX;
+use fastness_crashcheck_trace::BLOCK_BYTES_MAX;
 
 use super::{Memory, NvmeError, Result, long, read, word};
 

@@ -32,7 +32,7 @@ pub(crate) struct Action {
     pub(crate) what: What,
 }
 
-/// See [`fastness_trace::BlockEvent`]; offsets and lengths are in bytes.
+/// See [`fastness_crashcheck_trace::BlockEvent`]; offsets and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     Write { offset: u64, data: Vec<u8>, is_fua: bool },
@@ -53,7 +53,7 @@ pub(crate) enum NvmeError {
     Doorbell(u16, u32, u32),
     #[error("an NVMe command has data in a form that is not known ({0:#x})")]
     Form(u8),
-    #[error("an NVMe command with {0} bytes of data, the longest has {max}", max = fastness_trace::BLOCK_BYTES_MAX)]
+    #[error("an NVMe command with {0} bytes of data, the longest has {max}", max = fastness_crashcheck_trace::BLOCK_BYTES_MAX)]
     Long(u64),
     #[error("memory pages of the NVMe controller have not 4096 bytes")]
     PageSize,

@@ -156,7 +156,7 @@ fn what_a_disk_held_at_the_beginning_is_durable() {
         let error = self::disk().initial(offset, &vec![1; len]).unwrap_err();
         assert!(error.contains(&format!("{len} bytes at {offset}")), "{error}");
     }
-    assert!(disk.initial(0, &data).unwrap_err().contains("behind a command"));
+    assert!(disk.initial(0, &data).unwrap_err().contains("after a command"));
 }
 
 #[test]

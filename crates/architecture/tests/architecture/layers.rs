@@ -1,0 +1,74 @@
+//! Dependencies between crates point to lower layers.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::root;
+
+/// Layer of each crate (`ARCHITECTURE.md`). A normal dependency points to a lower layer.
+const LAYERS: &[(&str, u32)] = &[
+    // Its tests read the source; no code.
+    ("fastness-architecture", 0),
+    ("fastness-error", 0),
+    ("fastness-sync", 0),
+    ("fastness-crashcheck-trace", 1),
+    ("fastness-crashcheck-workload", 1),
+    ("fastness-pmem", 1),
+    ("fastness-blkdev", 1),
+    // An executable model of what `pmem` does to memory, on `pmem`'s trait.
+    ("fastness-pm-model", 2),
+    ("fastness-prb", 2),
+    ("fastness-lwb", 2),
+    ("fastness-pmlog", 3),
+    ("fastness-zil", 3),
+    // Only tests depend on these.
+    ("fastness-history", 0),
+    ("fastness-testkit", 4),
+    ("fastness-pool", 4),
+    ("fastness-store", 5),
+    ("fastness-zvol", 6),
+    ("fastness-nbd", 6),
+    // Part of what `crashcheck` speaks to; runs in the guest.
+    ("fastness-crashcheck-agent", 5),
+    ("fastness-crashcheck", 6),
+    // A program of its own, under another licence: nothing depends on it.
+    ("fastness-crashcheck-tracer", 6),
+    ("fastness-daemon", 7),
+    ("fastness-bench", 7),
+    ("fastness-cli", 8),
+];
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn dependencies_point_to_lower_layers() {
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let layer = layers
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} has no layer: name it in ARCHITECTURE.md and here"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            // Tests may use anything; `null` is a normal dependency.
+            if dependency["kind"].is_null() && on.starts_with("fastness-") {
+                assert_ne!(
+                    on, "fastness-crashcheck-tracer",
+                    "{name} depends on what is under another licence"
+                );
+                assert!(layers[on] < *layer, "{name} (layer {layer}) depends on {on} (layer {})", layers[on]);
+            }
+        }
+    }
+}
