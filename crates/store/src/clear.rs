@@ -1,9 +1,10 @@
 //! Resumes a suspended pool: `pool clear`.
 //!
 //! Order: requests drain out of the front ends, and new ones wait; the suspended pool is given up, its
-//! unsynced changes are kept in memory (`fastness_pool::Unsynced`), and its devices are closed; they are opened again, as
-//! they must be after a failed flush; the pool is imported and its log replayed; the kept changes are written
-//! in one transaction and synced; the front ends are opened in the new import; waiting requests are retried.
+//! unsynced changes are kept in memory (`fastness_pool::Unsynced`), and its devices are closed; they are
+//! opened again, as they must be after a failed flush; the pool is imported and its log replayed; the kept
+//! changes are written in one transaction and synced; the front ends are opened in the new import; waiting
+//! requests are retried.
 //!
 //! Crash cases: a crash at any moment is a crash of the suspended pool, or of the new import: what was
 //! flushed is on the medium or in the log. If a step fails, nothing is lost: the kept changes stay in memory,
