@@ -1,6 +1,6 @@
 //! The command protocol: binary safe, bounded, and it outlives garbage and commands that hang.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,11 @@ impl Client {
                 return frame;
             }
             let mut bytes = [0; 4096];
-            let count = self.stream.read(&mut bytes).unwrap();
+            let count = match self.stream.read(&mut bytes) {
+                // A socket with a time-out is not restarted after a signal.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.unwrap(),
+            };
             assert_ne!(count, 0);
             self.decoder.push(&bytes[..count]);
         }

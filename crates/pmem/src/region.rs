@@ -52,7 +52,8 @@ impl Region {
     /// A region of anonymous memory, for tests: emulated PM that ends with it.
     ///
     /// # Errors
-    /// [`RegionError`], kind Invalid for a length that is no multiple of [`REGION_ALIGN_BYTES`].
+    /// [`RegionError`], kind Invalid for a length that is no multiple of
+    /// [`REGION_ALIGN_BYTES`](crate::REGION_ALIGN_BYTES).
     pub fn anonymous(len_bytes: u64) -> Result<Region, RegionError> {
         Self::anonymous_with(len_bytes, &OpenOptions::new())
     }

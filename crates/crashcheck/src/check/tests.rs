@@ -167,7 +167,7 @@ fn oracles_judge_by_what_was_acknowledged() {
     assert_eq!(refuses("one\ntwo\n", Some(2)), None);
     assert_eq!(refuses("one\ntwo\nthree\n", Some(2)), None, "one may be there already");
     assert_eq!(refuses("one\n", Some(2)).unwrap(), "2 records were acknowledged, but 1 are left");
-    assert_eq!(refuses("two\n", None).unwrap(), "record 1 is not that which was written there");
+    assert_eq!(refuses("two\n", None).unwrap(), "record 1 differs from the one that was written");
     assert!(refuses("one\ntwo\nthree\nfour\n", None).is_some());
 
     let script = "read line; [ \"$line\" = good ] && exit 0; echo \"not at ${CHECKPOINT:-all}\"; exit 1";

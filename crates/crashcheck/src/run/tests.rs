@@ -32,8 +32,8 @@ fn a_configuration_is_read_and_the_rest_has_defaults() {
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
     for (from, to, said) in [
-        ("size = \"1M\"", "size = \"1X\"", "1X is no size"),
-        ("size = \"1M\"", "size = \"99999999999G\"", "is no size"),
+        ("size = \"1M\"", "size = \"1X\"", "1X is not a size"),
+        ("size = \"1M\"", "size = \"99999999999G\"", "is not a size"),
         ("size = \"1M\"", "size = 0", "size of pool: 0"),
         ("name = \"journal\"", "name = \"../x\"", "letters, digits"),
         ("name = \"journal\"", "name = \"..\"", "letters, digits"),
