@@ -117,8 +117,9 @@ fn run(seed: u64, met: &Met) {
     let mut blocks = Blocks::new();
     for round in 0..4 {
         let space = pool.log_space();
-        // A side of the data, if there are two.
-        let may_fail = shape.is_mirrored() && rng.below(2) == 0;
+        // A side of the data, if there are two, and neither has missed anything in an earlier round.
+        let is_whole = pool.status().vdevs[0].2.iter().all(|side| !side.is_stale);
+        let may_fail = shape.is_mirrored() && rng.below(2) == 0 && is_whole;
         if may_fail {
             let on = [On::Writes, On::Only(Operation::Flush)][rng.below(2) as usize];
             let plan = FaultPlan::new(seed).rule(on, When::Nth(1 + rng.below(60)), Fault::Errno(5));
