@@ -1,5 +1,5 @@
-//! What a kind of logs has to be for a store. `kind_pmem` and `kind_lwb` are the two; which one an import
-//! uses is decided in `import`, and nowhere else.
+//! What a kind of logs has to be for a store. `kind_pmem` and `kind_lwb` are the two; `import` decides which
+//! one a pool has, and `change` changes it in use.
 
 use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
