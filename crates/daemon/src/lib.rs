@@ -14,7 +14,7 @@
 //! # Code map
 //! ```text
 //! node        a pool and its requests                 control   the socket, one thread per client
-//! service     what is served; nbd: a volume         protocol  requests and answers, lines of JSON
+//! service     what is served; nbd: a volume           protocol  requests and answers, lines of JSON
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs

@@ -1,12 +1,12 @@
 //! The devices of the log of a node's pool: added, replaced, removed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use fastness_error::ErrorKind;
 use fastness_pmem::{Region, RegionKind};
 use fastness_pool::Guid;
-use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts};
+use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts, real};
 
 use crate::error::StartError;
 use crate::node::Node;
@@ -18,11 +18,6 @@ use crate::report::JobReport;
 pub fn is_persistent_memory(path: &Path) -> bool {
     let found = Region::open(path, &fastness_pmem::OpenOptions::new());
     found.is_ok_and(|region| matches!(region.info().kind, RegionKind::DevDax | RegionKind::FsDax))
-}
-
-/// The file itself, if it exists.
-fn real(path: impl AsRef<Path>) -> PathBuf {
-    path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
 /// Opens, or creates, a region for a log of a pool.
@@ -84,7 +79,7 @@ impl Node {
     /// The log's region with that path or number.
     pub(crate) fn find_region(&self, device: &str) -> Result<Option<RegionConfig>, Failure> {
         let config = PoolLog::config(&self.pool()).map_err(StartError::from)?;
-        let wanted = real(device);
+        let wanted = real(Path::new(device));
         let is_it = |region: &RegionConfig| real(&region.path) == wanted || region.id.to_string() == device;
         Ok(config.regions.into_iter().find(is_it))
     }

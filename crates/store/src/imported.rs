@@ -21,16 +21,6 @@ pub(crate) struct Imported {
 
 impl Imported {
     /// Imports a pool and its log. `before_log` is called before the log is read.
-    pub(crate) fn find(
-        source: &mut dyn Source,
-        options: &StoreOptions,
-        txgs: Txgs,
-        before_log: &mut dyn FnMut(&Pool) -> Result<(), StoreError>,
-    ) -> Result<(Imported, ReplayReport), StoreError> {
-        let devices = source.devices(None)?;
-        Imported::of(source, &devices, options, txgs, before_log)
-    }
-
     pub(crate) fn of(
         source: &mut dyn Source,
         devices: &[Device],

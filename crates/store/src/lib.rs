@@ -80,7 +80,7 @@ pub use fastness_prb::Stats as RegionStats;
 pub use handler::{Handler, Kinds, ReplayError, Replaying};
 pub use import::{LogImportStep, ReplayProgress};
 pub use imported::Unopened;
-pub use local::{Local, Opener, Places};
+pub use local::{Local, Opener, Places, real};
 pub use log::{PoolLog, Tuning};
 pub use marks::Mismatch;
 pub use options::{Consent, StoreOptions};

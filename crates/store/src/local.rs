@@ -143,8 +143,8 @@ impl<'a> Local<'a> {
     }
 }
 
-/// The file itself, if it exists.
-pub(crate) fn real(path: &Path) -> PathBuf {
+/// A path without links, if the file exists: two names of one file are the same.
+pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 

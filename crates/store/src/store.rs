@@ -57,7 +57,8 @@ impl Store {
         source: &mut dyn Source,
         options: StoreOptions,
     ) -> Result<(Arc<Store>, ReplayReport), StoreError> {
-        let (imported, report) = Imported::find(source, &options, Txgs::Run, &mut |_| Ok(()))?;
+        let devices = source.devices(None)?;
+        let (imported, report) = Imported::of(source, &devices, &options, Txgs::Run, &mut |_| Ok(()))?;
         Ok((Store::new(imported, options), report))
     }
 

@@ -2,7 +2,7 @@
 
 use fastness_store::record::Truncate;
 use fastness_store::{
-    Dataset, DatasetKind, Demand, FrontEnd, OpenDataset, PoolError, Property, Records, Store, StoreError, Tx,
+    Dataset, DatasetKind, Demand, FrontEnd, OpenDataset, PoolError, Property, Records, Store, Tx,
 };
 
 use crate::error::{Result, VolumeError};
@@ -76,11 +76,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::NotAVolume`]; [`PoolError::NoDataset`].
     pub fn open(store: &Store, name: &str) -> Result<Volume> {
-        match store.dataset(name) {
-            Ok(dataset) => <Volume as FrontEnd>::open(dataset),
-            Err(StoreError::UnknownKind { dataset, .. }) => Err(VolumeError::NotAVolume { name: dataset }),
-            Err(error) => Err(error.into()),
-        }
+        <Volume as FrontEnd>::open(store.dataset(name)?)
     }
 
     /// Sets the size; what is truncated is lost, what is added reads as zeroes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_error::{ErrorKind, HasKind};
-use fastness_store::{ChangeError, CommitError, PoolError, StoreError};
+use fastness_store::{ChangeError, CommitError, DatasetKind, PoolError, StoreError};
 
 /// Why an operation on a volume failed.
 ///
@@ -89,6 +89,9 @@ impl From<StoreError> for VolumeError {
     fn from(error: StoreError) -> VolumeError {
         match error {
             StoreError::Pool(error) => VolumeError::Pool(error),
+            StoreError::UnknownKind { dataset, kind } if kind != DatasetKind::Volume => {
+                VolumeError::NotAVolume { name: dataset }
+            }
             error => VolumeError::Log(Arc::new(error)),
         }
     }
