@@ -39,7 +39,7 @@ impl Node {
             properties.map(|property| property_report(&self.pool(), &dataset, &info.name, property));
         Some(DatasetReport {
             name: info.name.clone(),
-            kind: if is_volume { "volume" } else { "filesystem" }.to_owned(),
+            kind: info.kind.to_string(),
             used_bytes: info.used_bytes,
             size_bytes,
             properties: properties.collect(),
@@ -56,7 +56,7 @@ impl Node {
         if with_parents {
             self.create_parents(name)?;
         }
-        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Filesystem, &properties).map(drop))
+        self.change(|tx| self.pool().create_dataset(tx, name, DatasetKind::Folder, &properties).map(drop))
     }
 
     /// Creates the missing parents of a dataset.
@@ -65,7 +65,7 @@ impl Node {
             let parent = &name[..end];
             if self.pool().dataset(parent).is_err() {
                 let create =
-                    |tx: &Tx| self.pool().create_dataset(tx, parent, DatasetKind::Filesystem, &[]).map(drop);
+                    |tx: &Tx| self.pool().create_dataset(tx, parent, DatasetKind::Folder, &[]).map(drop);
                 self.pool().transact(create)?;
             }
         }

@@ -179,7 +179,7 @@ impl Pool {
         };
         let row = DatasetRow {
             parent: 0,
-            kind: DatasetKind::Filesystem,
+            kind: DatasetKind::Folder,
             name: name.to_owned(),
             values: Values::default(),
         };

@@ -23,7 +23,7 @@ impl Dataset {
     /// [`PoolError::Overtaken`] if a newer txg creates the dataset.
     pub fn create_object(&self, tx: &Tx) -> Result<Object> {
         let property = match self.kind() {
-            DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
+            DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
             DatasetKind::Volume => Property::VolBlockSize,
         };
         let block_bytes = self.get(property).0 as u32;

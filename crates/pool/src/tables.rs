@@ -115,27 +115,31 @@ pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
 /// What a dataset is used for. The pool itself treats all kinds alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatasetKind {
-    /// Files, or only a parent of others.
-    Filesystem,
+    /// Only a parent of others.
+    Folder,
     /// A volume: its data is object 1.
     Volume,
-    /// Of another owner; numbers from 2 on, as they are stored.
+    /// Files.
+    Filesystem,
+    /// Of another owner; numbers from 3 on, as they are stored.
     Other(u8),
 }
 
 impl DatasetKind {
     fn to_byte(self) -> u8 {
         match self {
-            DatasetKind::Filesystem => 0,
+            DatasetKind::Folder => 0,
             DatasetKind::Volume => 1,
+            DatasetKind::Filesystem => 2,
             DatasetKind::Other(number) => number,
         }
     }
 
     fn from_byte(byte: u8) -> DatasetKind {
         match byte {
-            0 => DatasetKind::Filesystem,
+            0 => DatasetKind::Folder,
             1 => DatasetKind::Volume,
+            2 => DatasetKind::Filesystem,
             number => DatasetKind::Other(number),
         }
     }
@@ -144,6 +148,7 @@ impl DatasetKind {
 impl std::fmt::Display for DatasetKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            DatasetKind::Folder => f.write_str("folder"),
             DatasetKind::Filesystem => f.write_str("filesystem"),
             DatasetKind::Volume => f.write_str("volume"),
             DatasetKind::Other(number) => write!(f, "{number}"),

@@ -59,17 +59,17 @@ impl Demand {
 /// Concurrency: any number of threads, and of handles on one dataset.
 #[derive(Debug)]
 pub struct OpenDataset {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     dataset: Dataset,
-    log: Option<Arc<DatasetLog>>,
+    pub(crate) log: Option<Arc<DatasetLog>>,
     /// The log learns of txgs for as long as one of its datasets is open, with its store or without.
     _log_of_pool: Option<Arc<PoolLog>>,
 }
 
 /// Takes the records of one change.
 pub struct Records<'a> {
-    zil: &'a Zil,
-    txg: Txg,
+    pub(crate) zil: &'a Zil,
+    pub(crate) txg: Txg,
 }
 
 impl Records<'_> {
@@ -165,9 +165,15 @@ impl OpenDataset {
         change: impl Fn(&Tx) -> fastness_pool::Result<()>,
         record: impl Fn(Records<'_>) -> bool,
     ) -> Result<Receipt<'_>> {
+        self.until_room(|| self.change_once(demand, &range, &change, &record))
+    }
+
+    /// Tries again in a newer transaction while a change is overtaken, and while txgs free space.
+    #[inline]
+    pub(crate) fn until_room<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         let mut is_first = true;
         loop {
-            match self.change_once(demand, &range, &change, &record) {
+            match change() {
                 Err(ChangeError::Pool(PoolError::Overtaken { .. })) => {}
                 Err(ChangeError::Pool(PoolError::NoSpace { .. }))
                     if (is_first || self.pool.is_freeing()) && self.pool.reclaim()? =>

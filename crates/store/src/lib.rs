@@ -24,7 +24,8 @@
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
 //! dataset       changes, their records, receipts    logs          what a kind of logs has to be; kind_lwb,
-//! dataset_log   what a dataset logs with: range                   kind_pmem
+//! transact      the same for file systems: commits                kind_pmem
+//! dataset_log   what a dataset logs with: range
 //!               locks, delays before it is full     config        what the pool records of its log
 //! attached      front ends, across imports          region        superblocks, chunks
 //! suspension    requests that wait                  sides         one region, or a mirror of two
@@ -69,6 +70,7 @@ mod space;
 mod store;
 pub mod survey;
 mod suspension;
+mod transact;
 mod witness;
 
 pub use attached::{Attached, FrontEnd, Outcome};
@@ -98,4 +100,4 @@ pub use fastness_pool::{
     Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Table, TableId, Tx,
     Txg,
 };
-pub use fastness_zil::{CommitError, KindId, record};
+pub use fastness_zil::{CommitError, Itx, KindId, record};

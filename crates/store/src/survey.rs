@@ -71,7 +71,7 @@ impl VolumeSurvey {
 /// # Errors
 /// Those of reading the tables.
 pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, StoreError> {
-    let with_logs = logged(pool, |kind| kind != DatasetKind::Filesystem)?.into_iter();
+    let with_logs = logged(pool, |kind| kind != DatasetKind::Folder)?.into_iter();
     let found = with_logs.map(|(dataset, header)| {
         let header = header.map_or(Ok(StoredLog::None), |bytes| decode_header(&bytes));
         VolumeSurvey { name: dataset.name(), dataset: DatasetId(dataset.id().0), header }

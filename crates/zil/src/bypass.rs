@@ -232,7 +232,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         false
     }
 
-    /// Notes that the log was skipped for a write (`sync=disabled`, a resize): a flush will wait for its txg.
+    /// Notes that the log was skipped for a change (`sync=disabled`, a resize): flushes and commits will wait
+    /// for its txg.
     pub fn note_unlogged(&self, txg: Txg) {
         self.unlogged_txg.fetch_max(txg.0, Ordering::SeqCst);
     }
@@ -278,7 +279,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         self.wait_instead(NotPersisted { txg, cause: LogCause::Behind })
     }
 
-    fn wait_unlogged(&self, cause: Option<LogCause>) -> Result<Committed, CommitError> {
+    pub(crate) fn wait_unlogged(&self, cause: Option<LogCause>) -> Result<Committed, CommitError> {
         let txg = Txg(self.unlogged_txg.load(Ordering::SeqCst));
         if cause == Some(LogCause::NotReplayed) {
             return self.wait_instead(NotPersisted { txg, cause: LogCause::NotReplayed });

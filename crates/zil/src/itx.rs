@@ -4,8 +4,8 @@ use crate::ids::{ObjectId, Txg};
 use crate::kind::{Entry, Payload};
 use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
 
-/// Most objects that one record touches: two directories, the object moved, and the one it replaces.
-pub const KEYS_MAX: usize = 4;
+/// Most objects that one record touches: two directories, the object moved, the one it replaces, a whiteout.
+pub const KEYS_MAX: usize = 5;
 /// Objects that an entry touches; unused places are [`ObjectId::NONE`].
 pub type Keys = [ObjectId; KEYS_MAX];
 /// Longest data that is copied into an itx; longer writes are read back from the object.
@@ -47,10 +47,10 @@ pub struct Itx {
 impl Itx {
     /// A record that keeps its place: every commit covers it, and it precedes what is assigned later.
     /// `object` goes into the head (for namespace records: the directory); `touches` names the other objects
-    /// involved, up to three.
+    /// involved, up to four.
     ///
     /// # Panics
-    /// Caller bug only: more than three.
+    /// Caller bug only: more than four.
     pub fn sync(object: ObjectId, record: &Record<'_>, touches: &[ObjectId]) -> Self {
         let mut keys = [ObjectId::NONE; KEYS_MAX];
         keys[0] = object;

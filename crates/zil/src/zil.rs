@@ -125,7 +125,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     }
 
     /// Makes everything durable that was assigned before the call: all records that keep their place, and
-    /// those of `object` (of all objects for [`ObjectId::NONE`]).
+    /// those of `object` (of all objects for [`ObjectId::NONE`]). Before it writes anything, waits for the txg
+    /// of changes that were [not logged](Self::note_unlogged): later records may depend on them.
     ///
     /// Persistence: durable on return, in the log; or, if the log does not take a record, through its txg,
     /// which costs a wait and is counted. Concurrency: commits run in parallel. A commit returns only when
@@ -136,6 +137,9 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// [`CommitError`]; nothing is known to be durable.
     pub fn commit(&self, object: ObjectId) -> Result<Committed, CommitError> {
         self.stats.commit();
+        if self.unlogged_txg.load(Ordering::SeqCst) > 0 {
+            self.wait_unlogged(None)?;
+        }
         self.commit_lists(object)
     }
 

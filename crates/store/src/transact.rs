@@ -1,0 +1,72 @@
+//! Changes by owners that have locks of their own, and commits: the way of file systems.
+//!
+//! A change is made in a transaction, and its records are kept in memory, in the order of the changes. A
+//! [commit](OpenDataset::commit) writes those that an object needs; most are never written, because their txg
+//! syncs first. While `sync=disabled`, nothing is kept; a commit after that has been changed waits for the
+//! txg of what was not kept, before it writes anything.
+
+use fastness_pool::{ObjectId, SyncMode, Tx};
+use fastness_zil::{Itx, Txg};
+
+use crate::dataset::{ChangeError, OpenDataset, Records};
+
+impl Records<'_> {
+    /// Keeps a record, after all that were kept for the objects that it touches.
+    pub fn assign(&self, itx: Itx) {
+        self.zil.assign(self.txg, itx);
+    }
+
+    /// The object's records that no commit has taken need not be written: it was removed with its last name.
+    pub fn forget(&self, object: ObjectId) {
+        self.zil.forget(fastness_zil::ObjectId(object.0));
+    }
+}
+
+impl OpenDataset {
+    /// Makes a change, and keeps its records. The caller holds locks of its own, so that changes and records
+    /// of what it touches have one order; it holds no transaction. If the pool is out of space, waits for
+    /// what txgs free, as [`change`](Self::change) does. `change` may be called several times.
+    ///
+    /// Persistence: none yet, see [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// Those of `change`, of which it must then have done nothing.
+    pub fn transact<T>(
+        &self,
+        mut change: impl FnMut(&Tx) -> fastness_pool::Result<T>,
+        record: impl FnOnce(Records<'_>, &T),
+    ) -> Result<T, ChangeError> {
+        let keeps = self.dataset().sync_mode() != SyncMode::Disabled;
+        if let Some(log) = self.log.as_ref().filter(|_| keeps) {
+            log.admit();
+        }
+        let mut record = Some(record);
+        self.until_room(|| {
+            let tx = self.pool.begin_tx()?;
+            let made = change(&tx)?;
+            let txg = Txg(tx.txg().0);
+            match (&self.log, record.take()) {
+                (Some(log), Some(record)) if keeps => record(Records { zil: &log.zil, txg }, &made),
+                (Some(log), _) => log.zil.note_unlogged(txg),
+                (None, _) => {}
+            }
+            Ok(made)
+        })
+    }
+
+    /// Makes durable: all changes of names, and those of `object`, that had returned before the call; of all
+    /// objects for `None`. Does nothing while `sync=disabled`.
+    ///
+    /// Persistence: durable on return, in the log or through the txg. Concurrency: commits run in parallel.
+    ///
+    /// # Errors
+    /// Those of the log and of the txg; nothing is then known to be durable.
+    pub fn commit(&self, object: Option<ObjectId>) -> Result<(), ChangeError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        if self.dataset().sync_mode() == SyncMode::Disabled {
+            return Ok(());
+        }
+        let object = object.map_or(fastness_zil::ObjectId::NONE, |object| fastness_zil::ObjectId(object.0));
+        Ok(log.zil.commit(object).map(drop)?)
+    }
+}
