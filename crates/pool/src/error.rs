@@ -363,7 +363,8 @@ impl PoolError {
         PoolError::TooSmall { path, len_bytes, least_bytes }
     }
 
-    pub(crate) fn invalid(what: &'static str, value: impl ToString) -> PoolError {
+    /// A value that cannot be.
+    pub fn invalid(what: &'static str, value: impl ToString) -> PoolError {
         PoolError::Invalid { what, value: value.to_string() }
     }
 

@@ -102,7 +102,7 @@ pub use log_space::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, LogUsage};
 pub use pool::{Pool, Tx};
 pub use probe::Probe;
 pub use props::{Compression, LogBias, Property, SyncMode};
-pub use rows::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, Table};
+pub use rows::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, RowChange, Table};
 pub use scrub::ScrubReport;
 pub use segments::Segment;
 pub use settings::{FailMode, Feature};

@@ -26,7 +26,25 @@ impl Dataset {
             DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
             DatasetKind::Volume => Property::VolBlockSize,
         };
-        let block_bytes = self.get(property).0 as u32;
+        self.create_object_with(tx, self.allot_object(), self.get(property).0 as u32)
+    }
+
+    /// Takes the next number for an object; none is given twice.
+    pub fn allot_object(&self) -> ObjectId {
+        ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// A number is in use, whoever gave it.
+    pub fn note_object(&self, id: ObjectId) {
+        self.core.next_object.fetch_max(id.0 + 1, Ordering::SeqCst);
+    }
+
+    /// Creates an empty object with a number that was allotted, and with blocks of this size.
+    ///
+    /// # Errors
+    /// As [`create_object`](Self::create_object).
+    pub fn create_object_with(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
+        self.note_object(id);
         if self.is_read_only() {
             return Err(PoolError::ReadOnly(self.name()));
         }
@@ -41,7 +59,6 @@ impl Dataset {
             self.shared.settle(&self.core, charge, Charge::default());
             return Err(PoolError::NoDataset(self.core.id.to_string()));
         }
-        let id = ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst));
         let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
         objects.insert(id, Arc::downgrade(&core));
         let object = Object::new(self.shared.clone(), self.core.clone(), core);

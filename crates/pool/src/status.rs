@@ -64,6 +64,11 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    /// Bytes that users can still write.
+    pub fn usable_bytes(&self) -> u64 {
+        self.shared.room.usable_bytes()
+    }
+
     /// Whether the pool has its own threads; if not, everything runs in its callers.
     pub fn has_threads(&self) -> bool {
         self.shared.options.has_txg_thread

@@ -97,7 +97,8 @@ pub use witness::RegionWitness;
 
 // What front ends and administration use of the parts.
 pub use fastness_pool::{
-    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Segment, SyncMode, Table, TableId, Tx,
-    Txg,
+    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Result as PoolResult, RowChange,
+    Segment, SyncMode, Table, TableId, Tx, Txg,
 };
+pub use fastness_zil::ObjectId as LogObjectId;
 pub use fastness_zil::{CommitError, Itx, KindId, record};

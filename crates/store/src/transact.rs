@@ -23,6 +23,11 @@ impl Records<'_> {
 }
 
 impl OpenDataset {
+    /// Bytes that changes of users may still take in the pool.
+    pub fn free_bytes(&self) -> u64 {
+        self.pool.usable_bytes()
+    }
+
     /// Makes a change, and keeps its records. The caller holds locks of its own, so that changes and records
     /// of what it touches have one order; it holds no transaction. If the pool is out of space, waits for
     /// what txgs free, as [`change`](Self::change) does. `change` may be called several times.

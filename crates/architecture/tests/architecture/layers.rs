@@ -29,6 +29,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-pool", 4),
     ("fastness-store", 5),
     ("fastness-zvol", 6),
+    ("fastness-zpl", 6),
     ("fastness-nbd", 6),
     // Part of what `crashcheck` speaks to; runs in the guest.
     ("fastness-crashcheck-agent", 5),

@@ -42,7 +42,7 @@ use crate::sync_util::{read, write};
 #[cfg(fuzzing)]
 pub(crate) use stored::Joiner;
 pub(crate) use stored::{Rows as StoredRows, read_all, remove_some};
-pub use table::Table;
+pub use table::{RowChange, Table};
 
 /// Longest key of a row.
 pub const ROW_KEY_BYTES_MAX: usize = 1024;

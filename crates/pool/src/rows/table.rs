@@ -44,6 +44,75 @@ impl Dataset {
     }
 }
 
+/// A change of one row.
+#[derive(Debug, Clone, Copy)]
+pub struct RowChange<'a> {
+    /// In which table.
+    pub table: TableId,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its new value; `None`: it is removed.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Dataset {
+    /// Changes several rows: all of them, or none. `frees`: the change leads to space being freed, and may use
+    /// room that is kept from others.
+    ///
+    /// # Errors
+    /// As [`Table::put`]; nothing was changed.
+    pub fn change_rows(&self, tx: &Tx, changes: &[RowChange<'_>], frees: bool) -> Result<()> {
+        change_rows(&self.shared, &self.core, tx, changes, frees)
+    }
+}
+
+fn change_rows(
+    shared: &Arc<Shared>,
+    core: &Arc<DatasetCore>,
+    tx: &Tx,
+    changes: &[RowChange<'_>],
+    frees: bool,
+) -> Result<()> {
+    assert!(Arc::ptr_eq(shared, &tx.home.shared), "a transaction of this pool");
+    let mut reserved = Charge::default();
+    for RowChange { table, key, value } in changes {
+        check_key(key)?;
+        let max =
+            if table.is_long() { ROW_VALUE_BYTES_MAX } else { stored::short_value_bytes_max(key.len()) };
+        let len = value.map_or(0, <[u8]>::len);
+        if len > max {
+            return Err(PoolError::invalid("length of a row's value", len));
+        }
+        // For the layer of the transaction's txg, and for that of the next one.
+        reserved += Row::new(key, *value).charge(*table) * 2;
+    }
+    if tx.txg() < core.born {
+        return Err(PoolError::Overtaken { txg: tx.txg(), newest: core.born });
+    }
+    if read(&core.effective).is_read_only() {
+        return Err(PoolError::ReadOnly(read(&shared.namespace).path(core.id.0)));
+    }
+    let claim = if frees { Claim::Free } else { Claim::Data };
+    // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
+    shared.reserve(core, reserved, tx.claim(claim))?;
+    let (mut charged, mut bytes, mut is_gone) = (Charge::default(), 0, false);
+    for RowChange { table, key, value } in changes {
+        let changed = core.rows.put(tx.txg(), *table, Row::new(key, *value), &core.is_destroyed, |shard| {
+            shared.changes(tx.txg()).rows.push((core.clone(), shard));
+        });
+        match changed {
+            Some(change) => {
+                charged += change.charged;
+                bytes += change.bytes;
+            }
+            None => is_gone = true,
+        }
+    }
+    shared.settle(core, reserved, charged);
+    shared.pipeline.change_dirty(bytes);
+    if is_gone { Err(PoolError::NoDataset(core.id.to_string())) } else { Ok(()) }
+}
+
 fn check_key(key: &[u8]) -> Result<()> {
     let is_valid = (1..=ROW_KEY_BYTES_MAX).contains(&key.len());
     if is_valid { Ok(()) } else { Err(PoolError::invalid("length of a row's key", key.len())) }
@@ -106,28 +175,8 @@ impl Table {
     }
 
     fn change(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
-        check_key(key)?;
-        if tx.txg() < self.core.born {
-            return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
-        }
-        if read(&self.core.effective).is_read_only() {
-            return Err(PoolError::ReadOnly(read(&self.shared.namespace).path(self.core.id.0)));
-        }
-        let row = Row::new(key, value);
-        // For the layer of the transaction's txg, and for that of the next one.
-        let reserved = row.charge(self.id) * 2;
-        let claim = if value.is_some() { Claim::Data } else { Claim::Free };
-        // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
-        self.shared.reserve(&self.core, reserved, tx.claim(claim))?;
-        let changed = self.core.rows.put(tx.txg(), self.id, row, &self.core.is_destroyed, |shard| {
-            self.shared.changes(tx.txg()).rows.push((self.core.clone(), shard));
-        });
-        let charged = changed.as_ref().map_or(Charge::default(), |change| change.charged);
-        self.shared.settle(&self.core, reserved, charged);
-        let Some(change) = changed else { return Err(self.gone()) };
-        self.shared.pipeline.change_dirty(change.bytes);
-        Ok(())
+        let change = RowChange { table: self.id, key, value };
+        change_rows(&self.shared, &self.core, tx, &[change], value.is_none())
     }
 
     fn gone(&self) -> PoolError {

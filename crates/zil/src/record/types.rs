@@ -4,7 +4,7 @@ use super::head::RecordType;
 use crate::ids::ObjectId;
 
 /// Seconds and nanoseconds since 1970; the nanoseconds are below 10^9.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time {
     /// Seconds.
     pub seconds: i64,

@@ -1,0 +1,241 @@
+//! What an operation changes, before it changes anything.
+//!
+//! An operation reads inodes and entries through its [`Edit`], and puts its changes there: what it reads
+//! afterwards has them. Nothing is changed until [`Edit::apply`], which changes all rows in one step, or
+//! none; so an operation that is refused half-way has done nothing. Operations in use and their replay make
+//! the same edits.
+
+use fastness_store::record::Time;
+use fastness_store::{RowChange, TableId, Tx};
+
+use crate::error::{FsError, Result};
+use crate::ino::Ino;
+use crate::inode::{Inode, is_no_object};
+use crate::late::Late;
+use crate::names::{self, CHAIN_MAX, Entry};
+use crate::tables::{ATTRIBUTES, ENTRIES, INODES, ORPHANS, TARGETS, Tables};
+
+#[derive(Debug)]
+struct Row {
+    table: TableId,
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+/// An entry that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) cookie: u64,
+    pub(crate) ino: Ino,
+    /// As bits of a mode.
+    pub(crate) file_type: u32,
+}
+
+/// Changes of rows that belong together.
+#[derive(Debug)]
+pub(crate) struct Edit<'a> {
+    tables: &'a Tables,
+    /// Times that are newer than the rows; none in replay.
+    late: Option<&'a Late>,
+    inodes: Vec<(Ino, Inode)>,
+    rows: Vec<Row>,
+    /// Objects whose bytes are not needed any more.
+    destroyed: Vec<Ino>,
+    /// Whether it must succeed in a full pool, because it leads to space being freed.
+    frees: bool,
+}
+
+impl<'a> Edit<'a> {
+    pub(crate) fn new(tables: &'a Tables, late: Option<&'a Late>) -> Edit<'a> {
+        Edit { tables, late, inodes: Vec::new(), rows: Vec::new(), destroyed: Vec::new(), frees: false }
+    }
+
+    pub(crate) fn tables(&self) -> &'a Tables {
+        self.tables
+    }
+
+    /// It leads to space being freed: room that is kept from other changes may be used.
+    pub(crate) fn frees(&mut self) {
+        self.frees = true;
+    }
+
+    /// An inode, as this edit leaves it.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`]: there is none.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode> {
+        if let Some((_, inode)) = self.inodes.iter().find(|(of, _)| *of == ino) {
+            return Ok(*inode);
+        }
+        let mut inode = self.tables.inode(ino)?.ok_or(FsError::Stale(ino))?;
+        if let Some(late) = self.late {
+            late.show(ino, &mut inode);
+        }
+        Ok(inode)
+    }
+
+    /// A directory that has a name.
+    pub(crate) fn directory(&self, ino: Ino) -> Result<Inode> {
+        let inode = self.inode(ino)?;
+        match inode {
+            Inode { links: 0, .. } => Err(FsError::NotFound),
+            _ if !inode.is_directory() => Err(FsError::NotADirectory),
+            _ => Ok(inode),
+        }
+    }
+
+    /// Stores an inode.
+    pub(crate) fn set_inode(&mut self, ino: Ino, inode: Inode) {
+        match self.inodes.iter_mut().find(|(of, _)| *of == ino) {
+            Some((_, known)) => *known = inode,
+            None => self.inodes.push((ino, inode)),
+        }
+    }
+
+    /// Changes an inode, and its time of change.
+    pub(crate) fn change(&mut self, ino: Ino, now: Time, change: impl FnOnce(&mut Inode)) -> Result<()> {
+        let mut inode = self.inode(ino)?;
+        change(&mut inode);
+        inode.ctime = now;
+        self.set_inode(ino, inode);
+        Ok(())
+    }
+
+    /// Stores a row, or removes it.
+    pub(crate) fn put(&mut self, table: TableId, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {
+        self.rows.push(Row { table, key: key.into(), value });
+    }
+
+    fn entry<T>(
+        &self,
+        directory: Ino,
+        cookie: u64,
+        show: impl FnOnce(Option<Entry<'_>>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let key = names::key(directory, cookie);
+        let put = self.rows.iter().rev().find(|row| row.table == ENTRIES && row.key == key);
+        let show = |row: &[u8]| show(Entry::decode(directory, row)?);
+        match put {
+            Some(row) => row.value.as_deref().map(show).transpose(),
+            None => self.tables.look(&self.tables.entries, &key, show),
+        }
+    }
+
+    /// Finds a name in a directory. The name has been checked.
+    pub(crate) fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<Found>> {
+        let first = names::first_cookie(self.tables.seed, name);
+        for cookie in first..first + CHAIN_MAX {
+            let matches = |entry: Option<Entry<'_>>| {
+                let entry = entry.filter(|entry| entry.name == name);
+                Ok(entry.map(|entry| Found { cookie, ino: entry.ino, file_type: entry.file_type }))
+            };
+            match self.entry(directory, cookie, matches)? {
+                None => return Ok(None),
+                Some(Some(found)) => return Ok(Some(found)),
+                Some(None) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, if it must be there.
+    pub(crate) fn must_find(&self, directory: Ino, name: &[u8]) -> Result<Found> {
+        self.find(directory, name)?.ok_or(FsError::NotFound)
+    }
+
+    /// Adds a name that the directory does not have.
+    pub(crate) fn add(&mut self, directory: Ino, name: &[u8], ino: Ino, file_type: u32) -> Result<()> {
+        let first = names::first_cookie(self.tables.seed, name);
+        for cookie in first..first + CHAIN_MAX {
+            let is_taken = self.entry(directory, cookie, |entry| Ok(entry.is_some()))?;
+            if is_taken != Some(true) {
+                self.set_entry(directory, cookie, &Entry { file_type, ino, name });
+                let mut inode = self.inode(directory)?;
+                inode.entries += 1;
+                self.set_inode(directory, inode);
+                return Ok(());
+            }
+        }
+        Err(FsError::Collisions)
+    }
+
+    /// Stores an entry in the place of what is there.
+    pub(crate) fn set_entry(&mut self, directory: Ino, cookie: u64, entry: &Entry<'_>) {
+        self.put(ENTRIES, names::key(directory, cookie), Some(entry.encode()));
+    }
+
+    /// Removes an entry.
+    pub(crate) fn remove(&mut self, directory: Ino, cookie: u64) -> Result<()> {
+        let mut inode = self.inode(directory)?;
+        inode.entries = inode.entries.saturating_sub(1);
+        self.set_inode(directory, inode);
+        let has_next = !(cookie + 1).is_multiple_of(CHAIN_MAX)
+            && self.entry(directory, cookie + 1, |_| Ok(()))?.is_some();
+        if has_next {
+            self.put(ENTRIES, names::key(directory, cookie), Some(Vec::new()));
+            return Ok(());
+        }
+        self.put(ENTRIES, names::key(directory, cookie), None);
+        // Empty rows before it have nothing to hold together any more.
+        for before in (cookie - cookie % CHAIN_MAX..cookie).rev() {
+            if self.entry(directory, before, |entry| Ok(entry.is_some()))? != Some(false) {
+                break;
+            }
+            self.put(ENTRIES, names::key(directory, before), None);
+        }
+        Ok(())
+    }
+
+    /// Removes everything that there is of an inode.
+    pub(crate) fn erase(&mut self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        self.frees = true;
+        self.inodes.retain(|(of, _)| *of != ino);
+        self.put(INODES, ino.key(), None);
+        if self.tables.is_orphan(ino)? || self.rows.iter().any(|row| row.table == ORPHANS) {
+            self.put(ORPHANS, ino.key(), None);
+        }
+        if inode.file_type() == crate::inode::mode::SYMLINK {
+            self.put(TARGETS, ino.key(), None);
+        }
+        let mut keys = Vec::new();
+        self.tables.of_inode(ATTRIBUTES, ino, |name, _| {
+            keys.push([&ino.key(), name].concat());
+            std::ops::ControlFlow::Continue(())
+        })?;
+        keys.into_iter().for_each(|key| self.put(ATTRIBUTES, key, None));
+        if inode.block_bytes > 0 {
+            self.destroyed.push(ino);
+        }
+        Ok(())
+    }
+
+    /// Makes the changes. Nothing is changed if it fails.
+    ///
+    /// # Errors
+    /// Those of changing rows and of destroying objects.
+    pub(crate) fn apply(&self, tx: &Tx) -> fastness_store::PoolResult<()> {
+        let encoded: Vec<_> = self.inodes.iter().map(|(ino, inode)| (ino.key(), inode.encode())).collect();
+        let inodes = encoded.iter().map(|(key, row)| RowChange { table: INODES, key, value: Some(row) });
+        let rows = self.rows.iter().map(|row| RowChange {
+            table: row.table,
+            key: &row.key,
+            value: row.value.as_deref(),
+        });
+        let changes: Vec<_> = inodes.chain(rows).collect();
+        let dataset = self.tables.dataset();
+        for ino in &self.destroyed {
+            // First: an inode without its object can be erased again, an object without its inode cannot.
+            match dataset.destroy_object(tx, ino.object()) {
+                Err(error) if is_no_object(&error) => {}
+                destroyed => destroyed?,
+            }
+        }
+        dataset.change_rows(tx, &changes, self.frees)
+    }
+
+    /// Inodes that it changes.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &(Ino, Inode)> {
+        self.inodes.iter()
+    }
+}

@@ -1,0 +1,196 @@
+//! A file system that is open: creating, opening, and how every operation is carried out.
+//!
+//! 1. Find out which inodes it changes, lock these, and check that it is still so (`locks`).
+//! 2. Make an edit (`edit`): whatever is to be refused is refused here.
+//! 3. One transaction makes the change, and keeps its records, in the order of the locks.
+//! 4. With `sync=always`, or for a write to a file that was opened with `O_SYNC`, a commit.
+
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fastness_store::record::Time;
+use fastness_store::{
+    Dataset, DatasetKind, FrontEnd, Object, OpenDataset, PoolError, Property, Records, RowChange, Store,
+    SyncMode, Tx,
+};
+use quick_cache::sync::Cache;
+
+use crate::edit::Edit;
+use crate::error::{FsError, Result};
+use crate::ino::Ino;
+use crate::inode::{Inode, mode};
+use crate::late::Late;
+use crate::locks::Locks;
+use crate::tables::{INODES, Tables, super_row};
+
+/// Objects of files that are kept open.
+const OBJECTS_MAX: usize = 4096;
+
+/// Where the times of files come from.
+pub type Clock = fn() -> Time;
+
+/// The time of the machine.
+pub fn now() -> Time {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => Time { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() },
+        Err(_) => Time::default(),
+    }
+}
+
+/// Settings of a new file system.
+#[derive(Debug, Clone, Default)]
+pub struct FileSystemOptions {
+    /// The dataset's own values.
+    pub properties: Vec<(Property, u64)>,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+}
+
+/// An open file system.
+///
+/// Persistence: a change is durable when a [`sync_file`](Self::sync_file) that covers it has returned, and in
+/// any case with its txg. A crash leaves each change whole or not at all; of changes that were not synced, a
+/// later one never without an earlier one of the same file or directory. Concurrency: any number of threads.
+#[derive(Debug)]
+pub struct FileSystem {
+    pub(crate) open: OpenDataset,
+    pub(crate) tables: Tables,
+    pub(crate) locks: Locks,
+    /// Held while something moves from one directory to another.
+    pub(crate) moving: Mutex<()>,
+    pub(crate) late: Late,
+    pub(crate) objects: Cache<Ino, Object>,
+    pub(crate) clock: Clock,
+}
+
+impl FrontEnd for FileSystem {
+    type Error = FsError;
+
+    fn open(dataset: OpenDataset) -> Result<FileSystem> {
+        FileSystem::with_clock(dataset, now)
+    }
+}
+
+fn root(options: &FileSystemOptions, now: Time) -> Inode {
+    Inode {
+        mode: mode::DIRECTORY | 0o755,
+        links: 2,
+        uid: options.uid,
+        gid: options.gid,
+        block_bytes: 0,
+        rdev: 0,
+        generation: 1,
+        entries: 0,
+        parent: Ino::ROOT,
+        is_temporary: false,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+    }
+}
+
+impl FileSystem {
+    /// Creates an empty file system below an existing dataset.
+    ///
+    /// Persistence: durable on return. A crash during the call leaves the whole file system or none.
+    ///
+    /// # Errors
+    /// Those of [`Store::create_dataset`].
+    pub fn create(store: &Store, name: &str, options: &FileSystemOptions) -> Result<FileSystem> {
+        let seed = getrandom::u64().map_err(|_| FsError::NotSupported("the system has no random numbers"))?;
+        let fill = |tx: &Tx, dataset: &Dataset| {
+            let ino = Ino(dataset.allot_object().0);
+            assert_eq!(ino, Ino::ROOT, "the first number of a new dataset");
+            let (table, key, value) = super_row(seed);
+            let row = root(options, now()).encode();
+            let changes = [
+                RowChange { table, key: &key, value: Some(&value) },
+                RowChange { table: INODES, key: &ino.key(), value: Some(&row) },
+            ];
+            dataset.change_rows(tx, &changes, false)
+        };
+        let (open, ()) = store.create_dataset(name, DatasetKind::Filesystem, &options.properties, fill)?;
+        FileSystem::with_clock(open, now)
+    }
+
+    /// Opens a file system; the handle belongs to the current import of the pool, see [`Store::attach`].
+    ///
+    /// # Errors
+    /// [`FsError::NotAFileSystem`], [`FsError::OtherVersion`], those of opening the dataset.
+    pub fn open(store: &Store, name: &str) -> Result<FileSystem> {
+        <FileSystem as FrontEnd>::open(store.dataset(name)?)
+    }
+
+    /// Opens one whose times come from a clock of the caller, for tests.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn with_clock(open: OpenDataset, clock: Clock) -> Result<FileSystem> {
+        if open.dataset().kind() != DatasetKind::Filesystem {
+            return Err(FsError::NotAFileSystem { name: open.dataset().name() });
+        }
+        let tables = Tables::open(open.dataset())?;
+        let (locks, late, objects) = (Locks::default(), Late::default(), Cache::new(OBJECTS_MAX));
+        let moving = Mutex::default();
+        Ok(FileSystem { open, tables, locks, moving, late, objects, clock })
+    }
+
+    /// Its dataset.
+    pub fn dataset(&self) -> &Dataset {
+        self.open.dataset()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        (self.clock)()
+    }
+
+    /// An edit of this file system.
+    pub(crate) fn edit(&self) -> Edit<'_> {
+        Edit::new(&self.tables, Some(&self.late))
+    }
+
+    /// An inode with its newest times.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode> {
+        self.edit().inode(ino)
+    }
+
+    /// Makes an edit's changes, and keeps its records. The caller has locked what it changes.
+    pub(crate) fn carry_out(&self, edit: &Edit<'_>, record: impl FnOnce(Records<'_>)) -> Result<()> {
+        let apply = |tx: &Tx| edit.apply(tx).map(|()| tx.txg());
+        let txg = self.open.transact(apply, |records, _| record(records))?;
+        edit.changed().for_each(|(ino, inode)| self.late.stored(*ino, inode, txg));
+        Ok(())
+    }
+
+    /// Makes the change that has just been made durable, if the property `sync` says that all are.
+    pub(crate) fn always(&self, ino: Ino) -> Result<()> {
+        match self.dataset().sync_mode() {
+            SyncMode::Always => Ok(self.open.commit(Some(ino.object()))?),
+            _ => Ok(()),
+        }
+    }
+
+    /// The object with a file's bytes; `None`: nothing was ever written.
+    pub(crate) fn object(&self, ino: Ino) -> Result<Option<Object>> {
+        if let Some(object) = self.objects.get(&ino) {
+            return Ok(Some(object));
+        }
+        let inode = self.inode(ino)?;
+        if inode.block_bytes == 0 {
+            return Ok(None);
+        }
+        match self.dataset().object(ino.object()) {
+            Ok(object) => {
+                self.objects.insert(ino, object.clone());
+                Ok(Some(object))
+            }
+            Err(PoolError::NoObject { .. }) => {
+                Err(FsError::Damaged { ino, what: "the object with its bytes is gone" })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
