@@ -125,8 +125,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     }
 
     /// Makes everything durable that was assigned before the call: all records that keep their place, and
-    /// those of `object` (of all objects for [`ObjectId::NONE`]). Before it writes anything, waits for the txg
-    /// of changes that were [not logged](Self::note_unlogged): later records may depend on them.
+    /// those of `object` (of all objects for [`ObjectId::NONE`]). Before it writes anything, waits for the
+    /// txg of changes that were [not logged](Self::note_unlogged): later records may depend on them.
     ///
     /// Persistence: durable on return, in the log; or, if the log does not take a record, through its txg,
     /// which costs a wait and is counted. Concurrency: commits run in parallel. A commit returns only when

@@ -56,8 +56,8 @@ pub struct RowChange<'a> {
 }
 
 impl Dataset {
-    /// Changes several rows: all of them, or none. `frees`: the change leads to space being freed, and may use
-    /// room that is kept from others.
+    /// Changes several rows: all of them, or none. `frees`: the change leads to space being freed, and may
+    /// use room that is kept from others.
     ///
     /// # Errors
     /// As [`Table::put`]; nothing was changed.
