@@ -5,6 +5,7 @@
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
 mod crashcheck;
+mod fs;
 mod histogram;
 mod lwb;
 mod measure;
@@ -35,5 +36,6 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("nbd", nbd::run),
     ("lwb", lwb::run),
     ("sync-write", sync_write::run),
+    ("fs", fs::run),
     ("crashcheck", crashcheck::run),
 ];

@@ -7,6 +7,7 @@ use anyhow::Context;
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice, OpenOptions};
 use fastness_pool::{DatasetKind, Device, Object, Pool, PoolOptions, Property, VdevSpec};
 use fastness_store::{Kinds, StoreOptions, Tuning};
+use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 
 /// Bytes of one request of the floor.
@@ -107,9 +108,10 @@ pub(super) fn write_one(pool: &Pool, object: &Object, offset: u64, data: &[u8]) 
     Ok(())
 }
 
-/// Settings of a store of volumes.
+/// Settings of a store of volumes and files.
 pub(crate) fn store_options(pool: PoolOptions, tuning: Tuning) -> StoreOptions {
     let kinds = Kinds::default().with(DatasetKind::Volume, VolumeReplay);
+    let kinds = kinds.with(DatasetKind::Filesystem, FileReplay::default());
     StoreOptions { pool, tuning, kinds, ..StoreOptions::default() }
 }
 

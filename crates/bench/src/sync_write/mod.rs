@@ -12,9 +12,9 @@
 mod beside;
 mod kinds;
 mod latency;
-mod one;
+pub(crate) mod one;
 mod replay;
-mod stack;
+pub(crate) mod stack;
 mod sustained;
 mod threads;
 

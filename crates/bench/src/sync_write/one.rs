@@ -106,11 +106,11 @@ fn against_txgs(site: &Site, options: Options) -> anyhow::Result<Row> {
     })
 }
 
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     Spread::of(values.to_vec()).median
 }
 
 /// For a ratio of rates in place of times.
-pub(super) fn swapped(pair: &Pair) -> Pair {
+pub(crate) fn swapped(pair: &Pair) -> Pair {
     Pair { a: pair.b.clone(), b: pair.a.clone() }
 }

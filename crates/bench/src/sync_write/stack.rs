@@ -12,12 +12,12 @@ use fastness_zvol::{Volume, VolumeOptions};
 use crate::pool::{Numbers, Place, noise, store_options};
 
 /// Bytes of a write, and of a block.
-pub(super) const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
 /// What a volume's synchronous writes wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LogKind {
+pub(crate) enum LogKind {
     /// A log of kind pmem in emulated PM.
     Pmem,
     /// A log of kind lwb on a log vdev that is the same emulated PM.
@@ -28,16 +28,16 @@ pub(super) enum LogKind {
 
 /// What a stack is made of.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
-    pub(super) kind: LogKind,
-    pub(super) volumes: usize,
-    pub(super) volume_bytes: u64,
-    pub(super) device_bytes: u64,
-    pub(super) region_bytes: u64,
-    pub(super) tuning: Tuning,
+pub(crate) struct Plan {
+    pub(crate) kind: LogKind,
+    pub(crate) volumes: usize,
+    pub(crate) volume_bytes: u64,
+    pub(crate) device_bytes: u64,
+    pub(crate) region_bytes: u64,
+    pub(crate) tuning: Tuning,
     /// Whether records go past the commit list.
-    pub(super) has_bypass: bool,
-    pub(super) pool: PoolOptions,
+    pub(crate) has_bypass: bool,
+    pub(crate) pool: PoolOptions,
 }
 
 impl Default for Plan {
@@ -59,16 +59,16 @@ impl Default for Plan {
 }
 
 /// A folder in memory, gone in the end.
-pub(super) struct Memory(PathBuf);
+pub(crate) struct Memory(PathBuf);
 
 impl Memory {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let folder = PathBuf::from(format!("/dev/shm/fastness-bench-sync-{}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Self(folder))
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
@@ -81,27 +81,27 @@ impl Drop for Memory {
 }
 
 /// Where stacks are made: the pool's device in the folder of the benchmarks, the log's region in memory.
-pub(super) struct Site {
-    pub(super) place: Place,
-    pub(super) memory: Memory,
+pub(crate) struct Site {
+    pub(crate) place: Place,
+    pub(crate) memory: Memory,
 }
 
 impl Site {
-    pub(super) fn medium(&self) -> String {
+    pub(crate) fn medium(&self) -> String {
         format!("emulated PM (DRAM, tmpfs) for the log, {} for the pool", self.place.medium())
     }
 }
 
 /// A pool with volumes `bench/0`, `bench/1`, and so on.
-pub(super) struct Stack {
-    pub(super) volumes: Vec<Volume>,
-    pub(super) store: Arc<Store>,
+pub(crate) struct Stack {
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) store: Arc<Store>,
 }
 
 impl Stack {
     /// Makes the files `name` anew, every byte of them written once, and the pool in them. The files' names
     /// are gone on return, so that nothing is left however the program ends.
-    pub(super) fn new(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+    pub(crate) fn new(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
         let stack = Stack::kept(site, name, plan)?;
         site.place.remove(name)?;
         if matches!(plan.kind, LogKind::Pmem | LogKind::LwbInMemory) {
@@ -111,7 +111,7 @@ impl Stack {
     }
 
     /// As [`new`](Self::new); the files stay until the site goes, to be imported.
-    pub(super) fn kept(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+    pub(crate) fn kept(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
         drop(site.place.written_file(name, plan.device_bytes)?);
         let mut vdevs = vec![VdevSpec::single(Device::open(site.place.path(name))?)];
         let region = || PoolLog::create_region(&site.memory.path(name), plan.region_bytes, true);
@@ -140,7 +140,7 @@ impl Stack {
     }
 
     /// Gives a volume the property `sync=disabled`.
-    pub(super) fn disable(&self, index: usize) -> anyhow::Result<()> {
+    pub(crate) fn disable(&self, index: usize) -> anyhow::Result<()> {
         let value = Property::Sync.parse("disabled")?;
         let dataset = self.volumes[index].dataset();
         self.store.pool().transact(|tx| dataset.set(tx, Property::Sync, Some(value)))?;
@@ -148,14 +148,14 @@ impl Stack {
     }
 
     /// Syncs what was written, so that the log is empty and the next turn meets no txg.
-    pub(super) fn settle(&self) -> anyhow::Result<()> {
+    pub(crate) fn settle(&self) -> anyhow::Result<()> {
         self.store.pool().sync()?;
         Ok(())
     }
 
     /// Writes every block of each volume and syncs, twice: buffers, tables and the log's pages are there
     /// then.
-    pub(super) fn warm(&self) -> anyhow::Result<()> {
+    pub(crate) fn warm(&self) -> anyhow::Result<()> {
         for _ in 0..2 {
             for volume in &self.volumes {
                 let mut writer = Writer::new(volume, 1);
@@ -168,14 +168,14 @@ impl Stack {
 
     /// How many synchronous writes waited for a txg although there is a log: if any, a row is about something
     /// else.
-    pub(super) fn fallbacks(&self) -> u64 {
+    pub(crate) fn fallbacks(&self) -> u64 {
         self.store.log().iter().flat_map(|log| log.stats()).map(|(_, stats)| stats.fallbacks_total()).sum()
     }
 }
 
 /// Writes blocks of 4 KiB with FUA, at random.
-pub(super) struct Writer<'a> {
-    pub(super) volume: &'a Volume,
+pub(crate) struct Writer<'a> {
+    pub(crate) volume: &'a Volume,
     /// Its txgs are what each write waits for.
     waits_for: Option<Arc<Pool>>,
     numbers: Numbers,
@@ -184,17 +184,17 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(volume: &'a Volume, seed: u64) -> Self {
+    pub(crate) fn new(volume: &'a Volume, seed: u64) -> Self {
         let (data, blocks) = (noise(BLOCK_BYTES as usize, seed), volume.size_bytes() / BLOCK_BYTES);
         Self { volume, waits_for: None, numbers: Numbers(seed), data, blocks }
     }
 
     /// Of the first volume of a stack of kind [`LogKind::Txg`].
-    pub(super) fn of_txgs(stack: &'a Stack, seed: u64) -> Self {
+    pub(crate) fn of_txgs(stack: &'a Stack, seed: u64) -> Self {
         Self { waits_for: Some(stack.store.pool()), ..Self::new(&stack.volumes[0], seed) }
     }
 
-    pub(super) fn write_one(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn write_one(&mut self) -> anyhow::Result<()> {
         let offset = self.numbers.below(self.blocks) * BLOCK_BYTES;
         self.volume.write(offset, &self.data, true)?;
         if let Some(pool) = &self.waits_for {
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, count: u64) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self, count: u64) -> anyhow::Result<()> {
         (0..count).try_for_each(|_| self.write_one())
     }
 }

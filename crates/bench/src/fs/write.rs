@@ -1,0 +1,113 @@
+//! Writes of 4 KiB to a file that was opened with `O_SYNC`.
+
+use fastness_pmem::WriteMethod;
+use fastness_prb::Alignment;
+use fastness_store::Property;
+use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
+
+use crate::measure::{by_turns, time_ns};
+use crate::medium::{cut, emulated_pm};
+use crate::pool::{Numbers, noise};
+use crate::prb::work::{CHUNKS, Floor, REGION_BYTES};
+use crate::sync_write::one::{median, swapped};
+use crate::sync_write::stack::{BLOCK_BYTES, LogKind, Plan, Site, Stack};
+use crate::{Options, Row};
+
+/// Writes of a turn: about a millisecond.
+const WRITES: u64 = 500;
+/// Turns between two syncs.
+const TURNS_PER_SYNC: u64 = 16;
+const FILE_BYTES: u64 = 64 << 20;
+/// Bytes of a record's head, before the data.
+const HEAD_BYTES: u64 = 64;
+
+pub(super) fn new_file(permissions: u32) -> NewFile<'static> {
+    NewFile { mode: mode::FILE | permissions, ..NewFile::default() }
+}
+
+/// A file system with one file, every block of which was written twice.
+struct Writer<'a> {
+    stack: &'a Stack,
+    fs: FileSystem,
+    file: Ino,
+    numbers: Numbers,
+    data: Vec<u8>,
+    count: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(stack: &'a Stack, name: &str) -> anyhow::Result<Writer<'a>> {
+        let options =
+            FileSystemOptions { properties: vec![(Property::RecordSize, BLOCK_BYTES)], ..Default::default() };
+        let fs = FileSystem::create(&stack.store, &format!("bench/{name}"), &options)?;
+        let file = fs.make(Ino::ROOT, b"file", &new_file(0o600))?.ino;
+        let data = noise(BLOCK_BYTES as usize, 3);
+        for _ in 0..2 {
+            for block in 0..FILE_BYTES / BLOCK_BYTES {
+                fs.write(file, block * BLOCK_BYTES, &data, WriteHow::default())?;
+            }
+            stack.settle()?;
+        }
+        Ok(Writer { stack, fs, file, numbers: Numbers(7), data, count: 0 })
+    }
+
+    fn turn(&mut self) -> anyhow::Result<f64> {
+        if self.count.is_multiple_of(TURNS_PER_SYNC) {
+            self.stack.settle()?;
+        }
+        self.count += 1;
+        let how = WriteHow { is_sync: true, ..WriteHow::default() };
+        time_ns(|| {
+            for _ in 0..WRITES {
+                let offset = self.numbers.below(FILE_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
+                self.fs.write(self.file, offset, &self.data, how)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn disable(&self) -> anyhow::Result<()> {
+        let value = Property::Sync.parse("disabled")?;
+        self.stack.store.pool().transact(|tx| self.fs.dataset().set(tx, Property::Sync, Some(value)))?;
+        Ok(())
+    }
+}
+
+pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+    let plan = Plan { volumes: 0, ..Plan::default() };
+    let stack = Stack::new(site, "files", &plan)?;
+    let turns = options.turns();
+    let mut logged = Writer::new(&stack, "logged")?;
+    let mut disabled = Writer::new(&stack, "disabled")?;
+    disabled.disable()?;
+    let mut floor = Floor::new(cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?);
+    let entry = vec![0xa5; (HEAD_BYTES + BLOCK_BYTES) as usize];
+    let of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
+    let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), of_floor)?;
+    let to_disabled = by_turns(turns, WRITES as usize, || logged.turn(), || disabled.turn())?;
+    anyhow::ensure!(stack.fallbacks() == 0, "writes waited for txgs");
+    drop((logged, disabled));
+    drop(stack);
+    let pmem = Stack::new(site, "pmem", &plan)?;
+    let lwb = Stack::new(site, "lwb", &Plan { kind: LogKind::LwbInMemory, ..plan })?;
+    let (mut by_pmem, mut by_lwb) = (Writer::new(&pmem, "files")?, Writer::new(&lwb, "files")?);
+    let to_lwb = by_turns(turns.min(101), WRITES as usize, || by_pmem.turn(), || by_lwb.turn())?;
+    let row = |name: &str, ratio: Row| Row { name: name.to_owned(), unit: "ns", medium: site.medium(), ..ratio };
+    Ok(vec![
+        Row {
+            value: Some(median(&to_floor.a)),
+            baseline: Some(format!("floor, {:.0} ns", median(&to_floor.b))),
+            ..row("write 4 KiB, O_SYNC, to a file in process", Row::ratio(to_floor.ratio(), Some((4.0, "at most"))))
+        },
+        Row {
+            value: Some(median(&to_disabled.a)),
+            baseline: Some(format!("sync=disabled, {:.0} ns; writes a second", median(&to_disabled.b))),
+            ..row("the same with sync=disabled (upper bound)", Row::ratio(swapped(&to_disabled).ratio(), None))
+        },
+        Row {
+            value: Some(median(&to_lwb.a)),
+            baseline: Some(format!("kind lwb in the same memory, {:.0} ns; writes a second", median(&to_lwb.b))),
+            ..row("the same with log-write blocks", Row::ratio(swapped(&to_lwb).ratio(), None))
+        },
+    ])
+}
