@@ -1,0 +1,246 @@
+//! Answers to the kernel.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::files::{Attr, Entry, Listed, Listing, Opened, Reply, Space, Time};
+use crate::wire::OUT_HEADER_BYTES;
+
+const ENTRY_BYTES: usize = 128;
+const DIRENT_BYTES: usize = 24;
+const FOPEN_DIRECT_IO: u32 = 1;
+const FOPEN_KEEP_CACHE: u32 = 2;
+/// Attributes that STATX answers: those of `stat`, and the time of creation.
+const STATX_MASK: u32 = 0x7ff | 0x800;
+
+/// An answer being built, in memory of the worker's.
+#[derive(Debug, Default)]
+pub(crate) struct Answer(Vec<u8>);
+
+impl Answer {
+    pub(crate) fn start(&mut self) -> &mut Answer {
+        self.0.clear();
+        self.0.resize(OUT_HEADER_BYTES, 0);
+        self
+    }
+
+    /// The whole answer.
+    ///
+    /// Shape: length (4), negative error (4), unique (8), then what the operation has.
+    pub(crate) fn finish(&mut self, unique: u64, result: Reply<()>) -> &[u8] {
+        if result.is_err() {
+            self.0.truncate(OUT_HEADER_BYTES);
+        }
+        let error = result.map_or_else(|error| -error.raw_os_error(), |()| 0);
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[4..8].copy_from_slice(&error.to_ne_bytes());
+        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
+        &self.0
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Answer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Answer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Answer {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, value: &[u8]) -> &mut Answer {
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    pub(crate) fn zeroes(&mut self, len: usize) -> &mut Answer {
+        self.0.resize(self.0.len() + len, 0);
+        self
+    }
+
+    /// Room for up to `len` bytes, of which `fill` returns how many there are.
+    pub(crate) fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Reply<usize>) -> Reply<()> {
+        let start = self.0.len();
+        self.0.resize(start + len, 0);
+        let filled = fill(&mut self.0[start..])?;
+        self.0.truncate(start + filled.min(len));
+        Ok(())
+    }
+
+    fn times(&mut self, times: [Time; 3]) -> &mut Answer {
+        for time in times {
+            self.u64(time.seconds as u64);
+        }
+        for time in times {
+            self.u32(time.nanoseconds);
+        }
+        self
+    }
+
+    fn attr(&mut self, attr: &Attr) -> &mut Answer {
+        self.u64(attr.node).u64(attr.size_bytes).u64(attr.blocks);
+        self.times([attr.atime, attr.mtime, attr.ctime]);
+        let Attr { mode, links, uid, gid, rdev, block_bytes, .. } = *attr;
+        for word in [mode, links, uid, gid, rdev, block_bytes, 0] {
+            self.u32(word);
+        }
+        self
+    }
+
+    pub(crate) fn attributes(&mut self, (attr, valid): &(Attr, Duration)) -> &mut Answer {
+        self.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).attr(attr)
+    }
+
+    /// STATX: what GETATTR says, and the time of creation.
+    pub(crate) fn statx(&mut self, (attr, valid): &(Attr, Duration)) -> &mut Answer {
+        let mask = if attr.btime.is_some() { STATX_MASK } else { STATX_MASK & !0x800 };
+        self.u64(valid.as_secs()).u32(valid.subsec_nanos()).u32(0).zeroes(16);
+        self.u32(mask).u32(attr.block_bytes).u64(0).u32(attr.links).u32(attr.uid).u32(attr.gid);
+        self.u16(attr.mode as u16).u16(0).u64(attr.node).u64(attr.size_bytes).u64(attr.blocks).u64(0);
+        for time in [attr.atime, attr.btime.unwrap_or_default(), attr.ctime, attr.mtime] {
+            self.u64(time.seconds as u64).u32(time.nanoseconds).u32(0);
+        }
+        self.u32(major(attr.rdev)).u32(minor(attr.rdev)).u64(0).zeroes(14 * 8)
+    }
+
+    pub(crate) fn entry(&mut self, entry: &Entry) -> &mut Answer {
+        let Entry { attr, generation, name_valid, attr_valid } = entry;
+        self.u64(attr.node).u64(*generation).u64(name_valid.as_secs()).u64(attr_valid.as_secs());
+        self.u32(name_valid.subsec_nanos()).u32(attr_valid.subsec_nanos()).attr(attr)
+    }
+
+    pub(crate) fn opened(&mut self, opened: &Opened) -> &mut Answer {
+        let keeps = if opened.keeps_cache { FOPEN_KEEP_CACHE } else { 0 };
+        let direct = if opened.is_direct { FOPEN_DIRECT_IO } else { 0 };
+        self.u64(opened.handle).u32(keeps | direct).u32(0)
+    }
+
+    pub(crate) fn space(&mut self, space: &Space) -> &mut Answer {
+        self.u64(space.blocks).u64(space.free_blocks).u64(space.available_blocks);
+        self.u64(space.files).u64(space.free_files);
+        self.u32(space.block_bytes).u32(255).u32(space.block_bytes).zeroes(28)
+    }
+
+    /// The value of an attribute, or a list of names: with `size` 0 its length is asked for.
+    pub(crate) fn sized(&mut self, value: &[u8], size: u32) -> Reply<()> {
+        match size as usize {
+            0 => self.u32(value.len() as u32).u32(0),
+            size if value.len() > size => return Err(Errno::RANGE),
+            _ => self.bytes(value),
+        };
+        Ok(())
+    }
+
+    /// Takes the names of a directory, up to `len` bytes.
+    pub(crate) fn listing(&mut self, len: usize, is_plus: bool) -> Names<'_> {
+        let end = self.0.len() + len;
+        Names { answer: self, end, is_plus }
+    }
+}
+
+fn major(rdev: u32) -> u32 {
+    (rdev & 0xf_ff00) >> 8
+}
+
+fn minor(rdev: u32) -> u32 {
+    rdev & 0xff | (rdev >> 12) & 0xf_ff00
+}
+
+/// Names of a directory in an answer.
+#[derive(Debug)]
+pub(crate) struct Names<'a> {
+    answer: &'a mut Answer,
+    end: usize,
+    is_plus: bool,
+}
+
+impl Listing for Names<'_> {
+    fn add(&mut self, listed: &Listed<'_>, attributes: Option<&Entry>) -> bool {
+        let plus_bytes = if self.is_plus { ENTRY_BYTES } else { 0 };
+        let len = plus_bytes + (DIRENT_BYTES + listed.name.len()).next_multiple_of(8);
+        if self.answer.0.len() + len > self.end {
+            return false;
+        }
+        if self.is_plus {
+            match attributes {
+                Some(entry) => self.answer.entry(entry),
+                // A node of 0: the kernel looks the name up when it needs it.
+                None => self.answer.zeroes(ENTRY_BYTES),
+            };
+        }
+        self.answer.u64(listed.node).u64(listed.cookie).u32(listed.name.len() as u32);
+        self.answer.u32(listed.file_type >> 12).bytes(listed.name);
+        let padding = listed.name.len().next_multiple_of(8) - listed.name.len();
+        self.answer.zeroes(padding);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr() -> Attr {
+        let time = |seconds| Time { seconds, nanoseconds: 5 };
+        let (atime, mtime, ctime, btime) = (time(1), time(2), time(3), Some(time(4)));
+        Attr { node: 9, size_bytes: 10, mode: 0o100_644, atime, mtime, ctime, btime, ..Attr::default() }
+    }
+
+    /// Lengths as the kernel checks them.
+    #[test]
+    fn answers_have_the_lengths_that_the_kernel_expects() {
+        let mut answer = Answer::default();
+        let valid = Duration::from_millis(1500);
+        let entry = Entry { attr: attr(), generation: 1, name_valid: valid, attr_valid: valid };
+        assert_eq!(answer.start().entry(&entry).0.len() - OUT_HEADER_BYTES, 128);
+        assert_eq!(answer.start().attributes(&(attr(), valid)).0.len() - OUT_HEADER_BYTES, 104);
+        assert_eq!(answer.start().statx(&(attr(), valid)).0.len() - OUT_HEADER_BYTES, 288);
+        assert_eq!(answer.start().opened(&Opened::default()).0.len() - OUT_HEADER_BYTES, 16);
+        assert_eq!(answer.start().space(&Space::default()).0.len() - OUT_HEADER_BYTES, 80);
+    }
+
+    #[test]
+    fn an_error_is_negative_and_has_no_body() {
+        let mut answer = Answer::default();
+        answer.start().u64(1);
+        let bytes = answer.finish(7, Err(Errno::NOENT));
+        assert_eq!((&bytes[..4], &bytes[4..8]), (&16_u32.to_ne_bytes()[..], &(-2_i32).to_ne_bytes()[..]));
+        assert_eq!(bytes.len(), OUT_HEADER_BYTES);
+    }
+
+    #[test]
+    fn names_are_padded_and_end_where_the_kernel_says() {
+        let mut answer = Answer::default();
+        answer.start();
+        let mut listing = answer.listing(70, false);
+        let listed = |name| Listed { node: 2, cookie: 3, file_type: 0o040_000, name };
+        assert!(listing.add(&listed(b"a"), None) && listing.add(&listed(b"12345678"), None));
+        assert!(!listing.add(&listed(b"c"), None));
+        assert_eq!(answer.0.len(), OUT_HEADER_BYTES + 64);
+        assert_eq!(answer.0[OUT_HEADER_BYTES + 20..][..4], 4_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn an_attribute_that_is_too_long_is_refused_and_its_size_is_told() {
+        let mut answer = Answer::default();
+        assert_eq!(answer.start().sized(b"value", 4), Err(Errno::RANGE));
+        answer.start().sized(b"value", 0).unwrap();
+        assert_eq!(answer.0[OUT_HEADER_BYTES..][..4], 5_u32.to_ne_bytes());
+        answer.start().sized(b"value", 5).unwrap();
+        assert_eq!(answer.0[OUT_HEADER_BYTES..], *b"value");
+    }
+
+    #[test]
+    fn device_numbers() {
+        let rdev = (259 << 8) | 7;
+        assert_eq!((major(rdev), minor(rdev)), (259, 7));
+        assert_eq!((major(0x1234_05ab), minor(0x1234_05ab)), (5, 0x123ab));
+    }
+}

@@ -1,0 +1,37 @@
+//! Serves file systems to the Linux kernel over the FUSE protocol.
+//!
+//! Motivation: programs use files through the kernel, and nothing of ours is in the kernel.
+//!
+//! Design: [`mount()`] mounts and returns the kernel's side; a [`Session`] answers requests that come from there
+//! with what [`Files`] says. Nothing here knows what stores the files. Requests are decoded with the care that
+//! bytes from outside need, although they come from the kernel.
+//!
+//! The kernel keeps advisory locks itself: a mount has one server, and all its users are on this machine. Why
+//! this is our own layer: `docs/adr/2026-11-24-own-fuse-layer.md`.
+//!
+//! # Code map
+//! ```text
+//! files      the trait that is served     session   threads, INIT, interrupts, panics
+//! wire       the protocol's numbers       dispatch  requests to calls
+//! answer     results to bytes             mount     mounting, unmounting, mount points
+//! stats      counters
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod dispatch;
+mod files;
+mod mount;
+mod session;
+mod stats;
+mod wire;
+
+pub use files::{
+    Attr, Caller, Entry, Files, Listed, Listing, Name, NewNode, NewTime, Open, Opened, Reply, SetAttr, Space,
+    Time, WriteFlags,
+};
+pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
+pub use rustix::io::Errno;
+pub use session::{Session, SessionError, SessionOptions};
+pub use stats::OperationStats;
