@@ -16,6 +16,7 @@ mod content;
 mod crashcheck;
 mod dataset;
 mod exit;
+mod files;
 mod iostat;
 mod log;
 mod man;
@@ -40,7 +41,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done, nothing found
   1  damage, a difference or a failed goal was found (log recover, log verify, pool scrub,
-     pool check, status, crashcheck, bench)
+     pool check, fs check, status, crashcheck, bench)
   2  wrong usage
   3  the request or the configuration is wrong; change it
   4  busy (for example, open elsewhere); try again later
@@ -65,11 +66,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a pool in a folder, and serve a volume from it: the quickest way to get a disk
+    /// Run a pool in a folder, mount a file system and serve a volume from it: the quickest way to begin
     Up(up::UpArgs),
-    /// Show running pools and volumes
+    /// Show running pools, volumes and file systems
     Status(status::StatusArgs),
-    /// Show the load of volumes and devices
+    /// Show the load of volumes, file systems and devices
     Iostat(iostat::IostatArgs),
     /// Create, import, change and check pools
     #[command(subcommand)]
@@ -80,6 +81,9 @@ enum Command {
     /// Create, resize and serve volumes
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Create, mount and check file systems
+    #[command(subcommand)]
+    Fs(files::FilesCommand),
     /// Create, write, recover and examine a durable record log
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -102,6 +106,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Pool(command) => pool::run(command, out),
         Command::Dataset(command) => dataset::run(command, out),
         Command::Volume(command) => volume::run(command, out),
+        Command::Fs(command) => files::run(command, out),
         Command::Log(command) => log::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),

@@ -83,18 +83,19 @@ fn served(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
         return Ok(());
     }
     let row = |served: &fastness_daemon::ServedReport| {
+        let is_mount = matches!(served.address, fastness_daemon::Address::Mount(_));
         let access = if served.is_read_only { "read-only" } else { "read-write" };
         vec![
             served.volume.clone(),
-            short(served.size_bytes),
+            if is_mount { "-".to_owned() } else { short(served.size_bytes) },
             access.to_owned(),
-            served.clients.to_string(),
+            if is_mount { "-".to_owned() } else { served.clients.to_string() },
             served.uri.clone(),
         ]
     };
     writeln!(out)?;
     let columns =
-        [("VOLUME", false), ("SIZE", true), ("ACCESS", false), ("CLIENTS", true), ("ADDRESS", false)];
+        [("SERVED", false), ("SIZE", true), ("ACCESS", false), ("CLIENTS", true), ("ADDRESS", false)];
     table(out, &columns, pool.served.iter().map(row).collect())?;
     Ok(())
 }

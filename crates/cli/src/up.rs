@@ -1,4 +1,4 @@
-//! `fastness up`: a pool in a folder, with one volume.
+//! `fastness up`: a pool in a folder, with a file system and a volume.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use fastness_daemon::{Address, ImportStep, ImportWatch, Node, NodeOptions, PmUse, PoolReport, patiently};
+use fastness_daemon::{
+    Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, patiently,
+};
 use fastness_pool::{Device, ImportOptions, Pool, PoolError, Property, VdevSpec};
 use fastness_store::{Consent, KindId, Places};
 use fastness_zvol::{Volume, VolumeOptions};
@@ -19,7 +21,7 @@ use crate::start::{BoundArgs, listen, refuse_running, until_end};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  fastness up                      a pool and a volume in ./fastness-data
+  fastness up                      a pool, files and a volume in ./fastness-data
   fastness up /srv/disk --size 100G
   fastness up --pm /dev/dax0.0     synchronous writes into persistent memory
   fastness up --emulate-pm         the same without: as fast, and gone with the power
@@ -32,7 +34,8 @@ Meanwhile, in another terminal:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UpArgs {
-    /// Folder of the pool's file and the volume's socket; made if it is not there. Its name is the pool's
+    /// Folder of the pool's file, the mount point and the volume's socket; made if it is not there. Its name
+    /// is the pool's
     #[arg(default_value = "fastness-data")]
     dir: PathBuf,
     /// Size of the volume, when it is made; it takes the space of what is written only
@@ -58,6 +61,9 @@ pub(crate) struct UpArgs {
     /// Size of that file, when it is made
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     pm_size: u64,
+    /// Mount no file system
+    #[arg(long)]
+    no_mount: bool,
     /// Go on without a log that is missing or damaged: acknowledged writes of the last seconds are lost
     #[arg(long)]
     drop_log: bool,
@@ -106,11 +112,35 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     if let Some(address) = &args.tcp {
         node.serve(&volume, &Address::Tcp(address.clone()), false, false)?;
     }
+    let files = mount_files(args, &node, &dir)?;
     drop(progress);
-    say(out, &node.status(), is_new, &volume, &socket)?;
+    say(out, &node.status(), is_new, &files, &volume, &socket)?;
     out.flush()?;
     until_end(&node, control)?;
     Ok(Outcome::Clean)
+}
+
+/// Creates the file system, if there is none, and mounts it; says where, or why not.
+fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> anyhow::Result<String> {
+    let (name, path) = (format!("{}/files", node.name()), dir.join("files"));
+    if args.no_mount {
+        return Ok("not mounted (--no-mount)".to_owned());
+    }
+    if node.pool().dataset(&name).is_err() {
+        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        node.create_files(&name, user, &[], false)?;
+    }
+    match fs::create_dir(&path) {
+        // A server that died leaves a mount there, which cannot be looked at.
+        Err(error) if !matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotConnected) => {
+            return Err(error).with_context(|| format!("cannot make {}", path.display()));
+        }
+        _ => {}
+    }
+    Ok(match node.mount(&name, &path, MountRequest::default(), false) {
+        Ok(served) => format!("{} ({name}, mounted)", served.uri),
+        Err(failure) => format!("not mounted: {}", fastness_error::chain(&failure)),
+    })
 }
 
 /// Puts the log on persistent memory, if there is some.
@@ -166,6 +196,7 @@ fn say(
     out: &mut dyn Write,
     pool: &PoolReport,
     is_new: bool,
+    files: &str,
     volume: &str,
     socket: &Path,
 ) -> anyhow::Result<()> {
@@ -191,6 +222,7 @@ fn say(
                     size::show(pool.total_bytes.next_multiple_of(1 << 20))
                 ),
             ),
+            ("files", files.to_owned()),
             ("volume", format!("{volume} ({}, sparse)", size::show(served.size_bytes))),
             ("socket", format!("{} (NBD)", socket.display())),
             ("address", served.uri.clone()),
@@ -201,7 +233,10 @@ fn say(
         ],
     )?;
     let uri = &served.uri;
-    writeln!(out, "\nUse it, from another terminal:")?;
+    writeln!(
+        out,
+        "\nUse it: programs find the files where they are mounted. The volume, from another terminal:"
+    )?;
     writeln!(out, "  nbdinfo '{uri}'")?;
     writeln!(out, "  nbdcopy image.raw '{uri}'")?;
     writeln!(out, "  qemu-system-x86_64 -drive file='{uri}',format=raw,if=virtio ...")?;

@@ -5,7 +5,7 @@ use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError
 
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{DatasetReport, PropertyReport};
+use crate::report::{Address, DatasetReport, PropertyReport};
 
 /// Parses property values.
 pub(crate) fn parse_properties(words: &[(String, String)]) -> Result<Vec<(Property, u64)>, Failure> {
@@ -86,8 +86,17 @@ impl Node {
         if let Some(served) =
             self.services.reports().into_iter().find(|served| names.contains(&served.volume))
         {
-            let text =
-                format!("{0} is being served; end that with `fastness volume unserve {0}`", served.volume);
+            let text = match served.address {
+                Address::Mount(path) => {
+                    format!(
+                        "{0} is mounted at {path}; end that with `fastness fs unmount {0}`",
+                        served.volume
+                    )
+                }
+                _ => {
+                    format!("{0} is being served; end that with `fastness volume unserve {0}`", served.volume)
+                }
+            };
             return Err(Failure::refuse(ErrorKind::Retry, text));
         }
         if names.is_empty() {

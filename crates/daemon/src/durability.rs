@@ -46,9 +46,9 @@ pub(crate) struct Facts {
     pub(crate) log: LogMedium,
     /// What the devices of the pool keep.
     pub(crate) vdevs: Survival,
-    /// Number of volumes.
+    /// Number of volumes and file systems.
     pub(crate) volumes: usize,
-    /// Volumes with `sync=disabled`.
+    /// Volumes and file systems with `sync=disabled`.
     pub(crate) disabled: Vec<String>,
 }
 

@@ -14,7 +14,8 @@
 //! # Code map
 //! ```text
 //! node        a pool and its requests                 control   the socket, one thread per client
-//! service     what is served; nbd: a volume           protocol  requests and answers, lines of JSON
+//! service     what is served; nbd: a volume;          protocol  requests and answers, lines of JSON
+//!             mount/: files
 //! export      from a volume to NBD, errors            report    what is reported, for tables and --json
 //! imported    what an import found                    clear     resumes a suspended pool
 //! log_device  devices of the log                      topology  add, attach, replace, scrub: jobs
@@ -40,6 +41,7 @@ mod journal;
 mod log_device;
 mod log_status;
 mod medium;
+mod mount;
 mod nbd;
 mod node;
 mod paths;
@@ -64,11 +66,11 @@ pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
     absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
 };
-pub use protocol::{Failure, LINE_BYTES_MAX, Message, PmUse, Request, VdevRequest};
+pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, IoCounters, IoReport, IoRow, JobReport, LatencyBucket,
-    LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, PoolReport, PropertyReport,
-    RegionReport, ServedReport, VdevReport,
+    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, IoCounters, IoReport, IoRow,
+    JobReport, LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport,
+    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;
 

@@ -30,6 +30,10 @@ pub(crate) struct NbdService {
 fn endpoint(address: &Address) -> Result<Endpoint, Failure> {
     match address {
         Address::Unix(path) => Ok(Endpoint::Unix(PathBuf::from(path))),
+        Address::Mount(path) => {
+            let text = format!("{path} is a mount point; a volume is served at a socket");
+            Err(Failure::refuse(ErrorKind::Invalid, text))
+        }
         Address::Tcp(text) => match text.parse::<SocketAddr>() {
             Ok(address) => Ok(Endpoint::Tcp(address)),
             Err(_) => Err(Failure::refuse(
@@ -95,6 +99,7 @@ impl Service for NbdService {
         let uri = match &self.address {
             Address::Unix(path) => format!("nbd+unix:///{volume}?socket={path}"),
             Address::Tcp(address) => format!("nbd://{address}/{volume}"),
+            Address::Mount(path) => path.clone(),
         };
         ServedReport {
             size_bytes: opened.as_ref().map_or(0, |volume| volume.size_bytes()),
@@ -103,6 +108,7 @@ impl Service for NbdService {
             uri,
             is_read_only: self.is_read_only || opened.is_some_and(|volume| volume.is_read_only()),
             clients: self.server.stats().connections as u64,
+            operations: Vec::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use fastness_error::ErrorKind;
 use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolError, PoolOptions};
 use fastness_store::{Kinds, Local, Places, PoolLog, Store, StoreOptions};
+use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;
 use serde_json::Value;
@@ -92,7 +93,9 @@ impl Node {
             pool: options.pool.clone(),
             import: import.clone(),
             consent: options.places.consent,
-            kinds: Kinds::default().with(DatasetKind::Volume, VolumeReplay),
+            kinds: Kinds::default()
+                .with(DatasetKind::Volume, VolumeReplay)
+                .with(DatasetKind::Filesystem, FileReplay::default()),
             ..StoreOptions::default()
         };
         let note = |text| journal.note(text);
@@ -120,6 +123,7 @@ impl Node {
         node.options.watch.begin(ImportStep::Serve);
         node.remember();
         node.serve_kept();
+        node.mount_kept();
         node.note_imported();
         Ok(node)
     }
@@ -276,6 +280,14 @@ impl Node {
                 answer(self.serve(&name, &address, is_read_only, is_kept)?)
             }
             Request::Unserve { name } => answer(self.unserve(&name)?),
+            Request::CreateFiles { name, uid, gid, properties, with_parents } => {
+                answer(self.create_files(&name, (uid, gid), &properties, with_parents)?)
+            }
+            Request::Mount { name, path, options, is_kept } => {
+                answer(self.mount(&name, path.as_ref(), options, is_kept)?)
+            }
+            Request::Unmount { what, is_forced } => answer(self.unmount(&what, is_forced)?),
+            Request::CheckFiles { name } => answer(self.check_files(&name)?),
         }
     }
 

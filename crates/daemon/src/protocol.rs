@@ -30,6 +30,22 @@ pub struct PmUse {
     pub create_bytes: Option<u64>,
 }
 
+/// How a file system is to be mounted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountRequest {
+    /// Changes are refused.
+    pub is_read_only: bool,
+    /// Bits that run a program as another user are ignored.
+    pub no_set_id: bool,
+    /// Device nodes are ignored.
+    pub no_devices: bool,
+    /// No programs are run.
+    pub no_exec: bool,
+    /// Other users may use the mount of an ordinary user.
+    pub allows_others: bool,
+}
+
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
@@ -138,6 +154,30 @@ pub enum Request {
     },
     /// Stops all servers of a volume, and those that an import would start.
     Unserve {
+        name: String,
+    },
+    /// The root belongs to this user and group.
+    CreateFiles {
+        name: String,
+        uid: u32,
+        gid: u32,
+        properties: Vec<(String, String)>,
+        with_parents: bool,
+    },
+    /// Mounts a file system; with `is_kept`, again after each import. Answer: [`crate::ServedReport`].
+    Mount {
+        name: String,
+        path: String,
+        options: MountRequest,
+        is_kept: bool,
+    },
+    /// By name or mount point; an import does not mount it any more.
+    Unmount {
+        what: String,
+        is_forced: bool,
+    },
+    /// Answer: [`crate::FilesCheckReport`].
+    CheckFiles {
         name: String,
     },
 }

@@ -208,23 +208,58 @@ pub enum Address {
     Unix(String),
     /// Loopback address and port; port 0 for any.
     Tcp(String),
+    /// Path of a mount point.
+    Mount(String),
 }
 
-/// A volume at an address.
+/// A volume at an address, or a file system at its mount point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedReport {
-    /// The volume.
+    /// The volume or file system.
     pub volume: String,
-    /// Its size.
+    /// Its size; 0 for files.
     pub size_bytes: u64,
     /// Where.
     pub address: Address,
-    /// As an NBD URI.
+    /// As an NBD URI, or the mount point.
     pub uri: String,
     /// Whether writes are refused.
     pub is_read_only: bool,
     /// Clients that are connected.
     pub clients: u64,
+    /// Of a mount: what the kernel has asked for.
+    #[serde(default)]
+    pub operations: Vec<OperationReport>,
+}
+
+/// An operation of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// Its name in the FUSE protocol.
+    pub operation: String,
+    /// How often.
+    pub ops: u64,
+    /// How many of these failed, but for names and attributes that do not exist.
+    pub errors: u64,
+    /// Sum of their latencies.
+    pub latency_ns_sum: u64,
+}
+
+/// A check of a file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesCheckReport {
+    /// Files that are no directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Names.
+    pub names: u64,
+    /// Files without a name: in use, or erased by the next mount.
+    pub without_name: u64,
+    /// The first findings.
+    pub findings: Vec<String>,
+    /// All of them.
+    pub findings_count: u64,
 }
 
 /// A scrub or resilver.
@@ -253,7 +288,7 @@ pub struct JobReport {
 pub struct DatasetReport {
     /// Full name.
     pub name: String,
-    /// `filesystem` or `volume`.
+    /// `filesystem`, `volume`, or `folder` for a parent of others.
     pub kind: String,
     /// Bytes on the vdevs, including the datasets below.
     pub used_bytes: u64,

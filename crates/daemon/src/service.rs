@@ -7,7 +7,9 @@ use fastness_store::Attached;
 use fastness_zvol::Volume;
 
 use crate::lock;
-use crate::report::{IoRow, ServedReport};
+use crate::mount::MountService;
+use crate::protocol::Failure;
+use crate::report::{Address, IoRow, ServedReport};
 
 /// Something that is served until it is stopped.
 pub(crate) trait Service: Send + Sync {
@@ -24,13 +26,25 @@ pub(crate) trait Service: Send + Sync {
         None
     }
 
+    /// The mount, if it is one.
+    fn mount(&self) -> Option<&MountService> {
+        None
+    }
+
+    /// Whether it has been ended from outside.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Ends it after the requests in flight. Requests that wait for a suspended pool fail.
     fn stop(self: Box<Self>);
 }
 
+type ServedService = Box<dyn Service>;
+
 /// All that is served.
 #[derive(Default)]
-pub(crate) struct Services(Mutex<Vec<Box<dyn Service>>>);
+pub(crate) struct Services(Mutex<Vec<ServedService>>);
 
 impl Services {
     pub(crate) fn add(&self, service: impl Service + 'static) {
@@ -38,6 +52,7 @@ impl Services {
     }
 
     pub(crate) fn reports(&self) -> Vec<ServedReport> {
+        self.drop_over();
         lock(&self.0).iter().map(|service| service.report()).collect()
     }
 
@@ -56,6 +71,40 @@ impl Services {
     pub(crate) fn volume(&self, dataset: DatasetId) -> Option<Arc<Attached<Volume>>> {
         let services = lock(&self.0);
         services.iter().filter_map(|service| service.volume()).find(|of| of.dataset() == dataset).cloned()
+    }
+
+    /// Where a dataset is mounted.
+    pub(crate) fn mounted(&self, dataset: DatasetId) -> Option<String> {
+        let is_of = |service: &ServedService| service.mount().is_some() && service.dataset() == Some(dataset);
+        self.drop_over();
+        let services = lock(&self.0);
+        services.iter().find(|service| is_of(service)).map(|service| service.report().uri)
+    }
+
+    /// Unmounts the mount with this name or path; returns its dataset, or `None` if there is none.
+    pub(crate) fn unmount(&self, what: &str, is_forced: bool) -> Result<Option<DatasetId>, Failure> {
+        self.drop_over();
+        let mut services = lock(&self.0);
+        let is_it = |service: &ServedService| {
+            let report = service.report();
+            service.mount().is_some()
+                && (report.volume == what || report.address == Address::Mount(what.to_owned()))
+        };
+        let Some(at) = services.iter().position(is_it) else { return Ok(None) };
+        if let Some(mount) = services[at].mount() {
+            mount.end(is_forced)?;
+        }
+        let ended = services.remove(at);
+        drop(services);
+        let dataset = ended.dataset();
+        ended.stop();
+        Ok(dataset)
+    }
+
+    /// Lets go of what was ended from outside.
+    fn drop_over(&self) {
+        let over: Vec<_> = lock(&self.0).extract_if(.., |service| service.is_over()).collect();
+        over.into_iter().for_each(|service| service.stop());
     }
 
     /// Stops whatever serves this dataset.

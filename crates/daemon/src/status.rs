@@ -5,9 +5,10 @@ use std::path::Path;
 use fastness_blkdev::{Operation, StatsSnapshot};
 use fastness_pmem::Durability;
 use fastness_pool::{DatasetInfo, DatasetKind, DeviceStatus, FailMode, PoolStatus, SyncMode, VdevClass};
-use fastness_store::PoolLog;
+use fastness_store::{self as store, PoolLog};
 use fastness_zil::KindId;
-use fastness_zvol::{Volume, VolumeOperation, VolumeStats};
+use fastness_zpl::FileSystem;
+use fastness_zvol::Volume;
 
 use crate::durability::{Before, Facts, LogMedium};
 use crate::lock;
@@ -95,7 +96,7 @@ impl Node {
             Some(_) => LogMedium::Persistent,
         };
         let volumes: Vec<_> =
-            pool.datasets().into_iter().filter(|info| info.kind == DatasetKind::Volume).collect();
+            pool.datasets().into_iter().filter(|info| info.kind != DatasetKind::Folder).collect();
         let is_disabled = |info: &&DatasetInfo| {
             pool.dataset_by_id(info.id).is_ok_and(|volume| volume.sync_mode() == SyncMode::Disabled)
         };
@@ -218,8 +219,16 @@ fn device(side: &DeviceStatus) -> DeviceReport {
 }
 
 pub(crate) fn volume_row(volume: &Volume) -> IoRow {
+    row(volume.name(), |operation| volume.stats(operation))
+}
+
+pub(crate) fn files_row(fs: &FileSystem) -> IoRow {
+    row(fs.dataset().name(), |operation| fs.stats(operation))
+}
+
+fn row(name: String, stats: impl Fn(store::Operation) -> store::OperationStats) -> IoRow {
     let of = |operation| {
-        let VolumeStats { ops, bytes, errors, latency_ns_sum, latencies } = volume.stats(operation);
+        let store::OperationStats { ops, bytes, errors, latency_ns_sum, latencies } = stats(operation);
         let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
         let latencies: Vec<_> =
             buckets.map(|bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() }).collect();
@@ -227,12 +236,12 @@ pub(crate) fn volume_row(volume: &Volume) -> IoRow {
         IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
     };
     IoRow {
-        name: volume.name(),
-        read: of(VolumeOperation::Read),
-        write: of(VolumeOperation::Write),
-        sync_write: of(VolumeOperation::SyncWrite),
-        flush: of(VolumeOperation::Flush),
-        discard: of(VolumeOperation::Discard),
+        name,
+        read: of(store::Operation::Read),
+        write: of(store::Operation::Write),
+        sync_write: of(store::Operation::SyncWrite),
+        flush: of(store::Operation::Flush),
+        discard: of(store::Operation::Discard),
     }
 }
 

@@ -259,9 +259,7 @@ fn open_files(
             files.list(caller, file, after, is_plus, &mut listing)
         }
         wire::FLUSH => files.flush(caller, file),
-        wire::FSYNC | wire::FSYNCDIR => {
-            files.sync(caller, file, input.u32()? & wire::FSYNC_FDATASYNC != 0)
-        }
+        wire::FSYNC | wire::FSYNCDIR => files.sync(caller, file, input.u32()? & wire::FSYNC_FDATASYNC != 0),
         wire::RELEASE => {
             files.release(file);
             Ok(())
@@ -287,7 +285,11 @@ fn open_files(
             // The short answer has 32 bits.
             let len_bytes = if is_long { len_bytes } else { len_bytes.min(1 << 30) };
             let copied = files.copy(caller, (file, offset), (to, to_offset), len_bytes)?;
-            if is_long { answer.u64(copied) } else { answer.u32(copied as u32).u32(0) };
+            if is_long {
+                answer.u64(copied)
+            } else {
+                answer.u32(copied as u32).u32(0)
+            };
             Ok(())
         }
         _ => Err(Errno::NOSYS),

@@ -144,14 +144,17 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`MountError`].
 pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    if rustix::process::geteuid().is_root() { mount_as_root(path, options) } else { mount_as_user(path, options) }
+    if rustix::process::geteuid().is_root() {
+        mount_as_root(path, options)
+    } else {
+        mount_as_user(path, options)
+    }
 }
 
 fn mount_as_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let open = File::options().read(true).write(true).open("/dev/fuse");
-    let device: OwnedFd = open
-        .map_err(|error| MountError::NoFuse(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?
-        .into();
+    let device: OwnedFd =
+        open.map_err(|error| MountError::NoFuse(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?.into();
     let data = format!(
         "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other",
         device.as_raw_fd()
@@ -177,11 +180,9 @@ fn mount_as_user(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountEr
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).map_err(failed)?;
     rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
     let mut text = format!("default_permissions,subtype=fastness,fsname={}", options.source);
-    for (is_on, option) in [
-        (options.is_read_only, ",ro"),
-        (options.no_exec, ",noexec"),
-        (options.allows_others, ",allow_other"),
-    ] {
+    for (is_on, option) in
+        [(options.is_read_only, ",ro"), (options.no_exec, ",noexec"), (options.allows_others, ",allow_other")]
+    {
         text += if is_on { option } else { "" };
     }
     let mut helper = Command::new(HELPER);

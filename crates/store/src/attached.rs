@@ -34,7 +34,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 pub enum Outcome<E> {
     /// The request was carried out, or refused.
     Done(Result<(), E>),
-    /// [`Attached::end`] was called while it waited for a suspended pool.
+    /// While it waited for a suspended pool, [`Attached::end`] was called, or its caller gave up.
     Ended,
 }
 
@@ -80,7 +80,17 @@ impl<F: FrontEnd> Attached<F> {
 
     /// Carries out a request. If it fails because the pool is suspended, and the pool's `failmode` says to
     /// wait, waits until the pool goes on and tries again.
-    pub fn run(&self, mut request: impl FnMut(&F) -> Result<(), F::Error>) -> Outcome<F::Error> {
+    pub fn run(&self, request: impl FnMut(&F) -> Result<(), F::Error>) -> Outcome<F::Error> {
+        self.run_until(|| false, request)
+    }
+
+    /// The same, for a request whose caller may give up while it waits.
+    pub fn run_until(
+        &self,
+        is_given_up: impl Fn() -> bool,
+        mut request: impl FnMut(&F) -> Result<(), F::Error>,
+    ) -> Outcome<F::Error> {
+        let must_end = || self.is_ended.load(Ordering::SeqCst) || is_given_up();
         loop {
             let seen = self.store.suspension.seen();
             let opened: Guard<Option<Arc<F>>> = self.opened.load();
@@ -91,7 +101,7 @@ impl<F: FrontEnd> Attached<F> {
                 }
             }
             drop(opened);
-            if !self.store.suspension.wait(seen, &self.is_ended) {
+            if !self.store.suspension.wait(seen, must_end) {
                 return Outcome::Ended;
             }
         }
@@ -103,6 +113,11 @@ impl<F: FrontEnd> Attached<F> {
         pool.fail_mode() == FailMode::Wait
             && matches!(error.kind(), ErrorKind::Closed | ErrorKind::MediaFailed)
             && pool.is_suspended()
+    }
+
+    /// Whether the pool is suspended now.
+    pub fn is_suspended(&self) -> bool {
+        self.store.pool().is_suspended()
     }
 
     /// Ends all waiting, now and later.

@@ -33,6 +33,7 @@
 //! imported      an import, and what outlives it     change_sides  attach, detach, replace
 //! source, local where an import finds the parts     import        claim, replay, what may be given up
 //! handler       kinds of datasets, their replay     side          the pool as zil sees it
+//! operations    counters of operations
 //! survey        all there is, for `log dump` and    space         log space as lwb sees it
 //!               `log verify`                        pm_device     persistent memory, as block device
 //! ```
@@ -58,6 +59,7 @@ mod local;
 mod log;
 mod logs;
 mod marks;
+mod operations;
 mod options;
 mod pm_device;
 mod region;
@@ -85,6 +87,7 @@ pub use imported::Unopened;
 pub use local::{Local, Opener, Places, real};
 pub use log::{PoolLog, Tuning};
 pub use marks::Mismatch;
+pub use operations::{Operation, OperationCounters, OperationStats};
 pub use options::{Consent, StoreOptions};
 pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionId, RegionParts};

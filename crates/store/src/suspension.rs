@@ -5,9 +5,13 @@
 //! been answered: what it did before it failed is unordered with respect to other requests in flight, and
 //! repeating it leaves the same bytes. A waiting request is never reported as done.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use fastness_sync::{Condvar, Mutex, lock, wait};
+use fastness_sync::{Condvar, Mutex, lock, wait_for};
+
+/// Time between two looks at whether a request must end.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where requests wait.
 #[derive(Debug, Default)]
@@ -25,12 +29,12 @@ impl Suspension {
         self.resumed.load(Ordering::SeqCst)
     }
 
-    /// Waits until the pool has been resumed since `seen`; false if `is_ended` was set first.
-    pub(crate) fn wait(&self, seen: u64, is_ended: &AtomicBool) -> bool {
+    /// Waits until the pool has been resumed since `seen`; false if the request had to end first.
+    pub(crate) fn wait(&self, seen: u64, must_end: impl Fn() -> bool) -> bool {
         let mut guard = lock(&self.changing);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        while self.seen() == seen && !is_ended.load(Ordering::SeqCst) {
-            guard = wait(&self.changed, guard);
+        while self.seen() == seen && !must_end() {
+            guard = wait_for(&self.changed, guard, PAUSE);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.seen() != seen

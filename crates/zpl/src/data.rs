@@ -5,7 +5,7 @@
 //! `recordsize`: what is written in small pieces is mostly changed in small pieces later.
 
 use fastness_store::record::{Record, Truncate, Write, WriteData, attribute};
-use fastness_store::{Itx, Object, PoolError, PoolResult, Property, SyncMode, Tx};
+use fastness_store::{Itx, Object, Operation, PoolError, PoolResult, Property, SyncMode, Tx};
 
 use crate::attributes::{FILE_BYTES_MAX, attributes_itx, clear_set_id};
 use crate::error::{FsError, Result};
@@ -47,11 +47,11 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsADirectory`]; [`DamagedBlock`](PoolError::DamagedBlock): wrong data is never returned.
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        match self.object(ino)? {
+        self.count(Operation::Read, buffer.len() as u64, || match self.object(ino)? {
             Some(object) => Ok(object.read(offset, buffer)?),
             None if self.inode(ino)?.is_directory() => Err(FsError::IsADirectory),
             None => Ok(0),
-        }
+        })
     }
 
     /// Writes `data` at `offset`; the file grows if needed.
@@ -71,15 +71,18 @@ impl FileSystem {
             SyncMode::Always => true,
             SyncMode::Standard => how.is_sync,
         };
-        let mut at = offset;
-        for part in data.chunks(TX_BYTES_MAX) {
-            self.write_part(ino, at, part, how, commits && data.len() <= COPIED_BYTES_MAX)?;
-            at += part.len() as u64;
-        }
-        if commits {
-            self.open.commit(Some(ino.object()))?;
-        }
-        Ok(())
+        let operation = if commits { Operation::SyncWrite } else { Operation::Write };
+        self.count(operation, data.len() as u64, || {
+            let mut at = offset;
+            for part in data.chunks(TX_BYTES_MAX) {
+                self.write_part(ino, at, part, how, commits && data.len() <= COPIED_BYTES_MAX)?;
+                at += part.len() as u64;
+            }
+            if commits {
+                self.open.commit(Some(ino.object()))?;
+            }
+            Ok(())
+        })
     }
 
     /// Writes at the end of a file, and returns where that was.

@@ -5,14 +5,14 @@
 //! 3. One transaction makes the change, and keeps its records, in the order of the locks.
 //! 4. With `sync=always`, or for a write to a file that was opened with `O_SYNC`, a commit.
 
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_store::record::Time;
 use fastness_store::{
-    Dataset, DatasetKind, FrontEnd, Object, OpenDataset, PoolError, Property, Records, RowChange, Store,
-    SyncMode, Tx,
+    Dataset, DatasetKind, FrontEnd, Object, OpenDataset, Operation, OperationCounters, OperationStats,
+    PoolError, Property, Records, RowChange, Store, SyncMode, Tx,
 };
+use fastness_sync::Mutex;
 use quick_cache::sync::Cache;
 
 use crate::edit::Edit;
@@ -63,6 +63,7 @@ pub struct FileSystem {
     pub(crate) late: Late,
     pub(crate) objects: Cache<Ino, Object>,
     pub(crate) clock: Clock,
+    pub(crate) live: OperationCounters,
 }
 
 impl FrontEnd for FileSystem {
@@ -135,12 +136,30 @@ impl FileSystem {
         let tables = Tables::open(open.dataset())?;
         let (locks, late, objects) = (Locks::default(), Late::default(), Cache::new(OBJECTS_MAX));
         let moving = Mutex::default();
-        Ok(FileSystem { open, tables, locks, moving, late, objects, clock })
+        let live = OperationCounters::default();
+        Ok(FileSystem { open, tables, locks, moving, late, objects, clock, live })
     }
 
     /// Its dataset.
     pub fn dataset(&self) -> &Dataset {
         self.open.dataset()
+    }
+
+    /// Counters of one operation since this handle was opened.
+    pub fn stats(&self, operation: Operation) -> OperationStats {
+        self.live.of(operation)
+    }
+
+    pub(crate) fn count<T>(
+        &self,
+        operation: Operation,
+        bytes: u64,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let timer = self.live.start(operation);
+        let result = act();
+        self.live.end(operation, timer, bytes, result.is_err());
+        result
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -5,11 +5,10 @@
 //! After a crash a file's times may be those of its first write in a txg.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
 
 use fastness_store::Txg;
 use fastness_store::record::Time;
-use fastness_sync::lock;
+use fastness_sync::{Mutex, MutexGuard, lock};
 
 use crate::ino::Ino;
 use crate::inode::Inode;

@@ -57,6 +57,7 @@ pub use check::{Finding, FsReport, check};
 pub use data::WriteHow;
 pub use error::{FsError, Result};
 pub use fastness_store::record::Time;
+pub use fastness_store::{Operation, OperationStats};
 pub use file_system::{Clock, FileSystem, FileSystemOptions, now};
 pub use ino::Ino;
 pub use inode::{Inode, mode};

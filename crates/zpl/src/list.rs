@@ -46,7 +46,11 @@ impl FileSystem {
         }
     }
 
-    fn find(&self, directory: Ino, name: &[u8]) -> Result<Ino> {
+    /// The number of the file with a name, other than `.` and `..`.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn find(&self, directory: Ino, name: &[u8]) -> Result<Ino> {
         names::check(name)?;
         let edit = self.edit();
         match edit.find(directory, name)? {

@@ -4,9 +4,7 @@
 //! says which is its. An operation takes the stripes of all inodes that it changes, in ascending order, so
 //! that no two operations wait for each other. What it found out before it had the locks it checks again.
 
-use std::sync::{Mutex, MutexGuard};
-
-use fastness_sync::lock;
+use fastness_sync::{Mutex, MutexGuard, lock};
 
 use crate::ino::Ino;
 

@@ -122,7 +122,18 @@ impl FileSystem {
     /// # Errors
     /// Those of changing the tables.
     pub fn reap(&self, ino: Ino) -> Result<()> {
+        self.reap_unless(ino, || false)
+    }
+
+    /// The same, unless something has begun to use it: `is_used` is asked when nothing else can remove it.
+    ///
+    /// # Errors
+    /// As [`reap`](Self::reap).
+    pub fn reap_unless(&self, ino: Ino, is_used: impl Fn() -> bool) -> Result<()> {
         let _guard = self.locks.one(ino);
+        if is_used() {
+            return Ok(());
+        }
         let mut edit = self.edit();
         match edit.inode(ino) {
             Ok(inode) if inode.links == 0 => {}

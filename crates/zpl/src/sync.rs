@@ -1,7 +1,7 @@
 //! Making files durable, and what the file system says of its space.
 
 use fastness_store::record::attribute;
-use fastness_store::{PoolError, Property};
+use fastness_store::{Operation, PoolError, Property};
 
 use crate::attributes::attributes_itx;
 use crate::error::{FsError, Result};
@@ -32,10 +32,12 @@ impl FileSystem {
     /// # Errors
     /// Those of a commit; nothing is then known to be durable.
     pub fn sync_file(&self, ino: Ino, is_data_alone: bool) -> Result<()> {
-        if !is_data_alone {
-            self.log_times(ino)?;
-        }
-        Ok(self.open.commit(Some(ino.object()))?)
+        self.count(Operation::Flush, 0, || {
+            if !is_data_alone {
+                self.log_times(ino)?;
+            }
+            Ok(self.open.commit(Some(ino.object()))?)
+        })
     }
 
     /// Makes all files durable.
@@ -86,6 +88,14 @@ impl FileSystem {
             Err(error) => return Err(error),
         }
         self.carry_out(&edit, |_| ())
+    }
+
+    /// The same for all files.
+    ///
+    /// # Errors
+    /// Those of changing the tables.
+    pub fn settle_all(&self) -> Result<()> {
+        self.late.unlogged().into_iter().try_for_each(|ino| self.settle(ino))
     }
 
     /// A file was read: its time of access changes if it is older than its others, or than a day. Does

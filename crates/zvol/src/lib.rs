@@ -23,11 +23,9 @@
 mod create;
 mod error;
 mod replay;
-mod stats;
 mod volume;
 
 pub use create::VolumeOptions;
 pub use error::{Result, VolumeError};
 pub use replay::VolumeReplay;
-pub use stats::{VolumeOperation, VolumeStats};
 pub use volume::{VOLUME_BYTES_MAX, Volume};

@@ -2,11 +2,11 @@
 
 use fastness_store::record::Zeroes;
 use fastness_store::{
-    ChangeError, Dataset, Demand, Object, ObjectId, OpenDataset, PoolError, Receipt, Records, Segment, Tx,
+    ChangeError, Dataset, Demand, Object, ObjectId, OpenDataset, Operation, OperationCounters,
+    OperationStats, PoolError, Receipt, Records, Segment, Tx,
 };
 
 use crate::error::{Result, VolumeError};
-use crate::stats::{Live, VolumeOperation, VolumeStats};
 
 /// Largest volume.
 pub const VOLUME_BYTES_MAX: u64 = 1 << 60;
@@ -26,7 +26,7 @@ const TX_BYTES_MAX: usize = 64 << 10;
 pub struct Volume {
     pub(crate) open: OpenDataset,
     pub(crate) data: Object,
-    live: Live,
+    live: OperationCounters,
 }
 
 impl std::fmt::Debug for Volume {
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Volume {
 
 impl Volume {
     pub(crate) fn new(open: OpenDataset, data: Object) -> Volume {
-        Volume { open, data, live: Live::default() }
+        Volume { open, data, live: OperationCounters::default() }
     }
 
     /// Current full name of its dataset.
@@ -66,7 +66,7 @@ impl Volume {
     }
 
     /// Counters of one operation since this handle was opened.
-    pub fn stats(&self, operation: VolumeOperation) -> VolumeStats {
+    pub fn stats(&self, operation: Operation) -> OperationStats {
         self.live.of(operation)
     }
 
@@ -76,7 +76,7 @@ impl Volume {
     /// [`VolumeError::OutOfRange`]; [`DamagedBlock`](PoolError::DamagedBlock): the buffer is
     /// then unspecified, but wrong data is never reported as right.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.count(VolumeOperation::Read, buffer.len() as u64, || {
+        self.count(Operation::Read, buffer.len() as u64, || {
             self.check_range(offset, buffer.len() as u64)?;
             let len = self.data.read(offset, buffer)?;
             // The volume has shrunk since the check: the part that is gone reads as zero.
@@ -145,7 +145,7 @@ impl Volume {
     /// [`Suspended`](PoolError::Suspended): how much of the writes since the last successful
     /// flush is durable is then unknown, and no later flush will claim any of them.
     pub fn flush(&self) -> Result<()> {
-        self.count(VolumeOperation::Flush, 0, || Ok(self.open.flush(|| self.data.unsynced_txg())?))
+        self.count(Operation::Flush, 0, || Ok(self.open.flush(|| self.data.unsynced_txg())?))
     }
 
     /// Appends which parts of a range are stored; see [`Object::segments`].
@@ -164,7 +164,7 @@ impl Volume {
 
     fn punch(&self, is_discard: bool, offset: u64, len_bytes: u64, is_fua: bool) -> Result<()> {
         let demand = self.demand(is_fua);
-        let operation = if is_discard { VolumeOperation::Discard } else { kind_of_write(demand) };
+        let operation = if is_discard { Operation::Discard } else { kind_of_write(demand) };
         self.count(operation, len_bytes, || {
             self.check_range(offset, len_bytes)?;
             let zeroes = Zeroes { offset, len_bytes, is_discard };
@@ -189,7 +189,7 @@ impl Volume {
         VolumeError::OutOfRange { name: self.name(), offset, len_bytes, size_bytes: self.size_bytes() }
     }
 
-    fn count(&self, operation: VolumeOperation, bytes: u64, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn count(&self, operation: Operation, bytes: u64, act: impl FnOnce() -> Result<()>) -> Result<()> {
         let timer = self.live.start(operation);
         let result = act();
         self.live.end(operation, timer, bytes, result.is_err());
@@ -197,6 +197,6 @@ impl Volume {
     }
 }
 
-fn kind_of_write(demand: Demand) -> VolumeOperation {
-    if demand == Demand::Now { VolumeOperation::SyncWrite } else { VolumeOperation::Write }
+fn kind_of_write(demand: Demand) -> Operation {
+    if demand == Demand::Now { Operation::SyncWrite } else { Operation::Write }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use fastness_blkdev::MemImage;
 use fastness_pool::{Device, ErrorKind, PoolError, PoolOptions, Property, VdevSpec};
 use fastness_store::{Consent, Store};
-use fastness_zvol::{Volume, VolumeError, VolumeOperation, VolumeOptions};
+use fastness_store::Operation;
+use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
 use support::{Parts, create, log, memory, store_options};
 
@@ -185,7 +186,7 @@ fn a_read_only_volume_refuses_changes() {
     assert!(volume.is_read_only());
     assert_eq!(volume.write(0, &[1], false).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(volume.discard(0, 10, false).unwrap_err().kind(), ErrorKind::Invalid);
-    let stats = volume.stats(VolumeOperation::Write);
+    let stats = volume.stats(Operation::Write);
     assert_eq!((stats.ops, stats.errors, stats.bytes), (1, 1, 0));
 }
 

@@ -86,6 +86,11 @@ impl Bench {
 
     /// `fastness up` in the folder `name`, when it serves.
     pub fn up(&self, arguments: &str) -> Up {
+        self.up_with_files(&format!("{arguments} --no-mount"))
+    }
+
+    /// The same, with its file system mounted.
+    pub fn up_with_files(&self, arguments: &str) -> Up {
         let mut child = self
             .command(&format!("up {arguments}"))
             .stdout(Stdio::piped())

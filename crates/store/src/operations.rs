@@ -8,16 +8,16 @@ use histogram::{AtomicHistogram, Histogram};
 /// Operations that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum VolumeOperation {
+pub enum Operation {
     /// Reads.
     Read,
     /// Writes, including writes of zeroes, that return before they are durable.
     Write,
-    /// Writes that are durable when they return: with FUA, or under `sync=always`.
+    /// Writes that are durable when they return: with FUA, to files opened with `O_SYNC`, or under `sync=always`.
     SyncWrite,
-    /// Discards.
+    /// Discards, and holes punched into files.
     Discard,
-    /// Flushes.
+    /// Flushes, and files made durable.
     Flush,
 }
 
@@ -44,21 +44,22 @@ impl Default for Counters {
     }
 }
 
+/// Counters of the operations on a volume or on files.
 #[derive(Debug, Default)]
-pub(crate) struct Live([Counters; KINDS]);
+pub struct OperationCounters([Counters; KINDS]);
 
-impl Live {
+impl OperationCounters {
     /// Counts the start of an operation. Times one in 16, and every one that a caller waits for: reading a
     /// clock costs as much as a cached read's bookkeeping.
-    pub(crate) fn start(&self, operation: VolumeOperation) -> Option<Instant> {
+    pub fn start(&self, operation: Operation) -> Option<Instant> {
         // Independent sums: no order between them is promised.
         let before = self.0[operation as usize].ops.fetch_add(1, Ordering::Relaxed);
-        let is_waited_for = matches!(operation, VolumeOperation::Flush | VolumeOperation::SyncWrite);
+        let is_waited_for = matches!(operation, Operation::Flush | Operation::SyncWrite);
         (is_waited_for || before.is_multiple_of(16)).then(Instant::now)
     }
 
     /// Counts the operation's result.
-    pub(crate) fn end(&self, operation: VolumeOperation, timer: Option<Instant>, bytes: u64, failed: bool) {
+    pub fn end(&self, operation: Operation, timer: Option<Instant>, bytes: u64, failed: bool) {
         let counters = &self.0[operation as usize];
         if let Some(since) = timer {
             let latency_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -72,9 +73,10 @@ impl Live {
         }
     }
 
-    pub(crate) fn of(&self, operation: VolumeOperation) -> VolumeStats {
+    /// Counters of one operation.
+    pub fn of(&self, operation: Operation) -> OperationStats {
         let counters = &self.0[operation as usize];
-        VolumeStats {
+        OperationStats {
             ops: counters.ops.load(Ordering::Relaxed),
             bytes: counters.bytes.load(Ordering::Relaxed),
             errors: counters.errors.load(Ordering::Relaxed),
@@ -84,9 +86,9 @@ impl Live {
     }
 }
 
-/// Counters of one operation since the volume was opened.
+/// Counters of one operation since the volume or file system was opened.
 #[derive(Debug, Clone)]
-pub struct VolumeStats {
+pub struct OperationStats {
     /// Operations started.
     pub ops: u64,
     /// Bytes of the successful ones.

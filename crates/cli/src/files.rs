@@ -1,0 +1,204 @@
+//! `fastness fs`: file systems in a pool.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use fastness_daemon::{
+    Address, DatasetReport, FilesCheckReport, MountRequest, PoolReport, Request, ServedReport, absolute,
+};
+
+use crate::connect::{ask, ask_all, print_json};
+use crate::dataset::datasets;
+use crate::exit::{Outcome, refuse};
+use crate::pool::assignments;
+use crate::size::short;
+use crate::table::table;
+
+const CREATE: &str = "\
+Examples:
+  fastness fs create tank/home
+  fastness fs create tank/db -o recordsize=16K --mount /srv/db
+Its root directory belongs to you. `fastness dataset destroy`, `rename`, `set` and `get` take file systems too.";
+const MOUNT: &str = "\
+Examples:
+  fastness fs mount tank/home /home
+  fastness fs mount tank/home /mnt -o ro,noexec --once
+It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
+noexec, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3).";
+
+/// Commands on file systems.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilesCommand {
+    /// Create an empty file system
+    #[command(after_help = CREATE)]
+    Create(CreateArgs),
+    /// Mount a file system
+    #[command(after_help = MOUNT)]
+    Mount(MountArgs),
+    /// Unmount a file system; it is not mounted again by the next import
+    Unmount {
+        /// Full name, or mount point
+        what: String,
+        /// Also if files are in use: programs that use them get errors
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// List file systems and their mount points
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare links, entries, orphans and objects; for a file system that nothing changes meanwhile
+    Check {
+        /// Full name
+        files: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `fastness fs create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// Full name, such as tank/home
+    files: String,
+    /// Set a property of the file system
+    #[arg(short, value_name = "PROPERTY=VALUE")]
+    options: Vec<String>,
+    /// Create missing datasets above it, too
+    #[arg(short, long)]
+    parents: bool,
+    /// Mount it there, now and after each import
+    #[arg(long, value_name = "PATH")]
+    mount: Option<PathBuf>,
+}
+
+/// Arguments of `fastness fs mount`.
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    /// Full name
+    files: String,
+    /// An existing directory
+    path: PathBuf,
+    /// Options, separated by commas
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Only until the pool is exported
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    match command {
+        FilesCommand::Create(CreateArgs { files, options, parents, mount }) => {
+            let request = Request::CreateFiles {
+                name: files.clone(),
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                properties: assignments(&options)?,
+                with_parents: parents,
+            };
+            let () = ask(&files, &request)?;
+            if let Some(path) = mount {
+                let mounted = mount_at(&files, &path, MountRequest::default(), true)?;
+                writeln!(out, "{}", mounted.uri)?;
+            }
+        }
+        FilesCommand::Mount(MountArgs { files, path, options, once }) => {
+            mount_at(&files, &path, mount_options(&options)?, !once)?;
+        }
+        FilesCommand::Unmount { what, force } => return unmount(&what, force),
+        FilesCommand::List { json } => return list(json, out),
+        FilesCommand::Check { files, json } => return check(&files, json, out),
+    }
+    Ok(Outcome::Clean)
+}
+
+fn mount_at(
+    files: &str,
+    path: &std::path::Path,
+    options: MountRequest,
+    is_kept: bool,
+) -> anyhow::Result<ServedReport> {
+    let path = absolute(path)?.display().to_string();
+    ask(files, &Request::Mount { name: files.to_owned(), path, options, is_kept })
+}
+
+/// Options as of mount(8); those that ask for what is so anyway are allowed.
+fn mount_options(words: &[String]) -> anyhow::Result<MountRequest> {
+    let mut options = MountRequest::default();
+    for word in words {
+        match word.as_str() {
+            "ro" => options.is_read_only = true,
+            "nosuid" => options.no_set_id = true,
+            "nodev" => options.no_devices = true,
+            "noexec" => options.no_exec = true,
+            "allow_other" => options.allows_others = true,
+            "rw" | "suid" | "dev" | "exec" | "defaults" | "relatime" => {}
+            other => {
+                let known = "ro, nosuid, nodev, noexec, allow_other";
+                return Err(refuse(format!("{other} is no option of a mount; there are {known}")));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// By name or mount point: the latter is asked for at every running pool.
+fn unmount(what: &str, is_forced: bool) -> anyhow::Result<Outcome> {
+    if !what.starts_with('/') && !what.starts_with('.') {
+        let () = ask(what, &Request::Unmount { what: what.to_owned(), is_forced })?;
+        return Ok(Outcome::Clean);
+    }
+    let path = absolute(what.as_ref())?.display().to_string();
+    let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
+    let mut served = pools.iter().flat_map(|pool| &pool.served);
+    let Some(found) = served.find(|served| served.address == Address::Mount(path.clone())) else {
+        return Err(refuse(format!("no file system of a running pool is mounted at {path}")));
+    };
+    let () = ask(&found.volume, &Request::Unmount { what: found.volume.clone(), is_forced })?;
+    Ok(Outcome::Clean)
+}
+
+fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let mut files = datasets(None)?;
+    files.retain(|dataset| dataset.kind == "filesystem");
+    if json {
+        print_json(out, &files)?;
+        return Ok(Outcome::Clean);
+    }
+    let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
+    let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
+    let row = |files: &DatasetReport| {
+        let at = served.iter().find(|served| served.volume == files.name);
+        let at = at.map_or("-", |served| served.uri.as_str());
+        vec![files.name.clone(), short(files.used_bytes), at.to_owned()]
+    };
+    let columns = [("FILE SYSTEM", false), ("USED", true), ("MOUNTED AT", false)];
+    table(out, &columns, files.iter().map(row).collect())?;
+    Ok(Outcome::Clean)
+}
+
+fn check(files: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    let report: FilesCheckReport = ask(files, &Request::CheckFiles { name: files.to_owned() })?;
+    if json {
+        print_json(out, &report)?;
+    } else {
+        let FilesCheckReport { files: count, directories, names, without_name, .. } = report;
+        writeln!(
+            out,
+            "{files}: {count} files, {directories} directories, {names} names, {without_name} without a name"
+        )?;
+        for finding in &report.findings {
+            writeln!(out, "{finding}")?;
+        }
+        match report.findings_count {
+            0 => writeln!(out, "nothing is wrong")?,
+            count => writeln!(out, "{count} findings")?,
+        }
+    }
+    Ok(if report.findings_count == 0 { Outcome::Clean } else { Outcome::Found })
+}

@@ -1,0 +1,152 @@
+//! Requests about file systems, and which of them are mounted.
+
+mod adapter;
+mod known;
+mod service;
+
+use std::path::Path;
+
+use fastness_error::{ErrorKind, chain};
+use fastness_fuse::MountOptions;
+use fastness_pool::{Dataset, DatasetKind};
+use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
+use serde::{Deserialize, Serialize};
+
+use crate::datasets::parse_properties;
+use crate::node::Node;
+use crate::protocol::{Failure, MountRequest};
+use crate::report::{FilesCheckReport, ServedReport};
+use crate::service::Service;
+pub(crate) use service::MountService;
+
+/// Key stored with a file system's dataset: where an import mounts it.
+const KEPT: &[u8] = b"mount";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    path: String,
+    options: MountRequest,
+}
+
+fn options_of(request: MountRequest) -> MountOptions {
+    MountOptions {
+        source: String::new(),
+        is_read_only: request.is_read_only,
+        no_set_id: request.no_set_id,
+        no_devices: request.no_devices,
+        no_exec: request.no_exec,
+        allows_others: request.allows_others,
+    }
+}
+
+impl Node {
+    /// Creates an empty file system, whose root belongs to this user and group.
+    ///
+    /// # Errors
+    /// Those of creating a dataset.
+    pub fn create_files(
+        &self,
+        name: &str,
+        (uid, gid): (u32, u32),
+        properties: &[(String, String)],
+        with_parents: bool,
+    ) -> Result<(), Failure> {
+        let options = FileSystemOptions { properties: parse_properties(properties)?, uid, gid };
+        if with_parents {
+            self.create_parents(name)?;
+        }
+        FileSystem::create(&self.store, name, &options)?;
+        Ok(())
+    }
+
+    /// Mounts a file system; with `is_kept`, after each import.
+    ///
+    /// # Errors
+    /// It is mounted elsewhere, the mount point cannot be used, there is no FUSE; errors of opening it.
+    pub fn mount(
+        &self,
+        name: &str,
+        path: &Path,
+        options: MountRequest,
+        is_kept: bool,
+    ) -> Result<ServedReport, Failure> {
+        let dataset = self.files(name)?;
+        if let Some(at) = self.services.mounted(dataset.id()) {
+            let text = format!("{name} is mounted at {at} already; unmount it there first");
+            return Err(Failure::refuse(ErrorKind::Retry, text));
+        }
+        let attached = self.store.attach::<FileSystem>(name)?;
+        let service = MountService::start(attached, path, &options_of(options), &self.journal)?;
+        let report = service.report();
+        self.services.add(service);
+        if is_kept {
+            let kept = Kept { path: path.display().to_string(), options };
+            self.keep_mount(&dataset, Some(&kept))?;
+        }
+        Ok(report)
+    }
+
+    /// Unmounts a file system, given its name or its mount point, and forgets where it was.
+    pub(crate) fn unmount(&self, what: &str, is_forced: bool) -> Result<(), Failure> {
+        let dataset = match self.services.unmount(what, is_forced)? {
+            Some(dataset) => self.pool().dataset_by_id(dataset)?,
+            None => {
+                let dataset = self.files(what)?;
+                if self.kept_mount(&dataset).is_none() {
+                    let text = format!("{what} is not mounted");
+                    return Err(Failure::refuse(ErrorKind::Invalid, text));
+                }
+                dataset
+            }
+        };
+        self.keep_mount(&dataset, None)
+    }
+
+    /// Compares all of a file system's tables with each other. Nobody should change it meanwhile.
+    pub(crate) fn check_files(&self, name: &str) -> Result<FilesCheckReport, Failure> {
+        let report = fastness_zpl::check(&self.files(name)?)?;
+        Ok(FilesCheckReport {
+            files: report.files,
+            directories: report.directories,
+            names: report.entries,
+            without_name: report.orphans,
+            findings: report.findings.iter().map(ToString::to_string).collect(),
+            findings_count: report.findings_count,
+        })
+    }
+
+    /// Mounts the file systems that are set to be mounted after each import; notes those that cannot be.
+    pub(crate) fn mount_kept(&self) {
+        let all = self.pool().datasets().into_iter().filter(|info| info.kind == DatasetKind::Filesystem);
+        for info in all {
+            let Ok(dataset) = self.files(&info.name) else { continue };
+            let Some(Kept { path, options }) = self.kept_mount(&dataset) else { continue };
+            if let Err(error) = self.mount(&info.name, Path::new(&path), options, false) {
+                self.journal.note(format!("{} is not mounted: {}", info.name, chain(&error)));
+            }
+        }
+    }
+
+    fn files(&self, name: &str) -> Result<Dataset, Failure> {
+        let dataset = self.pool().dataset(name)?;
+        match dataset.kind() {
+            DatasetKind::Filesystem => Ok(dataset),
+            _ => Err(FsError::NotAFileSystem { name: name.to_owned() }.into()),
+        }
+    }
+
+    fn kept_mount(&self, dataset: &Dataset) -> Option<Kept> {
+        let stored = dataset.synced_aux(KEPT).ok().flatten()?;
+        serde_json::from_slice(&stored).ok()
+    }
+
+    fn keep_mount(&self, dataset: &Dataset, kept: Option<&Kept>) -> Result<(), Failure> {
+        if self.kept_mount(dataset).as_ref() == kept {
+            return Ok(());
+        }
+        let value = kept.map(|kept| serde_json::to_vec(kept).expect("text and flags"));
+        let tx = self.pool().begin_tx()?;
+        dataset.put_aux(&tx, KEPT, value.as_deref());
+        Ok(self.pool().wait_synced(tx.commit())?)
+    }
+}

@@ -1,0 +1,160 @@
+//! A file system that is mounted at a path.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_error::ErrorKind;
+use fastness_fuse::{MountError, MountOptions, MountPoint, Session, SessionOptions, Unmount, mount, unmount};
+use fastness_pool::DatasetId;
+use fastness_store::Attached;
+use fastness_zpl::FileSystem;
+
+use crate::journal::Journal;
+use crate::mount::adapter::Adapter;
+use crate::mount::known::Known;
+use crate::protocol::Failure;
+use crate::report::{Address, IoRow, OperationReport, ServedReport};
+use crate::service::Service;
+use crate::status::files_row;
+
+/// How long requests in flight may take when a mount ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A mounted file system, and the session that serves it.
+pub(crate) struct MountService {
+    adapter: Arc<Adapter>,
+    path: PathBuf,
+    session: Session,
+}
+
+fn failed(error: &MountError) -> Failure {
+    let kind = match error {
+        MountError::Busy(_) => ErrorKind::Retry,
+        _ => ErrorKind::Invalid,
+    };
+    Failure::new(kind, error)
+}
+
+/// Looks at a mount point; what a dead server left there is unmounted.
+fn prepare(path: &Path, journal: &Journal) -> Result<(), Failure> {
+    let inspect = || MountPoint::inspect(path).map_err(|error| failed(&error));
+    let mut found = inspect()?;
+    if found == MountPoint::Stale {
+        unmount(path, Unmount::Force).map_err(|error| failed(&error))?;
+        journal.note(format!("{}: unmounted what a server that died had left", path.display()));
+        found = inspect()?;
+    }
+    match found {
+        MountPoint::Empty => Ok(()),
+        MountPoint::NotEmpty => {
+            journal.note(format!("{} is not empty; the mount hides what is in it", path.display()));
+            Ok(())
+        }
+        MountPoint::Mounted | MountPoint::Stale => Err(Failure::refuse(
+            ErrorKind::Retry,
+            format!("something is mounted at {} already", path.display()),
+        )),
+    }
+}
+
+impl MountService {
+    /// Mounts, and serves from threads of its own until [`stop`](Service::stop), or until it is unmounted from
+    /// outside. Files that were open at a crash and have no name are erased first.
+    pub(crate) fn start(
+        fs: Arc<Attached<FileSystem>>,
+        path: &Path,
+        options: &MountOptions,
+        journal: &Arc<Journal>,
+    ) -> Result<MountService, Failure> {
+        let is_read_only = options.is_read_only || fs.get().is_some_and(|fs| fs.dataset().is_read_only());
+        prepare(path, journal)?;
+        let adapter =
+            Arc::new(Adapter { fs, known: Known::default(), journal: journal.clone(), is_read_only });
+        if !is_read_only {
+            let reaped = adapter.run(None, |fs| fs.reap_all(|_| false));
+            if let Err(error) = reaped {
+                return Err(Failure::new(ErrorKind::MediaFailed, &std::io::Error::from(error)));
+            }
+        }
+        let options = MountOptions { source: adapter.fs.name(), is_read_only, ..options.clone() };
+        let device = mount(path, &options).map_err(|error| failed(&error))?;
+        let session = Session::start(device, adapter.clone(), SessionOptions::default());
+        match session {
+            Ok(session) => Ok(MountService { adapter, path: path.to_owned(), session }),
+            Err(error) => {
+                // Nothing serves it: a process that looked at it would fail.
+                let _ = unmount(path, Unmount::Force);
+                Err(Failure::new(ErrorKind::Invalid, &error))
+            }
+        }
+    }
+
+    /// Unmounts it; without `is_forced` only if no file of it is in use.
+    pub(crate) fn end(&self, is_forced: bool) -> Result<(), Failure> {
+        if !self.adapter.is_read_only && !self.adapter.fs.is_suspended() {
+            // If this fails, times may be those of the last txg.
+            let _ = self.adapter.run(None, FileSystem::settle_all);
+        }
+        match unmount(&self.path, Unmount::Clean) {
+            Err(MountError::Busy(_)) if is_forced => {
+                let notes = &self.adapter.journal;
+                notes.note(format!("{} was in use; programs in it get errors", self.path.display()));
+                self.adapter.fs.end();
+                unmount(&self.path, Unmount::Force).map_err(|error| failed(&error))?;
+            }
+            ended => ended.map_err(|error| failed(&error))?,
+        }
+        self.adapter.fs.end();
+        if !self.session.wait(Some(PATIENCE)) {
+            self.adapter.journal.note(format!("{}: a request has not ended", self.path.display()));
+        }
+        Ok(())
+    }
+}
+
+impl Service for MountService {
+    fn dataset(&self) -> Option<DatasetId> {
+        Some(self.adapter.fs.dataset())
+    }
+
+    fn io(&self) -> Option<IoRow> {
+        Some(files_row(&*self.adapter.fs.get()?))
+    }
+
+    fn mount(&self) -> Option<&MountService> {
+        Some(self)
+    }
+
+    fn is_over(&self) -> bool {
+        self.session.has_ended()
+    }
+
+    fn stop(self: Box<Self>) {
+        if !self.session.has_ended()
+            && let Err(error) = self.end(true)
+        {
+            self.adapter.journal.note(format!("{}: {error}", self.path.display()));
+        }
+        self.adapter.fs.end();
+    }
+
+    fn report(&self) -> ServedReport {
+        let path = self.path.display().to_string();
+        let operations = self.session.stats().into_iter().map(|stats| OperationReport {
+            operation: stats.operation.to_lowercase(),
+            ops: stats.count,
+            errors: stats.errors,
+            latency_ns_sum: stats.total.as_nanos() as u64,
+        });
+        ServedReport {
+            volume: self.adapter.fs.name(),
+            size_bytes: 0,
+            address: Address::Mount(path.clone()),
+            uri: path,
+            is_read_only: self.adapter.is_read_only,
+            clients: 0,
+            operations: operations.collect(),
+        }
+    }
+}
