@@ -58,6 +58,7 @@ impl DatasetCore {
             row: RwLock::new(row),
             effective: RwLock::new(Values::default()),
             next_object: AtomicU64::new(next_object),
+            stored_next: AtomicU64::new(next_object),
             used_bytes: AtomicU64::new(used_bytes),
             dirty_bytes: AtomicI64::new(0),
             objects: Mutex::default(),

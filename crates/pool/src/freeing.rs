@@ -122,6 +122,7 @@ impl<'a> Freeing<'a> {
         self.rows = self.rows.saturating_sub(1);
         if freed > 0 {
             *self.usage.entry(key.0).or_default() -= freed;
+            self.shared.note_freed((key.0, key.1), freed);
             store(table, key, &group)?;
         }
         Ok(stopped)

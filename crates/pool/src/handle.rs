@@ -82,11 +82,6 @@ impl Object {
         read(&self.core.contents).size_bytes
     }
 
-    /// Bytes that it takes, roughly.
-    pub fn stored_bytes(&self) -> u64 {
-        self.size_bytes()
-    }
-
     /// The newest txg with changes of this object that is not durable yet; `None` if all are. Changes that
     /// return while this is called may be missed.
     pub fn unsynced_txg(&self) -> Option<Txg> {

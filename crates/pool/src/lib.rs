@@ -32,6 +32,7 @@
 //! room/      what changes reserve, and why every txg finds room
 //! freeing    what a txg frees, in steps             cleared    cleared ranges that are not freed yet
 //! panics     turns a panic into an error            cut        punch, truncate
+//! taken      how much space an object takes
 //! ```
 
 mod alloc;
@@ -83,6 +84,7 @@ mod stored;
 mod sync;
 mod sync_util;
 mod tables;
+mod taken;
 mod thread;
 mod txg;
 mod vdev;

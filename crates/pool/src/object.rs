@@ -22,6 +22,7 @@ use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::ranges::Ranges;
 use crate::room::{Charge, rows_of};
 use crate::stored::Storing;
+use crate::taken::Taken;
 
 /// Memory that a cleared range counts for: as much as a block. So when memory ends a txg, it has about as
 /// many table changes, whether it holds writes or discards.
@@ -169,6 +170,7 @@ pub(crate) struct ObjectCore {
     pub(crate) is_destroyed: AtomicBool,
     /// Handles held by users.
     pub(crate) handles: AtomicUsize,
+    pub(crate) taken: Taken,
 }
 
 impl ObjectCore {
@@ -192,6 +194,7 @@ impl ObjectCore {
             }),
             is_destroyed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
+            taken: Taken::new(born > Txg(0)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
+use crate::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 use crate::handle::Object;
 use crate::ids::{ObjectId, Txg};
 use crate::object::ObjectCore;
@@ -26,7 +27,7 @@ impl Dataset {
             DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
             DatasetKind::Volume => Property::VolBlockSize,
         };
-        self.create_object_with(tx, self.allot_object(), self.get(property).0 as u32)
+        self.new_object(tx, self.allot_object(), self.get(property).0 as u32)
     }
 
     /// Takes the next number for an object; none is given twice.
@@ -39,12 +40,25 @@ impl Dataset {
         self.core.next_object.fetch_max(id.0 + 1, Ordering::SeqCst);
     }
 
-    /// Creates an empty object with a number that was allotted, and with blocks of this size.
+    /// Creates an empty object with a number that was allotted, and with blocks of this size, a power of two.
     ///
     /// # Errors
-    /// As [`create_object`](Self::create_object).
+    /// As [`create_object`](Self::create_object); [`PoolError::Invalid`] for another size of blocks, and for a
+    /// number that an object has.
     pub fn create_object_with(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
+        if !block_bytes.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
+            return Err(PoolError::invalid("bytes of a block", block_bytes));
+        }
+        match self.object(id) {
+            Ok(_) => return Err(PoolError::invalid("number of a new object", id)),
+            Err(PoolError::NoObject { .. }) => {}
+            Err(error) => return Err(error),
+        }
         self.note_object(id);
+        self.new_object(tx, id, block_bytes)
+    }
+
+    fn new_object(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
         if self.is_read_only() {
             return Err(PoolError::ReadOnly(self.name()));
         }

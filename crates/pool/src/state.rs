@@ -126,6 +126,8 @@ pub(crate) struct DatasetCore {
     /// Values, with inherited ones filled in.
     pub(crate) effective: RwLock<Values>,
     pub(crate) next_object: AtomicU64,
+    /// As the last txg has stored it.
+    pub(crate) stored_next: AtomicU64,
     /// Bytes on the vdevs, of this dataset alone.
     pub(crate) used_bytes: AtomicU64,
     /// Bytes reserved for unsynced data: an upper bound of what it will use.

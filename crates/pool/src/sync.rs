@@ -115,6 +115,12 @@ impl Shared {
         self.store_objects(txg, &transaction, &dirty, written, &mut freeing)?;
         self.store_rows(&transaction, &rows)?;
         self.store_changes(txg, &transaction, changes)?;
+        for rows in &rows {
+            // Numbers of objects that only rows know of are not given again.
+            if let Some(dataset) = rows.with_new_numbers() {
+                freeing.usage.entry(dataset.0).or_default();
+            }
+        }
         freeing.free_some()?;
         let used = self.store_usage(txg, &transaction, &freeing.usage)?;
         let cleared = freeing.end()?;
@@ -201,6 +207,7 @@ impl Shared {
             for row in extents.chunk_by(|(a, _), (b, _)| a / GROUP_BLOCKS == b / GROUP_BLOCKS) {
                 let change = store_group(freeing, &mut table, key, row)?;
                 *freeing.usage.entry(core.dataset.0).or_default() += change;
+                core.taken.change(change);
             }
         }
         Ok(())
@@ -261,7 +268,9 @@ impl Shared {
             // A destroyed dataset no longer has any usage.
             let Some(dataset) = self.dataset(crate::ids::DatasetId(*id), txg) else { continue };
             let used = dataset.used_bytes.load(Ordering::SeqCst).saturating_add_signed(*change);
-            table.insert(id, (dataset.next_object.load(Ordering::SeqCst), used))?;
+            let next_object = dataset.next_object.load(Ordering::SeqCst);
+            table.insert(id, (next_object, used))?;
+            dataset.stored_next.store(next_object, Ordering::SeqCst);
             all.push((dataset, used));
         }
         Ok(all)

@@ -5,7 +5,9 @@ mod support;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use fastness_pool::{DatasetKind, ErrorKind, ObjectId, Pool, PoolError, Property, Result};
+use fastness_pool::{
+    DatasetKind, ErrorKind, ImportOptions, ObjectId, Pool, PoolError, PoolOptions, Property, Result, VdevSpec,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use support::{Rig, Shape, host, manual};
@@ -304,4 +306,63 @@ fn datasets_behave_like_the_model() {
         .unwrap();
     let met = met.into_inner();
     assert!(met.len() == 7 && met.values().all(|count| *count > 2), "every outcome was met: {met:?}");
+}
+
+/// Files have numbers before they have objects, and some never have one.
+#[test]
+fn numbers_that_were_allotted_are_not_given_again() {
+    use fastness_pool::{ObjectId, RowChange, TableId};
+
+    let device =
+        fastness_pool::Device::new("a", std::sync::Arc::new(fastness_blkdev::MemDevice::new("a", 32 << 20)));
+    let pool = Pool::create("tank", &[VdevSpec::single(device.clone())], PoolOptions::default()).unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let dataset = pool.create_dataset(&tx, "tank/a", DatasetKind::Filesystem, &[]).unwrap();
+    assert_eq!(dataset.create_object_with(&tx, ObjectId(7), 4096).unwrap().block_bytes(), 4096);
+    drop(tx);
+    pool.sync().unwrap();
+    assert_eq!((dataset.allot_object(), dataset.allot_object()), (ObjectId(8), ObjectId(9)));
+    let tx = pool.begin_tx().unwrap();
+    let change = RowChange { table: TableId(1), key: b"key", value: Some(b"9") };
+    dataset.change_rows(&tx, &[change], false).unwrap();
+    drop(tx);
+    pool.export().unwrap();
+    drop((dataset, pool));
+    let pool = Pool::import(&[device], &ImportOptions::default(), PoolOptions::default()).unwrap();
+    let dataset = pool.dataset("tank/a").unwrap();
+    assert_eq!(dataset.allot_object(), ObjectId(10));
+    let tx = pool.begin_tx().unwrap();
+    for (id, block_bytes) in [(7, 4096), (11, 0), (11, 1000), (11, u32::MAX)] {
+        let refused = dataset.create_object_with(&tx, ObjectId(id), block_bytes);
+        assert_eq!(refused.unwrap_err().kind(), fastness_pool::ErrorKind::Invalid, "{id} {block_bytes}");
+    }
+}
+
+#[test]
+fn an_object_says_how_much_it_takes() {
+    let device =
+        fastness_pool::Device::new("a", std::sync::Arc::new(fastness_blkdev::MemDevice::new("a", 64 << 20)));
+    let pool = Pool::create("tank", &[VdevSpec::single(device.clone())], PoolOptions::default()).unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let dataset = pool.create_dataset(&tx, "tank/a", DatasetKind::Filesystem, &[]).unwrap();
+    let object = dataset.create_object_with(&tx, fastness_pool::ObjectId(1), 4096).unwrap();
+    object.write(&tx, 1 << 30, &vec![7; 1 << 20]).unwrap();
+    assert_eq!(object.taken_bytes().unwrap(), 1 << 20);
+    drop(tx);
+    pool.sync().unwrap();
+    assert_eq!(object.taken_bytes().unwrap(), 1 << 20);
+    let tx = pool.begin_tx().unwrap();
+    object.punch(&tx, 1 << 30, 1 << 19).unwrap();
+    object.write(&tx, 0, &[7; 4096]).unwrap();
+    drop(tx);
+    // What is cleared is freed in steps.
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+    assert_eq!(object.taken_bytes().unwrap(), (1 << 19) + 4096);
+    pool.export().unwrap();
+    drop((object, dataset, pool));
+    let pool = Pool::import(&[device], &ImportOptions::default(), PoolOptions::default()).unwrap();
+    let object = pool.dataset("tank/a").unwrap().object(fastness_pool::ObjectId(1)).unwrap();
+    assert_eq!(object.taken_bytes().unwrap(), (1 << 19) + 4096);
 }

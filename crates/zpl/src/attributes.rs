@@ -109,7 +109,7 @@ impl FileSystem {
     pub(crate) fn shown(&self, ino: Ino, inode: &Inode) -> Result<Attributes> {
         let (size_bytes, blocks) = match inode.file_type() {
             mode::FILE if inode.block_bytes > 0 => match self.object(ino)? {
-                Some(object) => (object.size_bytes(), object.stored_bytes().div_ceil(SECTOR_BYTES)),
+                Some(object) => (object.size_bytes(), object.taken_bytes()?.div_ceil(SECTOR_BYTES)),
                 None => (0, 0),
             },
             mode::SYMLINK | mode::DIRECTORY => (inode.entries, 0),

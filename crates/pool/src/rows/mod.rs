@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use twox_hash::XxHash3_64;
 
-use crate::ids::{TableId, Txg};
+use crate::ids::{DatasetId, TableId, Txg};
 use crate::room::Charge;
 use crate::state::DatasetCore;
 use crate::sync_util::{read, write};
@@ -272,6 +272,12 @@ impl DirtyRows {
         let mut dirty: Vec<_> = changed.iter().map(of).collect();
         dirty.sort_unstable_by_key(|dirty| (dirty.core.id, dirty.shard));
         dirty
+    }
+
+    /// Its dataset, if numbers of objects were allotted since the last txg that stored it.
+    pub(crate) fn with_new_numbers(&self) -> Option<DatasetId> {
+        let DatasetCore { id, next_object, stored_next, .. } = &*self.core;
+        (next_object.load(SeqCst) != stored_next.load(SeqCst)).then_some(*id)
     }
 
     /// Its txg is durable, and its tables are shown: no reader needs the layer.
