@@ -246,21 +246,31 @@ impl FileSystem {
 }
 
 /// The record of an inode's attributes; the time of change is among the extras.
+pub(crate) struct AttributesRecord<'a> {
+    inode: &'a Inode,
+    mask: u32,
+    extra: [u8; 16],
+}
+
+impl AttributesRecord<'_> {
+    pub(crate) fn new(inode: &Inode, mask: u32) -> AttributesRecord<'_> {
+        let mut extra = [0; 16];
+        extra[..8].copy_from_slice(&inode.ctime.seconds.to_le_bytes());
+        extra[8..12].copy_from_slice(&inode.ctime.nanoseconds.to_le_bytes());
+        AttributesRecord { inode, mask, extra }
+    }
+
+    pub(crate) fn with<T>(&self, then: impl FnOnce(&Record<'_>) -> T) -> T {
+        let Inode { mode, uid, gid, atime, mtime, .. } = *self.inode;
+        let (uid, gid, size_bytes) = (u64::from(uid), u64::from(gid), 0);
+        let (mask, extra) = (self.mask, &self.extra[..]);
+        then(&Record::SetAttr(SetAttr { mask, mode, uid, gid, size_bytes, atime, mtime, extra }))
+    }
+}
+
+/// The same, for the file's own commits.
 pub(crate) fn attributes_itx(ino: Ino, inode: &Inode, mask: u32) -> Itx {
-    let mut extra = [0; 16];
-    extra[..8].copy_from_slice(&inode.ctime.seconds.to_le_bytes());
-    extra[8..12].copy_from_slice(&inode.ctime.nanoseconds.to_le_bytes());
-    let set = SetAttr {
-        mask,
-        mode: inode.mode,
-        uid: u64::from(inode.uid),
-        gid: u64::from(inode.gid),
-        size_bytes: 0,
-        atime: inode.atime,
-        mtime: inode.mtime,
-        extra: &extra,
-    };
-    Itx::unordered(ino.logged(), &Record::SetAttr(set))
+    AttributesRecord::new(inode, mask).with(|record| Itx::unordered(ino.logged(), record))
 }
 
 /// The time of change among the extras of such a record.

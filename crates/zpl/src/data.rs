@@ -191,11 +191,15 @@ impl FileSystem {
         }
     }
 
-    /// Records of all that a file has: its bytes are read back.
+    /// Records of all bytes that a file has, which keep their place: whoever finds its name finds them. They are
+    /// read back.
     pub(crate) fn whole_data(&self, ino: Ino, object: &Object, itxs: &mut Vec<Itx>) -> Result<()> {
         let size_bytes = object.size_bytes();
-        let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
-        itxs.push(Itx::unordered(ino.logged(), &Record::Truncate(cut)));
+        // First everything goes: a txg may have had bytes where there is a hole now.
+        for offset in [0, size_bytes] {
+            let cut = Truncate { offset, len_bytes: u64::MAX };
+            itxs.push(Itx::sync(ino.logged(), &Record::Truncate(cut), &[]));
+        }
         let (mut at, mut segments) = (0, Vec::new());
         while at < size_bytes {
             segments.clear();
@@ -205,7 +209,7 @@ impl FileSystem {
             }
             for segment in &segments {
                 if !segment.is_hole {
-                    itxs.push(Itx::need_copy(ino.logged(), at, segment.len_bytes, false));
+                    itxs.push(Itx::need_copy(ino.logged(), at, segment.len_bytes, true));
                 }
                 at += segment.len_bytes;
             }

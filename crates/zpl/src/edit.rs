@@ -5,6 +5,8 @@
 //! none; so an operation that is refused half-way has done nothing. Operations in use and their replay make
 //! the same edits.
 
+use std::ops::ControlFlow;
+
 use fastness_store::record::Time;
 use fastness_store::{RowChange, TableId, Tx};
 
@@ -186,6 +188,34 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
+    /// Replay creates an inode. If it is there, without a name (it had none in a txg that has synced, and then got
+    /// one), it is returned, and what belongs to it is removed, but for its object: the records after this one
+    /// have all of it.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`]: it has a name.
+    pub(crate) fn renew(&mut self, ino: Ino) -> Result<Option<Inode>> {
+        match self.tables.inode(ino)? {
+            None => Ok(None),
+            Some(inode) if inode.links > 0 => Err(FsError::Exists),
+            Some(inode) => {
+                self.put(ORPHANS, ino.key(), None);
+                self.remove_attributes(ino)?;
+                Ok(Some(inode))
+            }
+        }
+    }
+
+    fn remove_attributes(&mut self, ino: Ino) -> Result<()> {
+        let mut keys = Vec::new();
+        self.tables.of_inode(ATTRIBUTES, ino, |name, _| {
+            keys.push([&ino.key(), name].concat());
+            ControlFlow::Continue(())
+        })?;
+        keys.into_iter().for_each(|key| self.put(ATTRIBUTES, key, None));
+        Ok(())
+    }
+
     /// Removes everything that there is of an inode.
     pub(crate) fn erase(&mut self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
@@ -198,12 +228,7 @@ impl<'a> Edit<'a> {
         if inode.file_type() == crate::inode::mode::SYMLINK {
             self.put(TARGETS, ino.key(), None);
         }
-        let mut keys = Vec::new();
-        self.tables.of_inode(ATTRIBUTES, ino, |name, _| {
-            keys.push([&ino.key(), name].concat());
-            std::ops::ControlFlow::Continue(())
-        })?;
-        keys.into_iter().for_each(|key| self.put(ATTRIBUTES, key, None));
+        self.remove_attributes(ino)?;
         if inode.block_bytes > 0 {
             self.destroyed.push(ino);
         }

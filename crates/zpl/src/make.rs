@@ -1,10 +1,12 @@
 //! New files of all types, and new names of old ones.
 
 use fastness_store::Itx;
-use fastness_store::record::{Attributes as Created, Create, CreateKind, Link, Record, SetXattr, Time};
+use fastness_store::record::{
+    Attributes as Created, Create, CreateKind, Link, Record, SetXattr, Time, attribute,
+};
 
 use crate::acl::{self, Inherited};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, AttributesRecord};
 use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
@@ -259,13 +261,11 @@ impl FileSystem {
             itxs.push(Itx::sync(ino.logged(), &record, &[]));
             std::ops::ControlFlow::Continue(())
         })?;
-        let Some(object) = self.object(ino)? else { return Ok(itxs) };
-        self.whole_data(ino, &object, &mut itxs)?;
-        itxs.push(crate::attributes::attributes_itx(
-            ino,
-            inode,
-            fastness_store::record::attribute::ALL & !fastness_store::record::attribute::SIZE,
-        ));
+        if let Some(object) = self.object(ino)? {
+            self.whole_data(ino, &object, &mut itxs)?;
+        }
+        let set = AttributesRecord::new(inode, attribute::ALL & !attribute::SIZE);
+        itxs.push(set.with(|record| Itx::sync(ino.logged(), record, &[])));
         Ok(itxs)
     }
 }

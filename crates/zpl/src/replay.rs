@@ -77,7 +77,14 @@ fn change_names(
             dataset.note_object(fastness_store::ObjectId(object.0));
             let ino = Ino(object.0);
             let inherited = Inherited::of_record(acl)?;
-            make::make(edit, directory, name, Making { ino, attributes: *attributes, target, inherited })
+            let before = edit.renew(ino)?;
+            let making = Making { ino, attributes: *attributes, target, inherited };
+            make::make(edit, directory, name, making)?;
+            if let Some(before) = before {
+                let inode = Inode { block_bytes: before.block_bytes, ..edit.inode(ino)? };
+                edit.set_inode(ino, inode);
+            }
+            Ok(())
         }
         Record::Remove(Remove { is_directory, name }) => {
             remove::remove(edit, directory, name, *is_directory, now, Fate::Goes).map(drop)
