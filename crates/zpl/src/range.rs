@@ -1,7 +1,7 @@
 //! Ranges of files: allocating, punching, zeroing, finding holes, copying.
 
 use fastness_store::record::{Record, Truncate, Zeroes};
-use fastness_store::{Itx, Object, Tx};
+use fastness_store::{Itx, Object, PoolError, Tx};
 
 use crate::attributes::FILE_BYTES_MAX;
 use crate::data::WriteHow;
@@ -63,6 +63,9 @@ impl FileSystem {
             }
             Allocate::Punch => false,
         };
+        if self.dataset().is_read_only() {
+            return Err(PoolError::ReadOnly(self.dataset().name()).into());
+        }
         if let Allocate::Reserve { .. } = what {
             self.check_room(len_bytes)?;
         }

@@ -123,3 +123,30 @@ fn what_was_synced_is_there_after_a_crash_with_all_that_belongs_to_it() {
     drop(fs);
     world.check();
 }
+
+/// Names that were made while `sync=disabled` are in no log; what is synced afterwards must not come without
+/// them.
+#[test]
+fn a_commit_covers_what_happened_while_sync_was_disabled() {
+    use fastness_pool::Property;
+
+    let world = World::with_txgs(64 << 20);
+    let fs = world.fs();
+    let pool = world.store.pool();
+    let set = |text: &str| {
+        let value = Property::Sync.parse(text).unwrap();
+        pool.transact(|tx| fs.dataset().set(tx, Property::Sync, Some(value))).unwrap();
+    };
+    set("disabled");
+    let a = fs.make(Ino::ROOT, b"a", &file(0o644)).unwrap().ino;
+    set("standard");
+    fs.write(a, 0, b"bytes", WriteHow::default()).unwrap();
+    fs.sync_file(a, false).unwrap();
+    drop(fs);
+    drop(pool);
+    let (world, _) = world.crash();
+    let fs = world.fs();
+    let mut buffer = [0; 10];
+    assert_eq!(fs.read(fs.find(Ino::ROOT, b"a").unwrap(), 0, &mut buffer).unwrap(), 5);
+    assert_eq!(&buffer[..5], b"bytes");
+}

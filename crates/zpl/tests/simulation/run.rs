@@ -103,6 +103,13 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
     }
 }
 
+/// Shows what a run does, for `FASTNESS_FILES_TRACE=1` and one seed.
+fn trace(text: impl FnOnce() -> String) {
+    if std::env::var_os("FASTNESS_FILES_TRACE").is_some() {
+        println!("{}", text());
+    }
+}
+
 fn name(rng: &mut Rng) -> Name {
     match rng.below(12) {
         0 => vec![0xff, 0xfe],
@@ -166,7 +173,7 @@ impl World {
                 Change::Rename { from, to, how, white: Ino(0) }
             }
             12..=14 => {
-                let len = 1 + rng.below(40_000) as usize >> (3 * rng.below(5));
+                let len = rng.below(40_000) as usize >> (3 * rng.below(5));
                 let byte = 1 + rng.below(255) as u8;
                 Change::Write { ino: file(rng).unwrap_or(any), offset, data: vec![byte; len.max(1)] }
             }
@@ -265,13 +272,10 @@ impl World {
             return;
         }
         met.meet("made");
-        if std::env::var_os("FASTNESS_FILES_TRACE").is_some() {
+        trace(|| {
             let text = format!("{change:?}");
-            println!("{}: {}", self.changes.len(), &text[..text.len().min(150)]);
-            if let Change::Write { offset, data, .. } = &change {
-                println!("   to {}", offset + data.len());
-            }
-        }
+            format!("{}: {}", self.changes.len(), &text[..text.len().min(150)])
+        });
         let went = links.iter().any(|(ino, links)| *links > 0 && self.model.0[ino].links == 0);
         match &change {
             Change::Rename { how: How::Exchange, .. } => met.meet("exchange"),
@@ -295,11 +299,7 @@ impl World {
 
     fn sync(&mut self, rng: &mut Rng, met: &mut Met) {
         let count = self.changes.len();
-        let which = rng.below(4);
-        if std::env::var_os("FASTNESS_FILES_TRACE").is_some() {
-            println!("sync {which} at {count}");
-        }
-        match which {
+        match rng.below(4) {
             0 => {
                 self.store.as_ref().unwrap().pool().sync().unwrap();
                 met.meet("txg");
@@ -314,9 +314,7 @@ impl World {
             }
             _ => {
                 let Some(ino) = self.any(rng, |node| node.links > 0) else { return };
-                if std::env::var_os("FASTNESS_FILES_TRACE").is_some() {
-                    println!("   of {ino}");
-                }
+                trace(|| format!("sync of {ino} at {count}"));
                 self.fs().sync_file(ino, rng.below(2) == 0).unwrap();
                 self.names = count;
                 self.files.insert(ino, count);
@@ -345,6 +343,12 @@ impl World {
             if !is_durable {
                 met.meet(if change.file().is_none() { "lost names" } else { "lost data" });
                 continue;
+            }
+            if let Change::Link { ino, .. } = change
+                && model.0.get(ino).is_some_and(|node| node.links == 0)
+            {
+                // Its first name: all of its bytes are read back.
+                by_name.insert(*ino);
             }
             // A file that was never logged under a name is gone, and so is what happened to it.
             let applied = model.apply(change);
@@ -448,7 +452,8 @@ fn assert_shows(fs: &FileSystem, model: &Model) {
                 let mut bytes = vec![0; node.bytes.len() + 1];
                 let len = fs.read(*ino, 0, &mut bytes).unwrap();
                 assert_eq!((attributes.size_bytes, len), (len as u64, node.bytes.len()), "inode {ino}");
-                let differs = bytes[..len].iter().zip(&node.bytes).position(|(found, wanted)| found != wanted);
+                let differs =
+                    bytes[..len].iter().zip(&node.bytes).position(|(found, wanted)| found != wanted);
                 assert_eq!(differs, None, "first wrong byte of inode {ino}");
             }
             mode::SYMLINK => assert_eq!(fs.read_link(*ino).unwrap(), node.bytes),

@@ -27,9 +27,18 @@ pub fn options(txg_timeout: Duration) -> StoreOptions {
 
 impl World {
     pub fn new(len_bytes: u64) -> World {
+        World::of(len_bytes, Duration::from_secs(3600))
+    }
+
+    /// Its txgs end as in use.
+    pub fn with_txgs(len_bytes: u64) -> World {
+        World::of(len_bytes, Duration::from_millis(200))
+    }
+
+    fn of(len_bytes: u64, txg_timeout: Duration) -> World {
         let memory = MemDevice::from_image("disk", MemImage::zeroed(len_bytes), 512);
         let device = Device::new("disk", Arc::new(memory));
-        let options = options(Duration::from_secs(3600));
+        let options = options(txg_timeout);
         let vdev = VdevSpec::single(device.clone());
         let pool = Pool::create("tank", &[vdev], options.pool.clone()).unwrap();
         let store = Store::create(pool, options).unwrap();
