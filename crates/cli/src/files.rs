@@ -149,7 +149,8 @@ fn mount_options(words: &[String]) -> anyhow::Result<MountRequest> {
 
 /// By name or mount point: the latter is asked for at every running pool.
 fn unmount(what: &str, is_forced: bool) -> anyhow::Result<Outcome> {
-    if !what.starts_with('/') && !what.starts_with('.') {
+    // The name of a file system has a slash, and does not begin with one.
+    if what.contains('/') && !what.starts_with('/') && !what.starts_with('.') {
         let () = ask(what, &Request::Unmount { what: what.to_owned(), is_forced })?;
         return Ok(Outcome::Clean);
     }

@@ -105,7 +105,9 @@ impl MountPoint {
         }
         let real = path.canonicalize().map_err(|error| refuse(error.to_string()))?;
         if is_mounted(&real) {
-            return Ok(MountPoint::Mounted);
+            // Attributes may come from a cache; this asks the server.
+            let is_stale = matches!(rustix::fs::statfs(&real), Err(Errno::NOTCONN | Errno::CONNABORTED));
+            return Ok(if is_stale { MountPoint::Stale } else { MountPoint::Mounted });
         }
         let mut entries = std::fs::read_dir(&real).map_err(|error| refuse(error.to_string()))?;
         Ok(if entries.next().is_none() { MountPoint::Empty } else { MountPoint::NotEmpty })

@@ -76,7 +76,7 @@ struct World {
 }
 
 fn create(rng: &mut Rng, met: &mut Met) -> World {
-    let memory = MemDevice::from_image("disk", MemImage::zeroed(256 << 20), 512);
+    let memory = MemDevice::from_image("disk", MemImage::zeroed(64 << 20), 512);
     let device = Device::new("disk", Arc::new(memory));
     let options = options(Duration::from_secs(3600));
     let pool = Pool::create("tank", &[VdevSpec::single(device.clone())], options.pool.clone()).unwrap();
@@ -84,7 +84,7 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
     let region = rng.below(2).eq(&0).then(|| {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         std::fs::remove_file(file.path()).unwrap();
-        let region = PoolLog::create_region(file.path(), 64 << 20, true).unwrap();
+        let region = PoolLog::create_region(file.path(), 16 << 20, true).unwrap();
         store.log().unwrap().add_region(region, file.path().to_owned(), true).unwrap();
         file
     });
