@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fastness_blkdev::MemImage;
 use fastness_pool::{Device, ErrorKind, PoolError, PoolOptions, Property, VdevSpec};
-use fastness_store::{Consent, Store};
 use fastness_store::Operation;
+use fastness_store::{Consent, Store};
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 use proptest::prelude::*;
 use support::{Parts, create, log, memory, store_options};

@@ -92,21 +92,31 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     let lwb = Stack::new(site, "lwb", &Plan { kind: LogKind::LwbInMemory, ..plan })?;
     let (mut by_pmem, mut by_lwb) = (Writer::new(&pmem, "files")?, Writer::new(&lwb, "files")?);
     let to_lwb = by_turns(turns.min(101), WRITES as usize, || by_pmem.turn(), || by_lwb.turn())?;
-    let row = |name: &str, ratio: Row| Row { name: name.to_owned(), unit: "ns", medium: site.medium(), ..ratio };
+    let row =
+        |name: &str, ratio: Row| Row { name: name.to_owned(), unit: "ns", medium: site.medium(), ..ratio };
     Ok(vec![
         Row {
             value: Some(median(&to_floor.a)),
             baseline: Some(format!("floor, {:.0} ns", median(&to_floor.b))),
-            ..row("write 4 KiB, O_SYNC, to a file in process", Row::ratio(to_floor.ratio(), Some((4.0, "at most"))))
+            ..row(
+                "write 4 KiB, O_SYNC, to a file in process",
+                Row::ratio(to_floor.ratio(), Some((4.0, "at most"))),
+            )
         },
         Row {
             value: Some(median(&to_disabled.a)),
             baseline: Some(format!("sync=disabled, {:.0} ns; writes a second", median(&to_disabled.b))),
-            ..row("the same with sync=disabled (upper bound)", Row::ratio(swapped(&to_disabled).ratio(), None))
+            ..row(
+                "the same with sync=disabled (upper bound)",
+                Row::ratio(swapped(&to_disabled).ratio(), None),
+            )
         },
         Row {
             value: Some(median(&to_lwb.a)),
-            baseline: Some(format!("kind lwb in the same memory, {:.0} ns; writes a second", median(&to_lwb.b))),
+            baseline: Some(format!(
+                "kind lwb in the same memory, {:.0} ns; writes a second",
+                median(&to_lwb.b)
+            )),
             ..row("the same with log-write blocks", Row::ratio(swapped(&to_lwb).ratio(), None))
         },
     ])
