@@ -123,7 +123,7 @@ fn a_logged_flush_waits_for_no_txg_and_survives_a_kill() {
     assert_eq!(client.read(4096, 7).unwrap(), b"flushed");
     assert_eq!(client.read(9000, 8).unwrap(), b"with FUA");
     let events = bench.ok("status");
-    assert!(events.contains("2 logged writes"), "{events}");
+    assert!(events.contains("2 logged changes"), "{events}");
     assert_eq!(up.interrupt(), Some(0));
 }
 

@@ -38,10 +38,10 @@ pub(crate) fn note(store: &Store, source: &Local<'_>, report: &ReplayReport, jou
 fn note_replay(report: &ReplayReport, journal: &Journal) {
     if report.records > 0 {
         let (records, datasets) = (report.records, report.datasets);
-        journal.note(format!("{records} logged writes to {datasets} volumes were replayed"));
+        journal.note(format!("{records} logged changes of {datasets} volumes and file systems were replayed"));
     }
     if report.dropped > 0 {
-        journal.note(format!("{} logged writes were given up", report.dropped));
+        journal.note(format!("{} logged changes were given up", report.dropped));
     }
     if report.damaged > 0 {
         journal.note(format!("{} logs were damaged: what came after the damage is lost", report.damaged));
