@@ -25,7 +25,11 @@ Examples:
   fastness fs mount tank/home /home
   fastness fs mount tank/home /mnt -o ro,noexec --once
 It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
-noexec, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3).";
+noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3).";
+
+const HELPER: &str = "\
+mount(8) calls this program as /sbin/mount.fastness, a link to it: `mount -t fastness tank/home /home`, and lines of
+/etc/fstab. The pool must be running. docs/guide/files.md has examples.";
 
 /// Commands on file systems.
 #[derive(Debug, Subcommand)]
@@ -36,6 +40,9 @@ pub(crate) enum FilesCommand {
     /// Mount a file system
     #[command(after_help = MOUNT)]
     Mount(MountArgs),
+    /// Mount as mount(8) asks for it; not after an import
+    #[command(after_help = HELPER, hide = true)]
+    MountHelper(HelperArgs),
     /// Unmount a file system; it is not mounted again by the next import
     Unmount {
         /// Full name, or mount point
@@ -91,6 +98,50 @@ pub(crate) struct MountArgs {
     once: bool,
 }
 
+/// Arguments that mount(8) gives its helpers.
+#[derive(Debug, Args)]
+pub(crate) struct HelperArgs {
+    /// Full name
+    files: String,
+    /// An existing directory
+    path: PathBuf,
+    /// Options, separated by commas
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Do all but mount
+    #[arg(short)]
+    fake: bool,
+    /// Ignore unknown options
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// Has no meaning here: /etc/mtab is a link
+    #[arg(short)]
+    no_mtab: bool,
+    /// Has no meaning here: only what fails is said
+    #[arg(short)]
+    verbose: bool,
+    /// Type, with a subtype
+    #[arg(short, value_name = "TYPE")]
+    r#type: Option<String>,
+}
+
+/// Words of /etc/fstab for programs that read it, not for what is mounted.
+fn is_for_fstab(word: &str) -> bool {
+    const WORDS: [&str; 10] =
+        ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group", "comment"];
+    WORDS.contains(&word) || word.starts_with("x-") || word.starts_with("comment=")
+}
+
+fn mount_for_mount(args: HelperArgs) -> anyhow::Result<()> {
+    let HelperArgs { files, path, mut options, fake, sloppy, .. } = args;
+    options.retain(|word| !is_for_fstab(word) && (!sloppy || is_known(word)));
+    let options = mount_options(&options)?;
+    if !fake {
+        mount_at(&files, &path, options, false)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match command {
         FilesCommand::Create(CreateArgs { files, options, parents, mount }) => {
@@ -110,6 +161,7 @@ pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> anyhow::Result<
         FilesCommand::Mount(MountArgs { files, path, options, once }) => {
             mount_at(&files, &path, mount_options(&options)?, !once)?;
         }
+        FilesCommand::MountHelper(args) => mount_for_mount(args)?,
         FilesCommand::Unmount { what, force } => return unmount(&what, force),
         FilesCommand::List { json } => return list(json, out),
         FilesCommand::Check { files, json } => return check(&files, json, out),
@@ -127,22 +179,37 @@ fn mount_at(
     ask(files, &Request::Mount { name: files.to_owned(), path, options, is_kept })
 }
 
-/// Options as of mount(8); those that ask for what is so anyway are allowed.
+type SetOption = fn(&mut MountRequest);
+
+/// Options as of mount(8); the last ones ask for what is so anyway.
+const OPTIONS: &[(&str, SetOption)] = &[
+    ("ro", |options| options.is_read_only = true),
+    ("nosuid", |options| options.no_set_id = true),
+    ("nodev", |options| options.no_devices = true),
+    ("noexec", |options| options.no_exec = true),
+    ("noatime", |options| options.no_access_time = true),
+    ("allow_other", |options| options.allows_others = true),
+    ("rw", |_| ()),
+    ("suid", |_| ()),
+    ("dev", |_| ()),
+    ("exec", |_| ()),
+    ("defaults", |_| ()),
+    ("relatime", |_| ()),
+];
+
+fn is_known(word: &str) -> bool {
+    OPTIONS.iter().any(|(known, _)| *known == word)
+}
+
 fn mount_options(words: &[String]) -> anyhow::Result<MountRequest> {
     let mut options = MountRequest::default();
     for word in words {
-        match word.as_str() {
-            "ro" => options.is_read_only = true,
-            "nosuid" => options.no_set_id = true,
-            "nodev" => options.no_devices = true,
-            "noexec" => options.no_exec = true,
-            "allow_other" => options.allows_others = true,
-            "rw" | "suid" | "dev" | "exec" | "defaults" | "relatime" => {}
-            other => {
-                let known = "ro, nosuid, nodev, noexec, allow_other";
-                return Err(refuse(format!("{other} is no option of a mount; there are {known}")));
-            }
-        }
+        let Some((_, set)) = OPTIONS.iter().find(|(known, _)| known == word) else {
+            let known: Vec<_> = OPTIONS.iter().map(|(known, _)| *known).collect();
+            let text = format!("{word} is no option of a mount; there are {}", known.join(", "));
+            return Err(refuse(text));
+        };
+        set(&mut options);
     }
     Ok(options)
 }

@@ -1,4 +1,4 @@
-//! `fastness iostat`: what volumes and devices do.
+//! `fastness iostat`: what volumes, file systems and devices do.
 
 mod latency;
 
@@ -18,7 +18,7 @@ Examples:
   fastness iostat              averages since the import
   fastness iostat 1            then every second, until Ctrl-C
   fastness iostat tank 5 12    pool tank, every 5 s, 12 times
-  fastness iostat -l 5         percentiles of the latencies of volumes
+  fastness iostat -l 5         percentiles of the latencies of volumes and files
   fastness iostat -w           the same as histograms
 Sync writes (with FUA, or with sync=always) are durable when they return; a flush makes all earlier writes durable. The
 latency of other writes lasts until the bytes are in memory (volumes) or with the kernel or disk (devices). --json
@@ -31,7 +31,7 @@ pub(crate) struct IostatArgs {
     /// `[POOL] [SECONDS [COUNT]]`
     #[arg(value_name = "POOL] [SECONDS [COUNT", num_args = 0..=3)]
     args: Vec<String>,
-    /// Show percentiles of latencies, for each volume and operation
+    /// Show percentiles of latencies, for each volume or file system and operation
     #[arg(short, long, conflicts_with = "histograms")]
     latencies: bool,
     /// Show latencies as histograms
@@ -108,14 +108,14 @@ fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyho
     ];
     let none = IoRow::default();
     let mut rows = Vec::new();
-    for (kind, rows_now, rows_before) in [
-        ("volume", &now.volumes, before.map(|before| &before.volumes)),
-        ("device", &now.devices, before.map(|before| &before.devices)),
+    for (rows_now, rows_before) in [
+        (&now.volumes, before.map(|before| &before.volumes)),
+        (&now.devices, before.map(|before| &before.devices)),
     ] {
         for row in rows_now {
             let old =
                 rows_before.and_then(|rows| rows.iter().find(|old| old.name == row.name)).unwrap_or(&none);
-            rows.push(line(kind, row, old, seconds));
+            rows.push(line(row, old, seconds));
         }
     }
     table(out, &columns, rows)?;
@@ -123,7 +123,7 @@ fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyho
     Ok(())
 }
 
-fn line(kind: &str, now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
+fn line(now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
     let change = [
         since(&now.read, &before.read),
         since(&now.write, &before.write),
@@ -132,7 +132,7 @@ fn line(kind: &str, now: &IoRow, before: &IoRow, seconds: f64) -> Vec<String> {
     ];
     let errors: u64 = change.iter().map(|change| change.errors).sum();
     let bytes = [change[0].bytes, change[1].bytes + change[2].bytes];
-    let mut cells = vec![format!("{kind} {}", now.name)];
+    let mut cells = vec![format!("{} {}", now.kind, now.name)];
     cells.extend(change.iter().map(|change| rate(change.ops, seconds)));
     cells.extend(bytes.iter().map(|bytes| short((*bytes as f64 / seconds) as u64)));
     cells.extend(change.iter().map(latency::mean));

@@ -4,7 +4,7 @@
 //! program quietly, and returns an [`Outcome`], which becomes the exit code.
 //!
 //! # Code map
-//! `start`: foreground or background. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit
+//! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit
 //! codes and advice. The command line makes no decisions of its own.
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,8 @@ mod files;
 mod iostat;
 mod log;
 mod man;
+mod metrics;
+mod notify;
 mod output;
 mod pool;
 mod progress;
@@ -30,7 +32,9 @@ mod table;
 mod up;
 mod volume;
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -72,6 +76,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Show the load of volumes, file systems and devices
     Iostat(iostat::IostatArgs),
+    /// Print all counters for Prometheus
+    Metrics(metrics::MetricsArgs),
     /// Create, import, change and check pools
     #[command(subcommand)]
     Pool(pool::PoolCommand),
@@ -103,6 +109,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Command::Up(args) => up::run(&args, out),
         Command::Status(args) => status::run(&args, out),
         Command::Iostat(args) => iostat::run(&args, out),
+        Command::Metrics(args) => metrics::run(&args, out),
         Command::Pool(command) => pool::run(command, out),
         Command::Dataset(command) => dataset::run(command, out),
         Command::Volume(command) => volume::run(command, out),
@@ -115,8 +122,18 @@ fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     }
 }
 
+/// The command line; that of mount(8), which calls this program by another name, becomes a command of ours.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().and_then(|program| Path::new(program).file_name());
+    if name.is_some_and(|name| name == "mount.fastness") {
+        arguments.splice(1..1, ["fs", "mount-helper"].map(OsString::from));
+    }
+    arguments
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(arguments());
     let mut out = output::stdout();
     let result = run(cli, &mut out).and_then(|outcome| {
         out.flush()?;

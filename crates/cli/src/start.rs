@@ -16,6 +16,7 @@ use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
 use fastness_store::{Consent, Places};
 
 use crate::exit::{Outcome, busy};
+use crate::notify::{State, notify};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::size;
@@ -194,8 +195,9 @@ pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
     })
 }
 
-/// Waits for the end of a node, and prints how it ended.
+/// Waits for the end of a node, and prints how it ended. A service manager is told that it runs.
 pub(crate) fn until_end(node: &Node, control: Control) -> anyhow::Result<Ending> {
+    notify(State::Ready);
     let ending = node
         .run()
         .context("the pool was not exported cleanly; the next import finds its last synced state")?;

@@ -3,6 +3,7 @@
 use fastness_error::ErrorKind;
 use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 
+use crate::lock;
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{Address, DatasetReport, PropertyReport};
@@ -83,6 +84,7 @@ impl Node {
             );
             return Err(Failure::refuse(ErrorKind::Invalid, text));
         }
+        let _mounting = lock(&self.services.mounting);
         if let Some(served) =
             self.services.reports().into_iter().find(|served| names.contains(&served.volume))
         {

@@ -218,12 +218,7 @@ impl Node {
     /// # Errors
     /// What went wrong, with its kind.
     pub fn handle(&self, request: Request, tell: Tell<'_>) -> Result<Value, Failure> {
-        if self.is_ending.load(Ordering::SeqCst) {
-            return Err(Failure::refuse(
-                ErrorKind::Closed,
-                format!("pool {} is being exported", self.name()),
-            ));
-        }
+        self.refuse_at_end()?;
         if let Request::Add { vdevs, is_forced, .. } = &request
             && self.pool().is_suspended()
         {
@@ -289,6 +284,17 @@ impl Node {
             Request::Unmount { what, is_forced } => answer(self.unmount(&what, is_forced)?),
             Request::CheckFiles { name } => answer(self.check_files(&name)?),
         }
+    }
+
+    /// Nothing new begins once the node has to end.
+    pub(crate) fn refuse_at_end(&self) -> Result<(), Failure> {
+        if self.is_ending.load(Ordering::SeqCst) {
+            return Err(Failure::refuse(
+                ErrorKind::Closed,
+                format!("pool {} is being exported", self.name()),
+            ));
+        }
+        Ok(())
     }
 
     fn export(&self) -> Result<(), Failure> {

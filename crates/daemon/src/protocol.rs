@@ -42,6 +42,8 @@ pub struct MountRequest {
     pub no_devices: bool,
     /// No programs are run.
     pub no_exec: bool,
+    /// Reads do not change the time of access.
+    pub no_access_time: bool,
     /// Other users may use the mount of an ordinary user.
     pub allows_others: bool,
 }

@@ -337,15 +337,18 @@ pub struct IoReport {
     pub synced_txg: u64,
     /// Unsynced bytes in memory.
     pub dirty_bytes: u64,
-    /// Volumes that are served, by name.
+    /// Volumes that are served and file systems that are mounted, by name.
     pub volumes: Vec<IoRow>,
     /// Devices, by path.
     pub devices: Vec<IoRow>,
 }
 
-/// Counters of one volume or device.
+/// Counters of one volume, file system or device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoRow {
+    /// `volume`, `files` or `device`.
+    #[serde(default)]
+    pub kind: String,
     /// Name or path.
     pub name: String,
     /// Reads.

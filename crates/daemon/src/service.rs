@@ -7,9 +7,8 @@ use fastness_store::Attached;
 use fastness_zvol::Volume;
 
 use crate::lock;
-use crate::mount::MountService;
 use crate::protocol::Failure;
-use crate::report::{Address, IoRow, ServedReport};
+use crate::report::{IoRow, ServedReport};
 
 /// Something that is served until it is stopped.
 pub(crate) trait Service: Send + Sync {
@@ -26,9 +25,14 @@ pub(crate) trait Service: Send + Sync {
         None
     }
 
-    /// The mount, if it is one.
-    fn mount(&self) -> Option<&MountService> {
+    /// Where it is mounted, if it is a mount.
+    fn mounted_at(&self) -> Option<String> {
         None
+    }
+
+    /// Unmounts a mount; without `is_forced` only if no file of it is in use.
+    fn unmount(&self, _is_forced: bool) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// Whether it has been ended from outside.
@@ -44,22 +48,26 @@ type ServedService = Box<dyn Service>;
 
 /// All that is served.
 #[derive(Default)]
-pub(crate) struct Services(Mutex<Vec<ServedService>>);
+pub(crate) struct Services {
+    all: Mutex<Vec<ServedService>>,
+    /// Held while something is mounted or unmounted, or datasets are destroyed. Taken before `all`.
+    pub(crate) mounting: Mutex<()>,
+}
 
 impl Services {
     pub(crate) fn add(&self, service: impl Service + 'static) {
-        lock(&self.0).push(Box::new(service));
+        lock(&self.all).push(Box::new(service));
     }
 
     pub(crate) fn reports(&self) -> Vec<ServedReport> {
         self.drop_over();
-        lock(&self.0).iter().map(|service| service.report()).collect()
+        lock(&self.all).iter().map(|service| service.report()).collect()
     }
 
     /// Counters, a row for each dataset.
     pub(crate) fn io(&self) -> Vec<IoRow> {
         let mut rows: Vec<IoRow> = Vec::new();
-        for row in lock(&self.0).iter().filter_map(|service| service.io()) {
+        for row in lock(&self.all).iter().filter_map(|service| service.io()) {
             if rows.iter().all(|known| known.name != row.name) {
                 rows.push(row);
             }
@@ -69,54 +77,59 @@ impl Services {
 
     /// The volume of this dataset, if it is served.
     pub(crate) fn volume(&self, dataset: DatasetId) -> Option<Arc<Attached<Volume>>> {
-        let services = lock(&self.0);
+        let services = lock(&self.all);
         services.iter().filter_map(|service| service.volume()).find(|of| of.dataset() == dataset).cloned()
     }
 
     /// Where a dataset is mounted.
     pub(crate) fn mounted(&self, dataset: DatasetId) -> Option<String> {
-        let is_of = |service: &ServedService| service.mount().is_some() && service.dataset() == Some(dataset);
         self.drop_over();
-        let services = lock(&self.0);
-        services.iter().find(|service| is_of(service)).map(|service| service.report().uri)
+        let services = lock(&self.all);
+        services
+            .iter()
+            .filter(|service| service.dataset() == Some(dataset))
+            .find_map(|service| service.mounted_at())
     }
 
-    /// Unmounts the mount with this name or path; returns its dataset, or `None` if there is none.
+    /// Unmounts the mount with this name or path; returns its dataset, or `None` if there is none. The caller
+    /// holds `mounting`.
     pub(crate) fn unmount(&self, what: &str, is_forced: bool) -> Result<Option<DatasetId>, Failure> {
         self.drop_over();
-        let mut services = lock(&self.0);
         let is_it = |service: &ServedService| {
-            let report = service.report();
-            service.mount().is_some()
-                && (report.volume == what || report.address == Address::Mount(what.to_owned()))
+            service.mounted_at().is_some_and(|at| at == what || service.report().volume == what)
         };
-        let Some(at) = services.iter().position(is_it) else { return Ok(None) };
-        if let Some(mount) = services[at].mount() {
-            mount.end(is_forced)?;
+        // Taken out meanwhile: others need not wait for the unmount.
+        let taken = {
+            let mut services = lock(&self.all);
+            services.iter().position(is_it).map(|at| services.remove(at))
+        };
+        let Some(service) = taken else { return Ok(None) };
+        if let Err(error) = service.unmount(is_forced) {
+            lock(&self.all).push(service);
+            return Err(error);
         }
-        let ended = services.remove(at);
-        drop(services);
-        let dataset = ended.dataset();
-        ended.stop();
+        let dataset = service.dataset();
+        service.stop();
         Ok(dataset)
     }
 
     /// Lets go of what was ended from outside.
     fn drop_over(&self) {
-        let over: Vec<_> = lock(&self.0).extract_if(.., |service| service.is_over()).collect();
+        let over: Vec<_> = lock(&self.all).extract_if(.., |service| service.is_over()).collect();
         over.into_iter().for_each(|service| service.stop());
     }
 
     /// Stops whatever serves this dataset.
     pub(crate) fn stop(&self, dataset: DatasetId) {
         let ended: Vec<_> =
-            lock(&self.0).extract_if(.., |service| service.dataset() == Some(dataset)).collect();
+            lock(&self.all).extract_if(.., |service| service.dataset() == Some(dataset)).collect();
         ended.into_iter().for_each(|service| service.stop());
     }
 
     /// Stops everything.
     pub(crate) fn stop_all(&self) {
-        let ended = std::mem::take(&mut *lock(&self.0));
+        let _mounting = lock(&self.mounting);
+        let ended = std::mem::take(&mut *lock(&self.all));
         ended.into_iter().for_each(|service| service.stop());
     }
 }

@@ -219,14 +219,14 @@ fn device(side: &DeviceStatus) -> DeviceReport {
 }
 
 pub(crate) fn volume_row(volume: &Volume) -> IoRow {
-    row(volume.name(), |operation| volume.stats(operation))
+    row("volume", volume.name(), |operation| volume.stats(operation))
 }
 
 pub(crate) fn files_row(fs: &FileSystem) -> IoRow {
-    row(fs.dataset().name(), |operation| fs.stats(operation))
+    row("files", fs.dataset().name(), |operation| fs.stats(operation))
 }
 
-fn row(name: String, stats: impl Fn(store::Operation) -> store::OperationStats) -> IoRow {
+fn row(kind: &str, name: String, stats: impl Fn(store::Operation) -> store::OperationStats) -> IoRow {
     let of = |operation| {
         let store::OperationStats { ops, bytes, errors, latency_ns_sum, latencies } = stats(operation);
         let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
@@ -236,6 +236,7 @@ fn row(name: String, stats: impl Fn(store::Operation) -> store::OperationStats) 
         IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
     };
     IoRow {
+        kind: kind.to_owned(),
         name,
         read: of(store::Operation::Read),
         write: of(store::Operation::Write),
@@ -259,6 +260,7 @@ fn device_row(path: &str, stats: &StatsSnapshot) -> IoRow {
         sum
     };
     IoRow {
+        kind: "device".to_owned(),
         name: path.to_owned(),
         read: of(&[Operation::Read]),
         write: of(&[Operation::Write, Operation::WriteZeroes]),

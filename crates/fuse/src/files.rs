@@ -23,8 +23,8 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether the program was interrupted by a signal while it waits: an operation that itself waits may then
-    /// end with [`Errno::INTR`].
+    /// Whether the program was interrupted by a signal while it waits: an operation that itself waits may
+    /// then end with [`Errno::INTR`].
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }

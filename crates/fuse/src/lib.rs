@@ -2,9 +2,9 @@
 //!
 //! Motivation: programs use files through the kernel, and nothing of ours is in the kernel.
 //!
-//! Design: [`mount()`] mounts and returns the kernel's side; a [`Session`] answers requests that come from there
-//! with what [`Files`] says. Nothing here knows what stores the files. Requests are decoded with the care that
-//! bytes from outside need, although they come from the kernel.
+//! Design: [`mount()`] mounts and returns the kernel's side; a [`Session`] answers requests that come from
+//! there with what [`Files`] says. Nothing here knows what stores the files. Requests are decoded with the
+//! care that bytes from outside need, although they come from the kernel.
 //!
 //! The kernel keeps advisory locks itself: a mount has one server, and all its users are on this machine. Why
 //! this is our own layer: `docs/adr/2026-11-24-own-fuse-layer.md`.

@@ -33,6 +33,8 @@ pub struct MountOptions {
     pub no_devices: bool,
     /// No programs are run.
     pub no_exec: bool,
+    /// As `/proc/mounts` shows it: the server leaves the times of access as they are.
+    pub no_access_time: bool,
     /// Other users than the one who mounts may use it. Root's mounts always allow that.
     pub allows_others: bool,
 }
@@ -96,7 +98,8 @@ impl MountPoint {
     pub fn inspect(path: &Path) -> Result<MountPoint, MountError> {
         let refuse = |why: String| MountError::MountPoint { path: path.to_owned(), why };
         match rustix::fs::stat(path) {
-            Err(Errno::NOTCONN) => return Ok(MountPoint::Stale),
+            // Aborted: the server was still dying while it was asked.
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Ok(MountPoint::Stale),
             Err(error) => return Err(refuse(io::Error::from(error).to_string())),
             Ok(stat) if stat.st_mode & 0o170_000 != 0o040_000 => {
                 return Err(refuse("it is no directory".to_owned()));
@@ -168,6 +171,7 @@ fn mount_as_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountEr
         (options.no_set_id, MountFlags::NOSUID),
         (options.no_devices, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
+        (options.no_access_time, MountFlags::NOATIME),
     ] {
         flags.set(flag, is_on);
     }
@@ -182,9 +186,12 @@ fn mount_as_user(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountEr
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).map_err(failed)?;
     rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
     let mut text = format!("default_permissions,subtype=fastness,fsname={}", options.source);
-    for (is_on, option) in
-        [(options.is_read_only, ",ro"), (options.no_exec, ",noexec"), (options.allows_others, ",allow_other")]
-    {
+    for (is_on, option) in [
+        (options.is_read_only, ",ro"),
+        (options.no_exec, ",noexec"),
+        (options.no_access_time, ",noatime"),
+        (options.allows_others, ",allow_other"),
+    ] {
         text += if is_on { option } else { "" };
     }
     let mut helper = Command::new(HELPER);

@@ -1,8 +1,8 @@
 //! A session with the kernel: what both can do, and threads that read requests and answer them.
 //!
-//! All threads read one descriptor; the kernel gives each request to one of them. A thread that takes a request
-//! while no other waits for one starts another thread, up to a bound: requests may wait for long (a suspended
-//! pool), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end.
+//! All threads read one descriptor; the kernel gives each request to one of them. A thread that takes a
+//! request while no other waits for one starts another thread, up to a bound: requests may wait for long (a
+//! suspended pool), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end.
 //!
 //! The end: once the mount is gone, reading fails with ENODEV in all threads, and [`Files::ended`] is called.
 
@@ -132,7 +132,8 @@ fn wanted() -> u64 {
         | init::DIRECT_IO_ALLOW_MMAP
 }
 
-/// Answers INIT, the first request. Returns whether that was it; an older kernel's other requests are refused.
+/// Answers INIT, the first request. Returns whether that was it; an older kernel's other requests are
+/// refused.
 fn handshake(device: &OwnedFd, buffer: &mut [u8], answer: &mut Answer) -> Result<bool, SessionError> {
     let len = receive(device, buffer).map_err(SessionError::Device)?;
     let len = len.ok_or(SessionError::Device(Errno::NODEV))?;

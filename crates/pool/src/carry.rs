@@ -21,8 +21,11 @@
 //! mark of its last txg (`label`), and does not apply again what is durable. The same goes for the txg in
 //! which the pool was suspended.
 //!
-//! Not carried over: datasets and objects that no synced txg has, and changes of properties. Their callers
-//! wait for the txg before they report success, so these were never acknowledged.
+//! Objects that were created or destroyed are, too, and numbers that were allotted are not given again: the
+//! rows that are carried over refer to them.
+//!
+//! Not carried over: datasets that no synced txg has, and changes of properties. Their callers wait for the
+//! txg before they report success, so these were never acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +46,7 @@ use crate::sync_util::{lock, read};
 #[derive(Debug, Clone, Default)]
 pub struct Unsynced {
     objects: Vec<Carried>,
+    destroyed: Vec<(DatasetId, ObjectId)>,
     rows: Vec<CarriedRows>,
     /// The import that was abandoned.
     of: ImportId,
@@ -55,7 +59,7 @@ pub struct Unsynced {
 struct Carried {
     dataset: DatasetId,
     object: ObjectId,
-    block_bytes: u64,
+    block_bytes: u32,
     /// Oldest first.
     layers: Vec<Arc<Layer>>,
 }
@@ -64,6 +68,8 @@ struct Carried {
 #[derive(Debug, Clone)]
 struct CarriedRows {
     dataset: DatasetId,
+    /// No object has this number, or a higher one.
+    next_object: ObjectId,
     /// Oldest first.
     layers: Vec<Arc<RowLayer>>,
 }
@@ -95,20 +101,23 @@ impl Pool {
         let carried = |core: Arc<ObjectCore>| Carried {
             dataset: core.dataset,
             object: core.id,
-            block_bytes: u64::from(core.block_bytes),
+            block_bytes: core.block_bytes,
             layers: read(&core.contents).layers.clone(),
         };
-        let is_there = |core: &Arc<ObjectCore>| !core.is_destroyed.load(Ordering::SeqCst);
         let carried_rows = |((dataset, shard), core): ((DatasetId, usize), Arc<DatasetCore>)| {
             let is_there = !core.is_destroyed.load(Ordering::SeqCst);
-            is_there.then(|| CarriedRows { dataset, layers: core.rows.layers(shard) })
+            let next_object = ObjectId(core.next_object.load(Ordering::SeqCst));
+            is_there.then(|| CarriedRows { dataset, next_object, layers: core.rows.layers(shard) })
         };
         let rows = shards.into_iter().filter_map(carried_rows).collect();
-        let objects = cores.into_values().filter(is_there).map(carried).collect();
+        let is_destroyed = |core: &Arc<ObjectCore>| core.is_destroyed.load(Ordering::SeqCst);
+        let (destroyed, objects): (Vec<_>, Vec<_>) = cores.into_values().partition(is_destroyed);
+        let destroyed = destroyed.into_iter().map(|core| (core.dataset, core.id)).collect();
+        let objects = objects.into_iter().map(carried).collect();
         shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
         // Hooks may hold devices of their own.
         lock(&shared.hooks).clear();
-        Ok(Unsynced { objects, rows, of: shared.import, applied: Vec::new() })
+        Ok(Unsynced { objects, destroyed, rows, of: shared.import, applied: Vec::new() })
     }
 }
 
@@ -116,7 +125,8 @@ impl Unsynced {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let of = |carried: &Carried| {
-            carried.layers.iter().map(|layer| layer.blocks.len() as u64).sum::<u64>() * carried.block_bytes
+            let blocks = carried.layers.iter().map(|layer| layer.blocks.len() as u64);
+            blocks.sum::<u64>() * u64::from(carried.block_bytes)
         };
         let rows = self.rows.iter().flat_map(|carried| &carried.layers).map(|layer| layer.bytes);
         self.objects.iter().map(of).sum::<u64>() + rows.sum::<u64>()
@@ -148,17 +158,34 @@ impl Unsynced {
         // room twice.
         let is_synced = |txg: Txg| synced.import == self.of && txg <= synced.txg;
         for carried in &self.objects {
-            let found =
-                pool.dataset_by_id(carried.dataset).and_then(|dataset| dataset.object(carried.object));
-            match found {
+            let object = pool.dataset_by_id(carried.dataset).and_then(|dataset| {
+                match dataset.object(carried.object) {
+                    // No synced txg has it, and the log may not: it is as new as its layers.
+                    Err(PoolError::NoObject { .. }) => {
+                        dataset.create_object_with(tx, carried.object, carried.block_bytes)
+                    }
+                    object => object,
+                }
+            });
+            match object {
                 Ok(object) => carried.apply(&object, tx, &is_synced)?,
-                Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => {}
+                Err(PoolError::NoDataset(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (dataset, object) in &self.destroyed {
+            let dataset = pool.dataset_by_id(*dataset);
+            match dataset.and_then(|dataset| dataset.destroy_object(tx, *object)) {
+                // It was never in a txg, or the txg that destroyed it is durable after all.
+                Ok(()) | Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         for carried in &self.rows {
             match pool.dataset_by_id(carried.dataset) {
                 Ok(dataset) => {
+                    let last = carried.next_object.0.saturating_sub(1);
+                    dataset.note_object(ObjectId(last));
                     let layers = carried.layers.iter().filter(|layer| !is_synced(layer.txg));
                     let tables = layers.flat_map(|layer| &layer.tables);
                     for (id, rows) in tables {
@@ -177,17 +204,18 @@ impl Unsynced {
 
 impl Carried {
     fn apply(&self, object: &Object, tx: &Tx, is_synced: &impl Fn(Txg) -> bool) -> Result<()> {
+        let block_bytes = u64::from(self.block_bytes);
         for layer in self.layers.iter().filter(|layer| !is_synced(layer.txg)) {
             for cleared in layer.cleared.iter() {
-                let (start, end) = (cleared.start * self.block_bytes, cleared.end * self.block_bytes);
+                let (start, end) = (cleared.start * block_bytes, cleared.end * block_bytes);
                 object.punch(tx, start, end - start)?;
             }
             // In order, so that neighbours pay for their row once, as they did.
             let mut blocks: Vec<_> = layer.blocks.iter().collect();
             blocks.sort_unstable_by_key(|(block, _)| **block);
             for (block, bytes) in blocks {
-                let offset = block * self.block_bytes;
-                let len = layer.size_bytes.saturating_sub(offset).min(self.block_bytes) as usize;
+                let offset = block * block_bytes;
+                let len = layer.size_bytes.saturating_sub(offset).min(block_bytes) as usize;
                 object.write(tx, offset, &bytes[..len])?;
             }
             if object.size_bytes() != layer.size_bytes {

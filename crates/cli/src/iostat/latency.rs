@@ -69,7 +69,7 @@ pub(super) fn percentiles(
     now: &IoReport,
     before: Option<&IoReport>,
 ) -> anyhow::Result<()> {
-    let mut columns = vec![("VOLUME", false), ("OPERATION", false), ("TIMED", true), ("MEAN", true)];
+    let mut columns = vec![("VOLUME OR FILES", false), ("OPERATION", false), ("TIMED", true), ("MEAN", true)];
     columns.extend(PERCENTILES.map(|(_, name)| (name, true)));
     columns.push(("MAX", true));
     let rows = operations(now, before).map(|(name, operation, change)| {

@@ -1,8 +1,10 @@
 //! Requests about file systems, and which of them are mounted.
 
 mod adapter;
+mod files;
 mod known;
 mod service;
+mod translate;
 
 use std::path::Path;
 
@@ -13,11 +15,12 @@ use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
+use crate::lock;
 use crate::node::Node;
 use crate::protocol::{Failure, MountRequest};
 use crate::report::{FilesCheckReport, ServedReport};
 use crate::service::Service;
-pub(crate) use service::MountService;
+use service::MountService;
 
 /// Key stored with a file system's dataset: where an import mounts it.
 const KEPT: &[u8] = b"mount";
@@ -35,6 +38,7 @@ fn options_of(request: MountRequest) -> MountOptions {
         no_set_id: request.no_set_id,
         no_devices: request.no_devices,
         no_exec: request.no_exec,
+        no_access_time: request.no_access_time,
         allows_others: request.allows_others,
     }
 }
@@ -70,6 +74,8 @@ impl Node {
         options: MountRequest,
         is_kept: bool,
     ) -> Result<ServedReport, Failure> {
+        let _mounting = lock(&self.services.mounting);
+        self.refuse_at_end()?;
         let dataset = self.files(name)?;
         if let Some(at) = self.services.mounted(dataset.id()) {
             let text = format!("{name} is mounted at {at} already; unmount it there first");
@@ -88,8 +94,16 @@ impl Node {
 
     /// Unmounts a file system, given its name or its mount point, and forgets where it was.
     pub(crate) fn unmount(&self, what: &str, is_forced: bool) -> Result<(), Failure> {
+        let _mounting = lock(&self.services.mounting);
         let dataset = match self.services.unmount(what, is_forced)? {
-            Some(dataset) => self.pool().dataset_by_id(dataset)?,
+            Some(dataset) => {
+                let forgotten = self.pool().dataset_by_id(dataset).map_err(Failure::from);
+                let forgotten = forgotten.and_then(|dataset| self.keep_mount(&dataset, None));
+                return forgotten.map_err(|failure| Failure {
+                    message: format!("{what} is unmounted, and the next import mounts it again: {failure}"),
+                    ..failure
+                });
+            }
             None => {
                 let dataset = self.files(what)?;
                 if self.kept_mount(&dataset).is_none() {
@@ -102,7 +116,7 @@ impl Node {
         self.keep_mount(&dataset, None)
     }
 
-    /// Compares all of a file system's tables with each other. Nobody should change it meanwhile.
+    /// Compares all of a file system's tables with each other. What changes meanwhile may be a finding.
     pub(crate) fn check_files(&self, name: &str) -> Result<FilesCheckReport, Failure> {
         let report = fastness_zpl::check(&self.files(name)?)?;
         Ok(FilesCheckReport {

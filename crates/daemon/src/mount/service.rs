@@ -69,14 +69,11 @@ impl MountService {
     ) -> Result<MountService, Failure> {
         let is_read_only = options.is_read_only || fs.get().is_some_and(|fs| fs.dataset().is_read_only());
         prepare(path, journal)?;
-        let adapter =
-            Arc::new(Adapter { fs, known: Known::default(), journal: journal.clone(), is_read_only });
-        if !is_read_only {
-            let reaped = adapter.run(None, |fs| fs.reap_all(|_| false));
-            if let Err(error) = reaped {
-                return Err(Failure::new(ErrorKind::MediaFailed, &std::io::Error::from(error)));
-            }
+        if !is_read_only && let Some(fs) = fs.get() {
+            fs.reap_all(|_| false)?;
         }
+        let (known, journal, keeps_access_time) = (Known::default(), journal.clone(), options.no_access_time);
+        let adapter = Arc::new(Adapter { fs, known, journal, is_read_only, keeps_access_time });
         let options = MountOptions { source: adapter.fs.name(), is_read_only, ..options.clone() };
         let device = mount(path, &options).map_err(|error| failed(&error))?;
         let session = Session::start(device, adapter.clone(), SessionOptions::default());
@@ -91,25 +88,40 @@ impl MountService {
     }
 
     /// Unmounts it; without `is_forced` only if no file of it is in use.
-    pub(crate) fn end(&self, is_forced: bool) -> Result<(), Failure> {
-        if !self.adapter.is_read_only && !self.adapter.fs.is_suspended() {
-            // If this fails, times may be those of the last txg.
-            let _ = self.adapter.run(None, FileSystem::settle_all);
+    fn end(&self, is_forced: bool) -> Result<(), Failure> {
+        let Adapter { fs, journal, .. } = &*self.adapter;
+        let path = self.path.display();
+        if fs.is_suspended() {
+            if !is_forced {
+                let text = format!("the pool is suspended: clear it first, or unmount {path} with --force");
+                return Err(Failure::refuse(ErrorKind::Retry, text));
+            }
+            // The kernel waits for what it still writes from its cache.
+            fs.end();
         }
         match unmount(&self.path, Unmount::Clean) {
             Err(MountError::Busy(_)) if is_forced => {
-                let notes = &self.adapter.journal;
-                notes.note(format!("{} was in use; programs in it get errors", self.path.display()));
-                self.adapter.fs.end();
+                journal.note(format!("{path} was in use: it is detached, and programs in it get errors"));
+                fs.end();
                 unmount(&self.path, Unmount::Force).map_err(|error| failed(&error))?;
             }
             ended => ended.map_err(|error| failed(&error))?,
         }
-        self.adapter.fs.end();
-        if !self.session.wait(Some(PATIENCE)) {
-            self.adapter.journal.note(format!("{}: a request has not ended", self.path.display()));
+        if self.session.wait(Some(PATIENCE)) {
+            self.tidy();
+        } else {
+            journal.note(format!("{path}: a request has not ended"));
         }
         Ok(())
+    }
+
+    /// Nothing uses the files any more: stores their times, and erases those without a name. If this fails,
+    /// times may be those of the last txg, and the next mount erases.
+    fn tidy(&self) {
+        self.adapter.tidy(|fs| {
+            fs.settle_all()?;
+            fs.reap_all(|_| false).map(drop)
+        });
     }
 }
 
@@ -122,8 +134,12 @@ impl Service for MountService {
         Some(files_row(&*self.adapter.fs.get()?))
     }
 
-    fn mount(&self) -> Option<&MountService> {
-        Some(self)
+    fn mounted_at(&self) -> Option<String> {
+        Some(self.path.display().to_string())
+    }
+
+    fn unmount(&self, is_forced: bool) -> Result<(), Failure> {
+        self.end(is_forced)
     }
 
     fn is_over(&self) -> bool {
@@ -131,9 +147,9 @@ impl Service for MountService {
     }
 
     fn stop(self: Box<Self>) {
-        if !self.session.has_ended()
-            && let Err(error) = self.end(true)
-        {
+        if self.session.has_ended() {
+            self.tidy();
+        } else if let Err(error) = self.end(true) {
             self.adapter.journal.note(format!("{}: {error}", self.path.display()));
         }
         self.adapter.fs.end();

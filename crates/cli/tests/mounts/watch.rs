@@ -1,0 +1,66 @@
+//! What status, iostat and the metrics say of mounts.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use crate::mounted;
+
+#[test]
+fn counters_of_files() {
+    let Some(files) = mounted("log pm --emulate-pm --pm-size 16M") else { return };
+    let mut file = File::create(files.path("a")).unwrap();
+    for _ in 0..3 {
+        file.write_all(&[1; 4096]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let io: serde_json::Value = serde_json::from_str(files.bench.ok("iostat --json").trim()).unwrap();
+    let row = &io["volumes"][0];
+    assert_eq!((&row["name"], &row["kind"]), (&"tank/home".into(), &"files".into()));
+    assert_eq!((&row["write"]["bytes"], &row["flush"]["ops"]), (&12288.into(), &3.into()));
+    assert!(files.bench.ok("iostat").contains("files tank/home"));
+    assert!(files.bench.ok("iostat -l").contains("tank/home"));
+    let status = files.bench.json("status tank");
+    let operations = status[0]["served"][0]["operations"].as_array().unwrap();
+    let of =
+        |name: &str| operations.iter().find(|of| of["operation"] == name).unwrap()["ops"].as_u64().unwrap();
+    assert_eq!((of("create"), of("write"), of("fsync")), (1, 3, 3));
+    assert!(files.bench.ok("status tank").contains(files.at.to_str().unwrap()));
+
+    let text = files.bench.ok("metrics");
+    for line in [
+        "fastness_pool_state{pool=\"tank\",state=\"online\"} 1",
+        "fastness_operations_total{pool=\"tank\",kind=\"files\",name=\"tank/home\",operation=\"flush\"} 3",
+        "fastness_operation_bytes_total{pool=\"tank\",kind=\"files\",name=\"tank/home\",operation=\"write\"} 12288",
+        "fastness_mount_requests_total{pool=\"tank\",name=\"tank/home\",request=\"fsync\"} 3",
+        "fastness_log_info{pool=\"tank\",kind=\"pmem\"} 1",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    assert!(
+        text.contains("fastness_operation_seconds_bucket{pool=\"tank\",kind=\"files\",name=\"tank/home\"")
+    );
+}
+
+#[test]
+fn space_is_told_truthfully() {
+    let Some(files) = mounted("") else { return };
+    let space = || rustix::fs::statvfs(&files.at).unwrap();
+    let before = space();
+    assert!(before.f_blocks >= before.f_bfree && before.f_bfree > 0 && before.f_namemax == 255);
+    // Bytes that cannot be compressed.
+    let mut rng = fastness_testkit::Rng(1);
+    fs::write(files.path("a"), rng.bytes(32 << 20)).unwrap();
+    files.bench.ok("pool sync tank");
+    let used = (before.f_bfree - space().f_bfree) * space().f_frsize;
+    assert!((32 << 20..48 << 20).contains(&used), "{used}");
+    files.bench.ok("dataset set quota=64M tank/home");
+    let total = space().f_blocks * space().f_frsize;
+    assert_eq!(total, 64 << 20);
+    let refused = fs::write(files.path("b"), rng.bytes(48 << 20)).unwrap_err();
+    assert!([Some(28), Some(122)].contains(&refused.raw_os_error()), "{refused}");
+    fs::remove_file(files.path("a")).unwrap();
+    fs::remove_file(files.path("b")).unwrap();
+    files.bench.ok("pool sync tank");
+    fs::write(files.path("b"), rng.bytes(48 << 20)).unwrap();
+    assert_eq!(files.check(), 0);
+}
