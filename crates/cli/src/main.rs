@@ -4,8 +4,8 @@
 //! program quietly, and returns an [`Outcome`], which becomes the exit code.
 //!
 //! # Code map
-//! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`: talks to a daemon. `exit`: exit
-//! codes and advice. The command line makes no decisions of its own.
+//! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`:
+//! talks to a daemon. `exit`: exit codes and advice. The command line makes no decisions of its own.
 
 #![forbid(unsafe_code)]
 

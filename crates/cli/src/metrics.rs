@@ -1,7 +1,7 @@
 //! `fastness metrics`: all counters of running pools, as Prometheus reads them.
 //!
-//! There is no server: what scrapes runs this program, or a timer writes its output to a file for the textfile
-//! collector of the node exporter.
+//! There is no server: what scrapes runs this program, or a timer writes its output to a file for the
+//! textfile collector of the node exporter.
 //!
 //! Source: Prometheus, "Exposition formats", text format 0.0.4.
 

@@ -1,7 +1,8 @@
 //! File systems of a pool, mounted, as programs use them.
 //!
-//! These tests mount as root, and are skipped, with the reason, where that is not possible. `FASTNESS_FILES_ROUNDS`
-//! is the number of kills of each pool, `FASTNESS_FILES_SEED` their seed: `scripts/soak-files` sets them.
+//! These tests mount as root, and are skipped, with the reason, where that is not possible.
+//! `FASTNESS_FILES_ROUNDS` is the number of kills of each pool, `FASTNESS_FILES_SEED` their seed:
+//! `scripts/soak-files` sets them.
 
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]

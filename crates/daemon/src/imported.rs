@@ -38,7 +38,8 @@ pub(crate) fn note(store: &Store, source: &Local<'_>, report: &ReplayReport, jou
 fn note_replay(report: &ReplayReport, journal: &Journal) {
     if report.records > 0 {
         let (records, datasets) = (report.records, report.datasets);
-        journal.note(format!("{records} logged changes of {datasets} volumes and file systems were replayed"));
+        journal
+            .note(format!("{records} logged changes of {datasets} volumes and file systems were replayed"));
     }
     if report.dropped > 0 {
         journal.note(format!("{} logged changes were given up", report.dropped));

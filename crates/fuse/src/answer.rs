@@ -241,6 +241,6 @@ mod tests {
     fn device_numbers() {
         let rdev = (259 << 8) | 7;
         assert_eq!((major(rdev), minor(rdev)), (259, 7));
-        assert_eq!((major(0x1234_05ab), minor(0x1234_05ab)), (5, 0x123ab));
+        assert_eq!((major(0x1234_05ab), minor(0x1234_05ab)), (0x405, 0x123ab));
     }
 }

@@ -10,21 +10,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::cleared::{Cleared, Clearing};
 use crate::error::Result;
 use crate::extent::{Extent, GROUP_BLOCKS, Group, decode_pieces};
-use crate::ids::{Txg, UNIT_BYTES};
+use crate::ids::{ObjectId, Txg, UNIT_BYTES};
 use crate::object::is_freed_at_once;
 use crate::room::{FREES, ROW};
 use crate::rows::remove_some;
 use crate::state::Shared;
 use crate::sync::{decode_row, store};
-use crate::sync_util::lock;
+use crate::sync_util::{lock, read};
 use crate::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 
 /// First and last object of a destroyed dataset, whose tables go as well.
@@ -122,10 +122,19 @@ impl<'a> Freeing<'a> {
         self.rows = self.rows.saturating_sub(1);
         if freed > 0 {
             *self.usage.entry(key.0).or_default() -= freed;
-            self.shared.note_freed((key.0, key.1), freed);
+            self.note_freed((key.0, key.1), freed);
             store(table, key, &group)?;
         }
         Ok(stopped)
+    }
+
+    /// Blocks of an object that may be open are freed.
+    fn note_freed(&self, (dataset, object): (u64, u64), freed: i64) {
+        let namespace = read(&self.shared.namespace);
+        let Some(core) = namespace.by_id.get(&dataset) else { return };
+        if let Some(core) = lock(&core.objects).get(&ObjectId(object)).and_then(Weak::upgrade) {
+            core.taken.change(-freed);
+        }
     }
 
     /// Frees some of what was cleared and some of what was destroyed, in this txg or before.

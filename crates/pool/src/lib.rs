@@ -32,7 +32,7 @@
 //! room/      what changes reserve, and why every txg finds room
 //! freeing    what a txg frees, in steps             cleared    cleared ranges that are not freed yet
 //! panics     turns a panic into an error            cut        punch, truncate
-//! taken      how much space an object takes
+//! taken      how much space an open object takes    usage      the same, counted
 //! ```
 
 mod alloc;
@@ -87,6 +87,7 @@ mod tables;
 mod taken;
 mod thread;
 mod txg;
+mod usage;
 mod vdev;
 
 pub use carry::Unsynced;

@@ -43,8 +43,8 @@ impl Dataset {
     /// Creates an empty object with a number that was allotted, and with blocks of this size, a power of two.
     ///
     /// # Errors
-    /// As [`create_object`](Self::create_object); [`PoolError::Invalid`] for another size of blocks, and for a
-    /// number that an object has.
+    /// As [`create_object`](Self::create_object); [`PoolError::Invalid`] for another size of blocks, and for
+    /// a number that an object has.
     pub fn create_object_with(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
         if !block_bytes.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
             return Err(PoolError::invalid("bytes of a block", block_bytes));

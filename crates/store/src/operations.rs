@@ -13,7 +13,8 @@ pub enum Operation {
     Read,
     /// Writes, including writes of zeroes, that return before they are durable.
     Write,
-    /// Writes that are durable when they return: with FUA, to files opened with `O_SYNC`, or under `sync=always`.
+    /// Writes that are durable when they return: with FUA, to files opened with `O_SYNC`, or under
+    /// `sync=always`.
     SyncWrite,
     /// Discards, and holes punched into files.
     Discard,

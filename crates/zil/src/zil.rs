@@ -137,10 +137,12 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     /// [`CommitError`]; nothing is known to be durable.
     pub fn commit(&self, object: ObjectId) -> Result<Committed, CommitError> {
         self.stats.commit();
-        if self.unlogged_txg.load(Ordering::SeqCst) > 0 {
-            self.wait_unlogged(None)?;
-        }
-        self.commit_lists(object)
+        let unlogged = match self.unlogged_txg.load(Ordering::SeqCst) {
+            0 => Committed::Logged,
+            _ => self.wait_unlogged(None)?,
+        };
+        let listed = self.commit_lists(object)?;
+        Ok(if listed == Committed::Logged { unlogged } else { listed })
     }
 
     pub(crate) fn commit_lists(&self, object: ObjectId) -> Result<Committed, CommitError> {

@@ -191,8 +191,8 @@ impl FileSystem {
         }
     }
 
-    /// Records of all bytes that a file has, which keep their place: whoever finds its name finds them. They are
-    /// read back.
+    /// Records of all bytes that a file has, which keep their place: whoever finds its name finds them. They
+    /// are read back.
     pub(crate) fn whole_data(&self, ino: Ino, object: &Object, itxs: &mut Vec<Itx>) -> Result<()> {
         let size_bytes = object.size_bytes();
         // First everything goes: a txg may have had bytes where there is a hole now.

@@ -188,9 +188,9 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Replay creates an inode. If it is there, without a name (it had none in a txg that has synced, and then got
-    /// one), it is returned, and what belongs to it is removed, but for its object: the records after this one
-    /// have all of it.
+    /// Replay creates an inode. If it is there, without a name (it had none in a txg that has synced, and
+    /// then got one), it is returned, and what belongs to it is removed, but for its object: the records
+    /// after this one have all of it.
     ///
     /// # Errors
     /// [`FsError::Exists`]: it has a name.

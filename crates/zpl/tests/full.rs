@@ -1,4 +1,5 @@
-//! Full pools, quotas, read-only datasets: what is refused has done nothing, and what frees space goes through.
+//! Full pools, quotas, read-only datasets: what is refused has done nothing, and what frees space goes
+//! through.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! `fastness bench fs`: a file system in process, with a log in emulated PM.
 //!
-//! *Floor* of a synchronous write: header and body of the log's entry by plain non-temporal copies and the same
-//! two fences, as in `bench sync-write`. Txgs sync between turns, not beside them.
+//! *Floor* of a synchronous write: header and body of the log's entry by plain non-temporal copies and the
+//! same two fences, as in `bench sync-write`. Txgs sync between turns, not beside them.
 
 mod names;
 mod replay;

@@ -71,7 +71,8 @@ fn waits(log: &str) {
     let mut waiting = program(&files, "printf new > created");
     wait_for_waiting(&files, 1);
     assert!(waiting.try_wait().unwrap().is_none());
-    // A signal ends a program that waits; in another directory, because the kernel changes each one at a time.
+    // A signal ends a program that waits; in another directory, because the kernel changes each one at a
+    // time.
     let mut killed = program(&files, "exec touch other/never");
     wait_for_waiting(&files, 2);
     kill_process(Pid::from_child(&killed), Signal::KILL).unwrap();

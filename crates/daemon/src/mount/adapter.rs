@@ -56,8 +56,8 @@ impl Adapter {
         self.run(caller, act)
     }
 
-    /// Does what no program waits for; not while the pool is suspended, because it would wait in a thread that
-    /// serves others.
+    /// Does what no program waits for; not while the pool is suspended, because it would wait in a thread
+    /// that serves others.
     pub(super) fn tidy(&self, act: impl FnOnce(&FileSystem) -> Result<(), FsError>) {
         if self.is_read_only || self.fs.is_suspended() {
             return;

@@ -1,7 +1,7 @@
 //! The files that the kernel knows.
 //!
-//! Every answer with a file counts; the kernel says when it has forgotten some of these times. A file without a
-//! name is erased when it knows it no more. The counts outlive imports of the pool, as the mount does.
+//! Every answer with a file counts; the kernel says when it has forgotten some of these times. A file without
+//! a name is erased when it knows it no more. The counts outlive imports of the pool, as the mount does.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -32,7 +32,8 @@ impl Known {
         *lock(self.shard(ino)).entry(ino).or_default() += 1;
     }
 
-    /// It has forgotten a file so often, or was not told after all. Returns whether it knows the file no more.
+    /// It has forgotten a file so often, or was not told after all. Returns whether it knows the file no
+    /// more.
     pub(crate) fn sub(&self, ino: Ino, times: u64) -> bool {
         let mut shard = lock(self.shard(ino));
         let Some(count) = shard.get_mut(&ino) else { return true };

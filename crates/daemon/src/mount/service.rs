@@ -59,8 +59,8 @@ fn prepare(path: &Path, journal: &Journal) -> Result<(), Failure> {
 }
 
 impl MountService {
-    /// Mounts, and serves from threads of its own until [`stop`](Service::stop), or until it is unmounted from
-    /// outside. Files that were open at a crash and have no name are erased first.
+    /// Mounts, and serves from threads of its own until [`stop`](Service::stop), or until it is unmounted
+    /// from outside. Files that were open at a crash and have no name are erased first.
     pub(crate) fn start(
         fs: Arc<Attached<FileSystem>>,
         path: &Path,

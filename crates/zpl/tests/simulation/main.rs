@@ -1,8 +1,8 @@
-//! Random operations on files, against a model, with crashes: what was synced is there, of what was not synced
-//! exactly that what the log or a txg has. One seed is one run.
+//! Random operations on files, against a model, with crashes: what was synced is there, of what was not
+//! synced exactly that what the log or a txg has. One seed is one run.
 //!
-//! `FASTNESS_FILES_SEEDS=0..2000 cargo test -p fastness-zpl --test simulation`; with `FASTNESS_FILES_TRACE=1` it
-//! shows what one does.
+//! `FASTNESS_FILES_SEEDS=0..2000 cargo test -p fastness-zpl --test simulation`; with `FASTNESS_FILES_TRACE=1`
+//! it shows what one does.
 #![allow(clippy::print_stdout, reason = "seeds, and what they do")]
 
 #[path = "../support/mod.rs"]

@@ -1,8 +1,8 @@
 //! One run: operations, syncs, txgs, crashes.
 //!
-//! What must be there after a crash is known exactly. A commit makes durable: all changes of names so far, the
-//! changes of its file so far, and of files that were renamed or linked those before that. A txg makes all
-//! durable. The rest is lost, since the process dies without another write.
+//! What must be there after a crash is known exactly. A commit makes durable: all changes of names so far,
+//! the changes of its file so far, and of files that were renamed or linked those before that. A txg makes
+//! all durable. The rest is lost, since the process dies without another write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -322,8 +322,9 @@ impl World {
         }
     }
 
-    /// What a crash leaves, and the files whose bytes may be others: bytes that a record does not have are read
-    /// back when a commit needs them. One that needs a write because of a name finds what later writes left.
+    /// What a crash leaves, and the files whose bytes may be others: bytes that a record does not have are
+    /// read back when a commit needs them. One that needs a write because of a name finds what later writes
+    /// left.
     fn survivors(&self, met: &mut Met) -> (Model, BTreeSet<Ino>) {
         let mut model = self.base.clone();
         let (mut by_name, mut vague) = (BTreeSet::<Ino>::new(), BTreeSet::new());
