@@ -61,6 +61,7 @@ fn an_export_detaches_what_is_in_use_and_loses_nothing() {
     open.write_all(b"written").unwrap();
     files.bench.ok("pool export tank");
     assert!(open.write_all(b"too late").is_err());
+    assert_eq!(fs::metadata(files.path("a")).unwrap_err().kind(), ErrorKind::NotFound, "it is detached");
     drop(open);
     files.bench.ok("pool import tank");
     assert_eq!(fs::read(files.path("a")).unwrap(), b"written");
