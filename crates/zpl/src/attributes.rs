@@ -139,15 +139,13 @@ impl FileSystem {
     /// [`FsError::IsADirectory`], [`FsError::Invalid`] for a size of what is no file;
     /// [`FsError::TooLarge`]; those of a write.
     pub fn set_attributes(&self, ino: Ino, set: &SetAttributes) -> Result<Attributes> {
-        let guard = self.locks.one(ino);
+        let _guard = self.locks.one(ino);
         let now = self.now();
         let mut edit = self.edit();
         let mut inode = edit.inode(ino)?;
         if let Some(size_bytes) = set.size_bytes {
             self.resize(ino, &mut inode, size_bytes, now, set.clears_set_id)?;
             if set.is_size_alone() {
-                drop(guard);
-                self.always(ino)?;
                 return self.attributes(ino);
             }
             inode = self.inode(ino)?;
@@ -174,8 +172,6 @@ impl FileSystem {
             }
         })?;
         self.late.logged(ino);
-        drop(guard);
-        self.always(ino)?;
         self.shown(ino, &inode)
     }
 

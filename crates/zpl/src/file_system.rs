@@ -3,7 +3,8 @@
 //! 1. Find out which inodes it changes, lock these, and check that it is still so (`locks`).
 //! 2. Make an edit (`edit`): whatever is to be refused is refused here.
 //! 3. One transaction makes the change, and keeps its records, in the order of the locks.
-//! 4. With `sync=always`, or for a write to a file that was opened with `O_SYNC`, a commit.
+//! 4. For a write with `sync=always`, or to a file that was opened with `O_SYNC`, a commit. For other changes the
+//!    caller asks for it ([`FileSystem::commit_if_always`]).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -184,10 +185,17 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes the change that has just been made durable, if the property `sync` says that all are.
-    pub(crate) fn always(&self, ino: Ino) -> Result<()> {
+    /// Makes the changes that have just been made durable, if the property `sync` says that all are. To be
+    /// called after each change of names and attributes; it is a step of its own, so that it can be tried again
+    /// where the change itself must not be: when the pool was suspended in between.
+    ///
+    /// Persistence: on return, with `sync=always`.
+    ///
+    /// # Errors
+    /// Those of a commit; nothing is then known to be durable.
+    pub fn commit_if_always(&self) -> Result<()> {
         match self.dataset().sync_mode() {
-            SyncMode::Always => Ok(self.open.commit(Some(ino.object()))?),
+            SyncMode::Always => Ok(self.open.commit(None)?),
             _ => Ok(()),
         }
     }

@@ -145,7 +145,7 @@ impl FileSystem {
     pub fn make(&self, directory: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Attributes> {
         names::check(name)?;
         let ino = Ino(self.dataset().allot_object().0);
-        let guard = self.locks.all(&[directory, ino]);
+        let _guard = self.locks.all(&[directory, ino]);
         let mut edit = self.edit();
         let (making, itx) = {
             let parent = edit.directory(directory)?;
@@ -156,8 +156,6 @@ impl FileSystem {
         make(&mut edit, directory, name, making)?;
         let inode = edit.inode(ino)?;
         self.carry_out(&edit, |records| records.assign(itx))?;
-        drop(guard);
-        self.always(directory)?;
         self.shown(ino, &inode)
     }
 
@@ -230,7 +228,7 @@ impl FileSystem {
     /// [`make`](Self::make).
     pub fn link(&self, ino: Ino, directory: Ino, name: &[u8]) -> Result<Attributes> {
         names::check(name)?;
-        let guard = self.locks.all(&[directory, ino]);
+        let _guard = self.locks.all(&[directory, ino]);
         let mut edit = self.edit();
         let before = edit.inode(ino)?;
         let inode = link(&mut edit, ino, directory, name, self.now())?;
@@ -242,8 +240,6 @@ impl FileSystem {
             }
         };
         self.carry_out(&edit, |records| itxs.into_iter().for_each(|itx| records.assign(itx)))?;
-        drop(guard);
-        self.always(directory)?;
         self.shown(ino, &inode)
     }
 

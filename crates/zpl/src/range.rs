@@ -53,7 +53,7 @@ impl FileSystem {
         if len_bytes == 0 {
             return Err(FsError::Invalid("the range is empty"));
         }
-        let guard = self.locks.one(ino);
+        let _guard = self.locks.one(ino);
         let mut inode = self.file(ino)?;
         let object = self.object(ino)?;
         let size_bytes = object.as_ref().map_or(0, Object::size_bytes);
@@ -90,9 +90,7 @@ impl FileSystem {
         let itxs = [(punched > 0, Record::Zeroes(zeroes)), (grows, Record::Truncate(cut))];
         let itxs = itxs.into_iter().filter(|(is_made, _)| *is_made);
         let itxs = itxs.map(|(_, record)| Itx::unordered(ino.logged(), &record));
-        self.change_data(ino, inode, self.block_bytes_for(end), change, itxs)?;
-        drop(guard);
-        self.always(ino)
+        self.change_data(ino, inode, self.block_bytes_for(end), change, itxs)
     }
 
     /// Where data or a hole begins, from `offset` on.

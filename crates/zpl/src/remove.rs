@@ -97,7 +97,7 @@ impl FileSystem {
         names::check(name)?;
         loop {
             let found = self.edit().must_find(directory, name)?;
-            let guard = self.locks.all(&[directory, found.ino]);
+            let _guard = self.locks.all(&[directory, found.ino]);
             let mut edit = self.edit();
             if edit.must_find(directory, name)?.ino != found.ino {
                 continue;
@@ -111,8 +111,6 @@ impl FileSystem {
                 }
                 records.assign(itx);
             })?;
-            drop(guard);
-            self.always(directory)?;
             return Ok(is_last.then_some(ino));
         }
     }

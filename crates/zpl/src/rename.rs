@@ -190,7 +190,7 @@ impl FileSystem {
             let mut inos = vec![from.directory, to.directory, source];
             inos.extend(target);
             inos.extend(white.map(|(ino, ..)| ino));
-            let guard = self.locks.all(&inos);
+            let _guard = self.locks.all(&inos);
             let mut edit = self.edit();
             let found = edit.find(to.directory, to.name)?.map(|found| found.ino);
             if edit.must_find(from.directory, from.name)?.ino != source || found != target {
@@ -229,8 +229,6 @@ impl FileSystem {
                 }
                 records.assign(itx);
             })?;
-            drop(guard);
-            self.always(from.directory)?;
             return Ok(gone);
         }
     }

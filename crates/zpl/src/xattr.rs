@@ -126,7 +126,7 @@ impl FileSystem {
         if value.len() > XATTR_BYTES_MAX {
             return Err(FsError::AttributeTooLong);
         }
-        let guard = self.locks.one(ino);
+        let _guard = self.locks.one(ino);
         let is_there = self.xattr(ino, name).map(|_| true).or_else(|error| match error {
             FsError::NoAttribute => Ok(false),
             error => Err(error),
@@ -146,9 +146,7 @@ impl FileSystem {
         if matches!(name, ACCESS | DEFAULT) && inode.file_type() == mode::SYMLINK {
             return Err(FsError::NotSupported("access control lists of symlinks"));
         }
-        self.put_xattr(ino, name, Some(value), clears_set_gid)?;
-        drop(guard);
-        self.always(ino)
+        self.put_xattr(ino, name, Some(value), clears_set_gid)
     }
 
     /// Removes an attribute.
@@ -156,15 +154,13 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoAttribute`]; [`FsError::NotSupported`] for a name of another kind.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let guard = self.locks.one(ino);
+        let _guard = self.locks.one(ino);
         match self.xattr(ino, name) {
             // A list that says no more than the mode is not stored.
             Err(FsError::NoAttribute) if matches!(name, ACCESS | DEFAULT) => return Ok(()),
             found => found?,
         };
-        self.put_xattr(ino, name, None, false)?;
-        drop(guard);
-        self.always(ino)
+        self.put_xattr(ino, name, None, false)
     }
 
     fn put_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, clears_set_gid: bool) -> Result<()> {

@@ -121,3 +121,20 @@ fn an_export_of_a_suspended_pool_ends_the_programs_that_wait() {
     files.bench.fails("pool export tank", 8);
     assert!(!waiting.wait().unwrap().success());
 }
+
+/// The commit of a change is what waits: the change itself is made once, and its program succeeds.
+#[test]
+fn a_change_is_made_once_with_sync_always() {
+    let Some(files) = pool("") else { return };
+    files.bench.ok("dataset set sync=always tank/home");
+    fs::create_dir(files.path("before")).unwrap();
+    break_disk(&files, true);
+    let mut waiting = program(&files, "exec mkdir made");
+    wait_for_waiting(&files, 1);
+    assert!(waiting.try_wait().unwrap().is_none(), "nothing is durable yet");
+    break_disk(&files, false);
+    files.bench.ok("pool clear tank");
+    assert!(waiting.wait().unwrap().success());
+    assert!(files.path("made").is_dir() && files.path("before").is_dir());
+    assert_eq!(files.check(), 0);
+}

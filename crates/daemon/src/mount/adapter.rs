@@ -53,7 +53,10 @@ impl Adapter {
         if self.is_read_only {
             return Err(Errno::ROFS);
         }
-        self.run(caller, act)
+        let changed = self.run(caller, act)?;
+        // A step of its own: after a suspension it is tried again, and the change is not.
+        self.run(caller, FileSystem::commit_if_always)?;
+        Ok(changed)
     }
 
     /// Does what no program waits for; not while the pool is suspended, because it would wait in a thread
