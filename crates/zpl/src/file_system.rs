@@ -3,8 +3,8 @@
 //! 1. Find out which inodes it changes, lock these, and check that it is still so (`locks`).
 //! 2. Make an edit (`edit`): whatever is to be refused is refused here.
 //! 3. One transaction makes the change, and keeps its records, in the order of the locks.
-//! 4. For a write with `sync=always`, or to a file that was opened with `O_SYNC`, a commit. For other changes the
-//!    caller asks for it ([`FileSystem::commit_if_always`]).
+//! 4. For a write with `sync=always`, or to a file that was opened with `O_SYNC`, a commit. For other
+//!    changes the caller asks for it ([`FileSystem::commit_if_always`]).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -186,8 +186,8 @@ impl FileSystem {
     }
 
     /// Makes the changes that have just been made durable, if the property `sync` says that all are. To be
-    /// called after each change of names and attributes; it is a step of its own, so that it can be tried again
-    /// where the change itself must not be: when the pool was suspended in between.
+    /// called after each change of names and attributes; it is a step of its own, so that it can be tried
+    /// again where the change itself must not be: when the pool was suspended in between.
     ///
     /// Persistence: on return, with `sync=always`.
     ///
