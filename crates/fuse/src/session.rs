@@ -112,10 +112,10 @@ fn receive(device: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> 
     }
 }
 
-/// What is wanted of the kernel.
+/// What is wanted of the kernel. Not that `open` truncates: the kernel would send it before it has looked
+/// whether the file is being executed, and so must not be written.
 fn wanted() -> u64 {
     init::ASYNC_READ
-        | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
         | init::BIG_WRITES
         | init::DONT_MASK

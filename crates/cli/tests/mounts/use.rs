@@ -260,3 +260,21 @@ fn synchronous(log: &str) {
     let bytes = fs::read(files.path("a")).unwrap();
     assert!(bytes.len() == 5000 && bytes.chunks(100).enumerate().all(|(n, part)| part == [n as u8; 100]));
 }
+
+/// The kernel looks whether a file is being executed before anything is cut off.
+#[test]
+fn a_program_that_runs_is_not_truncated() {
+    let Some(files) = mounted("") else { return };
+    let program = files.path("sleep");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = Command::new(&program).arg("30").spawn().unwrap();
+    for flags in [OFlags::WRONLY, OFlags::RDONLY] {
+        let opened = rustix::fs::open(&program, flags | OFlags::TRUNC, Mode::empty());
+        assert_eq!(opened.unwrap_err(), Errno::TXTBSY);
+    }
+    assert_eq!(fs::metadata(&program).unwrap().len(), fs::metadata("/bin/sleep").unwrap().len());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    File::create(&program).unwrap();
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
+}

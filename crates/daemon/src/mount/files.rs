@@ -7,7 +7,7 @@ use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, Listed, Listing, Name, NewNode, Open, Opened, Reply, SetAttr, Space,
     WriteFlags,
 };
-use fastness_zpl::{FileSystem, Ino, SetAttributes};
+use fastness_zpl::{FileSystem, Ino};
 
 use crate::mount::adapter::Adapter;
 use crate::mount::translate::{self, ATTR_VALID, attr, entry, new_file, no_entry, open, opened};
@@ -79,13 +79,9 @@ impl Files for Adapter {
         Ok(self.told(&self.change(caller, |fs| fs.link(Ino(node), Ino(parent), name))?))
     }
 
-    fn open(&self, caller: Caller<'_>, node: u64, flags: u32, clears_set_id: bool) -> Reply<Opened> {
+    fn open(&self, _: Caller<'_>, _: u64, flags: u32, _: bool) -> Reply<Opened> {
         if self.is_read_only && flags & open::ACCESS_MODE != 0 {
             return Err(Errno::ROFS);
-        }
-        if flags & open::TRUNC != 0 {
-            let set = SetAttributes { size_bytes: Some(0), clears_set_id, ..SetAttributes::default() };
-            self.change(caller, |fs| fs.set_attributes(Ino(node), &set))?;
         }
         Ok(opened())
     }

@@ -17,7 +17,6 @@ const BLOCK_BYTES: u32 = 4096;
 pub(super) mod open {
     pub(in crate::mount) const ACCESS_MODE: u32 = 3;
     pub(in crate::mount) const EXCL: u32 = 0o200;
-    pub(in crate::mount) const TRUNC: u32 = 0o1000;
     /// `O_DSYNC`, which `O_SYNC` includes.
     pub(in crate::mount) const DSYNC: u32 = 0o10_000;
 }
