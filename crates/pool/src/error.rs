@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_blkdev::{BlockError, ErrorKind, OpenError};
-use fastness_error::HasKind;
+use fastness_base::HasKind;
 
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 

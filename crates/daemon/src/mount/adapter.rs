@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_fuse::{Caller, Entry, Errno, Reply};
 use fastness_store::{Attached, Outcome};
 use fastness_zpl::{Attributes, FileSystem, FsError, Ino};

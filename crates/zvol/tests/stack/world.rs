@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fastness_base::chain;
 use fastness_blkdev::MemImage;
-use fastness_error::chain;
 use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_zil::KindId;
