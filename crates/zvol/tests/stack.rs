@@ -104,6 +104,11 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 /// Lives and dies several times; what it did comes with a failure.
 fn live(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Failed> {
+    // In a thread of its own, which remembers no other world (which commit slot it used last).
+    std::thread::scope(|scope| scope.spawn(|| live_here(seed, met, skipped)).join().expect("caught below"))
+}
+
+fn live_here(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Failed> {
     schedule::set_clock();
     let mut world = World::new(seed, met, skipped);
     let lived = caught(|| {
