@@ -77,7 +77,13 @@ fn change_names(
             let inherited = Inherited::of_record(acl)?;
             let before = edit.renew(ino)?;
             let making = Making { ino, attributes: *attributes, target, inherited };
-            make::make(edit, directory, name, making)?;
+            match directory {
+                Ino::NONE if attributes.mode & mode::TYPE != mode::FILE => {
+                    return Err(FsError::Invalid("a record creates what cannot be without a name"));
+                }
+                Ino::NONE => drop(make::make_unnamed(edit, making, true)),
+                directory => make::make(edit, directory, name, making)?,
+            }
             if let Some(before) = before {
                 let inode = Inode { block_bytes: before.block_bytes, ..edit.inode(ino)? };
                 edit.set_inode(ino, inode);
