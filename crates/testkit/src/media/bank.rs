@@ -73,9 +73,19 @@ impl Bank {
         Bank { recorder, power: self.power.clone(), cut: Cut::none(), ..*self }
     }
 
+    /// A copy of what it has now, under another power supply.
+    pub fn powered_by(&self, power: &Arc<Power>) -> Bank {
+        Bank { power: power.clone(), ..self.with(self.image()) }
+    }
+
     /// What was stored since it was last opened or crashed, and in which order.
     pub fn trace(&self) -> Trace {
         self.recorder.trace()
+    }
+
+    /// Puts a mark between what was stored so far and what comes.
+    pub fn mark(&self, mark: u64) {
+        self.recorder.mark(mark);
     }
 
     /// How many stores, write-backs and fences these are.

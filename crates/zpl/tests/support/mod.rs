@@ -40,13 +40,22 @@ pub struct Media {
 impl Media {
     /// A new pool.
     pub fn create(log: Log, len_bytes: u64, txg_timeout: Duration) -> (Media, Arc<Store>) {
+        Media::with(log, len_bytes, (32, 256 << 10), options(txg_timeout))
+    }
+
+    /// The same, with a region of so many chunks of so many bytes.
+    pub fn with(
+        log: Log,
+        len_bytes: u64,
+        chunks: (usize, usize),
+        options: StoreOptions,
+    ) -> (Media, Arc<Store>) {
         let power = Arc::new(Power::default());
         let disk = Disk::new("disk", MemImage::zeroed(len_bytes), &power, 0);
-        let options = options(txg_timeout);
         let vdev = VdevSpec::single(disk.device());
         let pool = Pool::create("tank", &[vdev], options.pool.clone()).unwrap();
         let store = Store::create(pool, options).unwrap();
-        let bank = (log == Log::Pmem).then(|| Bank::new(32, 256 << 10, &mut Rng(0), &power));
+        let bank = (log == Log::Pmem).then(|| Bank::new(chunks.0, chunks.1, &mut Rng(0), &power));
         if let Some(bank) = &bank {
             let region = || NewRegion { parts: bank.parts(), path: "bank".into(), emulates: true };
             store.log().unwrap().add_regions(|| Ok(vec![region()])).unwrap();
