@@ -221,13 +221,17 @@ impl FileSystem {
                 target_name: to.name,
             });
             let touched: Vec<_> = inos[1..].iter().map(|ino| ino.logged()).collect();
-            let itx = Itx::sync(from.directory.logged(), &record, &touched).behind(source.logged());
+            let mut itx = Itx::sync(from.directory.logged(), &record, &touched).behind(source.logged());
+            if let Some(back) = target.filter(|_| is_exchange) {
+                itx = itx.behind(back.logged());
+            }
             let gone = target.filter(|_| renamed.was_last);
             self.carry_out(&edit, |records| {
+                records.assign(itx);
+                // Not before: a commit in between would cover neither its records nor its end.
                 if let Some(gone) = gone {
                     records.forget(gone.object());
                 }
-                records.assign(itx);
             })?;
             return Ok(gone);
         }

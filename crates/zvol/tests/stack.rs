@@ -41,16 +41,12 @@
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 
-#[path = "stack/bank.rs"]
-mod bank;
 #[path = "stack/copies.rs"]
 mod copies;
 #[path = "stack/damage.rs"]
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
-#[path = "stack/disk.rs"]
-mod disk;
 #[path = "stack/flips.rs"]
 mod flips;
 #[path = "stack/full.rs"]
@@ -63,8 +59,6 @@ mod log;
 mod met;
 #[path = "stack/oracle.rs"]
 mod oracle;
-#[path = "stack/power.rs"]
-mod power;
 #[path = "stack/program.rs"]
 mod program;
 #[path = "stack/race.rs"]
