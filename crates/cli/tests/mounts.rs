@@ -11,6 +11,10 @@
 mod kill;
 #[path = "mounts/life.rs"]
 mod life;
+#[path = "mounts/lifetimes.rs"]
+mod lifetimes;
+#[path = "mounts/locks.rs"]
+mod locks;
 #[path = "mounts/mapping.rs"]
 mod mapping;
 #[path = "mounts/points.rs"]
@@ -22,6 +26,8 @@ mod suspended;
 mod tools;
 #[path = "mounts/use.rs"]
 mod used;
+#[path = "mounts/waiting.rs"]
+mod waiting;
 #[path = "mounts/watch.rs"]
 mod watch;
 

@@ -228,6 +228,10 @@ impl Files for Adapter {
         self.change(caller, |fs| fs.copy(from, to, len_bytes))
     }
 
+    fn complete(&self, caller: Caller<'_>) -> Reply<()> {
+        self.run(caller, FileSystem::commit_if_always)
+    }
+
     fn forget(&self, node: u64, lookups: u64) {
         self.forgotten(Ino(node), lookups);
     }
