@@ -7,6 +7,8 @@
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+#[path = "mounts/handles.rs"]
+mod handles;
 #[path = "mounts/kill.rs"]
 mod kill;
 #[path = "mounts/life.rs"]
@@ -17,6 +19,8 @@ mod lifetimes;
 mod locks;
 #[path = "mounts/mapping.rs"]
 mod mapping;
+#[path = "mounts/permissions.rs"]
+mod permissions;
 #[path = "mounts/points.rs"]
 mod points;
 mod support;
