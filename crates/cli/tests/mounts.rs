@@ -7,6 +7,8 @@
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+#[path = "mounts/folders.rs"]
+mod folders;
 #[path = "mounts/handles.rs"]
 mod handles;
 #[path = "mounts/kill.rs"]
@@ -19,6 +21,8 @@ mod lifetimes;
 mod locks;
 #[path = "mounts/mapping.rs"]
 mod mapping;
+#[path = "mounts/mappings.rs"]
+mod mappings;
 #[path = "mounts/permissions.rs"]
 mod permissions;
 #[path = "mounts/points.rs"]
