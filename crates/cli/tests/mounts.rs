@@ -7,6 +7,8 @@
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+#[path = "mounts/differential.rs"]
+mod differential;
 #[path = "mounts/folders.rs"]
 mod folders;
 #[path = "mounts/handles.rs"]
