@@ -238,15 +238,16 @@ impl FileSystem {
     }
 }
 
-/// Makes the rename that a record describes; nothing uses what goes.
+/// Makes the rename that a record describes.
 pub(crate) fn replay(
     edit: &mut Edit<'_>,
     from: Side<'_>,
     to: Side<'_>,
     kind: RenameKind,
     now: Time,
+    fate: Fate,
 ) -> Result<()> {
-    rename(edit, from, to, kind == RenameKind::Exchange, now, Fate::Goes)?;
+    rename(edit, from, to, kind == RenameKind::Exchange, now, fate)?;
     if let RenameKind::Whiteout(ino, attributes) = kind {
         let making = Making { ino: Ino(ino.0), attributes, target: &[], inherited: Inherited::default() };
         make::make(edit, from.directory, from.name, making)?;

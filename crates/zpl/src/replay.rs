@@ -1,7 +1,7 @@
 //! Applies the records of a file system's log, with the edits that operations in use make.
 //!
-//! Nothing is in use after a crash: a file that loses its last name goes at once. Times that a record does
-//! not have are those of the replay.
+//! Nothing is in use after a crash: a file that loses its last name goes at once. When a suspended pool goes
+//! on, it stays without a name, as it did. Times that a record does not have are those of the replay.
 
 use fastness_store::record::{
     Create, Head, Record, Remove, Rename, SetAttr, SetXattr, Truncate, Write, WriteData, attribute,
@@ -55,19 +55,21 @@ impl Handler for FileReplay {
             };
             change_file(replaying, tx, &mut edit, (ino, inode), record, now)?;
         } else {
-            change_names(replaying.dataset, &mut edit, ino, record, now)?;
+            change_names(replaying, &mut edit, ino, record, now)?;
         }
         Ok(edit.apply(tx)?)
     }
 }
 
 fn change_names(
-    dataset: &Dataset,
+    replaying: &Replaying<'_>,
     edit: &mut Edit<'_>,
     directory: Ino,
     record: &Record<'_>,
     now: fastness_store::record::Time,
 ) -> Result<()> {
+    let dataset = replaying.dataset;
+    let fate = if replaying.is_resumed { Fate::Stays } else { Fate::Goes };
     match record {
         Record::Create(Create { object, attributes, name, target, acl, .. }) => {
             names::check(name)?;
@@ -91,7 +93,7 @@ fn change_names(
             Ok(())
         }
         Record::Remove(Remove { is_directory, name }) => {
-            remove::remove(edit, directory, name, *is_directory, now, Fate::Goes).map(drop)
+            remove::remove(edit, directory, name, *is_directory, now, fate).map(drop)
         }
         Record::Link(link) => {
             names::check(link.name)?;
@@ -105,7 +107,7 @@ fn change_names(
             }
             let from = Side { directory, name: source_name };
             let to = Side { directory: Ino(target_directory.0), name: target_name };
-            rename::replay(edit, from, to, *kind, now)
+            rename::replay(edit, from, to, *kind, now, fate)
         }
         _ => Err(FsError::Invalid("a file system has no such records")),
     }
