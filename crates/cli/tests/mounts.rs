@@ -7,12 +7,26 @@
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
+#[path = "mounts/differential.rs"]
+mod differential;
+#[path = "mounts/folders.rs"]
+mod folders;
+#[path = "mounts/handles.rs"]
+mod handles;
 #[path = "mounts/kill.rs"]
 mod kill;
 #[path = "mounts/life.rs"]
 mod life;
+#[path = "mounts/lifetimes.rs"]
+mod lifetimes;
+#[path = "mounts/locks.rs"]
+mod locks;
 #[path = "mounts/mapping.rs"]
 mod mapping;
+#[path = "mounts/mappings.rs"]
+mod mappings;
+#[path = "mounts/permissions.rs"]
+mod permissions;
 #[path = "mounts/points.rs"]
 mod points;
 mod support;
@@ -22,6 +36,8 @@ mod suspended;
 mod tools;
 #[path = "mounts/use.rs"]
 mod used;
+#[path = "mounts/waiting.rs"]
+mod waiting;
 #[path = "mounts/watch.rs"]
 mod watch;
 

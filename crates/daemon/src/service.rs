@@ -34,6 +34,11 @@ pub(crate) trait Service: Send + Sync {
         Ok(())
     }
 
+    /// Requests that wait for a suspended pool without a thread.
+    fn waiting(&self) -> usize {
+        0
+    }
+
     /// Whether it has been ended from outside.
     fn is_over(&self) -> bool {
         false
@@ -61,6 +66,11 @@ impl Services {
     pub(crate) fn reports(&self) -> Vec<ServedReport> {
         self.drop_over();
         lock(&self.all).iter().map(|service| service.report()).collect()
+    }
+
+    /// Requests that wait for a suspended pool without a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.all).iter().map(|service| service.waiting()).sum()
     }
 
     /// Counters, a row for each dataset.

@@ -62,7 +62,7 @@ impl Node {
             not_flushed: words.not_flushed,
             log: self.log_report(),
             failmode: pool.fail_mode().name().to_owned(),
-            waiting: self.store.waiting(),
+            waiting: self.store.waiting() + self.services.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
             served: self.services.reports(),
             job: self.jobs.report(),

@@ -40,6 +40,17 @@ impl Answer {
         &self.0
     }
 
+    /// The answer so far, with room for its head.
+    pub(crate) fn so_far(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Goes on with an answer that was set aside.
+    pub(crate) fn go_on(&mut self, so_far: &[u8]) {
+        self.0.clear();
+        self.0.extend_from_slice(so_far);
+    }
+
     pub(crate) fn u16(&mut self, value: u16) -> &mut Answer {
         self.0.extend_from_slice(&value.to_ne_bytes());
         self

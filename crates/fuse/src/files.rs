@@ -1,9 +1,10 @@
 //! What is served: a trait, and the values that go in and out.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
+
+use crate::request::{PutOff, RequestState};
 
 /// Result of an operation: a value, or the number that the program sees.
 pub type Reply<T> = Result<T, Errno>;
@@ -19,14 +20,36 @@ pub struct Caller<'a> {
     pub gid: u32,
     /// Process.
     pub pid: u32,
-    pub(crate) interrupted: &'a AtomicBool,
+    pub(crate) state: &'a RequestState,
 }
 
 impl Caller<'_> {
     /// Whether the program was interrupted by a signal while it waits: an operation that itself waits may
     /// then end with [`Errno::INTR`].
     pub fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        self.state.is_interrupted()
+    }
+
+    /// Whether the operation may wait for something that may take for ever. If not, it is put off instead.
+    pub fn may_wait(&self) -> bool {
+        self.state.may_wait()
+    }
+
+    /// The operation would have to wait, and has done nothing yet. It returns any error, and is carried out
+    /// again by a thread where it may wait.
+    pub fn put_off(&self) {
+        self.state.put_off(PutOff::Whole);
+    }
+
+    /// The operation is done but for [`Files::complete`], which would have to wait. It returns its result,
+    /// which is answered after that.
+    pub fn put_off_the_rest(&self) {
+        self.state.put_off(PutOff::Rest);
+    }
+
+    /// Whether one of the two was called.
+    pub fn is_put_off(&self) -> bool {
+        self.state.put_off_now() != PutOff::Nothing
     }
 }
 
@@ -219,7 +242,9 @@ pub trait Files: Send + Sync + 'static {
         fn lookup(&self, parent: u64, name: Name<'_>) -> Entry;
         /// Attributes of a file.
         fn attributes(&self, node: u64, handle: Option<u64>) -> (Attr, Duration);
-        /// Sets attributes.
+        /// Sets attributes. The kernel asks for none of them when `chown` names neither owner nor group, and
+        /// before `fallocate` and copies of another user than root: bits that run a program as another user
+        /// are then to be cleared, the first time if the caller owns the file. It checks nothing.
         fn set_attributes(&self, node: u64, set: &SetAttr) -> (Attr, Duration);
         /// The target of a symlink.
         fn read_link(&self, node: u64) -> Vec<u8>;
@@ -269,6 +294,8 @@ pub trait Files: Send + Sync + 'static {
         fn seek(&self, file: Open, offset: u64, whence: u32) -> u64;
         /// Copies bytes between files, and returns how many.
         fn copy(&self, from: (Open, u64), to: (Open, u64), len_bytes: u64) -> u64;
+        /// Does what is left of an operation that called [`Caller::put_off_the_rest`].
+        fn complete(&self) -> ();
     }
 
     /// The kernel has forgotten `lookups` of the times that it was given a file.

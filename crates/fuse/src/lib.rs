@@ -11,27 +11,34 @@
 //!
 //! # Code map
 //! ```text
-//! files      the trait that is served     session   threads, INIT, interrupts, panics
+//! files      the trait that is served     session   threads, interrupts, panics
+//! device     reading and writing          handshake INIT
 //! wire       the protocol's numbers       dispatch  requests to calls
 //! answer     results to bytes             mount     mounting, unmounting, mount points
+//! request    a request under way         waiting   requests that wait for long
 //! stats      counters
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod answer;
+mod device;
 mod dispatch;
 mod files;
+mod handshake;
 mod mount;
+mod request;
 mod session;
 mod stats;
+mod waiting;
 mod wire;
 
 pub use files::{
     Attr, Caller, Entry, Files, Listed, Listing, Name, NewNode, NewTime, Open, Opened, Reply, SetAttr, Space,
     Time, WriteFlags,
 };
+pub use handshake::SessionError;
 pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
 pub use rustix::io::Errno;
-pub use session::{Session, SessionError, SessionOptions};
+pub use session::{Session, SessionOptions};
 pub use stats::OperationStats;

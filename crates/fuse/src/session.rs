@@ -1,35 +1,34 @@
-//! A session with the kernel: what both can do, and threads that read requests and answer them.
+//! A session with the kernel: threads that read requests and answer them.
 //!
 //! All threads read one descriptor; the kernel gives each request to one of them. A thread that takes a
 //! request while no other waits for one starts another thread, up to a bound: requests may wait for long (a
-//! suspended pool), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end.
+//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end. What
+//! may wait for ever holds no thread of these (`waiting`).
 //!
 //! The end: once the mount is gone, reading fails with ENODEV in all threads, and [`Files::ended`] is called.
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::answer::Answer;
+use crate::device::{receive, send};
 use crate::dispatch::dispatch;
-use crate::files::{Caller, Files};
+use crate::files::{Caller, Files, Reply};
+use crate::handshake::{REQUEST_BYTES_MAX, SessionError, handshake};
+use crate::request::{PutOff, RequestState};
 use crate::stats::{Counters, OperationStats};
-use crate::wire::{self, Head, Input, init};
-
-/// Longest write in one request.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// A request that writes: its head and arguments, then the bytes.
-const REQUEST_BYTES_MAX: usize = WRITE_BYTES_MAX as usize + 4096;
-const PAGE_BYTES: u32 = 4096;
+use crate::waiting::{Left, Waiting, WaitingRequests};
+use crate::wire::{self, Head, Input, OUT_HEADER_BYTES};
 
 /// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions {
-    /// Threads that may wait at one time, in operations or for requests.
+    /// Threads that carry out requests, or wait for some.
     pub threads_max: usize,
     /// Threads that wait for requests when there are none.
     pub threads_idle: usize,
@@ -42,36 +41,13 @@ impl Default for SessionOptions {
     }
 }
 
-/// Why a session could not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The kernel's side cannot be read or written.
-    #[error("the kernel's side of the mount failed")]
-    Device(#[source] Errno),
-    /// The kernel speaks another version.
-    #[error("the kernel speaks FUSE {major}.{minor}; {}.{} is needed", wire::MAJOR, wire::MINOR_MIN)]
-    Version {
-        /// Its version.
-        major: u32,
-        /// Its revision.
-        minor: u32,
-    },
-    /// No thread could be started.
-    #[error("no thread could be started")]
-    Thread(#[source] std::io::Error),
-}
-
-/// A request that a thread is carrying out.
-#[derive(Debug, Default)]
-struct Slot {
-    unique: AtomicU64,
-    is_interrupted: AtomicBool,
-}
-
 #[derive(Default)]
 struct Threads {
-    count: usize,
-    slots: Vec<Arc<Slot>>,
+    /// Those that read requests.
+    readers: usize,
+    /// All of them, with those that wait.
+    states: Vec<Arc<RequestState>>,
+    waiting: WaitingRequests,
     panics: u64,
 }
 
@@ -97,83 +73,6 @@ impl std::fmt::Debug for Session {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads one request; `None`: the mount is gone.
-fn receive(device: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-    loop {
-        match rustix::io::read(device, &mut *buffer) {
-            Ok(0) | Err(Errno::NODEV) => return Ok(None),
-            Ok(len) => return Ok(Some(len)),
-            // Taken back by the kernel; interrupted; taken by another thread.
-            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// What is wanted of the kernel. Not that `open` truncates: the kernel would send it before it has looked
-/// whether the file is being executed, and so must not be written.
-fn wanted() -> u64 {
-    init::ASYNC_READ
-        | init::EXPORT_SUPPORT
-        | init::BIG_WRITES
-        | init::DONT_MASK
-        | init::DO_READDIRPLUS
-        | init::READDIRPLUS_AUTO
-        | init::ASYNC_DIO
-        | init::PARALLEL_DIROPS
-        | init::POSIX_ACL
-        | init::MAX_PAGES
-        | init::CACHE_SYMLINKS
-        | init::HANDLE_KILLPRIV_V2
-        | init::SETXATTR_EXT
-        | init::INIT_EXT
-        | init::DIRECT_IO_ALLOW_MMAP
-}
-
-/// Answers INIT, the first request. Returns whether that was it; an older kernel's other requests are
-/// refused.
-fn handshake(device: &OwnedFd, buffer: &mut [u8], answer: &mut Answer) -> Result<bool, SessionError> {
-    let len = receive(device, buffer).map_err(SessionError::Device)?;
-    let len = len.ok_or(SessionError::Device(Errno::NODEV))?;
-    let broken = SessionError::Device(Errno::PROTO);
-    let Some((head, mut input)) = Input::request(&buffer[..len]) else { return Err(broken) };
-    let mut word = || input.u32().map_err(SessionError::Device);
-    if head.opcode != wire::INIT {
-        return Err(broken);
-    }
-    let (major, minor, readahead, low) = (word()?, word()?, word()?, word()?);
-    answer.start();
-    if major > wire::MAJOR {
-        // The kernel asks again, in our version.
-        answer.u32(wire::MAJOR).u32(wire::MINOR).zeroes(56);
-        send(device, answer.finish(head.unique, Ok(()))).map_err(SessionError::Device)?;
-        return Ok(false);
-    }
-    if major < wire::MAJOR || minor < wire::MINOR_MIN {
-        let refusal = answer.finish(head.unique, Err(Errno::PROTO));
-        send(device, refusal).map_err(SessionError::Device)?;
-        return Err(SessionError::Version { major, minor });
-    }
-    let offered = u64::from(low);
-    let high = if offered & init::INIT_EXT != 0 { word().unwrap_or(0) } else { 0 };
-    let flags = wanted() & (offered | u64::from(high) << 32);
-    answer.u32(wire::MAJOR).u32(minor.min(wire::MINOR)).u32(readahead).u32(flags as u32);
-    // Requests in the background, and from how many on the kernel slows writers down.
-    answer.u16(64).u16(48);
-    let pages = (WRITE_BYTES_MAX / PAGE_BYTES) as u16;
-    answer.u32(WRITE_BYTES_MAX).u32(1).u16(pages).u16(0).u32((flags >> 32) as u32).zeroes(28);
-    send(device, answer.finish(head.unique, Ok(()))).map_err(SessionError::Device)?;
-    Ok(true)
-}
-
-fn send(device: &OwnedFd, answer: &[u8]) -> Result<(), Errno> {
-    match rustix::io::write(device, answer) {
-        Ok(len) if len == answer.len() => Ok(()),
-        Ok(_) => Err(Errno::IO),
-        Err(error) => Err(error),
-    }
 }
 
 impl Session {
@@ -205,7 +104,7 @@ impl Session {
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         let mut threads = lock(&self.0.threads);
-        while threads.count > 0 {
+        while !threads.states.is_empty() {
             threads = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return false,
                 Some(rest) => {
@@ -219,7 +118,12 @@ impl Session {
 
     /// Whether the mount is gone.
     pub fn has_ended(&self) -> bool {
-        lock(&self.0.threads).count == 0
+        lock(&self.0.threads).states.is_empty()
+    }
+
+    /// Requests that were put off, and that no thread waits with.
+    pub fn waiting(&self) -> usize {
+        lock(&self.0.threads).waiting.len()
     }
 
     /// Counters of the operations that there were.
@@ -234,22 +138,46 @@ impl Session {
 }
 
 impl Shared {
-    /// Starts a thread, unless there are enough.
+    /// Starts a thread that reads requests, unless there are enough.
     fn start_thread(self: &Arc<Shared>) -> std::io::Result<()> {
         let mut threads = lock(&self.threads);
-        if threads.count >= self.options.threads_max {
+        if threads.readers >= self.options.threads_max {
             return Ok(());
         }
-        let slot = Arc::new(Slot::default());
-        let shared = self.clone();
-        let own = slot.clone();
-        std::thread::Builder::new().name("fuse".to_owned()).spawn(move || shared.work(&own))?;
-        threads.count += 1;
-        threads.slots.push(slot);
+        self.spawn(&mut threads, |shared, state| shared.read_requests(state))?;
+        threads.readers += 1;
         Ok(())
     }
 
-    fn work(self: Arc<Shared>, slot: &Arc<Slot>) {
+    fn spawn(
+        self: &Arc<Shared>,
+        threads: &mut Threads,
+        work: impl FnOnce(&Arc<Shared>, &RequestState) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let state = Arc::new(RequestState::default());
+        let (shared, own) = (self.clone(), state.clone());
+        let work = move || {
+            work(&shared, &own);
+            shared.leave(&own);
+        };
+        std::thread::Builder::new().name("fuse".to_owned()).spawn(work)?;
+        threads.states.push(state);
+        Ok(())
+    }
+
+    /// A thread ends.
+    fn leave(&self, state: &Arc<RequestState>) {
+        let mut threads = lock(&self.threads);
+        threads.states.retain(|other| !Arc::ptr_eq(other, state));
+        let is_last = threads.states.is_empty();
+        drop(threads);
+        if is_last {
+            self.files.ended();
+            self.ended.notify_all();
+        }
+    }
+
+    fn read_requests(self: &Arc<Shared>, state: &RequestState) {
         let (mut buffer, mut answer) = (vec![0; REQUEST_BYTES_MAX], Answer::default());
         loop {
             if self.idle.fetch_add(1, Ordering::SeqCst) >= self.options.threads_idle {
@@ -261,70 +189,152 @@ impl Shared {
                 // Without one more thread requests wait for longer; they are not lost.
                 let _ = self.start_thread();
             }
-            let Ok(Some(len)) = received else { break };
-            self.serve(slot, &buffer[..len], &mut answer);
+            let Ok(Some(len)) = received else {
+                self.end_waiting();
+                break;
+            };
+            self.serve(state, &buffer[..len], &mut answer);
         }
-        let mut threads = lock(&self.threads);
-        threads.slots.retain(|other| !Arc::ptr_eq(other, slot));
-        threads.count -= 1;
-        let is_last = threads.count == 0;
-        drop(threads);
-        if is_last {
-            self.files.ended();
-            self.ended.notify_all();
-        }
+        lock(&self.threads).readers -= 1;
     }
 
-    fn serve(&self, slot: &Slot, request: &[u8], answer: &mut Answer) {
+    fn serve(self: &Arc<Shared>, state: &RequestState, request: &[u8], answer: &mut Answer) {
         // What is no request cannot be answered.
         let Some((head, mut input)) = Input::request(request) else { return };
         if head.opcode == wire::INTERRUPT {
-            if !input.u64().is_ok_and(|unique| self.interrupt(unique)) {
+            if !input.u64().is_ok_and(|unique| self.interrupt(unique, answer)) {
                 // It has not begun yet: the kernel sends the interrupt again. If it is over, this is ignored.
                 let _ = send(&self.device, answer.start().finish(head.unique, Err(Errno::AGAIN)));
             }
             return;
         }
-        slot.is_interrupted.store(false, Ordering::Relaxed);
-        slot.unique.store(head.unique, Ordering::SeqCst);
+        state.begin(head.unique, false);
         let started = Instant::now();
-        let outcome = self.carry_out(slot, &head, input, answer);
-        slot.unique.store(0, Ordering::SeqCst);
-        let error = outcome.and_then(Result::err);
-        if let Some(result) = outcome {
-            match send(&self.device, answer.finish(head.unique, result)) {
-                // Nobody waits for it any more, or the mount is gone: the next read tells.
-                Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
-                // The kernel does not like the answer; the program must not wait for ever.
-                Err(_) => {
-                    let _ = send(&self.device, answer.start().finish(head.unique, Err(Errno::IO)));
-                }
-            }
+        answer.start();
+        let outcome =
+            self.guarded(state, &head, |caller| dispatch(&*self.files, caller, &head, input, answer));
+        let left = match (state.put_off_now(), &outcome) {
+            (PutOff::Whole, Some(Err(_))) => Some(Left::Request(request.into())),
+            (PutOff::Rest, Some(Ok(()))) => Some(Left::Answer(answer.so_far().into())),
+            _ => None,
+        };
+        if let Some(what) = left {
+            return self.put_off(state, Waiting { head, what }, answer);
         }
-        self.counters.add(head.opcode, started.elapsed(), error);
+        state.end();
+        self.reply(&head, outcome, answer);
+        self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
     }
 
-    fn carry_out(
+    /// Calls the file system; a panic is EIO.
+    fn guarded(
         &self,
-        slot: &Slot,
+        state: &RequestState,
         head: &Head,
-        input: Input<'_>,
-        answer: &mut Answer,
-    ) -> Option<Result<(), Errno>> {
+        call: impl FnOnce(Caller<'_>) -> Option<Reply<()>>,
+    ) -> Option<Reply<()>> {
         let Head { uid, gid, pid, .. } = *head;
-        let caller = Caller { uid, gid, pid, interrupted: &slot.is_interrupted };
-        answer.start();
-        let carry_out = || dispatch(&*self.files, caller, head, input, answer);
-        catch_unwind(AssertUnwindSafe(carry_out)).unwrap_or_else(|_| {
+        let caller = Caller { uid, gid, pid, state };
+        catch_unwind(AssertUnwindSafe(|| call(caller))).unwrap_or_else(|_| {
             lock(&self.threads).panics += 1;
             Some(Err(Errno::IO))
         })
     }
 
-    /// Tells the thread that carries out a request that its program was interrupted.
-    fn interrupt(&self, unique: u64) -> bool {
-        let threads = lock(&self.threads);
-        let slot = threads.slots.iter().find(|slot| slot.unique.load(Ordering::SeqCst) == unique);
-        slot.inspect(|slot| slot.is_interrupted.store(true, Ordering::SeqCst)).is_some()
+    fn reply(&self, head: &Head, outcome: Option<Reply<()>>, answer: &mut Answer) {
+        let Some(result) = outcome else { return };
+        match send(&self.device, answer.finish(head.unique, result)) {
+            Ok(()) => {}
+            // No program waits for it any more, or the mount is gone: the next read tells.
+            Err(Errno::NOENT | Errno::NODEV) => self.take_back(head, result, answer),
+            // The kernel does not like the answer; the program must not wait for ever.
+            Err(_) => {
+                self.take_back(head, result, answer);
+                let _ = send(&self.device, answer.start().finish(head.unique, Err(Errno::IO)));
+            }
+        }
+    }
+
+    /// The kernel was not told of a file after all.
+    fn take_back(&self, head: &Head, result: Reply<()>, answer: &Answer) {
+        let node = answer.so_far().get(OUT_HEADER_BYTES..).and_then(|body| body.first_chunk());
+        if let (Ok(()), true, Some(node)) = (result, wire::tells_of_a_file(head.opcode), node) {
+            self.files.forget(u64::from_ne_bytes(*node), 1);
+        }
+    }
+
+    /// Sets a request aside, for a thread that may wait.
+    fn put_off(self: &Arc<Shared>, state: &RequestState, waiting: Waiting, answer: &mut Answer) {
+        let mut threads = lock(&self.threads);
+        match threads.waiting.push(waiting, state) {
+            Ok(false) => {}
+            Ok(true) => {
+                if self.spawn(&mut threads, |shared, state| shared.wait_with_requests(state)).is_err() {
+                    // Then this one waits.
+                    drop(threads);
+                    self.wait_with_requests(state);
+                }
+            }
+            Err(refused) => {
+                drop(threads);
+                state.end();
+                self.refuse(refused, answer);
+            }
+        }
+    }
+
+    /// Carries out requests that were put off, one after the other, and waits with each.
+    fn wait_with_requests(&self, state: &RequestState) {
+        let mut answer = Answer::default();
+        loop {
+            let Some(Waiting { head, what }) = lock(&self.threads).waiting.next(state) else { return };
+            let started = Instant::now();
+            let outcome = self.guarded(state, &head, |caller| match &what {
+                Left::Request(request) => {
+                    let (_, input) = Input::request(request)?;
+                    dispatch(&*self.files, caller, &head, input, answer.start())
+                }
+                Left::Answer(done) => {
+                    answer.go_on(done);
+                    Some(self.files.complete(caller))
+                }
+            });
+            state.end();
+            if let (Left::Answer(_), Some(Err(_))) = (&what, &outcome) {
+                self.take_back(&head, Ok(()), &answer);
+            }
+            self.reply(&head, outcome, &mut answer);
+            self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
+        }
+    }
+
+    /// Answers a request that was interrupted while it waited.
+    fn refuse(&self, waiting: Waiting, answer: &mut Answer) {
+        if let Left::Answer(done) = &waiting.what {
+            answer.go_on(done);
+            self.take_back(&waiting.head, Ok(()), answer);
+        }
+        self.reply(&waiting.head, Some(Err(Errno::INTR)), answer.start());
+        self.counters.add(waiting.head.opcode, Duration::ZERO, Some(Errno::INTR));
+    }
+
+    /// Tells the thread that carries out a request that its program was interrupted; one that waits ends.
+    /// False: there is no such request.
+    fn interrupt(&self, unique: u64, answer: &mut Answer) -> bool {
+        let mut threads = lock(&self.threads);
+        if let Some(state) = threads.states.iter().find(|state| state.is(unique)) {
+            state.interrupt();
+            return true;
+        }
+        let waiting = threads.waiting.remove(unique);
+        drop(threads);
+        waiting.map(|waiting| self.refuse(waiting, answer)).is_some()
+    }
+
+    /// The mount is gone: nothing has to wait for it.
+    fn end_waiting(&self) {
+        let mut threads = lock(&self.threads);
+        threads.waiting.end();
+        threads.states.iter().for_each(|state| state.interrupt());
     }
 }

@@ -41,6 +41,11 @@ opcodes! {
 /// One more than the largest opcode.
 pub(crate) const OPCODES: usize = 54;
 
+/// Whether the answer to an operation begins with a file, which the kernel then knows.
+pub(crate) fn tells_of_a_file(opcode: u32) -> bool {
+    matches!(opcode, LOOKUP | SYMLINK | MKNOD | MKDIR | LINK | CREATE | TMPFILE)
+}
+
 /// Flags of INIT.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1;

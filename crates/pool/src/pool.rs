@@ -66,6 +66,12 @@ impl Tx {
         if self.is_replay { Claim::Replay } else { claim }
     }
 
+    /// Whether its changes were accepted before a crash or a suspension: a dataset that has become read-only
+    /// since takes them all the same.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.is_replay
+    }
+
     /// Ends the transaction; this says nothing about durability, see [`Pool::wait_synced`].
     pub fn commit(self) -> Txg {
         self.hold.txg
@@ -157,7 +163,7 @@ impl Pool {
 
     /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
     /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
-    /// the room was reserved then (`room`), and no quota limits it. One record at a time: while there is less
+    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. One record at a time: while there is less
     /// room than a record may need, waits for a txg, if one can sync.
     ///
     /// # Errors

@@ -37,6 +37,8 @@ pub trait Handler: Send + Sync {
 pub struct Replaying<'a> {
     /// The dataset.
     pub dataset: &'a Dataset,
+    /// It is no crash: the pool was suspended, and goes on with what is in memory. What was in use still is.
+    pub is_resumed: bool,
     blocks: &'a LogSpace,
 }
 
@@ -100,6 +102,7 @@ impl Kinds {
 pub(crate) struct Applying<'a> {
     pub(crate) handler: &'a dyn Handler,
     pub(crate) dataset: &'a Dataset,
+    pub(crate) is_resumed: bool,
     pub(crate) blocks: LogSpace,
     /// Called for each record.
     pub(crate) applied: &'a mut dyn FnMut(&Record<'_>),
@@ -108,7 +111,8 @@ pub(crate) struct Applying<'a> {
 impl ReplayHandler<PoolSide> for Applying<'_> {
     fn apply(&mut self, tx: &Tx, head: &Head, record: &Record<'_>) -> Result<(), ReplayError> {
         (self.applied)(record);
-        let dataset = Replaying { dataset: self.dataset, blocks: &self.blocks };
+        let (dataset, is_resumed) = (self.dataset, self.is_resumed);
+        let dataset = Replaying { dataset, is_resumed, blocks: &self.blocks };
         self.handler.apply(&dataset, tx, head, record)
     }
 }

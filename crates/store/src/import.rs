@@ -109,7 +109,7 @@ impl PoolLog {
         if txgs == Txgs::Run {
             pool.start_txgs()?;
         }
-        log.replay(options, &mut report, tell)?;
+        log.replay(options, txgs == Txgs::Paused, &mut report, tell)?;
         if txgs == Txgs::Run {
             tell(LogImportStep::Sync);
             pool.sync()?;
@@ -183,6 +183,7 @@ impl PoolLog {
     fn replay(
         &self,
         options: &StoreOptions,
+        is_resumed: bool,
         report: &mut ReplayReport,
         tell: &mut dyn FnMut(LogImportStep<'_>),
     ) -> Result<(), StoreError> {
@@ -215,7 +216,8 @@ impl PoolLog {
                 }
             };
             let blocks = side.pool().log_space();
-            let mut handler = Applying { handler, dataset: &dataset, blocks, applied: &mut applied };
+            let mut handler =
+                Applying { handler, dataset: &dataset, is_resumed, blocks, applied: &mut applied };
             let replayed = log.replay(&side, &mut handler);
             report.indirect += indirect;
             match replayed {

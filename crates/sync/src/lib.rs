@@ -107,6 +107,21 @@ pub fn now() -> Instant {
     }
 }
 
+/// The number of this thread, to divide threads over counters and locks. Threads that begin one after the other
+/// have numbers that follow each other.
+#[inline]
+pub fn number_of_thread() -> u64 {
+    #[cfg(feature = "turns")]
+    if let Some(number) = turns::number() {
+        return number;
+    }
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    std::thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
 /// As [`wait`], for at most `rest`; see [`now`].
 pub fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, rest: Duration) -> MutexGuard<'a, T> {
     #[cfg(feature = "turns")]

@@ -23,6 +23,8 @@ pub struct Decider {
     pub take: fn(bool),
     /// What time it is for this thread.
     pub now: fn() -> Option<Instant>,
+    /// Which of the simulation's threads this is.
+    pub number: fn() -> Option<u64>,
 }
 
 static DECIDER: OnceLock<Decider> = OnceLock::new();
@@ -76,6 +78,10 @@ pub(crate) fn acquire<G>(mut attempt: impl FnMut() -> Result<G, TryLockError<G>>
 
 pub(crate) fn now() -> Option<Instant> {
     DECIDER.get().and_then(|decider| (decider.now)())
+}
+
+pub(crate) fn number() -> Option<u64> {
+    DECIDER.get().and_then(|decider| (decider.number)())
 }
 
 /// The guard of a mutex, which knows it.

@@ -8,6 +8,8 @@ use fastness_base::{ObjectId, Txg};
 pub const KEYS_MAX: usize = 5;
 /// Objects that an entry touches; unused places are [`ObjectId::NONE`].
 pub type Keys = [ObjectId; KEYS_MAX];
+/// Most files whose names one record changes.
+const PROMOTED_MAX: usize = 2;
 /// Longest data that is copied into an itx; longer writes are read back from the object.
 pub const COPIED_BYTES_MAX: u64 = 64 << 10;
 
@@ -38,8 +40,8 @@ pub struct Itx {
     object: ObjectId,
     keys: Keys,
     is_sync: bool,
-    /// An object whose records so far must come before this one.
-    pub(crate) promotes: ObjectId,
+    /// Objects whose records so far must come before this one; unused places are [`ObjectId::NONE`].
+    pub(crate) promotes: [ObjectId; PROMOTED_MAX],
     class: WriteClass,
     payload: Payload,
 }
@@ -57,7 +59,7 @@ impl Itx {
         keys[1..=touches.len()].copy_from_slice(touches);
         let payload = Payload::Record(record.to_bytes(Head::new(Txg(0), object)));
         let class = class_of(record);
-        Self { object, keys, is_sync: true, promotes: ObjectId::NONE, class, payload }
+        Self { object, keys, is_sync: true, promotes: [ObjectId::NONE; PROMOTED_MAX], class, payload }
     }
 
     /// A record of one object, which only commits of that object need.
@@ -74,14 +76,26 @@ impl Itx {
         let mut keys = [ObjectId::NONE; KEYS_MAX];
         keys[0] = object;
         let payload = Payload::NeedCopy { offset, len_bytes };
-        Self { object, keys, is_sync, promotes: ObjectId::NONE, class: WriteClass::NeedCopy, payload }
+        Self {
+            object,
+            keys,
+            is_sync,
+            promotes: [ObjectId::NONE; PROMOTED_MAX],
+            class: WriteClass::NeedCopy,
+            payload,
+        }
     }
 
     /// The same, ordered after the records of `object` so far: for a name that must not exist before the data
-    /// does (rename, link).
+    /// does (rename, link). Of an exchange both files get new names.
+    ///
+    /// # Panics
+    /// Caller bug only: more than two.
     #[must_use]
-    pub fn behind(self, object: ObjectId) -> Self {
-        Self { promotes: object, ..self }
+    pub fn behind(mut self, object: ObjectId) -> Self {
+        let place = self.promotes.iter_mut().find(|place| **place == ObjectId::NONE);
+        *place.expect("at most two files") = object;
+        self
     }
 
     /// How the data reaches the log; [`WriteClass::Copied`] for records that are not writes.

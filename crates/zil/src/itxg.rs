@@ -47,8 +47,8 @@ pub(crate) struct Lists {
 impl Lists {
     /// Keeps an itx. Returns synced records that occupied its slot, to be dropped outside the lock.
     pub(crate) fn assign(&mut self, txg: Txg, itx: Itx) -> Option<Itxg> {
-        if itx.promotes != ObjectId::NONE {
-            self.promote(itx.promotes);
+        for object in itx.promotes.into_iter().filter(|object| *object != ObjectId::NONE) {
+            self.promote(object);
         }
         let place = &mut self.ring[txg.0 as usize % RING];
         let old = (place.txg != txg).then(|| std::mem::replace(place, Itxg { txg, ..Itxg::default() }));

@@ -17,11 +17,7 @@ struct Shard {
 }
 
 fn shard_of_thread() -> usize {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static SHARD: usize = (NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS as u64) as usize;
-    }
-    SHARD.with(|shard| *shard)
+    (fastness_sync::number_of_thread() % SHARDS as u64) as usize
 }
 
 /// Counters of one [`Zil`](crate::Zil) since it was opened.

@@ -86,9 +86,10 @@ impl SetAttributes {
     }
 }
 
-/// Clears the bits that run a program as its owner or group, as a write by another user does.
+/// Clears the bits that run a program as its owner or group, as a write by another user does, and a new owner
+/// of whatever is no directory.
 pub(crate) fn clear_set_id(inode: &mut Inode) {
-    if inode.is_file() {
+    if !inode.is_directory() {
         inode.mode &= !mode::SET_UID;
         if inode.mode & mode::GROUP_EXECUTE != 0 {
             inode.mode &= !mode::SET_GID;

@@ -5,7 +5,7 @@
 //! `recordsize`: what is written in small pieces is mostly changed in small pieces later.
 
 use fastness_store::record::{Record, Truncate, Write, WriteData, attribute};
-use fastness_store::{Itx, Object, Operation, PoolError, PoolResult, Property, SyncMode, Tx};
+use fastness_store::{Dataset, Itx, Object, Operation, PoolError, PoolResult, Property, SyncMode, Tx};
 
 use crate::attributes::{FILE_BYTES_MAX, attributes_itx, clear_set_id};
 use crate::error::{FsError, Result};
@@ -34,12 +34,17 @@ pub struct WriteHow {
     pub clears_set_id: bool,
 }
 
+/// Block size for an object whose first bytes end at `end`.
+pub(crate) fn block_bytes_for(dataset: &Dataset, end: u64) -> u32 {
+    let max = dataset.get(Property::RecordSize).0 as u32;
+    let wanted = u32::try_from(end).unwrap_or(u32::MAX).checked_next_power_of_two().unwrap_or(max);
+    wanted.max(BLOCK_BYTES_MIN).min(max)
+}
+
 impl FileSystem {
-    /// Block size for an object whose first bytes end at `end`.
+    /// The same, in use.
     pub(crate) fn block_bytes_for(&self, end: u64) -> u32 {
-        let max = self.dataset().get(Property::RecordSize).0 as u32;
-        let wanted = u32::try_from(end).unwrap_or(u32::MAX).checked_next_power_of_two().unwrap_or(max);
-        wanted.max(BLOCK_BYTES_MIN).min(max)
+        block_bytes_for(self.dataset(), end)
     }
 
     /// Fills `buffer` from `offset` on, and returns how many bytes there were.
@@ -131,7 +136,8 @@ impl FileSystem {
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));
         let block_bytes = self.block_bytes_for(offset + data.len() as u64);
         let write = |tx: &Tx, object: &Object| object.write(tx, offset, data);
-        self.change_data(ino, inode, block_bytes, write, [itx()].into_iter().chain(cleared))
+        // Before the bytes: a crash between the two must not leave what another user wrote with these bits.
+        self.change_data(ino, inode, block_bytes, write, cleared.into_iter().chain([itx()]))
     }
 
     /// Writes to a file whose object is open, and whose inode this txg may have stored already.

@@ -9,6 +9,8 @@ use fastness_store::ObjectId;
 pub struct Ino(pub u64);
 
 impl Ino {
+    /// No file. In the log, the directory of what is created without a name.
+    pub(crate) const NONE: Ino = Ino(0);
     /// The root directory.
     pub const ROOT: Ino = Ino(1);
 

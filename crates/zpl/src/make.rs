@@ -85,6 +85,15 @@ pub(crate) fn make(edit: &mut Edit<'_>, directory: Ino, name: &[u8], new: Making
     Ok(())
 }
 
+/// Adds a new file without a name.
+pub(crate) fn make_unnamed(edit: &mut Edit<'_>, new: Making<'_>, is_linkable: bool) -> Inode {
+    let (ino, mut inode) = (new.ino, new.inode(Ino::NONE));
+    (inode.links, inode.is_temporary) = (0, is_linkable);
+    add(edit, new, inode);
+    edit.put(ORPHANS, ino.key(), Some(Vec::new()));
+    inode
+}
+
 /// Adds a new inode with what belongs to it.
 pub(crate) fn add(edit: &mut Edit<'_>, new: Making<'_>, inode: Inode) {
     if !new.target.is_empty() {
@@ -209,13 +218,10 @@ impl FileSystem {
         let mut edit = self.edit();
         let parent = edit.directory(directory)?;
         let making = self.making(&edit, ino, Some((directory, &parent)), new)?;
-        let mut inode = making.inode(directory);
-        if !inode.is_file() {
+        if making.attributes.mode & mode::TYPE != mode::FILE {
             return Err(FsError::Invalid("only a file can be without a name"));
         }
-        (inode.links, inode.is_temporary) = (0, is_linkable);
-        add(&mut edit, making, inode);
-        edit.put(ORPHANS, ino.key(), Some(Vec::new()));
+        let inode = make_unnamed(&mut edit, making, is_linkable);
         // Nothing of it is logged before it has a name.
         self.carry_out(&edit, |_| ())?;
         self.shown(ino, &inode)
@@ -243,14 +249,15 @@ impl FileSystem {
         self.shown(ino, &inode)
     }
 
-    /// The records of a file that gets its first name: none of what happened to it was logged. Its bytes are
-    /// read back if they are ever committed.
+    /// The records of a file that gets its first name: none of what happened to it was logged. It is created
+    /// without a name, and gets its name when it has the rest: a crash may leave only some of these records.
+    /// Its bytes are read back if they are ever committed.
     fn whole_file(&self, directory: Ino, name: &[u8], ino: Ino, inode: &Inode) -> Result<Vec<Itx>> {
         let Inode { mode, generation, btime, rdev, .. } = *inode;
         let (uid, gid) = (u64::from(inode.uid), u64::from(inode.gid));
         let attributes = Created { mode, uid, gid, generation, crtime: btime, rdev };
         let making = Making { ino, attributes, target: &[], inherited: Inherited::default() };
-        let mut itxs = vec![create_itx(directory, name, &making)];
+        let mut itxs = vec![create_itx(Ino::NONE, name, &making)];
         self.tables.of_inode(ATTRIBUTES, ino, |name, value| {
             let value = xattr::logged_value(Some(value));
             let record = Record::SetXattr(SetXattr { name, value: &value });
@@ -260,6 +267,8 @@ impl FileSystem {
         if let Some(object) = self.object(ino)? {
             self.whole_data(ino, &object, &mut itxs)?;
         }
+        let link = Record::Link(Link { object: ino.logged(), name });
+        itxs.push(Itx::sync(directory.logged(), &link, &[ino.logged()]));
         let set = AttributesRecord::new(inode, attribute::ALL & !attribute::SIZE);
         itxs.push(set.with(|record| Itx::sync(ino.logged(), record, &[])));
         Ok(itxs)

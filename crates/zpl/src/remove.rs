@@ -106,10 +106,11 @@ impl FileSystem {
             let record = Record::Remove(Remove { is_directory, name });
             let itx = Itx::sync(directory.logged(), &record, &[ino.logged()]);
             self.carry_out(&edit, |records| {
+                records.assign(itx);
+                // Not before: a commit in between would cover neither its records nor its end.
                 if is_last {
                     records.forget(ino.object());
                 }
-                records.assign(itx);
             })?;
             return Ok(is_last.then_some(ino));
         }

@@ -221,28 +221,33 @@ impl FileSystem {
                 target_name: to.name,
             });
             let touched: Vec<_> = inos[1..].iter().map(|ino| ino.logged()).collect();
-            let itx = Itx::sync(from.directory.logged(), &record, &touched).behind(source.logged());
+            let mut itx = Itx::sync(from.directory.logged(), &record, &touched).behind(source.logged());
+            if let Some(back) = target.filter(|_| is_exchange) {
+                itx = itx.behind(back.logged());
+            }
             let gone = target.filter(|_| renamed.was_last);
             self.carry_out(&edit, |records| {
+                records.assign(itx);
+                // Not before: a commit in between would cover neither its records nor its end.
                 if let Some(gone) = gone {
                     records.forget(gone.object());
                 }
-                records.assign(itx);
             })?;
             return Ok(gone);
         }
     }
 }
 
-/// Makes the rename that a record describes; nothing uses what goes.
+/// Makes the rename that a record describes.
 pub(crate) fn replay(
     edit: &mut Edit<'_>,
     from: Side<'_>,
     to: Side<'_>,
     kind: RenameKind,
     now: Time,
+    fate: Fate,
 ) -> Result<()> {
-    rename(edit, from, to, kind == RenameKind::Exchange, now, Fate::Goes)?;
+    rename(edit, from, to, kind == RenameKind::Exchange, now, fate)?;
     if let RenameKind::Whiteout(ino, attributes) = kind {
         let making = Making { ino: Ino(ino.0), attributes, target: &[], inherited: Inherited::default() };
         make::make(edit, from.directory, from.name, making)?;

@@ -1,15 +1,16 @@
 //! Applies the records of a file system's log, with the edits that operations in use make.
 //!
-//! Nothing is in use after a crash: a file that loses its last name goes at once. Times that a record does
-//! not have are those of the replay.
+//! Nothing is in use after a crash: a file that loses its last name goes at once. When a suspended pool goes
+//! on, it stays without a name, as it did. Times that a record does not have are those of the replay.
 
 use fastness_store::record::{
-    Create, Head, Record, Remove, Rename, SetAttr, SetXattr, Write, WriteData, attribute,
+    Create, Head, Record, Remove, Rename, SetAttr, SetXattr, Truncate, Write, WriteData, attribute,
 };
 use fastness_store::{Dataset, Handler, Object, PoolError, PoolResult, ReplayError, Replaying, Tx};
 
 use crate::acl::{self, Inherited};
 use crate::attributes::ctime_of;
+use crate::data::block_bytes_for;
 use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::file_system::{Clock, now};
@@ -21,9 +22,6 @@ use crate::remove::{self, Fate};
 use crate::rename::{self, Side};
 use crate::tables::Tables;
 use crate::xattr;
-
-/// Smallest and largest block of an object that replay creates.
-const BLOCK_BYTES: (u32, u32) = (4 << 10, 128 << 10);
 
 /// Replays file systems; see [`Kinds`](fastness_store::Kinds).
 #[derive(Debug, Clone, Copy)]
@@ -57,19 +55,21 @@ impl Handler for FileReplay {
             };
             change_file(replaying, tx, &mut edit, (ino, inode), record, now)?;
         } else {
-            change_names(replaying.dataset, &mut edit, ino, record, now)?;
+            change_names(replaying, &mut edit, ino, record, now)?;
         }
         Ok(edit.apply(tx)?)
     }
 }
 
 fn change_names(
-    dataset: &Dataset,
+    replaying: &Replaying<'_>,
     edit: &mut Edit<'_>,
     directory: Ino,
     record: &Record<'_>,
     now: fastness_store::record::Time,
 ) -> Result<()> {
+    let dataset = replaying.dataset;
+    let fate = if replaying.is_resumed { Fate::Stays } else { Fate::Goes };
     match record {
         Record::Create(Create { object, attributes, name, target, acl, .. }) => {
             names::check(name)?;
@@ -79,7 +79,13 @@ fn change_names(
             let inherited = Inherited::of_record(acl)?;
             let before = edit.renew(ino)?;
             let making = Making { ino, attributes: *attributes, target, inherited };
-            make::make(edit, directory, name, making)?;
+            match directory {
+                Ino::NONE if attributes.mode & mode::TYPE != mode::FILE => {
+                    return Err(FsError::Invalid("a record creates what cannot be without a name"));
+                }
+                Ino::NONE => drop(make::make_unnamed(edit, making, true)),
+                directory => make::make(edit, directory, name, making)?,
+            }
             if let Some(before) = before {
                 let inode = Inode { block_bytes: before.block_bytes, ..edit.inode(ino)? };
                 edit.set_inode(ino, inode);
@@ -87,7 +93,7 @@ fn change_names(
             Ok(())
         }
         Record::Remove(Remove { is_directory, name }) => {
-            remove::remove(edit, directory, name, *is_directory, now, Fate::Goes).map(drop)
+            remove::remove(edit, directory, name, *is_directory, now, fate).map(drop)
         }
         Record::Link(link) => {
             names::check(link.name)?;
@@ -101,7 +107,7 @@ fn change_names(
             }
             let from = Side { directory, name: source_name };
             let to = Side { directory: Ino(target_directory.0), name: target_name };
-            rename::replay(edit, from, to, *kind, now)
+            rename::replay(edit, from, to, *kind, now, fate)
         }
         _ => Err(FsError::Invalid("a file system has no such records")),
     }
@@ -149,6 +155,8 @@ fn change_file(
                 object.punch(tx, zeroes.offset, zeroes.len_bytes)
             })?;
         }
+        // A file that is about to get its bytes, which say how large its blocks are.
+        Record::Truncate(Truncate { offset: 0, .. }) if inode.block_bytes == 0 => {}
         Record::Truncate(cut) => {
             with_object(dataset, tx, ino, &mut inode, cut.offset, |object| match cut.len_bytes {
                 u64::MAX => object.truncate(tx, cut.offset),
@@ -184,8 +192,7 @@ fn with_object(
     let object = match dataset.object(ino.object()) {
         Ok(object) => object,
         Err(PoolError::NoObject { .. }) => {
-            let wanted = u32::try_from(end).ok().and_then(u32::checked_next_power_of_two);
-            let block_bytes = wanted.unwrap_or(u32::MAX).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
+            let block_bytes = block_bytes_for(dataset, end);
             inode.block_bytes = block_bytes;
             dataset.create_object_with(tx, ino.object(), block_bytes)?
         }

@@ -41,16 +41,12 @@
 
 #![allow(unreachable_pub, missing_debug_implementations, clippy::print_stdout)]
 
-#[path = "stack/bank.rs"]
-mod bank;
 #[path = "stack/copies.rs"]
 mod copies;
 #[path = "stack/damage.rs"]
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
-#[path = "stack/disk.rs"]
-mod disk;
 #[path = "stack/flips.rs"]
 mod flips;
 #[path = "stack/full.rs"]
@@ -63,8 +59,6 @@ mod log;
 mod met;
 #[path = "stack/oracle.rs"]
 mod oracle;
-#[path = "stack/power.rs"]
-mod power;
 #[path = "stack/program.rs"]
 mod program;
 #[path = "stack/race.rs"]
@@ -104,6 +98,11 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
 
 /// Lives and dies several times; what it did comes with a failure.
 fn live(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Failed> {
+    // In a thread of its own, which remembers no other world (which commit slot it used last).
+    std::thread::scope(|scope| scope.spawn(|| live_here(seed, met, skipped)).join().expect("caught below"))
+}
+
+fn live_here(seed: u64, met: &Met, skipped: &Skipped) -> Result<Vec<String>, Failed> {
     schedule::set_clock();
     let mut world = World::new(seed, met, skipped);
     let lived = caught(|| {

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-zil", 3),
     // Only tests depend on these.
     ("fastness-history", 0),
-    ("fastness-testkit", 4),
+    ("fastness-testkit", 6),
     ("fastness-pool", 4),
     ("fastness-store", 5),
     ("fastness-zvol", 6),

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
@@ -38,6 +39,13 @@ impl Mapping {
         // SAFETY: as in `write`.
         unsafe { std::ptr::copy_nonoverlapping(self.at.add(offset), bytes.as_mut_ptr(), len) };
         bytes
+    }
+
+    /// Whether a byte can be read; one that is not there anymore would end this process by a signal.
+    pub fn is_there(&self, offset: usize) -> bool {
+        assert!(offset < self.len);
+        let memory = File::open("/proc/self/mem").unwrap();
+        memory.read_at(&mut [0], self.at as u64 + offset as u64).is_ok()
     }
 
     /// Makes it durable.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use crate::{LOGS, Mounted, bench};
 
 /// A pool in a file, served by a process that takes a write beyond its limit for an error, as of a disk.
-fn pool(log: &str) -> Option<Mounted> {
+pub fn pool(log: &str) -> Option<Mounted> {
     let files = bench()?;
     let program = files.bench.command("").get_program().to_owned();
     let line = format!("trap '' XFSZ; exec \"$0\" pool create tank disk --file-size 64M {log}");
@@ -23,19 +23,19 @@ fn pool(log: &str) -> Option<Mounted> {
     Some(files)
 }
 
-fn status(files: &Mounted) -> serde_json::Value {
+pub fn status(files: &Mounted) -> serde_json::Value {
     let pools = files.bench.ok_or_found("status tank --json");
     serde_json::from_str::<serde_json::Value>(&pools).unwrap()[0].clone()
 }
 
 /// Lets every write of the process to its disk fail, or none.
-fn break_disk(files: &Mounted, is_broken: bool) {
+pub fn break_disk(files: &Mounted, is_broken: bool) {
     let pid = Pid::from_raw(status(files)["pid"].as_i64().unwrap() as i32).unwrap();
     let maximum = rustix::process::getrlimit(Resource::Fsize).maximum;
     prlimit(Some(pid), Resource::Fsize, Rlimit { current: is_broken.then_some(0), maximum }).unwrap();
 }
 
-fn suspend(files: &Mounted) {
+pub fn suspend(files: &Mounted) {
     break_disk(files, true);
     // The next txg meets the error.
     let _ = fs::write(files.path("unsynced"), "kept");
@@ -44,11 +44,11 @@ fn suspend(files: &Mounted) {
 }
 
 /// Another program, which waits in the mount.
-fn program(files: &Mounted, line: &str) -> Child {
+pub fn program(files: &Mounted, line: &str) -> Child {
     Command::new("sh").args(["-c", line]).current_dir(&files.at).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn wait_for_waiting(files: &Mounted, count: u64) {
+pub fn wait_for_waiting(files: &Mounted, count: u64) {
     let begun = Instant::now();
     while status(files)["waiting"].as_u64().unwrap() < count {
         assert!(begun.elapsed() < Duration::from_secs(30), "no request waits");

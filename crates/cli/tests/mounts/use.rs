@@ -17,7 +17,7 @@ use crate::mapping::Mapping;
 use crate::{LOGS, Mounted, mounted};
 
 /// Files without a name are erased when the kernel has forgotten them, a moment later.
-fn wait_until_erased(files: &Mounted) {
+pub fn wait_until_erased(files: &Mounted) {
     for _ in 0..100 {
         if files.check() == 0 {
             return;

@@ -1,6 +1,7 @@
 //! A mounted file system: how its operations are carried out, and what the kernel knows of it.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fastness_base::chain;
 use fastness_fuse::{Caller, Entry, Errno, Reply};
@@ -8,13 +9,37 @@ use fastness_store::{Attached, Outcome};
 use fastness_zpl::{Attributes, FileSystem, FsError, Ino};
 
 use crate::journal::Journal;
+use crate::lock;
 use crate::mount::known::Known;
 use crate::mount::translate::entry;
+
+/// Files that nothing uses any more, and that could not be erased then: the pool was suspended. As many as
+/// the kernel knew.
+#[derive(Debug, Default)]
+pub(crate) struct Owed {
+    files: Mutex<Vec<Ino>>,
+    are_there: AtomicBool,
+}
+
+impl Owed {
+    fn add(&self, ino: Ino) {
+        lock(&self.files).push(ino);
+        self.are_there.store(true, Ordering::SeqCst);
+    }
+
+    fn take(&self) -> Vec<Ino> {
+        match self.are_there.swap(false, Ordering::SeqCst) {
+            true => std::mem::take(&mut *lock(&self.files)),
+            false => Vec::new(),
+        }
+    }
+}
 
 /// A mounted file system.
 pub(crate) struct Adapter {
     pub(crate) fs: Arc<Attached<FileSystem>>,
     pub(crate) known: Known,
+    pub(crate) owed: Owed,
     pub(crate) journal: Arc<Journal>,
     pub(crate) is_read_only: bool,
     /// Reads leave the time of access as it is.
@@ -22,8 +47,8 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// Carries out an operation; waits while the pool is suspended and `failmode` says to wait. Errors of
-    /// media go to the journal, with their causes.
+    /// Carries out an operation; while the pool is suspended and `failmode` says to wait, it is put off, or
+    /// waits if it may. Errors of media go to the journal, with their causes.
     pub(super) fn run<T>(
         &self,
         caller: Caller<'_>,
@@ -31,7 +56,7 @@ impl Adapter {
     ) -> Reply<T> {
         let mut value = None;
         let outcome = self.fs.run_until(
-            || caller.is_interrupted(),
+            || caller.is_interrupted() || !caller.may_wait(),
             |fs| {
                 value = Some(act(fs)?);
                 Ok(())
@@ -41,6 +66,10 @@ impl Adapter {
             Outcome::Done(Ok(())) => Ok(value.expect("it was carried out")),
             Outcome::Done(Err(error)) => Err(self.number(&error)),
             Outcome::Ended if caller.is_interrupted() => Err(Errno::INTR),
+            Outcome::Ended if !caller.may_wait() => {
+                caller.put_off();
+                Err(Errno::AGAIN)
+            }
             Outcome::Ended => Err(Errno::NOTCONN),
         }
     }
@@ -55,21 +84,27 @@ impl Adapter {
         }
         let changed = self.run(caller, act)?;
         // A step of its own: after a suspension it is tried again, and the change is not.
-        self.run(caller, FileSystem::commit_if_always)?;
+        match self.run(caller, FileSystem::commit_if_always) {
+            Err(_) if caller.is_put_off() => caller.put_off_the_rest(),
+            committed => committed?,
+        }
         Ok(changed)
     }
 
     /// Does what no program waits for; not while the pool is suspended, because it would wait in a thread
-    /// that serves others.
-    pub(super) fn tidy(&self, act: impl FnOnce(&FileSystem) -> Result<(), FsError>) {
-        if self.is_read_only || self.fs.is_suspended() {
-            return;
+    /// that serves others. Returns false if it was not done because of that.
+    pub(super) fn tidy(&self, act: impl FnOnce(&FileSystem) -> Result<(), FsError>) -> bool {
+        if self.is_read_only {
+            return true;
         }
-        if let Some(fs) = self.fs.get()
-            && let Err(error) = act(&fs)
-        {
-            self.number(&error);
+        if self.fs.is_suspended() {
+            return false;
         }
+        let Some(fs) = self.fs.get() else { return false };
+        let Err(error) = act(&fs) else { return true };
+        drop(fs);
+        self.number(&error);
+        !self.fs.is_suspended()
     }
 
     /// The number that a program gets for an error. What is wrong with the medium is noted, with its causes.
@@ -94,9 +129,14 @@ impl Adapter {
         }
     }
 
+    /// Erases a file, and those that could not be erased before. If this fails for another reason than that
+    /// the pool is suspended, the next mount erases it.
     fn reap(&self, ino: Ino) {
-        // If this fails, or the pool is suspended, the next mount erases the file.
-        self.tidy(|fs| fs.reap_unless(ino, || self.known.has(ino)));
+        for ino in self.owed.take().into_iter().chain([ino]) {
+            if !self.tidy(|fs| fs.reap_unless(ino, || self.known.has(ino))) {
+                self.owed.add(ino);
+            }
+        }
     }
 
     /// The kernel has forgotten a file so often.
@@ -111,7 +151,10 @@ impl Adapter {
     pub(super) fn known_attributes(&self, fs: &FileSystem, ino: Ino) -> Result<Attributes, FsError> {
         self.known.add(ino);
         fs.attributes(ino).map_err(|error| {
-            self.known.sub(ino, 1);
+            if self.known.sub(ino, 1) {
+                // It may have lost its last name meanwhile, and was kept because of this.
+                self.owed.add(ino);
+            }
             match error {
                 FsError::Stale(_) => FsError::NotFound,
                 error => error,

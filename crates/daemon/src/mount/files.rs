@@ -7,13 +7,16 @@ use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, Listed, Listing, Name, NewNode, Open, Opened, Reply, SetAttr, Space,
     WriteFlags,
 };
-use fastness_zpl::{FileSystem, Ino};
+use fastness_zpl::{FileSystem, FsError, Ino, SetAttributes};
 
 use crate::mount::adapter::Adapter;
 use crate::mount::translate::{self, ATTR_VALID, attr, entry, new_file, no_entry, open, opened};
 
 /// Names that are looked at in one scan of a directory.
 const ENTRIES_AT_ONCE: usize = 64;
+
+/// Bytes that are copied between two looks at whether the program was interrupted.
+const COPY_BYTES: u64 = 16 << 20;
 
 /// A name of a directory: name, file, type, cookie.
 type Found = (Vec<u8>, Ino, u32, u64);
@@ -40,7 +43,15 @@ impl Files for Adapter {
 
     fn set_attributes(&self, caller: Caller<'_>, node: u64, set: &SetAttr) -> Reply<(Attr, Duration)> {
         let set = translate::set_attributes(set);
-        Ok((attr(&self.change(caller, |fs| fs.set_attributes(Ino(node), &set))?), ATTR_VALID))
+        let change = |fs: &FileSystem| match set == SetAttributes::default() {
+            true => {
+                let owner = fs.attributes(Ino(node))?.uid;
+                let clears_set_id = [0, owner].contains(&caller.uid);
+                fs.set_attributes(Ino(node), &SetAttributes { clears_set_id, ..set })
+            }
+            false => fs.set_attributes(Ino(node), &set),
+        };
+        Ok((attr(&self.change(caller, change)?), ATTR_VALID))
     }
 
     fn read_link(&self, caller: Caller<'_>, node: u64) -> Reply<Vec<u8>> {
@@ -215,7 +226,10 @@ impl Files for Adapter {
 
     fn allocate(&self, caller: Caller<'_>, file: Open, offset: u64, len_bytes: u64, mode: u32) -> Reply<()> {
         let what = translate::allocate(mode)?;
-        self.change(caller, |fs| fs.allocate(Ino(file.node), offset, len_bytes, what))
+        self.change(caller, |fs| {
+            clear_set_id(fs, caller, Ino(file.node))?;
+            fs.allocate(Ino(file.node), offset, len_bytes, what)
+        })
     }
 
     fn seek(&self, caller: Caller<'_>, file: Open, offset: u64, whence: u32) -> Reply<u64> {
@@ -225,7 +239,26 @@ impl Files for Adapter {
 
     fn copy(&self, caller: Caller<'_>, from: (Open, u64), to: (Open, u64), len_bytes: u64) -> Reply<u64> {
         let (from, to) = ((Ino(from.0.node), from.1), (Ino(to.0.node), to.1));
-        self.change(caller, |fs| fs.copy(from, to, len_bytes))
+        let mut done = 0;
+        // What was copied before an error or a signal is an answer; the program asks for the rest.
+        while done < len_bytes && !(done > 0 && (caller.is_interrupted() || caller.is_put_off())) {
+            let part = (len_bytes - done).min(COPY_BYTES);
+            let copy = |fs: &FileSystem| {
+                clear_set_id(fs, caller, to.0)?;
+                fs.copy((from.0, from.1 + done), (to.0, to.1 + done), part)
+            };
+            match self.change(caller, copy) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+                Ok(copied) if copied < part => return Ok(done + copied),
+                Ok(copied) => done += copied,
+            }
+        }
+        Ok(done)
+    }
+
+    fn complete(&self, caller: Caller<'_>) -> Reply<()> {
+        self.run(caller, FileSystem::commit_if_always)
     }
 
     fn forget(&self, node: u64, lookups: u64) {
@@ -236,6 +269,17 @@ impl Files for Adapter {
         // If this fails, times may be those of the last txg.
         self.tidy(|fs| fs.settle(Ino(file.node)));
     }
+}
+
+/// Clears the bits that run a program as another user or group, if another user than root changes its bytes.
+/// For writes and truncations the kernel says whether; for `fallocate` and copies it does not.
+fn clear_set_id(fs: &FileSystem, caller: Caller<'_>, ino: Ino) -> Result<(), FsError> {
+    const SET_ID: u32 = 0o6000;
+    if caller.uid == 0 || fs.attributes(ino)?.mode & SET_ID == 0 {
+        return Ok(());
+    }
+    let set = SetAttributes { clears_set_id: true, ..SetAttributes::default() };
+    fs.set_attributes(ino, &set).map(drop)
 }
 
 impl Adapter {

@@ -10,7 +10,7 @@ use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
 
 use crate::journal::Journal;
-use crate::mount::adapter::Adapter;
+use crate::mount::adapter::{Adapter, Owed};
 use crate::mount::known::Known;
 use crate::protocol::Failure;
 use crate::report::{Address, IoRow, OperationReport, ServedReport};
@@ -72,7 +72,8 @@ impl MountService {
             fs.reap_all(|_| false)?;
         }
         let (known, journal, keeps_access_time) = (Known::default(), journal.clone(), options.no_access_time);
-        let adapter = Arc::new(Adapter { fs, known, journal, is_read_only, keeps_access_time });
+        let adapter = Adapter { fs, known, owed: Owed::default(), journal, is_read_only, keeps_access_time };
+        let adapter = Arc::new(adapter);
         let options = MountOptions { source: adapter.fs.name(), is_read_only, ..options.clone() };
         let device = mount(path, &options).map_err(|error| failed(&error))?;
         let session = Session::start(device, adapter.clone(), SessionOptions::default());
@@ -139,6 +140,10 @@ impl Service for MountService {
 
     fn unmount(&self, is_forced: bool) -> Result<(), Failure> {
         self.end(is_forced)
+    }
+
+    fn waiting(&self) -> usize {
+        self.session.waiting()
     }
 
     fn is_over(&self) -> bool {

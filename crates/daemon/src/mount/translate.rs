@@ -96,13 +96,14 @@ pub(super) fn set_attributes(set: &SetAttr) -> SetAttributes {
     }
 }
 
-/// Flags of `renameat2`. The kernel has refused what cannot be combined.
+/// Flags of `renameat2`. The kernel has refused what cannot be combined; and, while nothing else can change
+/// the directory, a name that must be free and is not: for a whiteout that is the only check.
 pub(super) fn rename_how(flags: u32, caller: Caller<'_>) -> Reply<RenameHow> {
     match flags {
         0 => Ok(RenameHow::Replace),
         1 => Ok(RenameHow::NoReplace),
         2 => Ok(RenameHow::Exchange),
-        4 => Ok(RenameHow::Whiteout { uid: caller.uid, gid: caller.gid }),
+        4 | 5 => Ok(RenameHow::Whiteout { uid: caller.uid, gid: caller.gid }),
         _ => Err(Errno::INVAL),
     }
 }

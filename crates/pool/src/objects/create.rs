@@ -59,7 +59,7 @@ impl Dataset {
     }
 
     fn new_object(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
-        if self.is_read_only() {
+        if self.is_read_only() && !tx.is_replay() {
             return Err(PoolError::ReadOnly(self.name()));
         }
         if tx.txg() < self.core.born {
@@ -118,7 +118,7 @@ impl Dataset {
     /// [`PoolError::NoSpace`] while a great deal is being destroyed: [`reclaim`](crate::Pool::reclaim) helps.
     pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         let object = self.object(id)?;
-        if self.is_read_only() {
+        if self.is_read_only() && !tx.is_replay() {
             return Err(PoolError::ReadOnly(self.name()));
         }
         object.core.check_born(tx.txg())?;

@@ -216,7 +216,7 @@ impl Object {
     pub(crate) fn check_writable(&self, tx: &Tx) -> Result<()> {
         assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
         self.core.check_born(tx.txg())?;
-        if read(&self.dataset.effective).is_read_only() {
+        if !tx.is_replay() && read(&self.dataset.effective).is_read_only() {
             return Err(PoolError::ReadOnly(read(&self.shared.namespace).path(self.core.dataset.0)));
         }
         Ok(())

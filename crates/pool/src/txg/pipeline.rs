@@ -81,11 +81,7 @@ pub(crate) struct Pipeline {
 }
 
 pub(crate) fn shard_of_thread() -> usize {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static SHARD: usize = (NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS as u64) as usize;
-    }
-    SHARD.with(|shard| *shard)
+    (fastness_sync::number_of_thread() % SHARDS as u64) as usize
 }
 
 /// A hold on an open txg.

@@ -9,9 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, Pool, VdevSpec};
-use fastness_store::{Given, PoolLog, RegionParts, Store};
+use fastness_store::Store;
 use fastness_testkit::Rng;
 use fastness_zpl::{
     Allocate, FileSystem, FileSystemOptions, FsError, Ino, NewFile, RenameHow, SetAttributes, WriteHow,
@@ -19,7 +17,7 @@ use fastness_zpl::{
 };
 
 use crate::model::{Change, How, Model, Name, is_directory};
-use crate::support::{FS, options};
+use crate::support::{FS, Log, Media};
 
 const TYPES: [u32; 6] = [mode::FILE, mode::FILE, mode::FILE, mode::DIRECTORY, mode::DIRECTORY, mode::SYMLINK];
 const FILE_BYTES_MAX: u64 = 300_000;
@@ -60,8 +58,7 @@ impl Met {
 
 /// A pool with a file system, its model, and what is durable.
 struct World {
-    device: Device,
-    region: Option<tempfile::NamedTempFile>,
+    media: Media,
     store: Option<Arc<Store>>,
     fs: Option<FileSystem>,
     /// Durable for certain.
@@ -76,23 +73,12 @@ struct World {
 }
 
 fn create(rng: &mut Rng, met: &mut Met) -> World {
-    let memory = MemDevice::from_image("disk", MemImage::zeroed(64 << 20), 512);
-    let device = Device::new("disk", Arc::new(memory));
-    let options = options(Duration::from_secs(3600));
-    let pool = Pool::create("tank", &[VdevSpec::single(device.clone())], options.pool.clone()).unwrap();
-    let store = Store::create(pool, options).unwrap();
-    let region = rng.below(2).eq(&0).then(|| {
-        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
-        std::fs::remove_file(file.path()).unwrap();
-        let region = PoolLog::create_region(file.path(), 16 << 20, true).unwrap();
-        store.log().unwrap().add_region(region, file.path().to_owned(), true).unwrap();
-        file
-    });
-    met.meet(if region.is_some() { "pmem" } else { "lwb" });
+    let log = Log::ALL[rng.index(2)];
+    met.meet(if log == Log::Pmem { "pmem" } else { "lwb" });
+    let (media, store) = Media::create(log, 64 << 20, Duration::from_secs(3600));
     let fs = FileSystem::create(&store, FS, &FileSystemOptions::default()).unwrap();
     World {
-        device,
-        region,
+        media,
         store: Some(store),
         fs: Some(fs),
         base: Model::default(),
@@ -286,8 +272,7 @@ impl World {
             _ => {}
         }
         // A file that gets its first name, or another one, has its bytes before the name.
-        let named = names(&before, &self.model, &change);
-        if let Some(named) = named {
+        for named in names(&before, &self.model, &change) {
             let before = self.changes.iter_mut().filter(|(change, _)| change.file() == Some(named));
             before.for_each(|(_, is_covered)| {
                 *is_covered = true;
@@ -366,7 +351,7 @@ impl World {
             let before = model.clone();
             let _ = model.apply(change);
             let named = names(&before, &model, change);
-            if at > index && named == Some(ino) {
+            if at > index && named.contains(&ino) {
                 return true;
             }
         }
@@ -374,13 +359,7 @@ impl World {
     }
 
     fn import(&self) -> (Arc<Store>, u64) {
-        let region = self
-            .region
-            .as_ref()
-            .map(|file| RegionParts::of(PoolLog::open_region(file.path(), true).unwrap()).unwrap());
-        let devices = vec![self.device.clone()];
-        let mut source = Given { devices, regions: region.into_iter().collect() };
-        let (store, report) = Store::import(&mut source, options(Duration::from_secs(3600))).unwrap();
+        let (store, report) = self.media.import();
         (store, report.records)
     }
 
@@ -427,15 +406,18 @@ impl World {
     }
 }
 
-/// The file that a change has given a name. A rename to another name of the same file does nothing.
-fn names(before: &Model, after: &Model, change: &Change) -> Option<Ino> {
+/// The files that a change has given a name. A rename to another name of the same file does nothing.
+fn names(before: &Model, after: &Model, change: &Change) -> Vec<Ino> {
     let of = |model: &Model, (directory, name): &(Ino, Name)| {
         model.0.get(directory).and_then(|node| node.names.get(name)).copied()
     };
     match change {
-        Change::Link { ino, .. } => Some(*ino),
-        Change::Rename { from, to, .. } if of(before, from) != of(before, to) => of(after, to),
-        _ => None,
+        Change::Link { ino, .. } => vec![*ino],
+        Change::Rename { from, to, how, .. } if of(before, from) != of(before, to) => {
+            let back = of(after, from).filter(|_| *how == How::Exchange);
+            of(after, to).into_iter().chain(back).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What tests of file systems share: stores in memory, crashes, trees as text.
+//! What tests of file systems share: stores in memory, crashes, whole trees.
 #![allow(dead_code, unreachable_pub, missing_debug_implementations)]
 
 use std::collections::BTreeMap;
@@ -6,16 +6,92 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
-use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
-use fastness_store::{Consent, DatasetKind, Given, Kinds, ReplayReport, Store, StoreOptions};
-use fastness_zpl::{Attributes, FileReplay, FileSystem, FileSystemOptions, Ino, NewFile, mode};
+use fastness_blkdev::MemImage;
+use fastness_pool::{Pool, PoolOptions, VdevSpec};
+use fastness_store::{
+    Consent, DatasetKind, Given, Kinds, NewRegion, Property, ReplayReport, Store, StoreError, StoreOptions,
+};
+use fastness_testkit::Rng;
+use fastness_testkit::media::{Bank, Disk, Power};
+use fastness_zpl::{
+    Attributes, FileReplay, FileSystem, FileSystemOptions, FsError, Ino, NewFile, Seek, mode,
+};
 
 pub const FS: &str = "tank/files";
 
-/// A pool on a disk in memory, with a file system, whose txgs end only when a test says so.
+/// Which log a pool has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Log {
+    Pmem,
+    Lwb,
+}
+
+impl Log {
+    pub const ALL: [Log; 2] = [Log::Pmem, Log::Lwb];
+}
+
+/// What a pool is on: a disk, and a region of persistent memory for its log.
+pub struct Media {
+    pub power: Arc<Power>,
+    pub disk: Disk,
+    pub bank: Option<Bank>,
+}
+
+impl Media {
+    /// A new pool.
+    pub fn create(log: Log, len_bytes: u64, txg_timeout: Duration) -> (Media, Arc<Store>) {
+        Media::with(log, len_bytes, (32, 256 << 10), options(txg_timeout))
+    }
+
+    /// The same, with a region of so many chunks of so many bytes.
+    pub fn with(
+        log: Log,
+        len_bytes: u64,
+        chunks: (usize, usize),
+        options: StoreOptions,
+    ) -> (Media, Arc<Store>) {
+        let power = Arc::new(Power::default());
+        let disk = Disk::new("disk", MemImage::zeroed(len_bytes), &power, 0);
+        let vdev = VdevSpec::single(disk.device());
+        let pool = Pool::create("tank", &[vdev], options.pool.clone()).unwrap();
+        let store = Store::create(pool, options).unwrap();
+        let bank = (log == Log::Pmem).then(|| Bank::new(chunks.0, chunks.1, &mut Rng(0), &power));
+        if let Some(bank) = &bank {
+            let region = || NewRegion { parts: bank.parts(), path: "bank".into(), emulates: true };
+            store.log().unwrap().add_regions(|| Ok(vec![region()])).unwrap();
+        }
+        (Media { power, disk, bank }, store)
+    }
+
+    /// What a new process does: import and replay. Its txgs end only when a test says so.
+    pub fn try_import(&self) -> Result<(Arc<Store>, ReplayReport), StoreError> {
+        let regions = self.bank.iter().map(Bank::parts).collect();
+        let mut source = Given { devices: vec![self.disk.device()], regions };
+        Store::import(&mut source, options(Duration::from_secs(3600)))
+    }
+
+    pub fn import(&self) -> (Arc<Store>, ReplayReport) {
+        self.try_import().unwrap()
+    }
+
+    /// An import that dies at the `nth` store, fence, write or flush, unless it is done before that: then
+    /// false.
+    pub fn import_and_die(&self, nth: u64) -> bool {
+        self.power.cut_in(nth);
+        let imported = self.try_import();
+        let is_dead = self.power.is_off();
+        assert!(is_dead || imported.is_ok(), "{:?}", imported.err());
+        self.power.turn_off();
+        drop(imported);
+        self.power.turn_on();
+        self.disk.reopen(0);
+        is_dead
+    }
+}
+
+/// A pool with a file system, whose txgs end only when a test says so.
 pub struct World {
-    pub device: Device,
+    pub media: Media,
     pub store: Arc<Store>,
 }
 
@@ -27,23 +103,24 @@ pub fn options(txg_timeout: Duration) -> StoreOptions {
 
 impl World {
     pub fn new(len_bytes: u64) -> World {
-        World::of(len_bytes, Duration::from_secs(3600))
+        World::of(Log::Lwb, len_bytes, Duration::from_secs(3600), &[])
+    }
+
+    /// A pool with a log of this kind.
+    pub fn logged(log: Log, properties: &[(Property, u64)]) -> World {
+        World::of(log, 64 << 20, Duration::from_secs(3600), properties)
     }
 
     /// Its txgs end as in use.
     pub fn with_txgs(len_bytes: u64) -> World {
-        World::of(len_bytes, Duration::from_millis(200))
+        World::of(Log::Lwb, len_bytes, Duration::from_millis(200), &[])
     }
 
-    fn of(len_bytes: u64, txg_timeout: Duration) -> World {
-        let memory = MemDevice::from_image("disk", MemImage::zeroed(len_bytes), 512);
-        let device = Device::new("disk", Arc::new(memory));
-        let options = options(txg_timeout);
-        let vdev = VdevSpec::single(device.clone());
-        let pool = Pool::create("tank", &[vdev], options.pool.clone()).unwrap();
-        let store = Store::create(pool, options).unwrap();
-        FileSystem::create(&store, FS, &FileSystemOptions::default()).unwrap();
-        World { device, store }
+    fn of(log: Log, len_bytes: u64, txg_timeout: Duration, properties: &[(Property, u64)]) -> World {
+        let (media, store) = Media::create(log, len_bytes, txg_timeout);
+        let options = FileSystemOptions { properties: properties.to_vec(), ..FileSystemOptions::default() };
+        FileSystem::create(&store, FS, &options).unwrap();
+        World { media, store }
     }
 
     pub fn fs(&self) -> FileSystem {
@@ -52,12 +129,11 @@ impl World {
 
     /// The process dies: what is in no log and no synced txg is lost.
     pub fn crash(self) -> (World, ReplayReport) {
-        let World { device, store } = self;
+        let World { media, store } = self;
         store.pool().freeze();
         drop(store);
-        let mut source = Given { devices: vec![device.clone()], ..Given::default() };
-        let (store, report) = Store::import(&mut source, options(Duration::from_secs(3600))).unwrap();
-        (World { device, store }, report)
+        let (store, report) = media.import();
+        (World { media, store }, report)
     }
 
     /// Nothing contradicts anything: neither the rows of files, nor the pool's space.
@@ -76,6 +152,34 @@ pub fn file(permissions: u32) -> NewFile<'static> {
 
 pub fn directory(permissions: u32) -> NewFile<'static> {
     NewFile { mode: mode::DIRECTORY | permissions, ..NewFile::default() }
+}
+
+/// Everything of a tree that a program can see, except how much it takes: that depends on when it was
+/// written.
+pub fn archive(fs: &FileSystem) -> (Tree, Holes) {
+    let mut tree = tree(fs);
+    tree.values_mut().for_each(|(attributes, ..)| attributes.blocks = 0);
+    let is_file = |attributes: &Attributes| attributes.mode & mode::TYPE == mode::FILE;
+    let files = tree.iter().filter(|(_, (attributes, ..))| is_file(attributes));
+    let holes = files.map(|(path, (attributes, ..))| (path.clone(), holes(fs, attributes.ino)));
+    let holes = holes.collect();
+    (tree, holes)
+}
+
+/// Where data begins and ends, by path.
+pub type Holes = BTreeMap<Vec<u8>, Vec<u64>>;
+
+fn holes(fs: &FileSystem, ino: Ino) -> Vec<u64> {
+    let (mut at, mut ends, mut what) = (0, Vec::new(), Seek::Data);
+    loop {
+        match fs.seek(ino, at, what) {
+            Ok(found) => at = found,
+            Err(FsError::NoData) => return ends,
+            Err(error) => panic!("{ino}: {error}"),
+        }
+        ends.push(at);
+        what = if what == Seek::Data { Seek::Hole } else { Seek::Data };
+    }
 }
 
 /// A whole tree: by path, attributes, contents (of files and symlinks), extended attributes.

@@ -4,9 +4,8 @@ use std::fmt;
 
 use fastness_base::chain;
 use fastness_store::StoreError;
+use fastness_testkit::media::{Bank, Disk};
 
-use crate::bank::Bank;
-use crate::disk::Disk;
 use crate::met::note;
 use crate::world::World;
 

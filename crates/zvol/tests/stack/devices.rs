@@ -1,8 +1,8 @@
 //! Steps on the pool's devices: faults, sides that go and come, scrub and resilver beside everything else.
 
 use fastness_pool::{Guid, ScrubReport, VdevClass, VdevSpec};
+use fastness_testkit::media::{Disk, Failing};
 
-use crate::disk::{Disk, Failing};
 use crate::met::note;
 use crate::program::{Step, draw};
 use crate::rng::Rng;
@@ -66,7 +66,7 @@ impl World<'_> {
             Step::Fail { disk, how, seed } => {
                 note(self.met.faults_of(*how), 1);
                 self.faults += 1;
-                self.disks[*disk].fail(*how, &mut Rng::new(*seed));
+                self.disks[*disk].fail(*how, &mut Rng::new(*seed).0);
                 Ok(())
             }
             Step::Heal => {

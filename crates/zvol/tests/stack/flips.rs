@@ -5,10 +5,10 @@ use fastness_pool::{DATA_START_BYTES, Pool};
 use fastness_prb::{HEADER_BYTES, Located, LogGuid, Traversal, Txg};
 use fastness_store::survey::{self, Untouched, VolumeSurvey};
 use fastness_store::{PoolLog, PoolSpace};
+use fastness_testkit::media::Disk;
 use fastness_zil::KindId;
 
 use crate::damage::{Damage, Undo};
-use crate::disk::Disk;
 use crate::log::bank_of;
 use crate::met::note;
 use crate::world::World;

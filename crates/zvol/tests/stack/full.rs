@@ -6,9 +6,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fastness_blkdev::MemImage;
 use fastness_pool::{ObjectId, Pool, PoolError, Property, VdevSpec};
+use fastness_testkit::media::{Disk, Power};
 
-use crate::disk::Disk;
-use crate::power::Power;
 use crate::shape::{Layout, Shape};
 use crate::world::{World, manual};
 

@@ -3,9 +3,9 @@
 use fastness_blkdev::MemImage;
 use fastness_pool::{VdevClass, VdevSpec};
 use fastness_store::{NewRegion, PoolLog, RegionConfig, RegionId};
+use fastness_testkit::media::Disk;
 use fastness_zil::KindId;
 
-use crate::disk::Disk;
 use crate::met::note;
 use crate::program::Step;
 use crate::world::{Done, World};

@@ -1,8 +1,7 @@
 //! How often what was met, so that a run cannot pass without meeting it.
 
+use fastness_testkit::media::Failing;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::disk::Failing;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident: $seeds:literal,)*) => {

@@ -1,9 +1,9 @@
 //! What a program does, drawn from a seed.
 
+use fastness_testkit::media::Failing;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::disk::Failing;
 use crate::rng::Rng;
 use crate::shape::Kind;
 use crate::world::World;

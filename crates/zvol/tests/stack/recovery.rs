@@ -5,10 +5,9 @@ use std::sync::Arc;
 use fastness_base::chain;
 use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe};
 use fastness_store::{LogConfig, RegionParts, Source, Store, StoreError, StoreOptions};
+use fastness_testkit::media::{Bank, Disk};
 
-use crate::bank::Bank;
 use crate::damage::Damage;
-use crate::disk::Disk;
 use crate::log::bank_of;
 use crate::met::note;
 use crate::volumes::Vol;
@@ -69,7 +68,7 @@ impl World<'_> {
         let rng = &mut self.rng;
         if loses_power {
             self.disks = self.disks.iter().map(|disk| disk.crashed(rng.next())).collect();
-            self.banks = [0, 1].map(|bank| self.banks[bank].crashed(rng));
+            self.banks = [0, 1].map(|bank| self.banks[bank].crashed(&mut rng.0));
         } else {
             self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
         }

@@ -2,7 +2,7 @@
 
 /// A generator whose sequence says of which step it is.
 #[derive(Debug, Clone)]
-pub struct Rng(fastness_testkit::Rng);
+pub struct Rng(pub fastness_testkit::Rng);
 
 impl Rng {
     pub fn new(seed: u64) -> Rng {

@@ -64,7 +64,7 @@ thread_local! {
 
 /// From now on the time of this thread goes by what it does.
 pub fn set_clock() {
-    decide_by(Decider { is_one: || ME.with_borrow(Option::is_some), take, now });
+    decide_by(Decider { is_one: || ME.with_borrow(Option::is_some), take, now, number });
     CLOCK.set(Some(Arc::default()));
 }
 
@@ -72,6 +72,13 @@ fn now() -> Option<Instant> {
     static START: OnceLock<Instant> = OnceLock::new();
     let gates = CLOCK.with_borrow(|clock| clock.as_ref().map(|clock| clock.load(Ordering::SeqCst)))?;
     Some(*START.get_or_init(Instant::now) + Duration::from_micros(gates))
+}
+
+/// Counters and locks are divided over threads by their numbers. Those that the process gives depend on what other
+/// worlds have begun meanwhile.
+fn number() -> Option<u64> {
+    let of_race = ME.with_borrow(|me| me.as_ref().map(|(_, me)| 1 + *me as u64));
+    of_race.or(CLOCK.with_borrow(|clock| clock.as_ref().map(|_| 0)))
 }
 
 /// An access to a medium; another thread may have its turn here.

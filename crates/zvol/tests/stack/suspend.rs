@@ -1,6 +1,7 @@
 //! A pool that is suspended, and goes on, with crashes and faults inside.
 
 use fastness_pool::{ErrorKind, PoolError};
+use fastness_testkit::media::Bank;
 use fastness_zvol::{Volume, VolumeError};
 
 use crate::met::note;
@@ -35,7 +36,7 @@ impl World<'_> {
         self.volumes.iter_mut().for_each(Vol::let_go);
         self.is_given_up = true;
         self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
-        self.banks.iter_mut().for_each(crate::bank::Bank::reopen);
+        self.banks.iter_mut().for_each(Bank::reopen);
         let store = self.store().clone();
         self.each_source(|source| store.clear(source, false, &mut Vec::new()).map(drop))?;
         // The power may fail when it is durable, while a region is told of it: that is seen later.

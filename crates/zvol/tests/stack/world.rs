@@ -3,23 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fastness_base::chain;
 use fastness_blkdev::MemImage;
 use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
+use fastness_testkit::media::{Bank, Disk, Power};
 use fastness_zil::KindId;
 use fastness_zvol::VolumeReplay;
 
-use crate::bank::Bank;
 use crate::copies::{Copied, Role};
-use crate::disk::Disk;
 use crate::full;
 use crate::met::{Met, note};
-use crate::power::Power;
 use crate::program::Step;
 use crate::rng::Rng;
+use crate::schedule::gate;
 use crate::shape::{Shape, Swarm};
 use crate::volumes::Vol;
 
@@ -133,8 +131,8 @@ impl<'a> World<'a> {
     pub fn new(seed: u64, met: &'a Met, skipped: &'a BTreeSet<(u64, u64)>) -> World<'a> {
         let mut rng = Rng::new(seed);
         let (shape, swarm) = (Shape::draw(&mut rng), Swarm::draw(&mut rng));
-        let power = Arc::new(Power::default());
-        let banks = [0, 1].map(|_| Bank::new(shape.chunks, shape.chunk_bytes, &mut rng, &power));
+        let power = Arc::new(Power::with_gate(gate));
+        let banks = [0, 1].map(|_| Bank::new(shape.chunks, shape.chunk_bytes, &mut rng.0, &power));
         let images = full::images(&shape);
         let disk = |(n, image): (usize, MemImage)| Disk::new(&format!("disk{n}"), image, &power, seed);
         let disks: Vec<Disk> = images.into_iter().enumerate().map(disk).collect();
@@ -221,7 +219,7 @@ impl<'a> World<'a> {
 
     /// Does a step; it may fail for a power cut, for a device that fails, and a request for want of room.
     pub fn run(&mut self, step: &Step, name: &str) {
-        let before = self.power.events.load(Ordering::SeqCst);
+        let before = self.power.events();
         let was = Was {
             is_suspended: self.is_suspended(),
             is_exposed: self.is_imported() && self.is_exposed(),
@@ -248,7 +246,7 @@ impl<'a> World<'a> {
             step => self.request(step),
         };
         self.settle_synced();
-        let events = before..self.power.events.load(Ordering::SeqCst);
+        let events = before..self.power.events();
         let how = match &done {
             Ok(()) => String::new(),
             Err(error) => format!(" FAILED: {error}"),

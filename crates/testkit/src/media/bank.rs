@@ -5,19 +5,20 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder, RecordingRange};
+use fastness_pm_model::{Config, FlushKind, Machine, RecordStyle, Recorder, RecordingRange, Trace};
 use fastness_pmem::{
     AnyRange, Medium, NoSum, PersistError, ReadError, ReadErrorKind, Region, RegionInfo, Summer,
 };
 use fastness_store::{FRONT_BYTES, RegionParts};
 
-use crate::power::{Event, Power};
-use crate::rng::Rng;
+use super::power::{Event, Power};
+use crate::Rng;
 
 /// A region of persistent memory.
 #[derive(Debug, Clone)]
 pub struct Bank {
     recorder: Recorder,
+    /// Its length in bytes.
     pub len_bytes: usize,
     chunk_bytes: usize,
     style: RecordStyle,
@@ -41,9 +42,9 @@ impl Cut {
 }
 
 impl Bank {
+    /// A region in which anything may have been before.
     pub fn new(chunks: usize, chunk_bytes: usize, rng: &mut Rng, power: &Arc<Power>) -> Bank {
         let style = rng.pick(&[RecordStyle::NonTemporal, RecordStyle::StoreFlush(FlushKind::Clwb)]);
-        // Whatever was there before.
         let len_bytes = FRONT_BYTES + chunks * chunk_bytes;
         let recorder = Recorder::new(vec![rng.below(3) as u8 * 85; len_bytes], style);
         Bank { recorder, len_bytes, chunk_bytes, style, power: power.clone(), cut: Cut::none() }
@@ -70,6 +71,26 @@ impl Bank {
     pub fn with(&self, image: Vec<u8>) -> Bank {
         let recorder = Recorder::new(image, self.style);
         Bank { recorder, power: self.power.clone(), cut: Cut::none(), ..*self }
+    }
+
+    /// A copy of what it has now, under another power supply.
+    pub fn powered_by(&self, power: &Arc<Power>) -> Bank {
+        Bank { power: power.clone(), ..self.with(self.image()) }
+    }
+
+    /// What was stored since it was last opened or crashed, and in which order.
+    pub fn trace(&self) -> Trace {
+        self.recorder.trace()
+    }
+
+    /// Puts a mark between what was stored so far and what comes.
+    pub fn mark(&self, mark: u64) {
+        self.recorder.mark(mark);
+    }
+
+    /// How many stores, write-backs and fences these are.
+    pub fn op_count(&self) -> usize {
+        self.recorder.op_count()
     }
 
     /// As the power cut leaves it: one of the states that the model allows.
@@ -104,6 +125,7 @@ impl Bank {
         self.cut.end.fetch_min(end, Ordering::SeqCst);
     }
 
+    /// Whether it is shorter than it was made.
     pub fn is_cut(&self) -> bool {
         self.cut.end.load(Ordering::SeqCst) != usize::MAX
     }
@@ -127,7 +149,7 @@ fn info() -> RegionInfo {
 
 /// A part of a region.
 #[derive(Debug)]
-pub struct Pm {
+struct Pm {
     range: RecordingRange,
     power: Arc<Power>,
     cut: Arc<Cut>,

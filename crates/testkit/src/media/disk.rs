@@ -10,13 +10,13 @@ use fastness_blkdev::{
 };
 use fastness_pool::Device;
 
-use crate::power::{Event, Power};
-use crate::rng::Rng;
-use crate::schedule::gate;
+use super::power::{Event, Power};
+use crate::Rng;
 
 /// A disk with a volatile cache.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Disk {
+    /// What it is called.
     pub path: String,
     faulty: Arc<Faulty<MemDevice>>,
     power: Arc<Power>,
@@ -27,14 +27,20 @@ pub struct Disk {
 /// How a disk fails; it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failing {
+    /// Reads fail.
     Reads,
+    /// Whatever changes it fails.
     Writes,
+    /// A write is made in part.
     Torn,
+    /// Flushes fail.
     Flushes,
+    /// It goes away.
     Gone,
 }
 
 impl Failing {
+    /// All ways.
     pub const ALL: [Failing; 5] =
         [Failing::Reads, Failing::Writes, Failing::Torn, Failing::Flushes, Failing::Gone];
 
@@ -60,12 +66,14 @@ impl Failing {
 }
 
 impl Disk {
+    /// A disk that holds `image`; `seed` decides what a crash leaves.
     pub fn new(path: &str, image: MemImage, power: &Arc<Power>, seed: u64) -> Disk {
         let faulty = Faulty::new(MemDevice::from_image(path, image, 512), FaultPlan::new(seed));
         let (faulty, is_loud) = (Arc::new(faulty), Arc::default());
         Disk { path: path.to_owned(), faulty, power: power.clone(), is_loud }
     }
 
+    /// The pool's handle of it.
     pub fn device(&self) -> Device {
         Device::new(self.path.clone(), Arc::new(self.clone()))
     }
@@ -98,7 +106,7 @@ impl Disk {
         self.is_loud.store(false, Ordering::SeqCst);
     }
 
-    /// Opened again, after nobody had it open.
+    /// Opened again, after nothing had it open.
     pub fn reopen(&self, seed: u64) {
         if self.faulty.is_poisoned() {
             self.faulty.reopen(seed).expect("memory");
@@ -134,7 +142,7 @@ impl BlockDevice for Disk {
         self.faulty.info()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockError> {
-        gate();
+        self.power.pass();
         if self.power.is_off() {
             return Err(self.gone(Operation::Read, offset, buf.len() as u64));
         }
