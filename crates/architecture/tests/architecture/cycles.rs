@@ -14,9 +14,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("pmlog", "error front geometry log recovery slot superblock"),
     (
         "pool",
-        "upkeep::check objects::cleared namespace::dataset txg::freeing objects::handle log_space \
-        objects::object txg::output pool space::room rows namespace::settings state objects::stored \
-        txg::sync metadata::tables txg::thread",
+        "log_space metadata::snapshot namespace::dataset objects::handle objects::stored pool rows state \
+        txg::freeing txg::thread upkeep::check",
     ),
     ("prb", "health prb"),
     ("store", "config error marks region"),

@@ -14,8 +14,9 @@ use crate::import::find::{Found, find};
 use crate::import::options::{Host, ImportOptions, VdevSpec};
 use crate::log_space::LogBlocks;
 use crate::metadata::file::MetaFile;
+use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
-    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE,
+    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
 };
 use crate::namespace::props::Values;
 use crate::namespace::settings::{SETTINGS, Settings};

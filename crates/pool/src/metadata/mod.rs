@@ -3,9 +3,13 @@
 //! ```text
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
+//! groups        rows of extents
+//! snapshot      the tables as of one txg
 //! tables        the tables and their rows
 //! ```
 
 pub(crate) mod engine_error;
 pub(crate) mod file;
+pub(crate) mod groups;
+pub(crate) mod snapshot;
 pub(crate) mod tables;

@@ -1,11 +1,13 @@
 //! Datasets: a tree of names with properties; and what belongs to the pool as a whole.
 //!
 //! ```text
-//! dataset   the tree
-//! props     values of properties, and how they are inherited
-//! settings  properties of the pool, features
+//! change_settings  properties and features of a pool in use
+//! dataset          the tree
+//! props            values of properties, and how they are inherited
+//! settings         properties of the pool, features: what is stored of them
 //! ```
 
+pub(crate) mod change_settings;
 pub(crate) mod dataset;
 pub(crate) mod props;
 pub(crate) mod settings;

@@ -13,9 +13,6 @@ use std::str::FromStr;
 
 use crate::codec::{Reader, Writer, checksum};
 use crate::error::{PoolError, Result};
-use crate::pool::{Pool, Tx};
-use crate::state::Shared;
-use crate::sync_util::lock;
 
 /// Key of the settings, in the root dataset's aux data.
 pub(crate) const SETTINGS: &[u8] = b"pool";
@@ -26,7 +23,7 @@ const NAME_BYTES_MAX: usize = 64;
 const PROPERTY: u8 = 1;
 const FEATURE: u8 = 2;
 const READ_ONLY_COMPATIBLE: u8 = 1;
-const FAILMODE: &str = "failmode";
+pub(super) const FAILMODE: &str = "failmode";
 
 /// What happens to requests when a txg could not be made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +76,7 @@ impl Feature {
 
     /// Whether a program that does not know the feature may read the pool: all synced data is where it always
     /// is.
-    fn is_read_only_compatible(self) -> bool {
+    pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
             Feature::LogDevice => true,
         }
@@ -89,9 +86,9 @@ impl Feature {
 /// What is stored. Unknown entries are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    properties: BTreeMap<String, u64>,
+    pub(super) properties: BTreeMap<String, u64>,
     /// Active features, and whether a program without them may read the pool.
-    features: BTreeMap<String, bool>,
+    pub(super) features: BTreeMap<String, bool>,
 }
 
 fn is_name(name: &[u8]) -> bool {
@@ -171,67 +168,9 @@ impl Settings {
         }
     }
 
-    fn fail_mode(&self) -> FailMode {
+    pub(super) fn fail_mode(&self) -> FailMode {
         // A value of a newer program: nothing that this one could act on.
         if self.properties.get(FAILMODE) == Some(&1) { FailMode::Continue } else { FailMode::Wait }
-    }
-}
-
-impl Shared {
-    /// Changes the settings in a transaction; changes must be in the order of their txgs.
-    fn change_settings(&self, tx: &Tx, change: impl FnOnce(&mut Settings)) -> Result<()> {
-        let root = crate::sync_util::read(&self.namespace).root().ok_or(PoolError::Closed)?;
-        let mut settings = lock(&self.settings);
-        let (newest, mut next) = (settings.0, settings.1.clone());
-        if newest > tx.txg() {
-            return Err(PoolError::Overtaken { txg: tx.txg(), newest });
-        }
-        change(&mut next);
-        self.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
-        *settings = (tx.txg(), next);
-        Ok(())
-    }
-}
-
-impl Pool {
-    /// What happens to requests when the pool is suspended. The pool itself never waits: its owner does.
-    pub fn fail_mode(&self) -> FailMode {
-        lock(&self.shared.settings).1.fail_mode()
-    }
-
-    /// Sets the fail mode; durable with the transaction.
-    ///
-    /// # Errors
-    /// [`PoolError::Overtaken`].
-    pub fn set_fail_mode(&self, tx: &Tx, mode: FailMode) -> Result<()> {
-        let value = u64::from(mode == FailMode::Continue);
-        self.shared.change_settings(tx, |settings| {
-            settings.properties.insert(FAILMODE.to_owned(), value);
-        })
-    }
-
-    /// Whether the media need a feature.
-    pub fn is_active(&self, feature: Feature) -> bool {
-        lock(&self.shared.settings).1.features.contains_key(feature.name())
-    }
-
-    /// Records that the media need a feature, or no longer do: in the transaction that stores or removes what
-    /// the feature stands for.
-    ///
-    /// # Errors
-    /// [`PoolError::Overtaken`].
-    pub fn set_feature(&self, tx: &Tx, feature: Feature, is_active: bool) -> Result<()> {
-        if self.is_active(feature) == is_active {
-            return Ok(());
-        }
-        self.shared.change_settings(tx, |settings| match is_active {
-            true => {
-                settings.features.insert(feature.name().to_owned(), feature.is_read_only_compatible());
-            }
-            false => {
-                settings.features.remove(feature.name());
-            }
-        })
     }
 }
 
@@ -242,7 +181,7 @@ mod tests {
     use fastness_blkdev::MemDevice;
 
     use super::*;
-    use crate::{Device, ImportOptions, PoolOptions, VdevSpec};
+    use crate::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
 
     fn some() -> Settings {
         let properties = BTreeMap::from([(FAILMODE.to_owned(), 1), ("other".to_owned(), u64::MAX)]);

@@ -11,6 +11,7 @@
 //! ranges    a set of numbers
 //! segments  which parts are stored
 //! stored    blocks that are durable in place before their txg, and their addresses
+//! storing   tokens of blocks that are being stored
 //! taken     how much space an open object takes
 //! usage     the same, counted
 //! ```
@@ -25,5 +26,6 @@ pub(crate) mod object;
 pub(crate) mod ranges;
 pub(crate) mod segments;
 pub(crate) mod stored;
+pub(crate) mod storing;
 pub(crate) mod taken;
 pub(crate) mod usage;

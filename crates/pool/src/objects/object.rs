@@ -20,7 +20,7 @@ use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, Buffers, own};
 use crate::objects::extent::{Extent, GROUP_BLOCKS};
 use crate::objects::ranges::Ranges;
-use crate::objects::stored::Storing;
+use crate::objects::storing::Storing;
 use crate::objects::taken::Taken;
 use crate::space::room::{Charge, rows_of};
 

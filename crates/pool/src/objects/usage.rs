@@ -4,10 +4,10 @@
 //! when it is first asked for, and kept up to date by the txgs for as long as the object is open (`taken`).
 
 use crate::error::Result;
+use crate::metadata::groups::decode_row;
 use crate::objects::handle::Object;
 use crate::sync_util::read;
 use crate::txg::freeing::bytes;
-use crate::txg::sync::decode_row;
 
 impl Object {
     /// Bytes that it takes: on the vdevs as of the last synced txg, and what is unsynced, uncompressed. What

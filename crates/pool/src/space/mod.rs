@@ -3,9 +3,11 @@
 //! ```text
 //! alloc      which units are free
 //! elsewhere  a step of a sync once more, if a device is full
+//! reserve    reserving room in the pool and in quotas
 //! room       what changes reserve, and why every txg finds room
 //! ```
 
 pub(crate) mod alloc;
 pub(crate) mod elsewhere;
+pub(crate) mod reserve;
 pub(crate) mod room;

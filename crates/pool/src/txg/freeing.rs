@@ -17,6 +17,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::error::Result;
 use crate::ids::{ObjectId, Txg, UNIT_BYTES};
+use crate::metadata::groups::{decode_row, store};
 use crate::metadata::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::{Cleared, Clearing};
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_pieces};
@@ -25,7 +26,6 @@ use crate::rows::remove_some;
 use crate::space::room::{FREES, ROW};
 use crate::state::Shared;
 use crate::sync_util::{lock, read};
-use crate::txg::sync::{decode_row, store};
 
 /// First and last object of a destroyed dataset, whose tables go as well.
 pub(crate) const WHOLE_DATASET: (u64, u64) = (0, u64::MAX);

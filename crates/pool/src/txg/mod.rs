@@ -1,6 +1,7 @@
 //! Transaction groups: changes that become durable together.
 //!
 //! ```text
+//! dirty     what a txg writes out
 //! freeing   what a txg frees, in steps
 //! output    writes blocks to new places
 //! pipeline  open, quiescing, syncing; holds, back-pressure
@@ -9,6 +10,7 @@
 //! thread    the thread that ends txgs
 //! ```
 
+pub(crate) mod dirty;
 pub(crate) mod freeing;
 pub(crate) mod output;
 pub(crate) mod pipeline;

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::ids::{DatasetId, Txg};
-use crate::metadata::tables;
+use crate::metadata::snapshot::Snapshot;
 use crate::objects::cleared::Cleared;
 use crate::objects::object::{ObjectCore, RANGE_BYTES};
 use crate::space::room::Charge;
 use crate::state::Shared;
 use crate::sync_util::{lock, write};
-use crate::txg::sync::{Dirty, Outcome};
+use crate::txg::dirty::Dirty;
+use crate::txg::sync::Outcome;
 
 /// Longer blocks are not cached when they are written: they usually belong to streams, whose memory is better
 /// reused at once.
@@ -79,7 +80,7 @@ impl Shared {
         let ranges = cleared.len() as i64 - self.current().cleared.len() as i64;
         self.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
         self.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
-        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database, cleared)?);
+        *write(&self.snapshot) = Arc::new(Snapshot::take(&self.database, cleared)?);
         Ok(())
     }
 

@@ -21,27 +21,21 @@ use redb::{ReadableTable, WriteTransaction};
 use crate::devices::label::Uberblock;
 use crate::error::{PoolError, Result};
 use crate::ids::Txg;
+use crate::metadata::groups::store;
 use crate::metadata::tables::{
     self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, PIECES, SPACE, USAGE,
 };
 use crate::objects::cleared::Cleared;
-use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, encode_group};
-use crate::objects::object::{Layer, ObjectCore};
+use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group};
+use crate::objects::object::ObjectCore;
 use crate::panics::caught;
 use crate::rows::DirtyRows;
 use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
 use crate::sync_util::{lock, read};
+use crate::txg::dirty::Dirty;
 use crate::txg::freeing::{Freeing, bytes};
 use crate::txg::output::Written;
 use crate::txg::pipeline::Progress;
-
-/// An object of the txg with its layer.
-pub(crate) struct Dirty {
-    pub(crate) core: Arc<ObjectCore>,
-    pub(crate) layer: Arc<Layer>,
-    /// Bytes of its blocks.
-    pub(crate) bytes: u64,
-}
 
 /// What a txg leaves to be published when it is durable.
 pub(crate) struct Outcome {
@@ -290,15 +284,6 @@ impl Shared {
     }
 }
 
-type Row<'a> = (redb::AccessGuard<'a, ExtentKey>, redb::AccessGuard<'a, &'static [u8]>);
-
-pub(crate) fn decode_row(
-    row: std::result::Result<Row<'_>, redb::StorageError>,
-) -> Result<(ExtentKey, Group)> {
-    let (key, value) = row?;
-    Ok((key.value(), decode_group(value.value())?))
-}
-
 /// Replaces blocks of one row, and frees the old ones; returns the change of used bytes.
 fn store_group(
     freeing: &Freeing<'_>,
@@ -319,17 +304,4 @@ fn store_group(
     }
     store(table, key, &group)?;
     Ok(change)
-}
-
-pub(crate) fn store(
-    table: &mut redb::Table<'_, ExtentKey, &'static [u8]>,
-    key: ExtentKey,
-    group: &Group,
-) -> Result<()> {
-    if group.iter().all(Option::is_none) {
-        table.remove(key)?;
-    } else {
-        table.insert(key, encode_group(group).as_slice())?;
-    }
-    Ok(())
 }

@@ -6,12 +6,13 @@ use redb::{ReadableDatabase, ReadableTable};
 
 use crate::error::Result;
 use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
-use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
+use crate::metadata::groups::decode_row;
+use crate::metadata::snapshot::Snapshot;
+use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
 use crate::pool::Pool;
 use crate::rows::read_all;
 use crate::state::Shared;
 use crate::sync_util::{lock, read};
-use crate::txg::sync::decode_row;
 
 /// What a full check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use crate::devices::label;
 use crate::devices::vdev::{Side, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
+use crate::metadata::groups::decode_row;
 use crate::objects::extent::Extent;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync_util::{lock, read, write};
-use crate::txg::sync::decode_row;
 
 /// Rows of a step.
 const STEP_ROWS: usize = 64;

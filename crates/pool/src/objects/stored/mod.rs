@@ -35,7 +35,6 @@ mod object;
 pub(crate) use address::Address;
 #[cfg(fuzzing)]
 pub(crate) use address::{ENTRY_BYTES, HEAD_BYTES};
-pub(crate) use object::Storing;
 
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,5 @@
 //! Tokens and notes: whether a block still has the bytes that were stored.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -10,42 +9,12 @@ use crate::objects::object::Contents;
 use crate::objects::stored::{Part, StoreRequest};
 use crate::sync_util::{lock, read, write};
 
-/// Blocks of an object that are being stored: each has a token, until it is changed or the storing ends.
-#[derive(Debug, Default)]
-pub(crate) struct Storing {
-    tokens: HashMap<u64, u64>,
-    last: u64,
-}
-
-impl Storing {
-    /// A token for a block; `None` if it is being stored already.
-    fn begin(&mut self, block: u64) -> Option<u64> {
-        if self.tokens.contains_key(&block) {
-            return None;
-        }
-        self.last += 1;
-        self.tokens.insert(block, self.last);
-        Some(self.last)
-    }
-
-    /// Ends the storing of a block. Returns whether it is unchanged since.
-    fn end(&mut self, block: u64, token: u64) -> bool {
-        let is_same = self.tokens.get(&block) == Some(&token);
-        if is_same {
-            self.tokens.remove(&block);
-        }
-        is_same
-    }
-}
-
 impl Contents {
     /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is no longer
     /// their contents.
     pub(crate) fn forget_stored(&mut self, index: usize, blocks: Range<u64>) {
         let storing = self.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if !storing.tokens.is_empty() {
-            storing.tokens.retain(|block, _| !blocks.contains(block));
-        }
+        storing.forget(&blocks);
         for later in index..self.layers.len() {
             if !self.layers[later].stored.is_empty() {
                 self.layer_mut(later).stored.retain(|block, _| !blocks.contains(block));

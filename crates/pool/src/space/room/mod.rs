@@ -60,7 +60,6 @@
 //! shared number; with less than that, it adds up the shards.
 
 mod charge;
-mod reserve;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

@@ -1,0 +1,65 @@
+//! Properties and features of a pool in use.
+
+use crate::error::{PoolError, Result};
+use crate::namespace::settings::{FAILMODE, FailMode, Feature, SETTINGS, Settings};
+use crate::pool::{Pool, Tx};
+use crate::state::Shared;
+use crate::sync_util::{lock, read};
+
+impl Shared {
+    /// Changes the settings in a transaction; changes must be in the order of their txgs.
+    fn change_settings(&self, tx: &Tx, change: impl FnOnce(&mut Settings)) -> Result<()> {
+        let root = read(&self.namespace).root().ok_or(PoolError::Closed)?;
+        let mut settings = lock(&self.settings);
+        let (newest, mut next) = (settings.0, settings.1.clone());
+        if newest > tx.txg() {
+            return Err(PoolError::Overtaken { txg: tx.txg(), newest });
+        }
+        change(&mut next);
+        self.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
+        *settings = (tx.txg(), next);
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// What happens to requests when the pool is suspended. The pool itself never waits: its owner does.
+    pub fn fail_mode(&self) -> FailMode {
+        lock(&self.shared.settings).1.fail_mode()
+    }
+
+    /// Sets the fail mode; durable with the transaction.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set_fail_mode(&self, tx: &Tx, mode: FailMode) -> Result<()> {
+        let value = u64::from(mode == FailMode::Continue);
+        self.shared.change_settings(tx, |settings| {
+            settings.properties.insert(FAILMODE.to_owned(), value);
+        })
+    }
+
+    /// Whether the media need a feature.
+    pub fn is_active(&self, feature: Feature) -> bool {
+        lock(&self.shared.settings).1.features.contains_key(feature.name())
+    }
+
+    /// Records that the media need a feature, or no longer do: in the transaction that stores or removes what
+    /// the feature stands for.
+    ///
+    /// # Errors
+    /// [`PoolError::Overtaken`].
+    pub fn set_feature(&self, tx: &Tx, feature: Feature, is_active: bool) -> Result<()> {
+        if self.is_active(feature) == is_active {
+            return Ok(());
+        }
+        self.shared.change_settings(tx, |settings| match is_active {
+            true => {
+                settings.features.insert(feature.name().to_owned(), feature.is_read_only_compatible());
+            }
+            false => {
+                settings.features.remove(feature.name());
+            }
+        })
+    }
+}
