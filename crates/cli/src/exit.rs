@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use fastness_base::ErrorKind;
 use fastness_crashcheck::CheckError;
 use fastness_crashcheck::guest::GuestError;
 use fastness_crashcheck::litmus::LitmusError;
@@ -11,10 +12,9 @@ use fastness_crashcheck::trace::ShowError;
 use fastness_crashcheck::tracer::TracerError;
 use fastness_crashcheck_trace::TraceError;
 use fastness_daemon::{ClientError, Failure, StartError};
-use fastness_error::ErrorKind;
 use fastness_pmem::RegionError;
 use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
-use fastness_pool::PoolError;
+use fastness_store::PoolError;
 use fastness_zvol::VolumeError;
 
 use crate::output::{ReaderGone, note};

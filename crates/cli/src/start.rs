@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use fastness_base::ErrorKind;
 use fastness_daemon::{
     Client, ClientError, Control, Ending, Failure, ImportStep, ImportWatch, Node, NodeOptions, PATIENCE,
     PoolReport, Request, Search, control_socket, find_devices, run_dir,
 };
-use fastness_error::ErrorKind;
-use fastness_pool::{ImportOptions, MissingLog, PoolOptions};
-use fastness_store::{Consent, Places};
+use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
 
 use crate::exit::{Outcome, busy};
 use crate::notify::{State, notify};

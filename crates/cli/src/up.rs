@@ -9,8 +9,7 @@ use clap::Args;
 use fastness_daemon::{
     Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, patiently,
 };
-use fastness_pool::{Device, ImportOptions, Pool, PoolError, Property, VdevSpec};
-use fastness_store::{Consent, KindId, Places};
+use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::exit::{Outcome, refuse};
@@ -139,7 +138,7 @@ fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> anyhow::Result<String>
     }
     Ok(match node.mount(&name, &path, MountRequest::default(), false) {
         Ok(served) => format!("{} ({name}, mounted)", served.uri),
-        Err(failure) => format!("not mounted: {}", fastness_error::chain(&failure)),
+        Err(failure) => format!("not mounted: {}", fastness_base::chain(&failure)),
     })
 }
 
@@ -162,7 +161,7 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
 fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> anyhow::Result<(Device, bool)> {
     let path = dir.join("pool.img");
     let is_busy = |opened: &Result<Device, PoolError>| {
-        let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_error::ErrorKind::Retry);
+        let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_base::ErrorKind::Retry);
         if is_busy {
             watch.waits_for(&[&path.display().to_string()]);
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
 /// Result of reading or writing a trace.
 pub type Result<T, E = TraceError> = std::result::Result<T, E>;

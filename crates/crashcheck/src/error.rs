@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fastness_base::ErrorKind;
 use fastness_crashcheck_trace::TraceError;
-use fastness_error::ErrorKind;
 
 use crate::guest::GuestError;
 use crate::process::Ending;

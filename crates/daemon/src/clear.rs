@@ -3,9 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use fastness_error::ErrorKind;
-use fastness_pool::VdevSpec;
-use fastness_store::{Consent, Local, Places};
+use fastness_base::ErrorKind;
+use fastness_store::{Consent, Local, Places, VdevSpec};
 
 use crate::devices::{PATIENCE, patiently};
 use crate::imported;
@@ -30,7 +29,7 @@ impl Node {
     /// uses them.
     ///
     /// # Errors
-    /// As [`clear`](Self::clear), and errors of [`Pool::add`](fastness_pool::Pool::add).
+    /// As [`clear`](Self::clear), and errors of [`Pool::add`](fastness_store::Pool::add).
     pub(crate) fn go_on(&self, is_degraded: bool, mut added: Vec<VdevSpec>) -> Result<(), Failure> {
         let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
         if self.pool().is_suspended() {

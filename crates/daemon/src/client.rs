@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use serde::de::DeserializeOwned;
 
 use crate::protocol::{Failure, LINE_BYTES_MAX, Message, Request};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_nbd::{Endpoint, Listener};
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -1,7 +1,7 @@
 //! Requests about datasets and their properties.
 
-use fastness_error::ErrorKind;
-use fastness_pool::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
+use fastness_base::ErrorKind;
+use fastness_store::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
 
 use crate::lock;
 use crate::node::Node;

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fastness_base::ErrorKind;
 use fastness_blkdev::{AlignedBuf, BlockDevice};
-use fastness_error::ErrorKind;
-use fastness_pool::{Device, Guid, PoolConfig, PoolError, PoolState, Probe, Txg, VdevClass, VdevSpec};
-use fastness_store::RegionWitness;
+use fastness_store::{
+    Device, Guid, PoolConfig, PoolError, PoolState, Probe, RegionWitness, Txg, VdevClass, VdevSpec,
+};
 
 use crate::error::StartError;
 use crate::paths::absolute;
@@ -176,7 +177,7 @@ impl Scan {
             Err(PoolError::NoLabel { .. }) => {}
             Err(error) => {
                 let is_busy = error.kind() == ErrorKind::Retry;
-                self.unreadable.push(Unreadable { path: name, why: fastness_error::chain(&error), is_busy });
+                self.unreadable.push(Unreadable { path: name, why: fastness_base::chain(&error), is_busy });
             }
         }
     }
@@ -221,7 +222,7 @@ fn expand(place: &Path) -> Vec<PathBuf> {
         fs::metadata(path).is_ok_and(|found| {
             found.file_type().is_block_device()
                 || found.file_type().is_char_device() && is_dax(path)
-                || found.is_file() && found.len() >= fastness_pool::DEVICE_BYTES_MIN
+                || found.is_file() && found.len() >= fastness_store::DEVICE_BYTES_MIN
         })
     };
     let mut paths: Vec<_> = entries.filter(is_possible).collect();
@@ -237,11 +238,11 @@ mod tests {
     fn a_device_that_was_being_added_is_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let device =
-            |name: &str| Device::create(dir.path().join(name), fastness_pool::DEVICE_BYTES_MIN).unwrap();
+            |name: &str| Device::create(dir.path().join(name), fastness_store::DEVICE_BYTES_MIN).unwrap();
         let (first, second) = (device("first"), device("second"));
         let specs = [VdevSpec::single(first)];
         let pool =
-            fastness_pool::Pool::create("tank", &specs, fastness_pool::PoolOptions::default()).unwrap();
+            fastness_store::Pool::create("tank", &specs, fastness_store::PoolOptions::default()).unwrap();
         let before = pool.config();
         pool.add(&VdevSpec::single(second)).unwrap();
         let after = pool.config();

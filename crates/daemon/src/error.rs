@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use fastness_error::{ErrorKind, HasKind};
-use fastness_pool::PoolError;
-use fastness_store::StoreError;
+use fastness_base::{ErrorKind, HasKind};
+use fastness_store::{PoolError, StoreError};
 
 /// Why a pool does not run.
 #[derive(Debug, thiserror::Error)]

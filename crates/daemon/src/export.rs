@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use fastness_error::chain;
+use fastness_base::{ErrorKind, chain};
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
-use fastness_pool::{ErrorKind, PoolError, Segment};
-use fastness_store::{Attached, Outcome};
+use fastness_store::{Attached, Outcome, PoolError, Segment};
 use fastness_zvol::{Volume, VolumeError};
 
 use crate::journal::Journal;

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastness_pool::Device;
+use fastness_store::Device;
 
 use crate::devices::{Found, PAUSE, Scan, Unreadable};
 use crate::error::StartError;

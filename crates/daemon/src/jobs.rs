@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastness_error::{ErrorKind, chain, panic_text};
-use fastness_pool::{PoolError, ScrubReport};
+use fastness_base::{ErrorKind, chain, panic_text};
+use fastness_store::{PoolError, ScrubReport};
 
 use crate::journal::Journal;
 use crate::lock;

@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_pmem::{Region, RegionKind};
-use fastness_pool::Guid;
-use fastness_store::{KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts, real};
+use fastness_store::{Guid, KindId, NewRegion, PoolLog, RegionConfig, RegionContents, RegionParts, real};
 
 use crate::error::StartError;
 use crate::node::Node;

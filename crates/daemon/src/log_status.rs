@@ -1,9 +1,7 @@
 //! Reports on a node's log.
 
-use fastness_error::chain;
-use fastness_pool::VdevClass;
-use fastness_store::{PoolLog, RegionConfig, RegionStats};
-use fastness_zil::LogCause;
+use fastness_base::chain;
+use fastness_store::{LogCause, PoolLog, RegionConfig, RegionStats, VdevClass};
 
 use crate::node::Node;
 use crate::report::{
@@ -26,7 +24,7 @@ impl Node {
             let counters = log_counters(&stats);
             report.total = sum(&report.total, &counters);
             // A dataset destroyed in the meantime has no name.
-            if let Ok(dataset) = self.pool().dataset_by_id(fastness_pool::DatasetId(dataset.0)) {
+            if let Ok(dataset) = self.pool().dataset_by_id(dataset) {
                 let (name, causes) = (dataset.name(), causes(&stats));
                 report.volumes.push(LogVolumeReport { name, counters, causes });
             }
@@ -113,7 +111,7 @@ pub(crate) fn judge_regions(pool: &str, regions: &[RegionReport]) -> Option<(&'s
     Some(("degraded", Some(text)))
 }
 
-fn log_counters(stats: &fastness_zil::StatsSnapshot) -> LogCounters {
+fn log_counters(stats: &fastness_store::StatsSnapshot) -> LogCounters {
     let [copied, need_copy, _] = stats.assigned;
     LogCounters {
         records: stats.records + stats.bypass_records,
@@ -149,7 +147,7 @@ fn sum(a: &LogCounters, b: &LogCounters) -> LogCounters {
 }
 
 /// Why records of a volume were not in the log when a commit or flush needed them there.
-fn causes(stats: &fastness_zil::StatsSnapshot) -> Vec<LogCauseReport> {
+fn causes(stats: &fastness_store::StatsSnapshot) -> Vec<LogCauseReport> {
     let cause = |cause: LogCause| LogCauseReport {
         cause: cause.to_string(),
         fallbacks: stats.fallbacks_of(cause),
@@ -173,7 +171,7 @@ fn medium_counters(stats: &RegionStats) -> LogMediumCounters {
 
 #[cfg(test)]
 mod tests {
-    use fastness_zil::StatsSnapshot;
+    use fastness_store::StatsSnapshot;
 
     use super::*;
 

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_nbd::{BindError, Endpoint, Limits, Server, SingleExport};
-use fastness_pool::DatasetId;
-use fastness_store::Attached;
+use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
 use crate::export::VolumeExport;

@@ -5,9 +5,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use fastness_error::ErrorKind;
-use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolError, PoolOptions};
-use fastness_store::{Kinds, Local, Places, PoolLog, Store, StoreOptions};
+use fastness_base::ErrorKind;
+use fastness_store::{
+    DatasetKind, Device, ImportOptions, Kinds, Local, Places, Pool, PoolError, PoolLog, PoolOptions, Store,
+    StoreOptions,
+};
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;

@@ -166,7 +166,7 @@ mod tests {
         UnixListener::bind(longest).unwrap();
         let name = "x".repeat(room + 1);
         let refused = control_socket(dir.path(), &name).unwrap_err();
-        assert_eq!(refused.kind(), fastness_error::ErrorKind::Invalid);
+        assert_eq!(refused.kind(), fastness_base::ErrorKind::Invalid);
         assert!(refused.to_string().contains(&name), "{refused}");
         UnixListener::bind(dir.path().join(format!("{name}.control"))).unwrap_err();
     }

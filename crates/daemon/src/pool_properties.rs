@@ -1,7 +1,7 @@
 //! Properties of the pool itself.
 
-use fastness_error::ErrorKind;
-use fastness_pool::{FailMode, Feature};
+use fastness_base::ErrorKind;
+use fastness_store::{FailMode, Feature};
 
 use crate::node::Node;
 use crate::protocol::Failure;

@@ -3,7 +3,7 @@
 //! A client sends one [`Request`] per line; the daemon answers each with any number of [`Message::Progress`]
 //! and then one [`Message::Done`] or [`Message::Failed`]. A line has at most [`LINE_BYTES_MAX`] bytes.
 
-use fastness_error::{ErrorKind, HasKind};
+use fastness_base::{ErrorKind, HasKind};
 use serde::{Deserialize, Serialize};
 
 use crate::report::Address;

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fastness_pool::DatasetId;
-use fastness_store::Attached;
+use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
 use crate::lock;

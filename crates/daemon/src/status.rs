@@ -4,9 +4,10 @@ use std::path::Path;
 
 use fastness_blkdev::{Operation, StatsSnapshot};
 use fastness_pmem::Durability;
-use fastness_pool::{DatasetInfo, DatasetKind, DeviceStatus, FailMode, PoolStatus, SyncMode, VdevClass};
-use fastness_store::{self as store, PoolLog};
-use fastness_zil::KindId;
+use fastness_store::{
+    self as store, DatasetInfo, DatasetKind, DeviceStatus, FailMode, KindId, PoolLog, PoolStatus, SyncMode,
+    VdevClass,
+};
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
 
@@ -125,13 +126,13 @@ impl Node {
 
     pub(crate) fn check(&self) -> Result<CheckReport, Failure> {
         let report = self.pool().check()?;
-        let names = |places: &[fastness_pool::Place]| {
+        let names = |places: &[fastness_store::Place]| {
             places.iter().take(PLACES_MAX).map(ToString::to_string).collect::<Vec<_>>()
         };
         Ok(CheckReport {
             is_clean: report.is_clean(),
-            data_bytes: report.referenced_units * fastness_pool::UNIT_BYTES,
-            metadata_bytes: report.metadata_units * fastness_pool::UNIT_BYTES,
+            data_bytes: report.referenced_units * fastness_store::UNIT_BYTES,
+            metadata_bytes: report.metadata_units * fastness_store::UNIT_BYTES,
             leaked: names(&report.leaked),
             missing: names(&report.missing),
             shared: names(&report.shared),

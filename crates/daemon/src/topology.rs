@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use fastness_error::ErrorKind;
-use fastness_pool::{Device, DeviceStatus, PoolError, VdevClass};
-use fastness_store::REGIONS_MAX;
+use fastness_base::ErrorKind;
+use fastness_store::{Device, DeviceStatus, PoolError, REGIONS_MAX, VdevClass};
 
 use crate::devices::{open_new, open_vdevs};
 use crate::jobs::{SCRUB, Tell, Work};

@@ -1,7 +1,7 @@
 //! Requests about volumes, and which of them are served.
 
-use fastness_error::chain;
-use fastness_pool::DatasetKind;
+use fastness_base::chain;
+use fastness_store::DatasetKind;
 use fastness_zvol::{Volume, VolumeOptions};
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl Node {
     pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<(), Failure> {
         let volume = Volume::open(&self.store, name)?;
         if volume.is_read_only() {
-            return Err(fastness_pool::PoolError::ReadOnly(name.to_owned()).into());
+            return Err(fastness_store::PoolError::ReadOnly(name.to_owned()).into());
         }
         volume.resize(size_bytes)?;
         self.journal

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_daemon::{Node, NodeOptions, PmUse, Request, StartError, find_devices};
-use fastness_pool::{Device, ImportOptions, Pool, PoolOptions, VdevSpec};
-use fastness_store::{Consent, Mismatch, Places, StoreError};
+use fastness_store::{
+    Consent, Device, ImportOptions, Mismatch, Places, Pool, PoolOptions, StoreError, VdevSpec,
+};
 use tempfile::TempDir;
 
 const USE: PmUse = PmUse { emulates: true, create_bytes: Some(16 << 20) };

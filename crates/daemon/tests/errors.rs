@@ -6,8 +6,10 @@ use std::sync::Arc;
 use fastness_blkdev::{Fault, FaultPlan, Faulty, MemDevice, On, Operation, When};
 use fastness_daemon::{Address, Failure, JobReport, Node, NodeOptions, PoolReport, Request};
 use fastness_nbd::{Client, ClientError, Endpoint};
-use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, VdevSpec};
-use fastness_store::{Given, Kinds, Opener, Places, Store, StoreOptions};
+use fastness_store::{
+    DatasetKind, Device, Given, ImportOptions, Kinds, Opener, Places, Pool, PoolOptions, Store, StoreOptions,
+    VdevSpec,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fastness_base::ErrorKind;
 use fastness_blkdev::{BlockDevice, BlockError, Request};
-use fastness_error::ErrorKind;
 
 use crate::ids::{Extent, Place};
 use crate::space::{BLOCK_BYTES_MAX, Space, SpaceError, UNIT_BYTES};

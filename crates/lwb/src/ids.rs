@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-/// A transaction group of the owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Txg(pub u64);
+pub use fastness_base::{LogGuid, Txg};
 
 /// Sequence number of a record in its log, from 1. A number is used once in the life of a
 /// [`Log`](crate::Log).
@@ -33,45 +31,18 @@ impl BlockSeq {
     }
 }
 
-/// Random name of one chain; all its blocks carry the name, and no other block does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LogGuid([u8; 16]);
-
-impl LogGuid {
-    /// A guid from its bytes; `None` if they are all zero.
-    pub fn from_bytes(bytes: [u8; 16]) -> Option<LogGuid> {
-        (bytes != [0; 16]).then_some(LogGuid(bytes))
-    }
-
-    /// Its bytes.
-    pub fn to_bytes(self) -> [u8; 16] {
-        self.0
-    }
-
-    /// A new one from the operating system's generator.
-    ///
-    /// # Panics
-    /// If the system has no randomness: a guid that is not unique would make stale blocks look valid.
-    pub fn random() -> LogGuid {
-        loop {
-            let mut bytes = [0; 16];
-            getrandom::fill(&mut bytes).expect("the system has a source of randomness");
-            if let Some(guid) = LogGuid::from_bytes(bytes) {
-                return guid;
-            }
+/// A new name for a chain, from the operating system's generator: all blocks of the chain carry it, and no
+/// other block does.
+///
+/// # Panics
+/// If the system has no randomness: a name that is not unique would make stale blocks look valid.
+pub(crate) fn random_guid() -> LogGuid {
+    loop {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the system has a source of randomness");
+        if let Some(guid) = LogGuid::from_bytes(bytes) {
+            return guid;
         }
-    }
-}
-
-impl fmt::Debug for LogGuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for LogGuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
 use crate::ids::{Extent, Place};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-pub use fastness_error::ErrorKind;
+pub use fastness_base::ErrorKind;
 
 use crate::medium::{PersistError, ReadError, ReadErrorKind};
 use crate::method::WriteMethod;

@@ -1,9 +1,11 @@
 //! Errors of a pool: what, where, and what the caller must do about it.
 
+mod kind;
+
+use std::io;
 use std::sync::Arc;
 
-use fastness_blkdev::{BlockError, ErrorKind, OpenError};
-use fastness_error::HasKind;
+use fastness_blkdev::{BlockError, OpenError};
 
 use crate::ids::{DatasetId, Guid, ObjectId, Place, Txg};
 
@@ -19,9 +21,46 @@ pub enum PoolError {
     /// A device failed, and no other copy was available.
     #[error("a device failed")]
     Device(#[source] Arc<BlockError>),
-    /// The configuration makes no sense.
-    #[error("{0}")]
-    BadConfig(String),
+    /// No device was given.
+    #[error("no device was given")]
+    NoDevice,
+    /// A vdev was given no device.
+    #[error("a vdev needs a device")]
+    EmptyVdev,
+    /// All vdevs given for a pool are for logs.
+    #[error("a pool needs a vdev that is not for logs")]
+    OnlyLogVdevs,
+    /// The blocks of the device are larger than a unit of allocation, or do not divide it.
+    #[error("{path} has blocks of {block_bytes} bytes; 4096 at most")]
+    BlockSize {
+        /// The device.
+        path: String,
+        /// Its logical blocks.
+        block_bytes: u32,
+    },
+    /// The devices are those of a pool of another name.
+    #[error("the devices belong to pool {found}")]
+    OtherName {
+        /// Name of their pool.
+        found: String,
+    },
+    /// The pool has more devices than a label can describe.
+    #[error("the configuration needs {needed_bytes} bytes, a label has {slot_bytes}")]
+    ConfigTooLarge {
+        /// What the description needs.
+        needed_bytes: usize,
+        /// What a label has for it.
+        slot_bytes: usize,
+    },
+    /// All sides of a vdev are missing, offline or stale.
+    #[error("a vdev has no device left that can be written")]
+    NoSideLeft,
+    /// The metadata has more pages than an uberblock can refer to. No txg of such a size can sync.
+    #[error("the metadata has grown beyond 62 GiB")]
+    MetadataTooLarge,
+    /// The operating system started no thread.
+    #[error("no thread could be started")]
+    NoThread(#[source] Arc<io::Error>),
     /// The device is too small for two labels and some data.
     #[error("{path} has {len_bytes} bytes, a pool needs {least_bytes} on each device")]
     TooSmall {
@@ -311,59 +350,7 @@ fn of_when(found: Option<Txg>, expected: Txg) -> String {
     }
 }
 
-impl HasKind for PoolError {
-    fn kind(&self) -> ErrorKind {
-        PoolError::kind(self)
-    }
-}
-
 impl PoolError {
-    /// What the caller must do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            PoolError::Open(error) => error.kind(),
-            PoolError::Device(error) => error.kind(),
-            PoolError::DamagedLabels { .. }
-            | PoolError::Damaged { .. }
-            | PoolError::DamagedBlock { .. }
-            | PoolError::OldCopy { .. }
-            | PoolError::NoUberblock { .. }
-            | PoolError::BadValue { .. }
-            | PoolError::Engine(_) => ErrorKind::Corrupt,
-            PoolError::NoSpace { .. } => ErrorKind::NoSpace,
-            PoolError::Panicked { .. } => ErrorKind::Bug,
-            PoolError::Suspended { .. } | PoolError::Closed => ErrorKind::Closed,
-            PoolError::MissingDevice { .. }
-            | PoolError::MissingSide { .. }
-            | PoolError::MissingLog { .. } => ErrorKind::MediaFailed,
-            PoolError::Busy { .. }
-            | PoolError::LogInUse { .. }
-            | PoolError::Overtaken { .. }
-            | PoolError::InUseByHost { .. } => ErrorKind::Retry,
-            PoolError::BadConfig(_)
-            | PoolError::TooSmall { .. }
-            | PoolError::NoLabel { .. }
-            | PoolError::OtherVersion { .. }
-            | PoolError::UnknownFeature { .. }
-            | PoolError::ForeignPool { .. }
-            | PoolError::Removed { .. }
-            | PoolError::Split { .. }
-            | PoolError::ReadOnly(_)
-            | PoolError::NoDataset(_)
-            | PoolError::NoObject { .. }
-            | PoolError::Exists(_)
-            | PoolError::BeyondEnd { .. }
-            | PoolError::Invalid { .. } => ErrorKind::Invalid,
-        }
-    }
-
-    /// A device with less space than a vdev of that many units needs.
-    pub(crate) fn too_small(path: String, len_bytes: u64, units: u64) -> PoolError {
-        let least_bytes =
-            crate::devices::label::DATA_START_BYTES + (units + 1) * 4096 + crate::devices::label::LABEL_BYTES;
-        PoolError::TooSmall { path, len_bytes, least_bytes }
-    }
-
     /// A value that cannot be.
     pub fn invalid(what: &'static str, value: impl ToString) -> PoolError {
         PoolError::Invalid { what, value: value.to_string() }

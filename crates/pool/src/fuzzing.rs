@@ -10,7 +10,7 @@ use crate::devices::config::{DeviceState, PoolConfig, VdevClass};
 use crate::devices::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
 use crate::devices::vdev::{Device, Side, Vdev, Vdevs};
 use crate::ids::{Guid, UNIT_BYTES};
-use crate::import::open::{ImportOptions, VdevSpec};
+use crate::import::options::{ImportOptions, VdevSpec};
 use crate::log_space::LogSpace;
 use crate::metadata::file::MetaFile;
 use crate::metadata::tables::DatasetRow;

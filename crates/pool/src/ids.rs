@@ -2,35 +2,7 @@
 
 use std::fmt;
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u64);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
-            }
-        }
-    };
-}
-
-number!(
-    /// Number of a transaction group. Numbers count up by one; 0 means none.
-    Txg,
-    "txg "
-);
-number!(
-    /// A dataset, for the life of the pool; renaming keeps the number, and none is reused.
-    DatasetId,
-    "dataset #"
-);
-number!(
-    /// An object in its dataset; no number is reused.
-    ObjectId,
-    "object #"
-);
+pub use fastness_base::{DatasetId, ObjectId, Txg};
 
 /// One of the tables of a dataset. Whoever stores rows in a dataset gives the numbers their meaning, except
 /// that tables from [`TableId::FIRST_LONG`] on take long values: a change of a row may then have to remove
@@ -45,14 +17,6 @@ impl TableId {
     /// Whether values may be long.
     pub fn is_long(self) -> bool {
         self >= TableId::FIRST_LONG
-    }
-}
-
-impl Txg {
-    /// The next one.
-    #[must_use]
-    pub fn next(self) -> Txg {
-        Txg(self.0 + 1)
     }
 }
 

@@ -60,7 +60,7 @@ pub use error::{PoolError, Result};
 pub use fastness_blkdev::ErrorKind;
 pub use ids::{DatasetId, Guid, ImportId, Mark, ObjectId, Place, TableId, Txg, UNIT_BYTES};
 pub use import::carry::Unsynced;
-pub use import::open::{Host, ImportOptions, MissingLog, VdevSpec};
+pub use import::options::{Host, ImportOptions, MissingLog, VdevSpec};
 pub use log_space::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, LogUsage};
 pub use metadata::tables::DatasetKind;
 pub use namespace::dataset::{Dataset, DatasetInfo};

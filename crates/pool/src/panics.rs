@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fastness_error::panic_text;
+use fastness_base::panic_text;
 
 use crate::error::{PoolError, Result};
 

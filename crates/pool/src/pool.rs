@@ -105,7 +105,7 @@ impl Pool {
         let shared = self.shared.clone();
         let started =
             std::thread::Builder::new().name("txg".to_owned()).spawn(move || thread::run_caught(&shared));
-        *thread = Some(started.map_err(|error| PoolError::BadConfig(format!("no thread: {error}")))?);
+        *thread = Some(started.map_err(|error| PoolError::NoThread(Arc::new(error)))?);
         Ok(())
     }
 

@@ -215,3 +215,20 @@ fn a_side_left_behind_is_not_taken_for_the_pool() {
     assert!(matches!(error, PoolError::Split { .. }), "{error:?}");
     Pool::import(&[rig.device(0)], &host(), manual()).unwrap();
 }
+
+#[test]
+fn what_no_pool_is_made_of_is_refused_with_the_reason() {
+    let rig = Rig::fresh(2, LEN_BYTES, 9);
+    let create = |vdevs: &[VdevSpec]| Pool::create("tank", vdevs, manual()).map(drop).unwrap_err();
+    assert!(matches!(create(&[VdevSpec::single(rig.device(0)).log()]), PoolError::OnlyLogVdevs));
+    assert!(matches!(create(&[VdevSpec::mirror([])]), PoolError::EmptyVdev));
+    drop(Pool::create("tank", &[VdevSpec::single(rig.device(0))], manual()).unwrap());
+    let import = |devices: &[Device], name: &str| {
+        let options = fastness_pool::ImportOptions { name: Some(name.to_owned()), ..host() };
+        Pool::import(devices, &options, manual()).map(drop)
+    };
+    assert!(matches!(import(&[], "tank"), Err(PoolError::NoDevice)));
+    let other = import(&[rig.device(0)], "lake").unwrap_err();
+    assert!(matches!(&other, PoolError::OtherName { found } if found == "tank"), "{other}");
+    import(&[rig.device(0)], "tank").unwrap();
+}

@@ -172,7 +172,7 @@ fn a_panic_in_a_sync_suspends_the_pool_and_tells_who_waits() {
             std::thread::scope(|scope| {
                 let waits = scope.spawn(|| pool.wait_synced(txg));
                 let error = waits.join().unwrap().unwrap_err();
-                let text = fastness_error::chain(&error);
+                let text = fastness_base::chain(&error);
                 assert!(text.contains("boom"), "{at:?} {has_thread}: {text}");
             });
             goes_on(&world, pool, 2);

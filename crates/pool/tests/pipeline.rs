@@ -163,7 +163,7 @@ impl TxgHook for Recorder {
     fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
         self.seen.lock().unwrap().push((txg, false));
         if self.fails_at == Some(txg.0) {
-            return Err(PoolError::BadConfig("the hook cannot".to_owned()));
+            return Err(PoolError::ReadOnly("the hook cannot".to_owned()));
         }
         changes.put(DatasetId(1), b"last", Some(&txg.0.to_le_bytes()));
         changes.put(DatasetId(99), b"nobody", Some(b"x"));
@@ -223,7 +223,7 @@ fn a_hook_that_fails_suspends_the_pool() {
     let open = pool.open_txg();
     pool.add_hook(Arc::new(Recorder { fails_at: Some(open.0 + 1), ..Recorder::default() }));
     pool.sync().unwrap();
-    assert!(matches!(pool.sync().unwrap_err(), PoolError::BadConfig(_)));
+    assert!(matches!(pool.sync().unwrap_err(), PoolError::ReadOnly(_)));
     let error = pool.begin_tx().unwrap_err();
     assert!(matches!(&error, PoolError::Suspended { txg, .. } if *txg == open.next()), "{error:?}");
     assert!(error.to_string().contains("the hook cannot"));

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-/// Number of a transaction group; 0 is "none".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Txg(pub u64);
+pub use fastness_base::{LogGuid, Txg};
 
 /// How many transaction groups can be unsynced at a time: open, quiescing, syncing.
 ///
@@ -42,35 +40,9 @@ impl EntryId {
     }
 }
 
-/// Identifies a log: random, 128 bits, neither half zero.
-///
-/// Source: zil-pmem thesis, 5.3 and 5.10 (a half of zero makes an entry header invalid).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LogGuid([u8; 16]);
-
-impl LogGuid {
-    /// A GUID from its 16 bytes as stored on the medium; `None` if either half is zero.
-    pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
-        let (low, high) = bytes.split_at(8);
-        let zero = |half: &[u8]| half.iter().all(|&b| b == 0);
-        (!zero(low) && !zero(high)).then_some(Self(bytes))
-    }
-
-    /// The bytes as stored on the medium.
-    pub fn to_bytes(self) -> [u8; 16] {
-        self.0
-    }
-}
-
 /// Index of a chunk in the set that the PRB was opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u32);
-
-impl fmt::Display for Txg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "txg {}", self.0)
-    }
-}
 
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,17 +53,5 @@ impl fmt::Display for EntryId {
 impl fmt::Display for ChunkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "chunk {}", self.0)
-    }
-}
-
-impl fmt::Display for LogGuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for LogGuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LogGuid({self})")
     }
 }

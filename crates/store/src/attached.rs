@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
-use fastness_error::{ErrorKind, HasKind};
+use fastness_base::{ErrorKind, HasKind};
 use fastness_pool::{DatasetId, FailMode};
 use fastness_sync::{lock, read};
 
@@ -148,7 +148,7 @@ impl<F: FrontEnd> Reopen for Attached<F> {
             }
             Err(error) => {
                 self.end();
-                Err(Unopened { dataset: lock(&self.name).clone(), why: fastness_error::chain(&error) })
+                Err(Unopened { dataset: lock(&self.name).clone(), why: fastness_base::chain(&error) })
             }
         }
     }

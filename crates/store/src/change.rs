@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use fastness_pmem::Region;
-use fastness_pool::{Feature, VdevClass};
+use fastness_pool::{Feature, Txg, VdevClass};
 use fastness_zil::{KindId, LogError};
 
 use crate::config::LogConfig;
@@ -186,11 +186,7 @@ impl PoolLog {
 
     /// Stores the description of the log, and creates the new logs; returns the txg that makes it durable,
     /// and the previous logs.
-    fn begin(
-        &self,
-        new: AllLogs,
-        config: &LogConfig,
-    ) -> Result<(fastness_pool::Txg, Arc<AllLogs>), StoreError> {
+    fn begin(&self, new: AllLogs, config: &LogConfig) -> Result<(Txg, Arc<AllLogs>), StoreError> {
         let pool = self.side.pool();
         let root = pool.dataset(&pool.name())?;
         let tx = pool.begin_tx()?;

@@ -77,23 +77,18 @@ impl Records<'_> {
     /// Returns whether the record is in the log, or will be with the next flush.
     #[inline]
     pub fn write(&self, object: ObjectId, offset: u64, data: &[u8], is_copied: bool) -> bool {
-        self.zil.log_write(self.txg, logged(object), offset, data, is_copied)
+        self.zil.log_write(self.txg, object, offset, data, is_copied)
     }
 
     /// Logs that a range was zeroed.
     pub fn zeroes(&self, object: ObjectId, zeroes: Zeroes) -> bool {
-        self.zil.log_zeroes(self.txg, logged(object), zeroes)
+        self.zil.log_zeroes(self.txg, object, zeroes)
     }
 
     /// Logs that an object was truncated.
     pub fn truncate(&self, object: ObjectId, cut: Truncate) -> bool {
-        self.zil.log_truncate(self.txg, logged(object), cut)
+        self.zil.log_truncate(self.txg, object, cut)
     }
-}
-
-/// An object, as the log identifies it.
-fn logged(object: ObjectId) -> fastness_zil::ObjectId {
-    fastness_zil::ObjectId(object.0)
 }
 
 /// A change that was made in memory and logged.
@@ -134,7 +129,7 @@ impl Receipt<'_> {
     /// # Errors
     /// The txg failed.
     pub fn wait_txg(self) -> Result<()> {
-        Ok(self.of.pool.wait_synced(fastness_pool::Txg(self.txg.0))?)
+        Ok(self.of.pool.wait_synced(self.txg)?)
     }
 }
 
@@ -198,7 +193,7 @@ impl OpenDataset {
         }
         let _range = self.log.as_ref().map(|log| log.ranges.lock(range.start, range.end - range.start));
         let tx = self.pool.begin_tx()?;
-        let txg = Txg(tx.txg().0);
+        let txg = tx.txg();
         let changed = change(&tx);
         let is_logged = match &self.log {
             // A change that failed may have been made in part: only its txg makes that durable.
@@ -219,7 +214,7 @@ impl OpenDataset {
     /// # Errors
     /// Those of the log and of the txg. How much is then durable is unknown, and no later flush will claim
     /// it.
-    pub fn flush(&self, unsynced: impl FnOnce() -> Option<fastness_pool::Txg>) -> Result<()> {
+    pub fn flush(&self, unsynced: impl FnOnce() -> Option<Txg>) -> Result<()> {
         match &self.log {
             _ if self.dataset.sync_mode() == SyncMode::Disabled => Ok(()),
             Some(log) => Ok(log.zil.flush().map(drop)?),

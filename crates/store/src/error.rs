@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fastness_error::{ErrorKind, HasKind};
+use fastness_base::{ErrorKind, HasKind};
 use fastness_pmem::{PersistError, ReadError, RegionError};
 use fastness_pool::{DatasetKind, Mark, Pool, PoolError};
 use fastness_prb::SetupError;

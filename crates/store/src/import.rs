@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fastness_pool::{DatasetKind, Feature, Mark, Pool};
 use fastness_prb::Config;
 use fastness_zil::record::{Record, Write, WriteData};
-use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, Txg};
+use fastness_zil::{Choice, ClaimProblem, KindId};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
@@ -78,7 +78,7 @@ impl PoolLog {
         let members = log.members();
         pool.transact(|tx| {
             for (dataset, _) in logged(pool, |kind| kinds.handler(kind).is_some())? {
-                log.logs().create(&log.side, tx, DatasetId(dataset.id().0)).expect("new logs of a new pool");
+                log.logs().create(&log.side, tx, dataset.id()).expect("new logs of a new pool");
             }
             Ok(())
         })?;
@@ -190,7 +190,7 @@ impl PoolLog {
         let (logs, side) = (self.logs(), PoolSide::for_replay(self.side.pool()));
         let mut with_logs = Vec::new();
         for id in logs.datasets() {
-            let dataset = side.pool().dataset_by_id(fastness_pool::DatasetId(id.0))?;
+            let dataset = side.pool().dataset_by_id(id)?;
             let Some(log) = logs.get(id) else { continue };
             match options.kinds.handler(dataset.kind()) {
                 Some(handler) => with_logs.push((log, dataset, handler)),
@@ -281,11 +281,11 @@ impl OpenLog {
         config: impl FnOnce(usize) -> Config,
         knows: impl Fn(DatasetKind) -> bool,
     ) -> Result<Box<dyn Claims>, StoreError> {
-        let first_txg = Txg(pool.synced_txg().next().0);
+        let first_txg = pool.synced_txg().next();
         let begins_anew = matches!(self, OpenLog::Outlived | OpenLog::Forgotten);
         let with_logs = logged(pool, knows)?.into_iter();
         let headers = with_logs
-            .map(|(dataset, header)| (DatasetId(dataset.id().0), header.filter(|_| !begins_anew)))
+            .map(|(dataset, header)| (dataset.id(), header.filter(|_| !begins_anew)))
             .collect::<Vec<_>>();
         Ok(match self {
             OpenLog::Pmem(sides) => kind_pmem::claim(sides, config, first_txg, headers)?,

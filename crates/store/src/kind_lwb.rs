@@ -18,7 +18,7 @@ const IDLE_PERIOD: Duration = Duration::from_millis(5);
 /// The logs of a pool without any.
 pub(crate) fn new(pool: &Pool) -> AllLogs {
     let space = Arc::new(PoolSpace::new(pool.log_space()));
-    Box::new(LwbLogs::new(space, Txg(pool.synced_txg().0)))
+    Box::new(LwbLogs::new(space, pool.synced_txg()))
 }
 
 /// Finds what is in the logs with these headers.

@@ -98,10 +98,20 @@ pub use space::PoolSpace;
 pub use store::Store;
 pub use witness::RegionWitness;
 
-// What front ends and administration use of the parts.
+// What a front end stores, and its records.
+pub use fastness_base::{DatasetId, ObjectId, Txg};
 pub use fastness_pool::{
-    Dataset, DatasetKind, Object, ObjectId, Pool, PoolError, Property, Result as PoolResult, RowChange,
-    Segment, SyncMode, Table, TableId, Tx, Txg,
+    Dataset, DatasetKind, Object, Property, Result as PoolResult, RowChange, Segment, SyncMode, Table,
+    TableId, Tx,
 };
-pub use fastness_zil::ObjectId as LogObjectId;
 pub use fastness_zil::{CommitError, Itx, KindId, record};
+
+// What a pool is made of: to create one, to import one, to change its devices.
+pub use fastness_pool::{
+    DEVICE_BYTES_MIN, Device, FailMode, Feature, Guid, ImportOptions, MissingLog, Pool, PoolConfig,
+    PoolError, PoolOptions, PoolState, Probe, UNIT_BYTES, VdevClass, VdevSpec,
+};
+
+// What a pool and its logs say about themselves.
+pub use fastness_pool::{DatasetInfo, DeviceStatus, Place, PoolStatus, ScrubReport};
+pub use fastness_zil::{ClaimSummary, LogCause, StatsSnapshot};

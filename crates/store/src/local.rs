@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_pool::{Device, Pool, PoolError};
 
 use crate::config::LogConfig;

@@ -136,7 +136,7 @@ struct Collector {
 
 impl Collector {
     /// Notes in the regions how far a txg has come.
-    fn mark(&self, phase: Phase, txg: fastness_pool::Txg) {
+    fn mark(&self, phase: Phase, txg: Txg) {
         let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
         marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
     }
@@ -155,14 +155,14 @@ impl Drop for PoolLog {
 }
 
 impl TxgHook for Collector {
-    fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
+    fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
         self.mark(Phase::Begun, txg);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
-                changes.put(fastness_pool::DatasetId(dataset.0), HEADER, header);
+                changes.put(dataset, HEADER, header);
             };
-            current(&told.logs).sync(Txg(txg.0), &mut put);
+            current(&told.logs).sync(txg, &mut put);
         }
         if let Some(logs) = self.logs(told.as_ref()) {
             self.losses.sync(txg, &logs, changes);
@@ -170,7 +170,7 @@ impl TxgHook for Collector {
         Ok(())
     }
 
-    fn synced(&self, txg: fastness_pool::Txg) {
+    fn synced(&self, txg: Txg) {
         // Before anything in the regions is emptied because of it.
         self.mark(Phase::Synced, txg);
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,12 +179,12 @@ impl TxgHook for Collector {
             self.losses.synced(txg, &logs);
         }
         if let Some(told) = &*told {
-            current(&told.logs).txg_synced(Txg(txg.0));
+            current(&told.logs).txg_synced(txg);
             let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
             for (_, volume) in &*open {
-                volume.zil.txg_synced(Txg(txg.0));
+                volume.zil.txg_synced(txg);
             }
-            drop_idle(&mut open, Txg(txg.0));
+            drop_idle(&mut open, txg);
         }
     }
 }
@@ -283,7 +283,7 @@ impl PoolLog {
         dataset: &Dataset,
         _members: &Members<'_>,
     ) -> Result<(), StoreError> {
-        Ok(self.logs().create(&self.side, tx, DatasetId(dataset.id().0))?)
+        Ok(self.logs().create(&self.side, tx, dataset.id())?)
     }
 
     /// Destroys the log of a dataset, in the transaction that destroys the dataset; the log must not be in
@@ -294,23 +294,22 @@ impl PoolLog {
     pub(crate) fn destroy_log(
         &self,
         tx: &Tx,
-        dataset: fastness_pool::DatasetId,
+        dataset: DatasetId,
         _members: &Members<'_>,
     ) -> Result<(), StoreError> {
-        Ok(self.logs().destroy(&self.side, tx, DatasetId(dataset.0))?)
+        Ok(self.logs().destroy(&self.side, tx, dataset)?)
     }
 
     /// The log of a dataset; the same one for all handles of the dataset. `None` if it has none.
-    pub(crate) fn dataset_log(&self, dataset: fastness_pool::DatasetId) -> Option<Arc<DatasetLog>> {
-        let id = DatasetId(dataset.0);
+    pub(crate) fn dataset_log(&self, dataset: DatasetId) -> Option<Arc<DatasetLog>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        drop_idle(&mut open, Txg(self.side.pool().synced_txg().0));
-        if let Some((_, log)) = open.iter().find(|(of, _)| *of == id) {
+        drop_idle(&mut open, self.side.pool().synced_txg());
+        if let Some((_, log)) = open.iter().find(|(of, _)| *of == dataset) {
             return Some(log.clone());
         }
-        let zil = Zil::new(id, self.side.clone(), Arc::new(self.logs().get(id)?));
+        let zil = Zil::new(dataset, self.side.clone(), Arc::new(self.logs().get(dataset)?));
         let log = Arc::new(DatasetLog::new(zil, self.side.clone(), !self.tuning.lets_log_fill));
-        open.push((id, log.clone()));
+        open.push((dataset, log.clone()));
         Some(log)
     }
 

@@ -22,7 +22,7 @@
 //! belongs to T + 1, in another slot.
 
 use fastness_pmem::{Medium, NoSum, PersistError};
-use fastness_pool::Mark;
+use fastness_pool::{Mark, Txg};
 
 use crate::region::RegionId;
 
@@ -62,7 +62,7 @@ fn encode(region: RegionId, mark: Mark) -> [u8; SLOT_BYTES] {
 /// The mark in a slot, if it holds an intact one of this region.
 fn decode(region: RegionId, slot: &[u8; SLOT_BYTES]) -> Option<Mark> {
     let number = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("8 bytes"));
-    let mark = Mark { txg: fastness_pool::Txg(number(8)), import: fastness_pool::ImportId(number(16)) };
+    let mark = Mark { txg: Txg(number(8)), import: fastness_pool::ImportId(number(16)) };
     (encode(region, mark) == *slot).then_some(mark)
 }
 

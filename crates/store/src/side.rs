@@ -34,8 +34,8 @@ impl PoolSide {
     }
 
     fn object(&self, dataset: DatasetId, object: ObjectId) -> Result<fastness_pool::Object, PoolError> {
-        let dataset = self.pool.dataset_by_id(fastness_pool::DatasetId(dataset.0))?;
-        dataset.object(fastness_pool::ObjectId(object.0))
+        let dataset = self.pool.dataset_by_id(dataset)?;
+        dataset.object(object)
     }
 }
 
@@ -52,15 +52,15 @@ impl fastness_zil::Pool for PoolSide {
     }
 
     fn txg_of(tx: &Tx) -> Txg {
-        Txg(tx.txg().0)
+        tx.txg()
     }
 
     fn synced_txg(&self) -> Txg {
-        Txg(self.pool.synced_txg().0)
+        self.pool.synced_txg()
     }
 
     fn wait_synced(&self, txg: Txg) -> Result<(), PoolFailure> {
-        self.pool.wait_synced(fastness_pool::Txg(txg.0)).map_err(failure)
+        self.pool.wait_synced(txg).map_err(failure)
     }
 
     fn end_txg_soon(&self) {
@@ -72,7 +72,7 @@ impl fastness_zil::Pool for PoolSide {
     }
 
     fn put_log_header(&self, tx: &Tx, dataset: DatasetId, header: Option<&[u8]>) {
-        self.pool.put_aux(tx, fastness_pool::DatasetId(dataset.0), HEADER, header);
+        self.pool.put_aux(tx, dataset, HEADER, header);
     }
 
     fn read_back(

@@ -1,6 +1,6 @@
 //! The log space of a pool, as a block log sees it.
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_lwb::{BLOCK_BYTES_MAX, Extent, Place, Space, SpaceError};
 use fastness_pool::{LOG_BLOCK_BYTES_MAX, LogExtent, LogSpace, PoolError, UNIT_BYTES};
 

@@ -74,7 +74,7 @@ pub fn headers(pool: &Pool) -> Result<Vec<VolumeSurvey>, StoreError> {
     let with_logs = logged(pool, |kind| kind != DatasetKind::Folder)?.into_iter();
     let found = with_logs.map(|(dataset, header)| {
         let header = header.map_or(Ok(StoredLog::None), |bytes| decode_header(&bytes));
-        VolumeSurvey { name: dataset.name(), dataset: DatasetId(dataset.id().0), header }
+        VolumeSurvey { name: dataset.name(), dataset: dataset.id(), header }
     });
     Ok(found.collect())
 }
@@ -322,5 +322,5 @@ fn read_record(
 
 /// The first txg for which a log is needed.
 pub fn first_needed_txg(pool: &Pool) -> Txg {
-    Txg(pool.synced_txg().next().0)
+    pool.synced_txg().next()
 }

@@ -6,7 +6,7 @@
 //! txg of what was not kept, before it writes anything.
 
 use fastness_pool::{ObjectId, SyncMode, Tx};
-use fastness_zil::{Itx, Txg};
+use fastness_zil::Itx;
 
 use crate::dataset::{ChangeError, OpenDataset, Records};
 
@@ -18,7 +18,7 @@ impl Records<'_> {
 
     /// The object's records that no commit has taken need not be written: it was removed with its last name.
     pub fn forget(&self, object: ObjectId) {
-        self.zil.forget(fastness_zil::ObjectId(object.0));
+        self.zil.forget(object);
     }
 }
 
@@ -49,7 +49,7 @@ impl OpenDataset {
         self.until_room(|| {
             let tx = self.pool.begin_tx()?;
             let made = change(&tx)?;
-            let txg = Txg(tx.txg().0);
+            let txg = tx.txg();
             match (&self.log, record.take()) {
                 (Some(log), Some(record)) if keeps => record(Records { zil: &log.zil, txg }, &made),
                 (Some(log), _) => log.zil.note_unlogged(txg),
@@ -71,7 +71,7 @@ impl OpenDataset {
         if self.dataset().sync_mode() == SyncMode::Disabled {
             return Ok(());
         }
-        let object = object.map_or(fastness_zil::ObjectId::NONE, |object| fastness_zil::ObjectId(object.0));
+        let object = object.unwrap_or(ObjectId::NONE);
         Ok(log.zil.commit(object).map(drop)?)
     }
 }

@@ -31,13 +31,13 @@ type Records = Vec<(Lsn, Txg, Vec<u8>)>;
 struct Hook(PoolLog);
 
 impl TxgHook for Hook {
-    fn sync(&self, txg: fastness_pool::Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
-        changes.put(ROOT, KEY, Some(&self.0.sync_header(Txg(txg.0)).encode()));
+    fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
+        changes.put(ROOT, KEY, Some(&self.0.sync_header(txg).encode()));
         Ok(())
     }
 
-    fn synced(&self, txg: fastness_pool::Txg) {
-        self.0.synced(Txg(txg.0));
+    fn synced(&self, txg: Txg) {
+        self.0.synced(txg);
     }
 }
 
@@ -75,7 +75,7 @@ impl Layout {
 /// A new log that is up.
 fn start(pool: &Pool) -> PoolLog {
     let options = Options { block_bytes_max: 16 << 10, ..Options::default() };
-    let log = Arc::new(Log::new(PoolSpace::new(pool.log_space()), Txg(pool.synced_txg().0), options));
+    let log = Arc::new(Log::new(PoolSpace::new(pool.log_space()), pool.synced_txg(), options));
     log.start();
     pool.add_hook(Arc::new(Hook(log.clone())));
     pool.sync().unwrap();
@@ -152,7 +152,7 @@ fn work(
     let is_cut = || rig.devices[0].is_power_cut();
     for _ in 0..40 + rng.below(60) {
         let Ok(tx) = pool.begin_tx() else { break };
-        let txg = Txg(tx.txg().0);
+        let txg = tx.txg();
         let len = [10, 3000, 9000, 30_000][rng.below(4) as usize] + rng.below(50);
         let bytes: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
         let lsn = log.append(txg, &bytes);
@@ -253,7 +253,7 @@ fn run(seed: u64, met: &Met) {
         drop((log, pool));
         rig = Rig::new(rig.crash(rng.next()), rng.next());
         (rig, pool) = import_what_is_left(rig, layout, &mut rng, met);
-        let synced = Txg(pool.synced_txg().0);
+        let synced = pool.synced_txg();
         let (mut claimed, records) = recover(&pool);
         check(&records, &appended, synced, committed);
         note(&met.replayed, records.len() as u64);
@@ -341,7 +341,7 @@ fn threads_that_commit_lose_nothing_they_were_promised() {
                     while !rig.devices[0].is_power_cut() {
                         let Ok(tx) = pool.begin_tx() else { return };
                         let bytes: Vec<u8> = (0..rng.below(5000)).map(|_| rng.next() as u8).collect();
-                        let txg = Txg(tx.txg().0);
+                        let txg = tx.txg();
                         let lsn = {
                             let mut appended = appended.lock().unwrap();
                             let lsn = log.append(txg, &bytes);
@@ -351,7 +351,7 @@ fn threads_that_commit_lose_nothing_they_were_promised() {
                         drop(tx);
                         if log.commit(lsn).is_ok() {
                             committed.fetch_max(lsn.0, Ordering::SeqCst);
-                        } else if pool.wait_synced(fastness_pool::Txg(txg.0)).is_err() {
+                        } else if pool.wait_synced(txg).is_err() {
                             return;
                         }
                     }
@@ -361,7 +361,7 @@ fn threads_that_commit_lose_nothing_they_were_promised() {
         drop((log, pool));
         let rig = Rig::new(rig.crash(seed), seed);
         let pool = Pool::import_paused(&rig.all(), &host(), manual()).unwrap();
-        let synced = Txg(pool.synced_txg().0);
+        let synced = pool.synced_txg();
         let (_, records) = recover(&pool);
         check(&records, &appended.into_inner().unwrap(), synced, Lsn(committed.into_inner()));
     }
@@ -373,7 +373,7 @@ fn a_vdev_for_logs_is_emptied_and_removed_under_a_log() {
     let layout = Layout { data: 1, log: 1 };
     let pool = Pool::create("tank", &layout.specs(&rig), manual()).unwrap();
     let log = start(&pool);
-    let append = |bytes: &[u8]| log.append(Txg(pool.open_txg().0), bytes);
+    let append = |bytes: &[u8]| log.append(pool.open_txg(), bytes);
     log.commit(append(b"one")).unwrap();
     assert!(matches!(pool.remove(1).unwrap_err(), PoolError::LogInUse { vdev: 1, .. }));
     // The log goes on elsewhere: its chain is there until a new one has taken its place.
@@ -414,7 +414,7 @@ fn a_full_pool_takes_no_log_blocks_and_goes_on() {
     };
     pool.sync().unwrap();
     let error = loop {
-        let lsn = log.append(Txg(pool.open_txg().0), &[1; 12_000]);
+        let lsn = log.append(pool.open_txg(), &[1; 12_000]);
         if let Err(error) = log.commit(lsn) {
             break error;
         }
@@ -428,7 +428,7 @@ fn a_full_pool_takes_no_log_blocks_and_goes_on() {
     for _ in 0..4 {
         pool.sync().unwrap();
     }
-    log.commit(log.append(Txg(pool.open_txg().0), b"there is room again")).unwrap();
+    log.commit(log.append(pool.open_txg(), b"there is room again")).unwrap();
     assert!(pool.check().unwrap().is_clean());
 }
 
@@ -440,7 +440,7 @@ fn a_block_is_read_from_whichever_side_has_it() {
     let pool = Pool::create("tank", &Layout { data: 2, log: 0 }.specs(&rig), manual()).unwrap();
     let log = start(&pool);
     for number in 0..6_u8 {
-        log.commit(log.append(Txg(pool.open_txg().0), &[number; 5000])).unwrap();
+        log.commit(log.append(pool.open_txg(), &[number; 5000])).unwrap();
     }
     let places: Vec<_> = log.extents().iter().map(|extent| extent.place).collect();
     let written = log.status().blocks as usize;

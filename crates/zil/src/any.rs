@@ -10,12 +10,12 @@ use fastness_pmem::Medium;
 
 use crate::error::{LogCause, LogError, NotPersisted};
 use crate::header::KindId;
-use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::kind::{Entry, Kind, Persisted, ReadBack};
 use crate::lwb::LwbLog;
 use crate::pmem::PmemLog;
 use crate::pool::Pool;
 use crate::replay::{ReplayFailure, ReplayHandler, Replayed};
+use fastness_base::{DatasetId, ObjectId, Txg};
 
 /// The log of one dataset of a pool, with what its owner does to it besides writing records.
 pub trait OwnedLog<P: Pool>: Kind {

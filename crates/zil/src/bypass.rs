@@ -45,7 +45,6 @@ use std::cell::RefCell;
 use fastness_sync::atomic::Ordering;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
-use crate::ids::{ObjectId, Txg};
 use crate::itx::{Itx, WriteClass};
 use crate::kind::Kind;
 use crate::pool::Pool;
@@ -53,6 +52,7 @@ use crate::record::{
     Head, Record, Truncate, WRITE_HEAD_BYTES, Write, WriteData, Zeroes, encode_write, encode_write_head,
 };
 use crate::zil::{Committed, Zil};
+use fastness_base::{ObjectId, Txg};
 
 /// Data of one record; a longer write becomes several records, as a disk may tear it.
 const DATA_BYTES_MAX: usize = 128 << 10;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_prb::Misuse;
 
 use crate::error::LogError;
 use crate::header::HeaderFault;
-use crate::ids::{DatasetId, Txg};
 use crate::replay::Choice;
+use fastness_base::{DatasetId, Txg};
 
 /// Why a log cannot be claimed.
 #[derive(Debug, Clone, thiserror::Error)]

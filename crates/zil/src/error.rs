@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_prb::Misuse;
 
-use crate::ids::{DatasetId, Txg};
 use crate::pool::PoolFailure;
+use fastness_base::{DatasetId, Txg};
 
 /// Why a log did not take records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

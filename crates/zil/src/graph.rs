@@ -16,9 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use crate::ids::{ObjectId, Txg};
 use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Payload};
+use fastness_base::{ObjectId, Txg};
 
 /// How far ahead a commit searches for something that it can write itself.
 const WINDOW: usize = 64;

@@ -1,8 +1,8 @@
 //! Intent transactions (itx): records in memory, before they are needed on a medium.
 
-use crate::ids::{ObjectId, Txg};
 use crate::kind::{Entry, Payload};
 use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
+use fastness_base::{ObjectId, Txg};
 
 /// Most objects that one record touches: two directories, the object moved, the one it replaces, a whiteout.
 pub const KEYS_MAX: usize = 5;

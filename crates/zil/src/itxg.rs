@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{ObjectId, Txg};
 use crate::itx::Itx;
 use crate::kind::Entry;
+use fastness_base::{ObjectId, Txg};
 
 const RING: usize = 4;
 

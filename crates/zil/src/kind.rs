@@ -8,9 +8,9 @@
 
 use crate::error::NotPersisted;
 use crate::header::KindId;
-use crate::ids::{ObjectId, Txg};
 use crate::itx::Keys;
 use crate::pool::{PoolFailure, StoreRange, StoredData};
+use fastness_base::{ObjectId, Txg};
 
 /// What a kind must write for an entry.
 #[derive(Debug)]

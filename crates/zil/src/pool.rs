@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
-use crate::ids::{DatasetId, ObjectId, Txg};
+use fastness_base::{DatasetId, ObjectId, Txg};
 
 /// A pool could not do what the log asked of it.
 #[derive(Debug, thiserror::Error)]

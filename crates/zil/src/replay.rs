@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::fmt;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_lwb::{Ended, Lsn, Place};
 use fastness_prb::{BodyError, EntryId, LogError, Misuse};
 
-use crate::ids::{DatasetId, Txg};
 use crate::pool::{Pool, PoolFailure};
 use crate::record::{Head, Record, RecordError};
+use fastness_base::{DatasetId, Txg};
 
 /// Applies records.
 pub trait ReplayHandler<P: Pool> {

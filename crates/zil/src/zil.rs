@@ -8,12 +8,12 @@ use fastness_sync::{Mutex, lock};
 use arc_swap::ArcSwap;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
-use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::itx::Itx;
 use crate::itxg::Lists;
 use crate::kind::{Kind, ReadBack};
 use crate::pool::{Pool, PoolFailure, StoreRange, StoredData};
 use crate::stats::Stats;
+use fastness_base::{DatasetId, ObjectId, Txg};
 
 /// How a commit or a flush made things durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
         let waited = if self.pool.is_suspended() && self.pool.synced_txg() < not_persisted.txg {
             // This would wait until the pool is repaired; whether to do that is the caller's choice.
-            Err(PoolFailure::new(fastness_error::ErrorKind::Closed, "the pool is suspended"))
+            Err(PoolFailure::new(fastness_base::ErrorKind::Closed, "the pool is suspended"))
         } else {
             self.pool.wait_synced(not_persisted.txg)
         };

@@ -20,8 +20,8 @@ impl Ino {
     }
 
     /// The object, as the log names it.
-    pub(crate) fn logged(self) -> fastness_store::LogObjectId {
-        fastness_store::LogObjectId(self.0)
+    pub(crate) fn logged(self) -> ObjectId {
+        self.object()
     }
 
     pub(crate) fn key(self) -> [u8; 8] {

@@ -74,7 +74,7 @@ fn change_names(
         Record::Create(Create { object, attributes, name, target, acl, .. }) => {
             names::check(name)?;
             check_new(*object, attributes.mode, target)?;
-            dataset.note_object(fastness_store::ObjectId(object.0));
+            dataset.note_object(*object);
             let ino = Ino(object.0);
             let inherited = Inherited::of_record(acl)?;
             let before = edit.renew(ino)?;
@@ -103,7 +103,7 @@ fn change_names(
             names::check(target_name)?;
             if let fastness_store::record::RenameKind::Whiteout(object, attributes) = kind {
                 check_new(*object, attributes.mode, &[])?;
-                dataset.note_object(fastness_store::ObjectId(object.0));
+                dataset.note_object(*object);
             }
             let from = Side { directory, name: source_name };
             let to = Side { directory: Ino(target_directory.0), name: target_name };
@@ -114,7 +114,7 @@ fn change_names(
 }
 
 /// Refuses what no file is created as: a record has come from a medium.
-fn check_new(object: fastness_store::LogObjectId, mode: u32, target: &[u8]) -> Result<()> {
+fn check_new(object: fastness_store::ObjectId, mode: u32, target: &[u8]) -> Result<()> {
     let is_symlink = mode & mode::TYPE == mode::SYMLINK;
     if object.0 <= Ino::ROOT.0 || !mode::is_valid(mode) || is_symlink == target.is_empty() {
         return Err(FsError::Invalid("a record creates what no file can be"));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_error::{ErrorKind, HasKind};
+use fastness_base::{ErrorKind, HasKind};
 use fastness_store::{ChangeError, CommitError, DatasetKind, PoolError, StoreError};
 
 /// Why an operation on a volume failed.

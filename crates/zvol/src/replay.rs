@@ -1,7 +1,7 @@
 //! Applies the records of a volume's log to its object.
 
 use fastness_store::record::{Head, Record, Write, WriteData};
-use fastness_store::{Handler, ObjectId, PoolError, ReplayError, Replaying, Tx};
+use fastness_store::{Handler, PoolError, ReplayError, Replaying, Tx};
 
 /// Replays volumes; see [`Kinds`](fastness_store::Kinds).
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +20,7 @@ impl Handler for VolumeReplay {
         head: &Head,
         record: &Record<'_>,
     ) -> Result<(), ReplayError> {
-        let object = match replaying.dataset.object(ObjectId(head.object.0)) {
+        let object = match replaying.dataset.object(head.object) {
             // Records of volumes may be reordered: one for an object that is gone does nothing.
             Err(PoolError::NoObject { .. }) => return Ok(()),
             other => other?,

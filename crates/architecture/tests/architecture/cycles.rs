@@ -18,8 +18,6 @@ const KNOWN: &[(&str, &str)] = &[
         objects::object txg::output pool space::room rows namespace::settings state objects::stored \
         txg::sync metadata::tables txg::thread",
     ),
-    ("pool", "devices::label error"),
-    ("pool", "import::find import::open"),
     ("prb", "health prb"),
     ("store", "config error marks region"),
     ("store", "dataset_log log logs side_loss sides"),

@@ -11,7 +11,7 @@ use super::root;
 const LAYERS: &[(&str, u32)] = &[
     // Its tests read the source; no code.
     ("fastness-architecture", 0),
-    ("fastness-error", 0),
+    ("fastness-base", 0),
     ("fastness-sync", 0),
     ("fastness-crashcheck-trace", 1),
     ("fastness-crashcheck-workload", 1),
@@ -70,6 +70,10 @@ fn dependencies_point_to_lower_layers() {
                     "{name} depends on what is under another licence"
                 );
                 assert!(layers[on] < *layer, "{name} (layer {layer}) depends on {on} (layer {})", layers[on]);
+                assert!(
+                    *layer <= layers["fastness-store"] || !["fastness-pool", "fastness-zil"].contains(&on),
+                    "{name} depends on {on}, which only the store ties to a log"
+                );
             }
         }
     }

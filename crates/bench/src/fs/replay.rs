@@ -1,7 +1,6 @@
 //! Import of a pool whose log is full of records of files.
 
-use fastness_pool::{Device, PoolOptions};
-use fastness_store::{Given, PoolLog, RegionParts, Store, Tuning};
+use fastness_store::{Device, Given, PoolLog, PoolOptions, RegionParts, Store, Tuning};
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, RenameHow, SetAttributes, WriteHow};
 
 use super::write::new_file;

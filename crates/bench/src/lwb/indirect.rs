@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastness_blkdev::Operation;
-use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
-use fastness_store::{Store, Tuning};
+use fastness_store::{Device, Pool, PoolOptions, Store, Tuning, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::measure::{Spread, by_turns, in_parallel};

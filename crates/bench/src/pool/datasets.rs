@@ -1,6 +1,6 @@
 //! Ten thousand datasets.
 
-use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolOptions};
+use fastness_store::{DatasetKind, Device, ImportOptions, Pool, PoolOptions};
 
 use super::place::Place;
 use crate::Row;

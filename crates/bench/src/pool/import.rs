@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_blkdev::OpenOptions;
-use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, VdevSpec};
+use fastness_store::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, VdevSpec};
 
 use super::forget::{Forgetful, MARK};
 use super::place::{Place, write_one};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fastness_pool::{Pool, PoolOptions};
+use fastness_store::{Pool, PoolOptions};
 
 use super::place::{Numbers, Place, noise, volume, write_one};
 use crate::measure::rss_bytes;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice, OpenOptions};
-use fastness_pool::{DatasetKind, Device, Object, Pool, PoolOptions, Property, VdevSpec};
-use fastness_store::{Kinds, StoreOptions, Tuning};
+use fastness_store::{
+    DatasetKind, Device, Kinds, Object, Pool, PoolOptions, Property, StoreOptions, Tuning, VdevSpec,
+};
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 

@@ -1,7 +1,7 @@
 //! Random reads, from the cache and from the medium.
 
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice};
-use fastness_pool::{Object, PoolOptions};
+use fastness_store::{Object, PoolOptions};
 
 use super::place::{Numbers, Place, noise, told_to, volume, write_one};
 use crate::measure::{Spread, by_turns, time_ns};
@@ -17,7 +17,7 @@ pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> 
 }
 
 /// A pool with one filled object.
-fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> anyhow::Result<(fastness_pool::Pool, Object)> {
+fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> anyhow::Result<(fastness_store::Pool, Object)> {
     let options = PoolOptions { cache_bytes, ..told_to(len_bytes * 5) };
     let pool = place.pool("read", len_bytes * 3 / 2 + (64 << 20), options)?;
     let object = volume(&pool, "read", BLOCK_BYTES as u64)?;

@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 
 use anyhow::Context;
 use fastness_blkdev::Operation;
-use fastness_pool::{DatasetKind, Device, ImportOptions, Pool, Table, TableId, VdevSpec};
+use fastness_store::{DatasetKind, Device, ImportOptions, Pool, Table, TableId, VdevSpec};
 use redb::{Database, TableDefinition};
 
 use super::place::{Numbers, Place, told_to};

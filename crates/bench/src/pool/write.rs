@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fastness_pool::{Object, Pool};
+use fastness_store::{Object, Pool};
 
 use super::place::{Numbers, Place, noise, told_to, volume, write_one};
 use crate::measure::{Pair, Spread, by_turns, in_parallel};

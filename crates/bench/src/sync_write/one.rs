@@ -1,8 +1,8 @@
 //! One thread, one volume: against the floor, against `sync=disabled`, and against waiting for txgs.
 
 use fastness_pmem::WriteMethod;
-use fastness_pool::PoolOptions;
 use fastness_prb::Alignment;
+use fastness_store::PoolOptions;
 
 use super::stack::{BLOCK_BYTES, LogKind, Plan, Site, Stack, Writer};
 use crate::measure::{Pair, Spread, by_turns, time_ns};

@@ -1,7 +1,6 @@
 //! Import of a pool whose log is full of records.
 
-use fastness_pool::{Device, PoolOptions};
-use fastness_store::{Given, PoolLog, RegionParts, Store, Tuning};
+use fastness_store::{Device, Given, PoolLog, PoolOptions, RegionParts, Store, Tuning};
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack};
 use crate::measure::{Spread, time_ns};

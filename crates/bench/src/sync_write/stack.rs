@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fastness_pool::{Device, Pool, PoolOptions, Property, VdevClass, VdevSpec};
-use fastness_store::{PmDevice, PoolLog, Store, Tuning};
+use fastness_store::{
+    Device, PmDevice, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec,
+};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::pool::{Numbers, Place, noise, store_options};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fastness_pool::PoolOptions;
+use fastness_store::PoolOptions;
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack, Writer};
 use crate::histogram::Histogram;

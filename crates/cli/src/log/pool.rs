@@ -10,13 +10,12 @@ use fastness_daemon::{
 };
 use fastness_lwb::Found;
 use fastness_pmem::Region;
-use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
 use fastness_prb::{Located, SideFault, SideReport};
 use fastness_store::survey::{
     ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
     record,
 };
-use fastness_store::{LogConfig, PoolLog, PoolSpace};
+use fastness_store::{ImportOptions, LogConfig, MissingLog, Pool, PoolLog, PoolOptions, PoolSpace};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
@@ -163,7 +162,7 @@ impl Offline {
         self.config.in_use().filter_map(open).collect()
     }
 
-    fn name(&self, dataset: fastness_zil::DatasetId) -> String {
+    fn name(&self, dataset: fastness_store::DatasetId) -> String {
         let volume = self.volumes.iter().find(|volume| volume.dataset == dataset);
         volume.map_or_else(|| dataset.to_string(), |volume| volume.name.clone())
     }
@@ -173,7 +172,7 @@ impl Offline {
         let header = &entry.header;
         let first = first_needed_txg(&self.pool);
         self.volumes.iter().find(|volume| {
-            let is_it = |(log, first): (_, fastness_zil::Txg)| header.log == log && header.txg.0 >= first.0;
+            let is_it = |(log, first): (_, fastness_store::Txg)| header.log == log && header.txg.0 >= first.0;
             volume.entries(first).is_some_and(is_it)
         })
     }
@@ -270,7 +269,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
         writeln!(out, "damage: {}: {}", offline.name(problem.dataset), problem.cause)?;
         damages += 1;
     }
-    let row = |found: &fastness_zil::ClaimSummary| {
+    let row = |found: &fastness_store::ClaimSummary| {
         vec![
             offline.name(found.dataset),
             found.records.to_string(),

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use fastness_base::ErrorKind;
 use fastness_daemon::{
     Control, Node, NodeOptions, check_new_regions, control_socket, open_vdevs, patiently, run_dir,
     split_regions,
 };
-use fastness_error::ErrorKind;
-use fastness_pool::{Device, FailMode, ImportOptions, Pool, PoolError, Property};
-use fastness_store::Consent;
+use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property};
 
 use crate::exit::{Outcome, refuse};
 use crate::pool::{PmArgs, assignments, list, vdevs};
@@ -88,7 +87,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
             let property: Property = name.parse()?;
             Ok((property, property.parse(&value)?))
         })
-        .collect::<Result<Vec<_>, fastness_pool::PoolError>>()?;
+        .collect::<Result<Vec<_>, fastness_store::PoolError>>()?;
     let fail_mode = fail_mode(&args.pool_properties)?;
     if !args.force {
         check_new_regions(&regions, pm)?;

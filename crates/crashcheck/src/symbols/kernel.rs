@@ -6,7 +6,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
 /// Longest table; that of a distribution's kernel, with modules and data, has 10 to 20 MiB.
 const TEXT_MAX_BYTES: usize = 128 << 20;

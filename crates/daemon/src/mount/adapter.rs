@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_fuse::{Caller, Entry, Errno, Reply};
 use fastness_store::{Attached, Outcome};
 use fastness_zpl::{Attributes, FileSystem, FsError, Ino};

@@ -8,9 +8,9 @@ mod translate;
 
 use std::path::Path;
 
-use fastness_error::{ErrorKind, chain};
+use fastness_base::{ErrorKind, chain};
 use fastness_fuse::MountOptions;
-use fastness_pool::{Dataset, DatasetKind};
+use fastness_store::{Dataset, DatasetKind};
 use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
 

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_fuse::{MountError, MountOptions, MountPoint, Session, SessionOptions, Unmount, mount, unmount};
-use fastness_pool::DatasetId;
-use fastness_store::Attached;
+use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
 
 use crate::journal::Journal;

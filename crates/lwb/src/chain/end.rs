@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
 use crate::format::Reject;
 use crate::ids::{BlockSeq, LogGuid, Lsn};

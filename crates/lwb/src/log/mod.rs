@@ -37,7 +37,7 @@ use fastness_sync::atomic::{AtomicU64, Ordering};
 use fastness_sync::{Mutex, lock};
 
 use crate::error::CommitError;
-use crate::ids::{Extent, LogGuid, Lsn, Txg};
+use crate::ids::{Extent, LogGuid, Lsn, Txg, random_guid};
 use crate::log::index::Index;
 use crate::log::issue::Spares;
 use crate::log::issuer::Issuer;
@@ -64,12 +64,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            block_bytes_max: BLOCK_BYTES_MAX,
-            timeout_percent: 10,
-            flushes_max: 2,
-            guid: LogGuid::random,
-        }
+        Options { block_bytes_max: BLOCK_BYTES_MAX, timeout_percent: 10, flushes_max: 2, guid: random_guid }
     }
 }
 

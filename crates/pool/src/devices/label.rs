@@ -254,17 +254,22 @@ pub(crate) fn read_labels(path: &str, device: &Arc<dyn BlockDevice>) -> Result<L
     }
 }
 
+/// A device with less space than a vdev of that many units needs.
+pub(crate) fn too_small(path: String, len_bytes: u64, units: u64) -> PoolError {
+    let least_bytes = DATA_START_BYTES + (units + 1) * UNIT_BYTES + LABEL_BYTES;
+    PoolError::TooSmall { path, len_bytes, least_bytes }
+}
+
 /// Writes a configuration into its slot of both labels, durably, one label after the other: on a device that
 /// missed the last generations, the slot being overwritten holds the newest configuration it has, and it
 /// needs the other label's copy of that until the first label is whole.
 pub(crate) fn write_config(device: &dyn BlockDevice, guid: Guid, config: &PoolConfig) -> Result<()> {
     let payload = config.encode();
     if payload.len() > SLOT_BYTES - HEAD_BYTES {
-        return Err(PoolError::BadConfig(format!(
-            "the configuration needs {} bytes, a label has {}",
-            payload.len(),
-            SLOT_BYTES - HEAD_BYTES
-        )));
+        return Err(PoolError::ConfigTooLarge {
+            needed_bytes: payload.len(),
+            slot_bytes: SLOT_BYTES - HEAD_BYTES,
+        });
     }
     for start in label_starts(device.len_bytes()) {
         let place = start + SLOT_START + config.generation % 2 * SLOT_BYTES as u64;

@@ -17,7 +17,7 @@ use crate::devices::label::{Labels, Uberblock, data_units, read_labels};
 use crate::devices::vdev::{Device, Side, Vdev, Vdevs};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Txg};
-use crate::import::open::{ImportOptions, MissingLog};
+use crate::import::options::{ImportOptions, MissingLog};
 
 /// What an import needs.
 pub(crate) struct Found {
@@ -43,7 +43,7 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     });
     let config = match newest {
         Some((_, labels)) => labels.config.clone(),
-        None => return Err(PoolError::BadConfig("no device was given".to_owned())),
+        None => return Err(PoolError::NoDevice),
     };
     for (device, labels) in &labelled {
         if labels.config.guid != config.guid {
@@ -65,7 +65,7 @@ pub(crate) fn find(devices: &[Device], import: &ImportOptions) -> Result<Found> 
     }
     check_split(&config, &labelled)?;
     if import.name.as_ref().is_some_and(|name| *name != config.name) {
-        return Err(PoolError::BadConfig(format!("the devices belong to pool {}", config.name)));
+        return Err(PoolError::OtherName { found: config.name });
     }
     let by_guid: BTreeMap<Guid, (&Device, &Labels)> =
         labelled.iter().map(|(device, labels)| (labels.device, (*device, labels))).collect();

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use redb::{ReadableTable, WriteTransaction};
 
 use crate::devices::label::Uberblock;

@@ -7,7 +7,7 @@ use crate::devices::label::{self, data_units};
 use crate::devices::vdev::{Device, Side, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::Guid;
-use crate::import::open::VdevSpec;
+use crate::import::options::VdevSpec;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync_util::{lock, write};
@@ -122,7 +122,7 @@ impl Pool {
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
             if data_units(len_bytes) < vdev.units {
-                return Err(PoolError::too_small(device.path, len_bytes, vdev.units));
+                return Err(label::too_small(device.path, len_bytes, vdev.units));
             }
             label::erase(&*device.device)?;
             let state = DeviceState::Stale;

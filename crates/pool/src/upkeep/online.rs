@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::devices::config::DeviceState;
-use crate::devices::label::data_units;
+use crate::devices::label::{self, data_units};
 use crate::devices::vdev::{Device, Side};
 use crate::error::{PoolError, Result};
 use crate::ids::Guid;
@@ -72,7 +72,7 @@ impl Pool {
         }
         let len_bytes = device.device.len_bytes();
         if data_units(len_bytes) < vdev.units {
-            return Err(PoolError::too_small(device.path, len_bytes, vdev.units));
+            return Err(label::too_small(device.path, len_bytes, vdev.units));
         }
         let before = sides.clone();
         sides[at] = Arc::new(sides[at].with_device(device.path, Some(device.device)));

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_lwb::{Extent, Place, Space, SpaceError};
 use fastness_pmem::Region;
 use fastness_pool::Pool;
 use fastness_prb::Config;
-use fastness_zil::{ClaimProblem, ClaimSummary, DatasetId, KindId, LwbLogs};
+use fastness_zil::{ClaimProblem, ClaimSummary, KindId, LwbLogs};
 
 use crate::error::StoreError;
 use crate::import::OpenLog;
@@ -93,8 +93,7 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Sto
     let config = PoolLog::config(pool)?;
     if config.kind == KindId::Lwb {
         let with_logs = logged(pool, |_| false)?.into_iter();
-        let headers =
-            with_logs.map(|(dataset, header)| (DatasetId(dataset.id().0), header)).collect::<Vec<_>>();
+        let headers = with_logs.map(|(dataset, header)| (dataset.id(), header)).collect::<Vec<_>>();
         let space = Arc::new(Untouched(PoolSpace::new(pool.log_space())));
         let blocks = Arc::new(UntouchedBlocks(pool.log_space()));
         let import = LwbLogs::import_with(space, blocks, first_needed_txg(pool), headers);

@@ -32,12 +32,12 @@ use fastness_sync::{MutexGuard, lock, wait};
 use crate::error::{LogCause, NotPersisted};
 use crate::graph::Job;
 use crate::header::KindId;
-use crate::ids::{ObjectId, Txg};
 use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
 use crate::lwb::data::{Data, run_bytes, stored_of};
-use crate::lwb::log::{Commits, LwbLog, chain_txg};
+use crate::lwb::log::{Commits, LwbLog};
 use crate::pool::StoredData;
 use crate::record::Head;
+use fastness_base::{ObjectId, Txg};
 
 /// How much of a run was appended.
 struct Appended {
@@ -87,7 +87,7 @@ impl<S: Space> Kind for LwbLog<S> {
         if let Some(cause) = self.refusal() {
             return Err(NotPersisted { txg, cause });
         }
-        let lsn = self.log.append(chain_txg(txg), &record.concat());
+        let lsn = self.log.append(txg, &record.concat());
         self.log.commit(lsn).map_err(|error| NotPersisted { txg, cause: self.note_error(error) })?;
         self.noted.note(self.dataset);
         Ok(())
@@ -184,7 +184,7 @@ impl<S: Space> LwbLog<S> {
         let mut append = |record: &[u8]| {
             done.records += 1;
             done.bytes += record.len() as u64;
-            self.log.append(chain_txg(job.txg), record)
+            self.log.append(job.txg, record)
         };
         match &mut job.payload {
             Payload::Record(record) => {

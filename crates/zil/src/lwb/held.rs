@@ -5,15 +5,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 use fastness_lwb::{
     ClaimError, Claimed, Header, Lsn, OnLoss, Record as ChainRecord, Space, SpaceError, claim_each,
 };
 
-use crate::ids::Txg;
-use crate::lwb::log::chain_txg;
 use crate::pool::{PoolFailure, StoredBlocks};
 use crate::record::{Record, Write, WriteData};
+use fastness_base::Txg;
 
 /// The data of one record.
 struct Taken {
@@ -49,7 +48,7 @@ impl<S: Space> Held<S> {
     ) -> Result<Self, ClaimError> {
         let mut taken = Vec::new();
         let mut take = |record: ChainRecord<'_>| take(&*blocks, record, &mut taken);
-        match claim_each(space, header, chain_txg(first_txg), on_loss, &mut take) {
+        match claim_each(space, header, first_txg, on_loss, &mut take) {
             Ok(chain) => {
                 let last = chain.last_lsn();
                 // Those after the last record that counts.

@@ -12,8 +12,8 @@ use fastness_sync::atomic::{AtomicBool, Ordering};
 use fastness_sync::thread::{Builder, JoinHandle};
 use fastness_sync::{Condvar, Mutex, RwLock, lock, now, read, wait, wait_for};
 
-use crate::ids::DatasetId;
 use crate::lwb::log::LwbLog;
+use fastness_base::DatasetId;
 
 pub(super) type LogMap<S> = Arc<RwLock<BTreeMap<DatasetId, Arc<LwbLog<S>>>>>;
 

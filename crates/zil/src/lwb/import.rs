@@ -10,13 +10,13 @@ use fastness_lwb::{Header, OnLoss, Space};
 use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
 use crate::error::LogError;
 use crate::header::{KindId, StoredHeader};
-use crate::ids::{DatasetId, Txg};
 use crate::lwb::held::{Held, NoBlocks};
 use crate::lwb::idle::Written;
 use crate::lwb::log::{LwbLog, stored};
 use crate::lwb::logs::LwbLogs;
 use crate::pool::{Pool, StoredBlocks};
 use crate::replay::Choice;
+use fastness_base::{DatasetId, Txg};
 
 enum Slot<S: Space> {
     /// There is nothing to replay, or everything was given up.

@@ -9,10 +9,10 @@ use fastness_sync::{Condvar, Mutex, lock};
 use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
-use crate::ids::{DatasetId, Txg};
 use crate::lwb::held::Held;
 use crate::lwb::idle::{Noted, Written};
 use crate::pool::Pool;
+use fastness_base::{DatasetId, Txg};
 
 /// What the log's life cycle allows; whether the chain is writable is up to the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<S: Space> LwbLog<S> {
         let unreplayed = claimed.as_ref().map_or(0, |held| held.chain.records());
         Self {
             dataset,
-            log: Log::new(space, chain_txg(synced), Options::default()),
+            log: Log::new(space, synced, Options::default()),
             commits: Mutex::default(),
             changed: Condvar::new(),
             status: AtomicU8::new(status as u8),
@@ -179,7 +179,7 @@ impl<S: Space> LwbLog<S> {
         if life.from.is_none_or(|from| txg < from) {
             return None;
         }
-        let header = self.log.sync_header(chain_txg(txg));
+        let header = self.log.sync_header(txg);
         if life.until.is_some_and(|until| until <= txg) {
             return None;
         }
@@ -198,7 +198,7 @@ impl<S: Space> LwbLog<S> {
             }
             life.release.take_if(|(at, _)| *at <= txg)
         };
-        self.log.synced(chain_txg(txg));
+        self.log.synced(txg);
         if let Some((_, claimed)) = release {
             claimed.release();
         }
@@ -283,11 +283,6 @@ impl<S: Space> LwbLog<S> {
         drop(lock(&self.commits));
         self.changed.notify_all();
     }
-}
-
-/// A txg in the chain's own type.
-pub(super) fn chain_txg(txg: Txg) -> fastness_lwb::Txg {
-    fastness_lwb::Txg(txg.0)
 }
 
 fn cause_of(error: &CommitError) -> LogCause {

@@ -8,11 +8,11 @@ use fastness_lwb::Space;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::error::LogError;
-use crate::ids::{DatasetId, Txg};
 use crate::kind::Kind;
 use crate::lwb::idle::{LogMap, Watcher, Written};
 use crate::lwb::log::LwbLog;
 use crate::pool::Pool;
+use fastness_base::{DatasetId, Txg};
 
 /// All logs of a pool.
 ///

@@ -9,7 +9,6 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
 use crate::error::{LogCause, LogError};
-use crate::ids::Txg;
 use crate::lwb::held::Held;
 use crate::lwb::log::{LwbLog, stored};
 use crate::pool::Pool;
@@ -67,8 +66,8 @@ impl<S: Space> LwbLog<S> {
         header: &Header,
     ) -> Result<(), ReplayCause> {
         let (head, record) = Record::decode(entry.bytes).map_err(ReplayCause::Record)?;
-        if head.txg.0 != entry.txg.0 {
-            return Err(ReplayCause::OtherTxg { record: head.txg, entry: Txg(entry.txg.0) });
+        if head.txg != entry.txg {
+            return Err(ReplayCause::OtherTxg { record: head.txg, entry: entry.txg });
         }
         let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
         handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;

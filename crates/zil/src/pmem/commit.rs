@@ -12,12 +12,12 @@ use fastness_sync::{MutexGuard, RwLockReadGuard, lock, read, wait, write};
 use crate::error::{LogCause, NotPersisted};
 use crate::graph::Job;
 use crate::header::KindId;
-use crate::ids::{ObjectId, Txg};
 use crate::itx::Keys;
 use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
 use crate::pieces::Pieces;
 use crate::pmem::log::{Commits, PmemLog};
 use crate::record::Head;
+use fastness_base::{ObjectId, Txg};
 
 impl<M: Medium + Sync> Kind for PmemLog<M> {
     fn id(&self) -> KindId {

@@ -12,11 +12,11 @@ use fastness_prb::{
 use crate::claim::{ClaimCause, ClaimProblem, ClaimSummary, check_finish};
 use crate::error::LogError;
 use crate::header::{KindId, StoredHeader};
-use crate::ids::{DatasetId, Txg};
 use crate::pmem::log::{PmemLog, Status, stored};
 use crate::pmem::logs::PmemLogs;
 use crate::pool::Pool;
 use crate::replay::Choice;
+use fastness_base::{DatasetId, Txg};
 
 enum Slot<M: Medium + Sync> {
     /// There is nothing to replay.

@@ -10,8 +10,8 @@ use fastness_sync::{Condvar, Mutex, RwLock, lock, write};
 use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
-use crate::ids::{DatasetId, Txg};
 use crate::pool::Pool;
+use fastness_base::{DatasetId, Txg};
 
 /// Whether records can be written; [`PmemLog::refusal`] is derived from this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

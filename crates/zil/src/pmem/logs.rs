@@ -8,10 +8,10 @@ use fastness_prb::{CollectError, Collected, Config, HdlHeader, Prb, SetupError};
 use fastness_sync::{RwLock, read, write};
 
 use crate::error::LogError;
-use crate::ids::{DatasetId, Txg};
 use crate::kind::Kind;
 use crate::pmem::log::{PmemLog, Status};
 use crate::pool::Pool;
+use fastness_base::{DatasetId, Txg};
 
 /// All logs of a pool.
 ///

@@ -7,7 +7,7 @@ use super::types::{
     CloneRange, Create, CreateKind, Link, Record, Remove, Rename, RenameKind, SetAcl, SetAttr, SetXattr,
     Truncate, Write, WriteData, Zeroes, attribute,
 };
-use crate::ids::ObjectId;
+use fastness_base::ObjectId;
 
 impl<'a> Record<'a> {
     /// Reads a record that fills `bytes`.

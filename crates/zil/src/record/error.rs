@@ -1,6 +1,6 @@
 //! What is wrong with a record, and where.
 
-use fastness_error::ErrorKind;
+use fastness_base::ErrorKind;
 
 /// The bytes are not a record that can be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The head that all records share.
 
 use super::error::{RecordError, RecordFault};
-use crate::ids::{ObjectId, Txg};
+use fastness_base::{ObjectId, Txg};
 
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 32;

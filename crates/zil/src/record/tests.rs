@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{ObjectId, Txg};
+use fastness_base::{ObjectId, Txg};
 
 /// One record of each type and of each form, with bytes in every variable part.
 fn examples() -> Vec<Record<'static>> {
@@ -145,11 +145,11 @@ fn what_cannot_be_is_told_with_its_place() {
     let error = changed(2, &[19, 0]);
     assert_eq!(error, RecordError::new(2, RecordFault::UnknownType { found: 19 }));
     assert!(error.is_unknown());
-    assert_eq!(error.kind(), fastness_error::ErrorKind::Invalid);
+    assert_eq!(error.kind(), fastness_base::ErrorKind::Invalid);
     assert_eq!(changed(0, &[2, 0]).fault, RecordFault::Version { found: 2, known: 1 });
     assert_eq!(changed(4, &[31, 0]), RecordError::new(4, RecordFault::Length { found: 31 }));
     let overflow = changed(32, &[0xff; 8]);
-    assert_eq!((overflow.offset, overflow.kind()), (40, fastness_error::ErrorKind::Corrupt));
+    assert_eq!((overflow.offset, overflow.kind()), (40, fastness_base::ErrorKind::Corrupt));
     assert_eq!(changed(48, &[2]).fault, RecordFault::Field { field: "flags", found: 2 });
     let mut padded = Record::Remove(Remove { is_directory: false, name: b"abc" }).to_bytes(HEAD);
     *padded.last_mut().unwrap() = 1;

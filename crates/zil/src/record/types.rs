@@ -1,7 +1,7 @@
 //! The records as values.
 
 use super::head::RecordType;
-use crate::ids::ObjectId;
+use fastness_base::ObjectId;
 
 /// Seconds and nanoseconds since 1970; the nanoseconds are below 10^9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_store::StoreError;
 use fastness_testkit::media::{Bank, Disk};
 

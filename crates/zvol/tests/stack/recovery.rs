@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_pool::{Device, Pool, PoolError, PoolOptions, Probe};
 use fastness_store::{LogConfig, RegionParts, Source, Store, StoreError, StoreOptions};
 use fastness_testkit::media::{Bank, Disk};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_error::chain;
+use fastness_base::chain;
 use fastness_pool::Property;
 use fastness_zvol::{Volume, VolumeError, VolumeOptions};
 

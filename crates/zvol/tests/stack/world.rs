@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use fastness_base::chain;
 use fastness_blkdev::MemImage;
-use fastness_error::chain;
 use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError, PoolOptions};
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_testkit::media::{Bank, Disk, Power};

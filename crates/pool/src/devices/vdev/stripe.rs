@@ -146,6 +146,6 @@ impl Vdevs {
 pub(crate) fn failed(error: Option<BlockError>) -> PoolError {
     match error {
         Some(error) => error.into(),
-        None => PoolError::BadConfig("a vdev has no device left that can be written".to_owned()),
+        None => PoolError::NoSideLeft,
     }
 }

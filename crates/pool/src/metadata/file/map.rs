@@ -180,7 +180,7 @@ impl PageMap {
             }
         }
         if self.upper.len() > ROOT_MAX {
-            return Err(PoolError::BadConfig("the metadata has grown beyond 62 GiB".to_owned()));
+            return Err(PoolError::MetadataTooLarge);
         }
         let mut root = Writer::default();
         root.u64(len_bytes).u32(self.upper.len() as u32);

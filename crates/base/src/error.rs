@@ -1,7 +1,5 @@
 //! The kinds of errors that every surface of Fastness sorts its own into.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,0 +1,14 @@
+//! What all crates of Fastness share: kinds of errors, and numbers that must not be mixed up.
+//!
+//! ```text
+//! error  what a caller must do about an error
+//! ids    txgs, datasets, objects, logs
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod ids;
+
+pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
+pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
