@@ -9,7 +9,7 @@ use fastness_zil::{Choice, ClaimProblem, DatasetId, KindId, Txg};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
-use crate::handler::{Applying, Kinds};
+use crate::handler::{Applying, Kinds, Replaying};
 use crate::kind_lwb;
 use crate::kind_pmem;
 use crate::log::{DEVICE, PoolLog, Tuning, logged};
@@ -214,8 +214,8 @@ impl PoolLog {
                     tell(LogImportStep::Replay(progress));
                 }
             };
-            let blocks = side.pool().log_space();
-            let mut handler = Applying { handler, dataset: &dataset, blocks, applied: &mut applied };
+            let replaying = Replaying::new(&dataset, side.pool().log_space());
+            let mut handler = Applying { handler, replaying, applied: &mut applied };
             let replayed = log.replay(&side, &mut handler);
             report.indirect += indirect;
             match replayed {

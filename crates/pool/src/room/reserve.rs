@@ -74,6 +74,11 @@ impl Shared {
         Ok(namespace.reserved_by_others(dataset.id.0))
     }
 
+    /// Whether there may be less room than a record in replay needs.
+    pub(crate) fn is_short_for_replay(&self) -> bool {
+        self.room.left(Claim::Replay) < (self.room.slop_bytes() / 4) as i64
+    }
+
     /// Bytes that reservations of datasets keep free.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
