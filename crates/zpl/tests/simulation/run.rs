@@ -47,6 +47,7 @@ impl Met {
             "unlinked in use",
             "promoted",
             "txg",
+            "sync write",
             "pmem",
             "lwb",
             "crash in replay",
@@ -70,6 +71,8 @@ struct World {
     names: usize,
     /// For a file, how many of these, if they change it, are durable.
     files: BTreeMap<Ino, usize>,
+    /// Whether the next write is to be durable on return.
+    is_sync: bool,
 }
 
 fn create(rng: &mut Rng, met: &mut Met) -> World {
@@ -86,6 +89,7 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
         changes: Vec::new(),
         names: 0,
         files: BTreeMap::new(),
+        is_sync: false,
     }
 }
 
@@ -212,7 +216,8 @@ impl World {
                 }
             }
             Change::Write { ino, offset, data } => {
-                fs.write(*ino, *offset as u64, data, WriteHow::default())?;
+                let how = WriteHow { is_sync: self.is_sync, ..WriteHow::default() };
+                fs.write(*ino, *offset as u64, data, how)?;
             }
             Change::Resize { ino, len } => {
                 let set = SetAttributes { size_bytes: Some(*len as u64), ..SetAttributes::default() };
@@ -244,6 +249,12 @@ impl World {
         {
             *mode |= self.model.0[directory].mode & mode::SET_GID;
         }
+        self.is_sync = match &change {
+            Change::Write { ino, .. } => {
+                rng.below(3) == 0 && self.model.0.get(ino).is_some_and(|node| node.links > 0)
+            }
+            _ => false,
+        };
         let result = self.carry_out(&mut change).map_err(|error| error.errno());
         let links: Vec<_> = self.model.0.iter().map(|(ino, node)| (*ino, node.links)).collect();
         let unnamed = match &change {
@@ -279,7 +290,13 @@ impl World {
                 met.meet("promoted");
             });
         }
+        let written = change.file().filter(|_| self.is_sync);
         self.changes.push((change, false));
+        if let Some(ino) = written {
+            met.meet("sync write");
+            self.names = self.changes.len();
+            self.files.insert(ino, self.names);
+        }
     }
 
     fn sync(&mut self, rng: &mut Rng, met: &mut Met) {
