@@ -73,11 +73,14 @@ impl FileSystem {
             Allocate::Reserve { .. } => 0,
             _ => end.min(size_bytes).saturating_sub(offset),
         };
-        if !grows && punched == 0 {
-            return Ok(());
-        }
         let now = self.now();
         (inode.mtime, inode.ctime) = (now, now);
+        if !grows && punched == 0 {
+            // Its times change all the same, as on other file systems.
+            let mut edit = self.edit();
+            edit.set_inode(ino, inode);
+            return self.carry_out(&edit, |_| ());
+        }
         let change = |tx: &Tx, object: &Object| {
             if punched > 0 {
                 object.punch(tx, offset, punched)?;
