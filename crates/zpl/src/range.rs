@@ -56,7 +56,7 @@ impl FileSystem {
             return Err(FsError::Invalid("the range is empty"));
         }
         let _guard = self.locks.one(ino);
-        let inode = self.file(ino)?;
+        let mut inode = self.file(ino)?;
         let object = self.object(ino)?;
         let size_bytes = object.as_deref().map_or(0, Object::size_bytes);
         let grows = match what {
@@ -76,7 +76,12 @@ impl FileSystem {
             _ => end.min(size_bytes).saturating_sub(offset),
         };
         if !grows && punched == 0 {
-            return Ok(());
+            // Its times change all the same, as on other file systems.
+            let now = self.now();
+            (inode.mtime, inode.ctime) = (now, now);
+            let mut edit = self.edit();
+            edit.set_inode(ino, inode);
+            return self.carry_out(&edit, |_| ());
         }
         self.clear(ino, inode, (offset, punched), grows.then_some(end), what == Allocate::Punch)
     }
