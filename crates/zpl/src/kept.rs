@@ -3,10 +3,10 @@
 //! Bounded: what is not used makes room, so files that were opened once and forgotten cost nothing.
 //!
 //! Coherence: whoever changes a row has the lock of its inode or directory, changes the tables first, and
-//! then what is kept, before the lock is released. A reader has no lock. It announces that it is going to read the
-//! tables, reads, and keeps what it found only if nothing was kept for the row meanwhile (the *guard*): so an
-//! older row never takes the place of a newer one. A change that fails keeps nothing. Replay changes rows by
-//! itself, one record after the other.
+//! then what is kept, before the lock is released. A reader has no lock. It announces that it is going to
+//! read the tables, reads, and keeps what it found only if nothing was kept for the row meanwhile (the
+//! *guard*): so an older row never takes the place of a newer one. A change that fails keeps nothing. Replay
+//! changes rows by itself, one record after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
