@@ -25,6 +25,8 @@ mod answer;
 mod device;
 mod dispatch;
 mod files;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handshake;
 mod mount;
 mod request;

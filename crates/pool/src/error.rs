@@ -263,12 +263,17 @@ pub enum PoolError {
     #[error("the metadata engine failed")]
     Engine(#[source] Arc<redb::Error>),
     /// The pool, the dataset or its quota has no space left.
-    #[error("no space: {wanted_bytes} bytes wanted, {free_bytes} free")]
+    #[error(
+        "no space{}: {wanted_bytes} bytes wanted, {free_bytes} free",
+        if *is_quota { " in the quota" } else { "" }
+    )]
     NoSpace {
         /// What the operation may need.
         wanted_bytes: u64,
         /// What is left for it.
         free_bytes: u64,
+        /// Whether a quota refuses it, and not the pool.
+        is_quota: bool,
     },
     /// A thread of the pool panicked: a defect in this program. What it was doing may be half done.
     #[error("a defect of this program: a thread of the pool panicked: {what}")]

@@ -161,18 +161,27 @@ impl Pool {
         Ok(tx)
     }
 
+    /// Whether a transaction of a replay may make the changes of another record: there is room for one,
+    /// memory is not short, and no txg waits for the transaction to end.
+    pub fn may_go_on(&self, tx: &Tx) -> bool {
+        let shared = &self.shared;
+        shared.pipeline.open_txg() == tx.txg()
+            && shared.pipeline.delay().is_zero()
+            && !shared.is_short_for_replay()
+    }
+
     /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
     /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
-    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. One record at a time: while there is less
-    /// room than a record may need, waits for a txg, if one can sync.
+    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. While there is less
+    /// room than a record may need, waits for a txg, if one can sync. One record at a time, and another one in
+    /// the same transaction only if it [may go on](Self::may_go_on).
     ///
     /// # Errors
     /// As [`begin_tx`](Self::begin_tx); those of a sync.
     pub fn begin_replay_tx(&self) -> Result<Tx> {
         let shared = &self.shared;
         let is_started = lock(&shared.log).has_ended_claims;
-        let is_short = shared.room.left(Claim::Replay) < (shared.room.slop_bytes() / 4) as i64;
-        if is_started && is_short && self.has_unsynced() {
+        if is_started && shared.is_short_for_replay() && self.has_unsynced() {
             self.sync()?;
         }
         let mut tx = self.begin_tx()?;

@@ -1,5 +1,7 @@
 //! Kinds of datasets, and how the records of each are replayed.
 
+use std::any::Any;
+use std::cell::OnceCell;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use crate::side::PoolSide;
 pub type ReplayError = Box<dyn Error + Send + Sync>;
 
 /// Applies the records of one kind of datasets after a crash. It is run before the dataset is served, and
-/// each record is applied in one transaction with the note that it was.
+/// each record is applied in one transaction with the note that it was; several records may share one.
 pub trait Handler: Send + Sync {
     /// Applies a record, in the order of the changes. A record that may be reordered does nothing, without an
     /// error, if its object does not exist.
@@ -39,10 +41,33 @@ pub struct Replaying<'a> {
     pub dataset: &'a Dataset,
     /// It is no crash: the pool was suspended, and goes on with what is in memory. What was in use still is.
     pub is_resumed: bool,
-    blocks: &'a LogSpace,
+    blocks: LogSpace,
+    kept: OnceCell<Box<dyn Any>>,
 }
 
-impl Replaying<'_> {
+impl<'a> Replaying<'a> {
+    pub(crate) fn new(dataset: &'a Dataset, is_resumed: bool, blocks: LogSpace) -> Self {
+        Replaying { dataset, is_resumed, blocks, kept: OnceCell::new() }
+    }
+
+    /// What the handler keeps from one record of the dataset to the next; `make` makes it for the first.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    ///
+    /// # Panics
+    /// Caller bug only: a handler keeps things of one type.
+    pub fn kept<T: 'static, E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let kept = match self.kept.get() {
+            Some(kept) => kept,
+            None => {
+                let made = make()?;
+                self.kept.get_or_init(|| Box::new(made))
+            }
+        };
+        Ok(kept.downcast_ref().expect("a handler keeps things of one type"))
+    }
+
     /// Writes data that a record names by its address; it was claimed with the record.
     ///
     /// # Errors
@@ -101,9 +126,7 @@ impl Kinds {
 /// A handler as the log calls it.
 pub(crate) struct Applying<'a> {
     pub(crate) handler: &'a dyn Handler,
-    pub(crate) dataset: &'a Dataset,
-    pub(crate) is_resumed: bool,
-    pub(crate) blocks: LogSpace,
+    pub(crate) replaying: Replaying<'a>,
     /// Called for each record.
     pub(crate) applied: &'a mut dyn FnMut(&Record<'_>),
 }
@@ -111,8 +134,6 @@ pub(crate) struct Applying<'a> {
 impl ReplayHandler<PoolSide> for Applying<'_> {
     fn apply(&mut self, tx: &Tx, head: &Head, record: &Record<'_>) -> Result<(), ReplayError> {
         (self.applied)(record);
-        let (dataset, is_resumed) = (self.dataset, self.is_resumed);
-        let dataset = Replaying { dataset, is_resumed, blocks: &self.blocks };
-        self.handler.apply(&dataset, tx, head, record)
+        self.handler.apply(&self.replaying, tx, head, record)
     }
 }

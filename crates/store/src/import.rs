@@ -9,7 +9,7 @@ use fastness_zil::{Choice, ClaimProblem, KindId};
 
 use crate::config::LogConfig;
 use crate::error::StoreError;
-use crate::handler::{Applying, Kinds};
+use crate::handler::{Applying, Kinds, Replaying};
 use crate::kind_lwb;
 use crate::kind_pmem;
 use crate::log::{DEVICE, PoolLog, Tuning, logged};
@@ -215,9 +215,8 @@ impl PoolLog {
                     tell(LogImportStep::Replay(progress));
                 }
             };
-            let blocks = side.pool().log_space();
-            let mut handler =
-                Applying { handler, dataset: &dataset, is_resumed, blocks, applied: &mut applied };
+            let replaying = Replaying::new(&dataset, is_resumed, side.pool().log_space());
+            let mut handler = Applying { handler, replaying, applied: &mut applied };
             let replayed = log.replay(&side, &mut handler);
             report.indirect += indirect;
             match replayed {

@@ -75,6 +75,10 @@ impl fastness_zil::Pool for PoolSide {
         self.pool.put_aux(tx, dataset, HEADER, header);
     }
 
+    fn may_go_on(&self, tx: &Tx) -> bool {
+        self.is_replay && self.pool.may_go_on(tx)
+    }
+
     fn read_back(
         &self,
         dataset: DatasetId,

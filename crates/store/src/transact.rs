@@ -16,6 +16,14 @@ impl Records<'_> {
         self.zil.assign(self.txg, itx);
     }
 
+    /// Logs at once that `data` was written at `offset`, if nothing else has to be written first; `None`: the
+    /// record is to be [kept](Self::assign). `Some(true)`: a commit of the object has nothing left to do.
+    /// `Some(false)`: the next commit waits for the txg.
+    #[inline]
+    pub fn write_at_once(&self, object: ObjectId, offset: u64, data: &[u8]) -> Option<bool> {
+        self.zil.log_at_once(self.txg, object, offset, data)
+    }
+
     /// The object's records that no commit has taken need not be written: it was removed with its last name.
     pub fn forget(&self, object: ObjectId) {
         self.zil.forget(object);

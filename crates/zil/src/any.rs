@@ -167,6 +167,11 @@ impl<P: Pool> Kind for AnyLog<P> {
         self.0.log_alone(txg, record)
     }
 
+    #[inline]
+    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted> {
+        self.0.log_next(txg, object, record)
+    }
+
     fn order(&self, is_forced: bool) -> Result<(), LogCause> {
         self.0.order(is_forced)
     }

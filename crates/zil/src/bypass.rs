@@ -34,6 +34,12 @@
 //! the txg, and the next flush waits for that. Later records are logged all the same: a crash may then leave
 //! the later write without the earlier one, as a disk may for writes that were not flushed.
 //!
+//! # Files
+//! Their records do have an order, and most of them wait on the commit list. A write that is to be durable on
+//! return goes past it ([`Zil::log_at_once`]) when a commit of its file would find nothing to write: then
+//! everything that it depends on is durable, and it is the next one in the order of its file. It enters the
+//! generation as a record from the list does.
+//!
 //! Performance: the cost for a write is a head of 64 bytes on the stack, two loads to see where it goes
 //! (`arc_swap` allocates on a thread's first), a read lock of this dataset's log, and what the PRB does with
 //! head and data; data is copied only to the medium, unless the length is not a multiple of 8.
@@ -43,6 +49,7 @@
 use std::cell::RefCell;
 
 use fastness_sync::atomic::Ordering;
+use fastness_sync::lock;
 
 use crate::error::{CommitError, LogCause, NotPersisted};
 use crate::itx::{Itx, WriteClass};
@@ -90,7 +97,10 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     ) -> bool {
         let kind = self.kind.load();
         match self.way(&kind) {
-            Way::Alone => self.write_alone(&kind, txg, object, offset, data),
+            Way::Alone => {
+                let put = |record: [&[u8]; 2]| Some(self.log_record(&kind, txg, record));
+                self.write_pieces(&kind, txg, object, offset, data, put) == Some(true)
+            }
             Way::List => self.list_write(&kind, txg, object, offset, data, commits_at_once),
             Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
         }
@@ -131,41 +141,65 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         None
     }
 
+    /// Logs a write to a file at once, in a transaction of `txg` that is still open and has made it, if the
+    /// commit list has nothing that a commit of the file would have to write first. `None`: it has, or the
+    /// kind is too slow for this: to be assigned. The caller holds the lock that orders changes of the file.
+    ///
+    /// Persistence: `Some(true)`: durable on return, with everything that a commit of the file would make
+    /// durable; in pieces as [`log_write`](Self::log_write) makes them. `Some(false)`: with the txg, and
+    /// every commit waits for that.
     #[inline]
-    fn write_alone(&self, kind: &K, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> bool {
+    pub fn log_at_once(&self, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> Option<bool> {
+        let kind = self.kind.load();
+        if !kind.writes_alone()
+            || !self.has_bypass.load(Ordering::Relaxed)
+            || self.unlogged_txg.load(Ordering::SeqCst) > 0
+            // First these and then the kind: what leaves the lists in between is found there.
+            || lock(&self.lists).needs(object)
+        {
+            return None;
+        }
+        let put = |record: [&[u8]; 2]| match kind.log_next(txg, object, record) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.stats.bypass(record[0].len() + record[1].len());
+                Some(true)
+            }
+            Err(not_persisted) => Some(self.not_logged(not_persisted)),
+        };
+        self.write_pieces(&kind, txg, object, offset, data, put)
+    }
+
+    /// Has each piece of a write put into the log; stops at the first that is not.
+    #[inline]
+    fn write_pieces(
+        &self,
+        kind: &K,
+        txg: Txg,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        put: impl Fn([&[u8]; 2]) -> Option<bool>,
+    ) -> Option<bool> {
         let head = Head::new(txg, object);
         let piece_bytes = DATA_BYTES_MAX.min(kind.record_bytes_max().saturating_sub(WRITE_HEAD_BYTES) & !7);
         if piece_bytes == 0 {
-            return self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge });
+            return Some(self.not_logged(NotPersisted { txg, cause: LogCause::TooLarge }));
         }
         let mut at = offset;
         for piece in data.chunks(piece_bytes) {
             let is_logged = if piece.len().is_multiple_of(8) {
                 let front = encode_write_head(head, at, piece.len());
-                self.log_record(kind, txg, [&front, piece])
+                put([&front, piece])
             } else {
-                self.log_padded(kind, head, at, piece)
+                log_padded(head, at, piece, &put)
             };
-            if !is_logged {
-                return false;
+            if is_logged != Some(true) {
+                return is_logged;
             }
             at += piece.len() as u64;
         }
-        true
-    }
-
-    /// Logs data that needs padding after it.
-    #[cold]
-    fn log_padded(&self, kind: &K, head: Head, at: u64, piece: &[u8]) -> bool {
-        SCRATCH.with(|buffer| {
-            let mut buffer = buffer.borrow_mut();
-            let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
-            if buffer.len() < needed {
-                buffer.resize(needed, 0);
-            }
-            let len = encode_write(head, at, piece, &mut buffer);
-            self.log_record(kind, head.txg, [&[], &buffer[..len]])
-        })
+        Some(true)
     }
 
     fn list_write(
@@ -289,4 +323,18 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         }
         self.wait_instead(NotPersisted { txg, cause: cause.unwrap_or(LogCause::Behind) })
     }
+}
+
+/// Logs data that needs padding after it.
+#[cold]
+fn log_padded(head: Head, at: u64, piece: &[u8], put: impl Fn([&[u8]; 2]) -> Option<bool>) -> Option<bool> {
+    SCRATCH.with(|buffer| {
+        let mut buffer = buffer.borrow_mut();
+        let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
+        if buffer.len() < needed {
+            buffer.resize(needed, 0);
+        }
+        let len = encode_write(head, at, piece, &mut buffer);
+        put([&[], &buffer[..len]])
+    })
 }

@@ -15,6 +15,7 @@
 //! This file only decides; locks, threads and media are the kind's. Why replay is right: `docs/adr`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Payload};
@@ -57,9 +58,27 @@ pub(crate) struct Graph {
     nodes: BTreeMap<u64, Node>,
     /// Numbers of those with `is_sync`.
     sync: BTreeSet<u64>,
-    last_of: HashMap<ObjectId, u64>,
+    last_of: HashMap<ObjectId, u64, BuildHasherDefault<IdHasher>>,
     /// Objects with an entry in the current generation.
-    touched: HashSet<ObjectId>,
+    touched: HashSet<ObjectId, BuildHasherDefault<IdHasher>>,
+}
+
+/// Numbers of objects count up: one multiplication spreads them.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 fn used(keys: &Keys) -> impl Iterator<Item = (usize, ObjectId)> + '_ {
@@ -105,6 +124,11 @@ impl Graph {
             }
         }
         found.into_iter().collect()
+    }
+
+    /// Whether a commit of `object` would have something to write, or to wait for.
+    pub(crate) fn needs(&self, object: ObjectId) -> bool {
+        !self.sync.is_empty() || self.last_of.contains_key(&object)
     }
 
     /// The last entry of an object up to `horizon`.

@@ -102,8 +102,18 @@ impl Lists {
         (self.left_behind > synced).then_some(self.newest_taken)
     }
 
+    /// Whether a commit of an object would have something to take, or to wait for. It may say so of what has
+    /// synced and was not [detached](Self::detach) yet.
+    pub(crate) fn needs(&self, object: ObjectId) -> bool {
+        let has = |itxg: &Itxg| !itxg.sync.is_empty() || itxg.unordered.contains_key(&object);
+        self.left_behind > Txg(0) || self.ring.iter().any(has)
+    }
+
     /// Removes what has synced, to be dropped outside the lock.
     pub(crate) fn detach(&mut self, synced: Txg) -> Vec<Itxg> {
+        if self.left_behind <= synced {
+            self.left_behind = Txg(0);
+        }
         let has_synced = |itxg: &&mut Itxg| itxg.txg <= synced && itxg.txg > Txg(0);
         self.ring.iter_mut().filter(has_synced).map(std::mem::take).collect()
     }

@@ -120,6 +120,17 @@ pub trait Kind: Send + Sync {
     /// [`NotPersisted`]; later records are written all the same.
     fn log_alone(&self, txg: Txg, record: [&[u8]; 2]) -> Result<(), NotPersisted>;
 
+    /// Writes one record of an object at once, in its place in the order of the commit list: after everything
+    /// that a commit of the object would have to write, provided that all of that is durable. `false`:
+    /// something of it is not, or the kind does not do this, and nothing was written. The parts are as for
+    /// [`log_alone`](Self::log_alone). Calls for one object must not overlap in time.
+    ///
+    /// Persistence: with `true`, durable on return.
+    ///
+    /// # Errors
+    /// [`NotPersisted`]; later records of the object must not be written before that txg has synced.
+    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted>;
+
     /// Makes every later record depend on every earlier one, so that a loss of these is noticed; unless
     /// `is_forced`, only if no call has to wait for it.
     ///

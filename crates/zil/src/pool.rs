@@ -98,6 +98,12 @@ pub trait Pool: Send + Sync {
     /// `None` removes it. If it is stored several times in one txg, the last one counts.
     fn put_log_header(&self, tx: &Self::Tx, dataset: DatasetId, header: Option<&[u8]>);
 
+    /// Whether a transaction of a replay may take another record: there is room and memory for it, and no
+    /// txg waits for it to end. If not, the next record is applied in a transaction of its own.
+    fn may_go_on(&self, _tx: &Self::Tx) -> bool {
+        false
+    }
+
     /// Reads what an object holds now, for a record whose data was not copied; returns the number of bytes
     /// read (fewer at the object's end, 0 if the object is gone). May wait for users of the range, but never
     /// for a txg.

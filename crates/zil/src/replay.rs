@@ -26,6 +26,67 @@ pub trait ReplayHandler<P: Pool> {
     ) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
+/// Records of one transaction at most.
+const BATCH_RECORDS: u32 = 256;
+/// Bytes of the records of one transaction, about.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// The transaction that replay has open, and the header that says how far it has come with it. Both become
+/// durable with one txg, whatever ends the transaction: enough records, a failure, or that this is dropped.
+pub(crate) struct Batch<'a, P: Pool, H> {
+    pool: &'a P,
+    dataset: DatasetId,
+    encode: fn(&H) -> Vec<u8>,
+    tx: Option<P::Tx>,
+    header: Option<H>,
+    records: u32,
+    bytes: u64,
+}
+
+impl<'a, P: Pool, H> Batch<'a, P, H> {
+    pub(crate) fn new(pool: &'a P, dataset: DatasetId, encode: fn(&H) -> Vec<u8>) -> Self {
+        Self { pool, dataset, encode, tx: None, header: None, records: 0, bytes: 0 }
+    }
+
+    /// Applies a record, of which `header` says that it was applied.
+    pub(crate) fn apply(
+        &mut self,
+        header: H,
+        bytes: usize,
+        apply: impl FnOnce(&P::Tx) -> Result<(), ReplayCause>,
+    ) -> Result<(), ReplayCause> {
+        let tx = match self.tx.take() {
+            Some(tx) => tx,
+            None => self.pool.begin_tx().map_err(ReplayCause::Pool)?,
+        };
+        let applied = apply(&tx);
+        self.tx = Some(tx);
+        applied?;
+        self.header = Some(header);
+        self.records += 1;
+        self.bytes += bytes as u64;
+        let is_full = self.records >= BATCH_RECORDS || self.bytes >= BATCH_BYTES;
+        if is_full || self.tx.as_ref().is_none_or(|tx| !self.pool.may_go_on(tx)) {
+            self.end();
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction.
+    pub(crate) fn end(&mut self) {
+        if let (Some(tx), Some(header)) = (&self.tx, self.header.take()) {
+            self.pool.put_log_header(tx, self.dataset, Some(&(self.encode)(&header)));
+        }
+        (self.tx, self.records, self.bytes) = (None, 0, 0);
+    }
+}
+
+impl<P: Pool, H> Drop for Batch<'_, P, H> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// The result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replayed {

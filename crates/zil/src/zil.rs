@@ -35,7 +35,7 @@ pub struct Zil<P, K> {
     pub(crate) pool: Arc<P>,
     /// Changed under the lock of the lists.
     pub(crate) kind: ArcSwap<K>,
-    lists: Mutex<Lists>,
+    pub(crate) lists: Mutex<Lists>,
     pub(crate) stats: Stats,
     /// Newest txg of a change that is not in the log, and that no caller was told to wait for yet.
     pub(crate) unlogged_txg: AtomicU64,
@@ -192,6 +192,11 @@ impl<P: Pool, K: Kind> Zil<P, K> {
 
     /// Forgets what is now durable. The pool's owner calls it after each txg.
     pub fn txg_synced(&self, txg: Txg) {
+        let unlogged = self.unlogged_txg.load(Ordering::SeqCst);
+        if unlogged > 0 && unlogged <= txg.0 {
+            // Nothing has to wait for it, unless there was another one meanwhile.
+            let _ = self.unlogged_txg.compare_exchange(unlogged, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
         let detached = lock(&self.lists).detach(txg);
         drop(detached);
         self.kind.load().txg_synced(txg);

@@ -272,3 +272,55 @@ fn a_medium_that_fails_is_not_trusted_again() {
     let contents = &world.pool.disk().contents[&DATASET].objects[&1];
     assert!((failed..40).all(|at| contents[at] == 1));
 }
+
+/// A record of a file goes past the commit list only when nothing on it has to come first.
+#[test]
+fn a_write_is_logged_at_once_when_nothing_has_to_come_first() {
+    let rig = PmRig::roomy();
+    let world = rig.world(objects(2));
+    world.change(&Op::Create("a", 9));
+    assert_eq!(world.write_at_once(1, 0, &[1; 100]), None, "a name is not durable yet");
+    world.change(&write(1, 0, 0x11));
+    assert_eq!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Logged);
+    assert_eq!(world.write_at_once(1, 0, &[2; 64]), Some(true));
+    // What waits for commits of another object does not matter, what waits for this one's does.
+    world.change(&write(2, 0, 0x33));
+    assert_eq!(world.write_at_once(1, 64, &[3; 99]), Some(true));
+    assert_eq!(world.write_at_once(2, 64, &[4; 99]), None);
+    world.change(&write(1, 300, 0x44));
+    assert_eq!(world.write_at_once(1, 0, &[5; 8]), None, "the record before it is kept");
+    let after = rig.crash(&world);
+    after.replay().unwrap();
+    let contents = after.pool.contents(DATASET);
+    assert_eq!(contents.objects[&1][..64], [2; 64]);
+    assert_eq!(contents.objects[&1][64..163], [3; 99]);
+    assert!(contents.objects[&2].iter().all(|byte| *byte != 0x33 && *byte != 4));
+}
+
+/// What is in no log is durable with its txg, and nothing is logged after it before that.
+#[test]
+fn a_write_that_the_log_does_not_take_keeps_later_ones_out() {
+    let rig = PmRig::roomy();
+    let world = rig.world(objects(1));
+    let tx = world.pool.tx();
+    world.zil.note_unlogged(tx.txg);
+    drop(tx);
+    assert_eq!(world.write_at_once(1, 0, &[1; 8]), None);
+    world.pool.sync();
+    assert_eq!(world.write_at_once(1, 0, &[2; 8]), Some(true));
+    world.zil.kind().suspend(&world.pool).unwrap();
+    assert_eq!(world.write_at_once(1, 0, &[3; 8]), Some(false), "a log that is out of use");
+    assert_eq!(world.write_at_once(1, 8, &[4; 8]), None);
+    let synced = world.pool.synced_txg();
+    assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(txg) if txg > synced));
+}
+
+/// Kinds that write blocks, and logs whose bypass is off, take such records over the list.
+#[test]
+fn where_records_are_not_written_alone_they_are_kept() {
+    let world = LwbRig::roomy().world(objects(1));
+    assert_eq!(world.write_at_once(1, 0, &[1; 8]), None);
+    let world = PmRig::roomy().world(objects(1));
+    world.zil.set_bypass(false);
+    assert_eq!(world.write_at_once(1, 0, &[1; 8]), None);
+}

@@ -112,6 +112,9 @@ pub(crate) fn key(ino: Ino, name: &[u8]) -> Vec<u8> {
 }
 
 fn read(edit: &Edit<'_>, ino: Ino, name: &[u8]) -> Result<Option<Acl>> {
+    if edit.inode(ino)?.is_bare {
+        return Ok(None);
+    }
     let tables = edit.tables();
     let stored = tables.look(&tables.table(ATTRIBUTES), &key(ino, name), Acl::decode)?;
     Ok(stored.flatten())
@@ -155,9 +158,13 @@ pub(crate) fn inherit(
 }
 
 impl Inherited {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.access.is_none() && self.default.is_none()
+    }
+
     /// As a record has it: length of the access list (4), the access list, the default list.
     pub(crate) fn to_record(&self) -> Vec<u8> {
-        if *self == Inherited::default() {
+        if self.is_nothing() {
             return Vec::new();
         }
         let access = self.access.as_deref().unwrap_or_default();

@@ -1,7 +1,9 @@
 //! Attributes of files: reading and setting them.
 
+use std::sync::Arc;
+
 use fastness_store::record::{Record, SetAttr, Time, Truncate, attribute};
-use fastness_store::{Itx, Object, PoolResult, Tx};
+use fastness_store::{Itx, Object, PoolResult, Records, Tx};
 
 use crate::acl;
 use crate::error::{FsError, Result};
@@ -200,7 +202,15 @@ impl FileSystem {
         let block_bytes = self.block_bytes_for(size_bytes);
         let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
         let itx = Itx::unordered(ino.logged(), &Record::Truncate(cut));
-        self.change_data(ino, *inode, block_bytes, |tx, object| object.truncate(tx, size_bytes), [itx])
+        self.change_data(
+            ino,
+            *inode,
+            block_bytes,
+            |tx, object| object.truncate(tx, size_bytes),
+            |records| {
+                records.assign(itx);
+            },
+        )
     }
 
     /// Changes the bytes of a locked file, and stores its inode: both, or neither. Creates its object if it
@@ -211,7 +221,7 @@ impl FileSystem {
         mut inode: Inode,
         block_bytes: u32,
         change: impl Fn(&Tx, &Object) -> PoolResult<()>,
-        itxs: impl IntoIterator<Item = Itx>,
+        record: impl FnOnce(Records<'_>),
     ) -> Result<()> {
         let known = self.object(ino)?;
         if known.is_none() {
@@ -225,19 +235,22 @@ impl FileSystem {
                 Some(_) => None,
                 None => Some(self.dataset().create_object_with(tx, ino.object(), block_bytes)?),
             };
-            let object = known.as_ref().or(created.as_ref()).expect("one of them is there");
+            let object = known.as_deref().or(created.as_ref()).expect("one of them is there");
             let done = change(tx, object).and_then(|()| edit.apply(tx));
             if done.is_err() && created.is_some() {
                 self.dataset().destroy_object(tx, ino.object())?;
             }
-            done.map(|()| tx.txg())
+            done.map(|()| (tx.txg(), created))
         };
-        let txg = self.open.transact(made, |records, _| {
+        let (txg, created) = self.open.transact(made, |records, _| {
             if inode.links > 0 {
-                itxs.into_iter().for_each(|itx| records.assign(itx));
+                record(records);
             }
         })?;
         self.late.stored(ino, &inode, txg);
+        if let Some(created) = created {
+            self.objects.insert(ino, Arc::new(created));
+        }
         Ok(())
     }
 }

@@ -3,15 +3,21 @@
 //! A long write is made in parts, a transaction each, because a transaction holds its txg open. The object
 //! with a file's bytes is created by the first write, with blocks as large as that write, up to the dataset's
 //! `recordsize`: what is written in small pieces is mostly changed in small pieces later.
+//!
+//! The record of a write that must be durable on return goes to the log from within its transaction,
+//! straight from the caller's bytes, when nothing is kept that a commit of the file would write before it;
+//! otherwise it is kept, and a commit follows.
 
 use fastness_store::record::{Record, Truncate, Write, WriteData, attribute};
-use fastness_store::{Dataset, Itx, Object, Operation, PoolError, PoolResult, Property, SyncMode, Tx};
+use fastness_store::{
+    Dataset, Itx, Object, Operation, PoolError, PoolResult, Property, Records, SyncMode, Tx,
+};
 
 use crate::attributes::{FILE_BYTES_MAX, attributes_itx, clear_set_id};
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
-use crate::inode::{INODE_BYTES, Inode};
+use crate::inode::Inode;
 use crate::late::{Known, Times};
 
 /// Smallest block of a file.
@@ -41,6 +47,15 @@ pub(crate) fn block_bytes_for(dataset: &Dataset, end: u64) -> u32 {
     wanted.max(BLOCK_BYTES_MIN).min(max)
 }
 
+/// How the record of a write is made.
+#[derive(Debug, Clone, Copy)]
+struct Logging {
+    /// A commit follows at once.
+    commits: bool,
+    /// A record that waits for it has a copy of the bytes.
+    is_copied: bool,
+}
+
 impl FileSystem {
     /// The same, in use.
     pub(crate) fn block_bytes_for(&self, end: u64) -> u32 {
@@ -65,8 +80,9 @@ impl FileSystem {
     /// [`sync_file`](Self::sync_file), or with its txg.
     ///
     /// # Errors
-    /// [`NoSpace`](PoolError::NoSpace): parts of a long write may be made; [`FsError::TooLarge`];
-    /// [`FsError::IsADirectory`], [`FsError::Invalid`] for what is no file; those of a commit.
+    /// [`NoSpace`](PoolError::NoSpace): nothing is written, unless others take the room during a write of
+    /// more than 128 KiB; [`FsError::TooLarge`]; [`FsError::IsADirectory`], [`FsError::Invalid`] for what is
+    /// no file; those of a commit.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow) -> Result<()> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
@@ -78,12 +94,18 @@ impl FileSystem {
         };
         let operation = if commits { Operation::SyncWrite } else { Operation::Write };
         self.count(operation, data.len() as u64, || {
-            let mut at = offset;
+            if data.len() > TX_BYTES_MAX {
+                // Before the first part is made.
+                self.check_room(data.len() as u64)?;
+            }
+            let (mut at, mut is_durable) = (offset, true);
+            let logging = Logging { commits, is_copied: commits && data.len() <= COPIED_BYTES_MAX };
             for part in data.chunks(TX_BYTES_MAX) {
-                self.write_part(ino, at, part, how, commits && data.len() <= COPIED_BYTES_MAX)?;
+                let _guard = self.locks.one(ino);
+                is_durable &= self.write_locked(ino, at, part, how, logging)?;
                 at += part.len() as u64;
             }
-            if commits {
+            if commits && !is_durable {
                 self.open.commit(Some(ino.object()))?;
             }
             Ok(())
@@ -101,30 +123,51 @@ impl FileSystem {
         let guard = self.locks.one(ino);
         let offset = self.object(ino)?.map_or(0, |object| object.size_bytes());
         let commits = how.is_sync || self.dataset().sync_mode() == SyncMode::Always;
-        self.write_locked(ino, offset, data, how, commits)?;
+        let logging = Logging { commits, is_copied: commits && data.len() <= COPIED_BYTES_MAX };
+        let is_durable = self.write_locked(ino, offset, data, how, logging)?;
         drop(guard);
-        if commits {
+        if commits && !is_durable {
             self.open.commit(Some(ino.object()))?;
         }
         Ok(offset)
     }
 
-    fn write_part(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow, is_copied: bool) -> Result<()> {
-        let _guard = self.locks.one(ino);
-        self.write_locked(ino, offset, data, how, is_copied)
+    /// Writes to a locked file, in one transaction; durable as a write that is not synchronous is.
+    pub(crate) fn write_kept(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let logging = Logging { commits: false, is_copied: false };
+        self.write_locked(ino, offset, data, WriteHow::default(), logging).map(drop)
     }
 
-    fn write_locked(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow, is_copied: bool) -> Result<()> {
-        let itx = || match is_copied {
-            true => {
-                let write = Write { offset, data: WriteData::Inline(data) };
-                Itx::unordered(ino.logged(), &Record::Write(write))
+    /// Writes to a locked file, in one transaction. Returns whether a commit of the file has nothing left to
+    /// do.
+    fn write_locked(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        how: WriteHow,
+        logging: Logging,
+    ) -> Result<bool> {
+        let mut is_durable = false;
+        let log = |records: &Records<'_>| {
+            if logging.commits
+                && let Some(is_logged) = records.write_at_once(ino.object(), offset, data)
+            {
+                is_durable = is_logged;
+                return;
             }
-            false => Itx::need_copy(ino.logged(), offset, data.len() as u64, false),
+            records.assign(match logging.is_copied {
+                true => {
+                    let write = Write { offset, data: WriteData::Inline(data) };
+                    Itx::unordered(ino.logged(), &Record::Write(write))
+                }
+                false => Itx::need_copy(ino.logged(), offset, data.len() as u64, false),
+            });
         };
         let known = if how.clears_set_id { None } else { self.late.get(ino) };
         if let (Some(known), Some(object)) = (known, self.objects.get(&ino)) {
-            return self.write_known(ino, &object, known, offset, data, itx);
+            self.write_known(ino, &object, known, offset, data, log)?;
+            return Ok(is_durable);
         }
         let mut inode = self.file(ino)?;
         let mode = inode.mode;
@@ -136,8 +179,14 @@ impl FileSystem {
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));
         let block_bytes = self.block_bytes_for(offset + data.len() as u64);
         let write = |tx: &Tx, object: &Object| object.write(tx, offset, data);
-        // Before the bytes: a crash between the two must not leave what another user wrote with these bits.
-        self.change_data(ino, inode, block_bytes, write, cleared.into_iter().chain([itx()]))
+        let has_cleared = cleared.is_some();
+        let mut log = log;
+        self.change_data(ino, inode, block_bytes, write, |records| {
+            // Before the bytes: a crash between the two must not leave what another user wrote with these bits.
+            cleared.into_iter().for_each(|itx| records.assign(itx));
+            log(&records);
+        })?;
+        Ok(is_durable && !has_cleared)
     }
 
     /// Writes to a file whose object is open, and whose inode this txg may have stored already.
@@ -148,7 +197,7 @@ impl FileSystem {
         known: Known,
         offset: u64,
         data: &[u8],
-        itx: impl FnOnce() -> Itx,
+        log: impl FnOnce(&Records<'_>),
     ) -> Result<()> {
         let now = self.now();
         let times = Times { mtime: now, ctime: now, ..known.times };
@@ -162,7 +211,7 @@ impl FileSystem {
         };
         let txg = self.open.transact(write, |records, _| {
             if known.has_name {
-                records.assign(itx());
+                log(&records);
             }
         })?;
         let is_late = known.stored == txg;
@@ -172,15 +221,13 @@ impl FileSystem {
 
     /// Stores an inode with these times.
     fn store_times(&self, tx: &Tx, ino: Ino, times: Times) -> PoolResult<()> {
-        let mut row = [0; INODE_BYTES];
-        let found = self.tables.look(&self.tables.inodes, &ino.key(), |stored| {
-            let mut inode = Inode::decode(ino, stored)?;
-            times.put(&mut inode);
-            row = inode.encode();
-            Ok(())
-        });
-        match found {
-            Ok(Some(())) => self.tables.inodes.put(tx, &ino.key(), &row),
+        match self.tables.inode(ino) {
+            Ok(Some(mut inode)) => {
+                times.put(&mut inode);
+                self.tables.inodes.put(tx, &ino.key(), &inode.encode())?;
+                self.tables.changed_inode(ino, Some(&inode));
+                Ok(())
+            }
             Ok(None) => Err(PoolError::NoObject { dataset: self.dataset().id(), object: ino.object() }),
             Err(FsError::Pool(error)) => Err(error),
             Err(_) => Err(PoolError::invalid("row of an inode", ino)),

@@ -15,7 +15,7 @@ use crate::ino::Ino;
 use crate::inode::{Inode, is_no_object};
 use crate::late::Late;
 use crate::names::{self, CHAIN_MAX, Entry};
-use crate::tables::{ATTRIBUTES, ENTRIES, INODES, ORPHANS, TARGETS, Tables};
+use crate::tables::{ATTRIBUTES, ENTRIES, INODES, ORPHANS, TARGETS, Tables, ino_of};
 
 #[derive(Debug)]
 struct Row {
@@ -119,7 +119,7 @@ impl<'a> Edit<'a> {
         let show = |row: &[u8]| show(Entry::decode(directory, row)?);
         match put {
             Some(row) => row.value.as_deref().map(show).transpose(),
-            None => self.tables.look(&self.tables.entries, &key, show),
+            None => self.tables.entry(directory, cookie)?.bytes().map(show).transpose(),
         }
     }
 
@@ -222,13 +222,17 @@ impl<'a> Edit<'a> {
         self.frees = true;
         self.inodes.retain(|(of, _)| *of != ino);
         self.put(INODES, ino.key(), None);
-        if self.tables.is_orphan(ino)? || self.rows.iter().any(|row| row.table == ORPHANS) {
+        // What has no name is on the list of such files.
+        let was_unnamed = self.tables.inode(ino)?.is_some_and(|stored| stored.links == 0);
+        if was_unnamed || self.rows.iter().any(|row| row.table == ORPHANS) {
             self.put(ORPHANS, ino.key(), None);
         }
         if inode.file_type() == crate::inode::mode::SYMLINK {
             self.put(TARGETS, ino.key(), None);
         }
-        self.remove_attributes(ino)?;
+        if !inode.is_bare {
+            self.remove_attributes(ino)?;
+        }
         if inode.block_bytes > 0 {
             self.destroyed.push(ino);
         }
@@ -256,7 +260,16 @@ impl<'a> Edit<'a> {
                 destroyed => destroyed?,
             }
         }
-        dataset.change_rows(tx, &changes, self.frees)
+        dataset.change_rows(tx, &changes, self.frees)?;
+        self.inodes.iter().for_each(|(ino, inode)| self.tables.changed_inode(*ino, Some(inode)));
+        for row in &self.rows {
+            match (row.table, ino_of(&row.key)) {
+                (ENTRIES, _) => self.tables.changed_entry(&row.key, row.value.as_deref()),
+                (INODES, Some(ino)) => self.tables.changed_inode(ino, None),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Inodes that it changes.

@@ -133,6 +133,7 @@ impl FsError {
             FsError::NoData => Errno::NXIO,
             FsError::Collisions => Errno::NOSPC,
             FsError::Pool(PoolError::ReadOnly(_)) => Errno::ROFS,
+            FsError::Pool(PoolError::NoSpace { is_quota: true, .. }) => Errno::DQUOT,
             FsError::Pool(error) => of_kind(error.kind()),
             FsError::Commit(error) => of_kind(error.kind()),
             FsError::Store(error) => of_kind(error.kind()),

@@ -6,6 +6,7 @@
 //! 4. For a write with `sync=always`, or to a file that was opened with `O_SYNC`, a commit. For other
 //!    changes the caller asks for it ([`FileSystem::commit_if_always`]).
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_store::record::Time;
@@ -62,7 +63,7 @@ pub struct FileSystem {
     /// Held while something moves from one directory to another.
     pub(crate) moving: Mutex<()>,
     pub(crate) late: Late,
-    pub(crate) objects: Cache<Ino, Object>,
+    pub(crate) objects: Cache<Ino, Arc<Object>>,
     pub(crate) clock: Clock,
     pub(crate) live: OperationCounters,
 }
@@ -87,6 +88,7 @@ fn root(options: &FileSystemOptions, now: Time) -> Inode {
         entries: 0,
         parent: Ino::ROOT,
         is_temporary: false,
+        is_bare: false,
         atime: now,
         mtime: now,
         ctime: now,
@@ -201,7 +203,7 @@ impl FileSystem {
     }
 
     /// The object with a file's bytes; `None`: nothing was ever written.
-    pub(crate) fn object(&self, ino: Ino) -> Result<Option<Object>> {
+    pub(crate) fn object(&self, ino: Ino) -> Result<Option<Arc<Object>>> {
         if let Some(object) = self.objects.get(&ino) {
             return Ok(Some(object));
         }
@@ -211,6 +213,7 @@ impl FileSystem {
         }
         match self.dataset().object(ino.object()) {
             Ok(object) => {
+                let object = Arc::new(object);
                 self.objects.insert(ino, object.clone());
                 Ok(Some(object))
             }

@@ -62,6 +62,9 @@ pub struct Inode {
     pub parent: Ino,
     /// It was created without a name and may be linked.
     pub is_temporary: bool,
+    /// It is known to have no extended attributes, because it was created since the file system was opened.
+    /// Not in the row.
+    pub is_bare: bool,
     /// Last access.
     pub atime: Time,
     /// Last change of the contents.
@@ -128,6 +131,7 @@ impl Inode {
             entries: long(40),
             parent: Ino(long(48)),
             is_temporary: row[1] & TEMPORARY != 0,
+            is_bare: false,
             atime: time(56),
             mtime: time(68),
             ctime: time(80),
@@ -150,10 +154,13 @@ pub(crate) fn is_no_object(error: &PoolError) -> bool {
 }
 
 #[cfg(test)]
+pub(crate) use tests::inode as tests_inode;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inode() -> Inode {
+    pub(crate) fn inode() -> Inode {
         let time = |seconds| Time { seconds, nanoseconds: 999_999_999 };
         Inode {
             mode: mode::FILE | 0o6755,
@@ -166,6 +173,7 @@ mod tests {
             entries: 7,
             parent: Ino(8),
             is_temporary: true,
+            is_bare: false,
             atime: time(-1),
             mtime: time(i64::MAX),
             ctime: time(0),

@@ -5,9 +5,11 @@
 //! After a crash a file's times may be those of its first write in a txg.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use fastness_store::Txg;
 use fastness_store::record::Time;
+use fastness_sync::atomic::{AtomicUsize, Ordering};
 use fastness_sync::{Mutex, MutexGuard, lock};
 
 use crate::ino::Ino;
@@ -17,6 +19,24 @@ const SHARDS: usize = 64;
 /// Files in one shard that may be known; one that comes when there are so many forgets the others whose rows
 /// have their times.
 const KNOWN_MAX: usize = 1024;
+
+/// Numbers of files count up: one multiplication spreads them.
+#[derive(Debug, Default)]
+struct InoHasher(u64);
+
+impl Hasher for InoHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// What is known of a file that was written.
 #[derive(Debug, Clone, Copy)]
@@ -50,21 +70,45 @@ impl Times {
     }
 }
 
-type Shard = HashMap<Ino, Known>;
+type Files = HashMap<Ino, Known, BuildHasherDefault<InoHasher>>;
+
+/// In its own cache lines.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Shard {
+    files: Mutex<Files>,
+    /// How many have newer times than their rows. Changed under the lock.
+    late_count: AtomicUsize,
+}
 
 /// All files of which something is known.
 #[derive(Debug)]
-pub(crate) struct Late(Box<[Mutex<Shard>]>);
+pub(crate) struct Late(Box<[Shard]>);
 
 impl Default for Late {
     fn default() -> Late {
-        Late((0..SHARDS).map(|_| Mutex::default()).collect())
+        Late((0..SHARDS).map(|_| Shard::default()).collect())
+    }
+}
+
+impl Shard {
+    /// Notes that a file has become late, or is not any more.
+    fn count(&self, before: Option<bool>, is_late: bool) {
+        match (before.unwrap_or(false), is_late) {
+            (false, true) => drop(self.late_count.fetch_add(1, Ordering::Release)),
+            (true, false) => drop(self.late_count.fetch_sub(1, Ordering::Release)),
+            _ => {}
+        }
     }
 }
 
 impl Late {
-    fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
-        lock(&self.0[ino.0 as usize % SHARDS])
+    fn of(&self, ino: Ino) -> &Shard {
+        &self.0[ino.0 as usize % SHARDS]
+    }
+
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, Files> {
+        lock(&self.of(ino).files)
     }
 
     /// What is known of a file.
@@ -74,7 +118,10 @@ impl Late {
 
     /// Puts its newer times into an inode.
     pub(crate) fn show(&self, ino: Ino, inode: &mut Inode) {
-        if let Some(known) = self.get(ino).filter(|known| known.is_late) {
+        // Most files have no times that are newer than their rows.
+        if self.of(ino).late_count.load(Ordering::Acquire) > 0
+            && let Some(known) = self.get(ino).filter(|known| known.is_late)
+        {
             known.times.put(inode);
         }
     }
@@ -85,7 +132,8 @@ impl Late {
         if shard.len() >= KNOWN_MAX && !shard.contains_key(&ino) {
             shard.retain(|_, known| known.is_late);
         }
-        shard.insert(ino, known);
+        let before = shard.insert(ino, known);
+        self.of(ino).count(before.map(|before| before.is_late), known.is_late);
     }
 
     /// The inode was stored in a txg, with its newest times.
@@ -103,13 +151,15 @@ impl Late {
 
     /// The inode is gone.
     pub(crate) fn forget(&self, ino: Ino) {
-        self.shard(ino).remove(&ino);
+        let mut shard = self.shard(ino);
+        let before = shard.remove(&ino);
+        self.of(ino).count(before.map(|before| before.is_late), false);
     }
 
     /// Files whose newest times are not in the log.
     pub(crate) fn unlogged(&self) -> Vec<Ino> {
-        let of = |shard: &Mutex<Shard>| {
-            let shard = lock(shard);
+        let of = |shard: &Shard| {
+            let shard = lock(&shard.files);
             let unlogged = shard.iter().filter(|(_, known)| known.logged != Some(known.times));
             unlogged.map(|(ino, _)| *ino).collect::<Vec<_>>()
         };

@@ -23,7 +23,7 @@
 //! data         reading, writing                    acl     access control lists
 //! range        holes, copies                       xattr   extended attributes
 //! sync         fsync, times, space                 replay  records after a crash
-//! check        the whole against itself
+//! kept         rows in memory             check    the whole against itself
 //! ```
 //!
 //! Source: zil-pmem thesis, 2.3 and 6.3.4; reference of intent log behaviour, section 2.
@@ -39,6 +39,7 @@ mod error;
 mod file_system;
 mod ino;
 mod inode;
+mod kept;
 mod late;
 mod list;
 mod locks;

@@ -59,6 +59,7 @@ impl Making<'_> {
             entries: self.target.len() as u64,
             parent: if is_directory { parent } else { Ino(0) },
             is_temporary: false,
+            is_bare: self.inherited.is_nothing(),
             atime: crtime,
             mtime: crtime,
             ctime: crtime,

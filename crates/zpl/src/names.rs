@@ -47,6 +47,12 @@ pub(crate) fn key(directory: Ino, cookie: u64) -> [u8; 16] {
     key
 }
 
+/// Directory and cookie of a key that [`key`] has made.
+pub(crate) fn of_key(key: &[u8]) -> (Ino, u64) {
+    let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| key[at + index]));
+    (Ino(number(0)), number(8))
+}
+
 /// An entry of a directory, as its row has it.
 ///
 /// Shape: type as the bits 12 to 15 of a mode (1), inode (8, little endian), name. An empty row: no entry,

@@ -1,16 +1,18 @@
 //! Ranges of files: allocating, punching, zeroing, finding holes, copying.
 
+use std::ops::Range;
+
 use fastness_store::record::{Record, Truncate, Zeroes};
 use fastness_store::{Itx, Object, PoolError, Tx};
 
 use crate::attributes::FILE_BYTES_MAX;
-use crate::data::WriteHow;
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
+use crate::inode::Inode;
 
-/// Bytes that a copy reads at once.
-const COPY_BYTES: usize = 1 << 20;
+/// Bytes that a copy changes in one transaction.
+const COPY_BYTES: usize = 128 << 10;
 /// Segments that a search for data looks at in one step.
 const SEGMENTS_MAX: usize = 64;
 
@@ -56,7 +58,7 @@ impl FileSystem {
         let _guard = self.locks.one(ino);
         let mut inode = self.file(ino)?;
         let object = self.object(ino)?;
-        let size_bytes = object.as_ref().map_or(0, Object::size_bytes);
+        let size_bytes = object.as_deref().map_or(0, Object::size_bytes);
         let grows = match what {
             Allocate::Reserve { keeps_size } | Allocate::Zero { keeps_size } => {
                 !keeps_size && end > size_bytes
@@ -67,30 +69,58 @@ impl FileSystem {
             return Err(PoolError::ReadOnly(self.dataset().name()).into());
         }
         if let Allocate::Reserve { .. } = what {
-            self.check_room(len_bytes)?;
+            self.check_room(len_bytes - stored_bytes(object.as_deref(), offset..end)?)?;
         }
         let punched = match what {
             Allocate::Reserve { .. } => 0,
             _ => end.min(size_bytes).saturating_sub(offset),
         };
         if !grows && punched == 0 {
-            return Ok(());
+            // Its times change all the same, as on other file systems.
+            let now = self.now();
+            (inode.mtime, inode.ctime) = (now, now);
+            let mut edit = self.edit();
+            edit.set_inode(ino, inode);
+            return self.carry_out(&edit, |_| ());
         }
+        self.clear(ino, inode, (offset, punched), grows.then_some(end), what == Allocate::Punch)
+    }
+
+    /// A range of a locked file reads as zeroes; the file grows if needed.
+    fn clear_locked(&self, ino: Ino, offset: u64, len_bytes: u64) -> Result<()> {
+        let inode = self.file(ino)?;
+        let size_bytes = self.object(ino)?.map_or(0, |object| object.size_bytes());
+        let end = offset + len_bytes;
+        let punched = end.min(size_bytes).saturating_sub(offset);
+        self.clear(ino, inode, (offset, punched), (end > size_bytes).then_some(end), false)
+    }
+
+    /// Clears a range within a locked file, and gives it a new size: one change.
+    fn clear(
+        &self,
+        ino: Ino,
+        mut inode: Inode,
+        (offset, punched): (u64, u64),
+        new_size: Option<u64>,
+        is_discard: bool,
+    ) -> Result<()> {
         let now = self.now();
         (inode.mtime, inode.ctime) = (now, now);
         let change = |tx: &Tx, object: &Object| {
             if punched > 0 {
                 object.punch(tx, offset, punched)?;
             }
-            if grows { object.truncate(tx, end) } else { Ok(()) }
+            new_size.map_or(Ok(()), |end| object.truncate(tx, end))
         };
-        let is_discard = what == Allocate::Punch;
+        let (grows, end) = (new_size.is_some(), new_size.unwrap_or(offset + punched));
         let zeroes = Zeroes { offset, len_bytes: punched, is_discard };
         let cut = Truncate { offset: end, len_bytes: u64::MAX };
         let itxs = [(punched > 0, Record::Zeroes(zeroes)), (grows, Record::Truncate(cut))];
         let itxs = itxs.into_iter().filter(|(is_made, _)| *is_made);
         let itxs = itxs.map(|(_, record)| Itx::unordered(ino.logged(), &record));
-        self.change_data(ino, inode, self.block_bytes_for(end), change, itxs)
+        self.change_data(ino, inode, self.block_bytes_for(end), change, |records| {
+            itxs.for_each(|itx| records.assign(itx));
+        })
     }
 
     /// Where data or a hole begins, from `offset` on.
@@ -122,32 +152,101 @@ impl FileSystem {
     }
 
     /// Copies bytes from one file to another, or within one; holes stay holes where whole blocks allow it.
-    /// Returns how many bytes there were.
+    /// Returns how many bytes there were. Each part of 128 KiB is one change: nothing changes the bytes while
+    /// it is read and written.
+    ///
+    /// Persistence: as for [`write`](Self::write) without `is_sync`.
     ///
     /// # Errors
-    /// [`FsError::Invalid`]: the ranges overlap; those of reading and writing: some may then be copied.
-    pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len_bytes: u64) -> Result<u64> {
-        self.file(to.0)?;
-        self.file(from.0)?;
-        let size_bytes = self.object(from.0)?.map_or(0, |object| object.size_bytes());
-        let len_bytes = len_bytes.min(size_bytes.saturating_sub(from.1));
-        if to.1.checked_add(len_bytes).is_none_or(|end| end > FILE_BYTES_MAX) {
+    /// [`FsError::Invalid`]: the ranges overlap; [`NoSpace`](PoolError::NoSpace) and those of reading and
+    /// writing: some parts may then be copied.
+    pub fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len_bytes: u64,
+    ) -> Result<u64> {
+        self.file(to)?;
+        self.file(from)?;
+        let size_bytes = self.object(from)?.map_or(0, |object| object.size_bytes());
+        let len_bytes = len_bytes.min(size_bytes.saturating_sub(from_offset));
+        if to_offset.checked_add(len_bytes).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
-        if from.0 == to.0 && from.1 < to.1 + len_bytes && to.1 < from.1 + len_bytes {
+        if from == to && from_offset < to_offset + len_bytes && to_offset < from_offset + len_bytes {
             return Err(FsError::Invalid("the ranges overlap"));
         }
         let mut buffer = vec![0; COPY_BYTES.min(len_bytes as usize)];
         let mut done = 0;
         while done < len_bytes {
-            let part = ((len_bytes - done) as usize).min(COPY_BYTES);
-            let len = self.read(from.0, from.1 + done, &mut buffer[..part])?;
-            if len == 0 {
+            let part_bytes = (len_bytes - done).min(COPY_BYTES as u64);
+            let copied =
+                self.copy_part((from, from_offset + done), (to, to_offset + done), part_bytes, &mut buffer)?;
+            if copied == 0 {
                 break;
             }
-            self.write(to.0, to.1 + done, &buffer[..len], WriteHow::default())?;
-            done += len as u64;
+            done += copied;
+        }
+        if done > 0 {
+            self.commit_if_always()?;
         }
         Ok(done)
     }
+
+    /// Copies what comes first, data or a hole. Returns how many bytes; 0 at the end of the source.
+    fn copy_part(
+        &self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len_bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<u64> {
+        let _guard = self.locks.all(&[from, to]);
+        let Some(source) = self.object(from)? else { return Ok(0) };
+        let len_bytes = len_bytes.min(source.size_bytes().saturating_sub(from_offset));
+        if len_bytes == 0 {
+            return Ok(0);
+        }
+        let mut segments = Vec::new();
+        source.segments(from_offset, len_bytes, 1, &mut segments)?;
+        if let Some(hole) = segments.first().filter(|segment| segment.is_hole) {
+            let len_bytes = hole.len_bytes.min(len_bytes);
+            self.clear_locked(to, to_offset, len_bytes)?;
+            return Ok(len_bytes);
+        }
+        let len_bytes = segments.first().map_or(len_bytes, |data| data.len_bytes.min(len_bytes));
+        let len = source.read(from_offset, &mut buffer[..len_bytes as usize])?;
+        self.write_kept(to, to_offset, &buffer[..len])?;
+        Ok(len as u64)
+    }
+
+    /// Copies; see [`copy_range`](Self::copy_range).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len_bytes: u64) -> Result<u64> {
+        self.copy_range(from.0, from.1, to.0, to.1, len_bytes)
+    }
+}
+
+/// Bytes of a range that are stored.
+fn stored_bytes(object: Option<&Object>, range: Range<u64>) -> Result<u64> {
+    let Some(object) = object else { return Ok(0) };
+    let (mut at, end) = (range.start, range.end.min(object.size_bytes()));
+    let (mut stored_bytes, mut segments) = (0, Vec::new());
+    while at < end {
+        segments.clear();
+        object.segments(at, end - at, SEGMENTS_MAX, &mut segments)?;
+        if segments.is_empty() {
+            break;
+        }
+        for segment in &segments {
+            let len_bytes = segment.len_bytes.min(end - at);
+            stored_bytes += if segment.is_hole { 0 } else { len_bytes };
+            at += len_bytes;
+        }
+    }
+    Ok(stored_bytes)
 }

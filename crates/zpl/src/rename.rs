@@ -206,6 +206,8 @@ impl FileSystem {
             };
             let kind = match white {
                 Some((ino, uid, gid)) => {
+                    let parent = edit.inode(from.directory)?;
+                    let gid = if parent.mode & mode::SET_GID != 0 { parent.gid } else { gid };
                     let making = whiteout(ino, uid, gid, now);
                     let kind = RenameKind::Whiteout(ino.logged(), making.attributes);
                     make::make(&mut edit, from.directory, from.name, making)?;

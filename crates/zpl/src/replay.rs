@@ -44,8 +44,8 @@ impl Handler for FileReplay {
         head: &Head,
         record: &Record<'_>,
     ) -> Result<(), ReplayError> {
-        let tables = Tables::open(replaying.dataset)?;
-        let mut edit = Edit::new(&tables, None);
+        let tables = replaying.kept(|| Tables::open(replaying.dataset))?;
+        let mut edit = Edit::new(tables, None);
         let ino = Ino(head.object.0);
         let now = (self.clock)();
         if record.record_type().may_be_reordered() {
@@ -189,7 +189,11 @@ fn with_object(
     end: u64,
     change: impl FnOnce(&Object) -> PoolResult<()>,
 ) -> Result<()> {
-    let object = match dataset.object(ino.object()) {
+    let known = match inode.block_bytes {
+        0 => Err(PoolError::NoObject { dataset: dataset.id(), object: ino.object() }),
+        _ => dataset.object(ino.object()),
+    };
+    let object = match known {
         Ok(object) => object,
         Err(PoolError::NoObject { .. }) => {
             let block_bytes = block_bytes_for(dataset, end);

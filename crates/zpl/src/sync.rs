@@ -1,7 +1,7 @@
 //! Making files durable, and what the file system says of its space.
 
 use fastness_store::record::attribute;
-use fastness_store::{Operation, PoolError, Property};
+use fastness_store::{Operation, PoolError};
 
 use crate::attributes::attributes_itx;
 use crate::error::{FsError, Result};
@@ -129,25 +129,25 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Its space; a quota is its end.
+    /// Its space. What reservations of others keep, and what quotas do not allow, it could not have.
     pub fn space(&self) -> Space {
-        let free_bytes = self.open.free_bytes();
-        let used_bytes = self.dataset().used_bytes();
-        let total_bytes = used_bytes.saturating_add(free_bytes);
-        match self.dataset().get(Property::Quota).0 {
-            0 => Space { total_bytes, free_bytes },
-            quota => {
-                let free_bytes = free_bytes.min(quota.saturating_sub(used_bytes));
-                Space { total_bytes: quota.min(total_bytes), free_bytes }
-            }
-        }
+        let (free_bytes, _) = self.dataset().available_bytes();
+        let total_bytes = self.dataset().referenced_bytes().saturating_add(free_bytes);
+        Space { total_bytes, free_bytes }
     }
 
+    /// Refuses what does not fit, once what txgs free is there. The caller holds no transaction.
     pub(crate) fn check_room(&self, wanted_bytes: u64) -> Result<()> {
-        let free_bytes = self.space().free_bytes;
-        if wanted_bytes > free_bytes {
-            return Err(PoolError::NoSpace { wanted_bytes, free_bytes }.into());
+        let has_room = || match self.dataset().available_bytes() {
+            (free_bytes, is_quota) if free_bytes < wanted_bytes => {
+                Err(PoolError::NoSpace { wanted_bytes, free_bytes, is_quota })
+            }
+            _ => Ok(()),
+        };
+        match has_room() {
+            Ok(()) => Ok(()),
+            // Begins a transaction for each attempt, and makes no change.
+            Err(_) => Ok(self.open.transact(|_| has_room(), |_, ()| ())?),
         }
-        Ok(())
     }
 }

@@ -9,7 +9,8 @@
 //! | 128 | inode, name | value of an extended attribute |
 //! | 129 | inode | target of a symlink |
 //!
-//! Numbers in keys are big endian, so that they sort.
+//! Numbers in keys are big endian, so that they sort. Rows of inodes and entries that were read or changed
+//! are kept in memory ([`Kept`]).
 
 use std::cell::RefCell;
 use std::ops::{Bound, ControlFlow};
@@ -19,6 +20,8 @@ use fastness_store::{Dataset, Table, TableId};
 use crate::error::{FsError, Result};
 use crate::ino::Ino;
 use crate::inode::Inode;
+use crate::kept::{Kept, KeptRow};
+use crate::names;
 
 pub(crate) const SUPER: TableId = TableId(1);
 pub(crate) const INODES: TableId = TableId(2);
@@ -43,6 +46,7 @@ pub(crate) struct Tables {
     pub(crate) entries: Table,
     /// Seed of the names' hashes.
     pub(crate) seed: u64,
+    kept: Kept,
 }
 
 /// The row of a new file system.
@@ -77,7 +81,7 @@ impl Tables {
 
     pub(crate) fn with_seed(dataset: &Dataset, seed: u64) -> Tables {
         let (inodes, entries) = (dataset.table(INODES), dataset.table(ENTRIES));
-        Tables { dataset: dataset.clone(), inodes, entries, seed }
+        Tables { dataset: dataset.clone(), inodes, entries, seed, kept: Kept::default() }
     }
 
     pub(crate) fn dataset(&self) -> &Dataset {
@@ -103,12 +107,27 @@ impl Tables {
 
     /// An inode; `None` if there is none.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
-        self.look(&self.inodes, &ino.key(), |row| Inode::decode(ino, row))
+        self.kept.inode(ino, || self.look(&self.inodes, &ino.key(), |row| Inode::decode(ino, row)))
     }
 
-    /// Whether an inode is on the list of those without a name.
-    pub(crate) fn is_orphan(&self, ino: Ino) -> Result<bool> {
-        Ok(self.look(&self.table(ORPHANS), &ino.key(), |_| Ok(()))?.is_some())
+    /// The row of an entry.
+    pub(crate) fn entry(&self, directory: Ino, cookie: u64) -> Result<KeptRow> {
+        self.kept.entry(directory, cookie, || {
+            let row = self.look(&self.entries, &names::key(directory, cookie), |row| Ok(KeptRow::of(row)))?;
+            Ok(row.unwrap_or_default())
+        })
+    }
+
+    /// The row of an inode was changed, in the transaction that ends after this call; `None`: it was removed.
+    /// The caller has locked the inode.
+    pub(crate) fn changed_inode(&self, ino: Ino, inode: Option<&Inode>) {
+        self.kept.changed_inode(ino, inode);
+    }
+
+    /// The row of an entry was changed; otherwise as [`changed_inode`](Self::changed_inode).
+    pub(crate) fn changed_entry(&self, key: &[u8], value: Option<&[u8]>) {
+        let (directory, cookie) = names::of_key(key);
+        self.kept.changed_entry(directory, cookie, value);
     }
 
     /// Shows the rows whose keys begin with an inode's number: the rest of the key, and the value.

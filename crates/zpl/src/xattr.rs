@@ -14,7 +14,7 @@ use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
-use crate::inode::mode;
+use crate::inode::{Inode, mode};
 use crate::names::NAME_BYTES_MAX;
 use crate::tables::ATTRIBUTES;
 
@@ -78,6 +78,10 @@ pub(crate) fn set(edit: &mut Edit<'_>, ino: Ino, name: &[u8], value: Option<&[u8
         value = value.filter(|_| matches!(Acl::decode(list), Ok(Some(_))));
     }
     edit.put(ATTRIBUTES, acl::key(ino, name), value.map(<[u8]>::to_vec));
+    if value.is_some() {
+        let inode = edit.inode(ino)?;
+        edit.set_inode(ino, Inode { is_bare: false, ..inode });
+    }
     Ok(())
 }
 
@@ -88,6 +92,9 @@ impl FileSystem {
     /// [`FsError::NoAttribute`]; [`FsError::NotSupported`] for a name of another kind.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check(name)?;
+        if self.tables.inode(ino)?.is_some_and(|inode| inode.is_bare) {
+            return Err(FsError::NoAttribute);
+        }
         let key = acl::key(ino, name);
         let value = self.tables.look(&self.tables.table(ATTRIBUTES), &key, |row| Ok(row.to_vec()))?;
         value.ok_or(FsError::NoAttribute)
@@ -98,8 +105,10 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`]; those of reading the tables.
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.inode(ino)?;
         let mut names = Vec::new();
+        if self.inode(ino)?.is_bare {
+            return Ok(names);
+        }
         self.tables.of_inode(ATTRIBUTES, ino, |name, _| {
             names.extend_from_slice(name);
             names.push(0);

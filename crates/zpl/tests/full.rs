@@ -105,6 +105,15 @@ fn a_quota_is_an_end() {
     let big = fill(&fs);
     let size_bytes = fs.attributes(big).unwrap().size_bytes;
     assert!((4 << 20..16 << 20).contains(&size_bytes), "{size_bytes}");
+    let refused = |result: fastness_zpl::Result<()>| result.map_err(|error| error.errno());
+    let written = fs.write(big, size_bytes, &[1; 200 << 10], WriteHow::default());
+    assert_eq!(refused(written), Err(Errno::DQUOT));
+    let reserved = fs.allocate(big, size_bytes, 8 << 20, Allocate::Reserve { keeps_size: true });
+    assert_eq!(refused(reserved), Err(Errno::DQUOT));
+    assert_eq!(fs.attributes(big).unwrap().size_bytes, size_bytes, "nothing is half done");
+    pool.sync().unwrap();
+    let space = fs.space();
+    assert!(space.total_bytes <= 8 << 20 && space.free_bytes < 1 << 20, "{space:?}");
     fs.unlink(Ino::ROOT, b"big").unwrap();
     fs.reap(big).unwrap();
     world.check();

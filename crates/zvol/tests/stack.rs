@@ -1,4 +1,4 @@
-//! The whole stack, simulated: a pool, its log of either kind and volumes, on persistent memory and on disks
+//! The whole stack, simulated: a pool, its log of either kind, volumes and files, on persistent memory and on disks
 //! that lose their power together, or under a process that dies.
 //!
 //! One seed is one program and one schedule that can be repeated, without a txg thread. Each seed draws which
@@ -6,6 +6,8 @@
 //! - Writes, zeroes and discards of any alignment, flushes and txgs, on volumes with blocks of 512 bytes to
 //!   128 KiB, by several clients, one after the other or at one time. Volumes are made, closed, opened,
 //!   resized and destroyed.
+//! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
+//!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
 //! - Devices fail reads, writes, flushes, tear writes, or go away, and are back; regions are cut short while
 //!   they are in use; sides are attached, replaced, detached, taken offline and back; scrubs and resilvers,
@@ -32,6 +34,8 @@
 //!    A write with FUA then makes durable what came before it, too.
 //! 4. A volume whose making returned is there; another is whole or not.
 //!
+//! What must hold of files: see `tree`; and their check finds nothing.
+//!
 //! Besides: an import succeeds without consent to lose anything, but for a device that fails, or was damaged
 //! or put back: then it names the device or the log, changes nothing, and succeeds with the device as it was;
 //! or nothing is lost. After a clear everything reads as before. Allocated is reachable, after an import,
@@ -47,6 +51,10 @@ mod copies;
 mod damage;
 #[path = "stack/devices.rs"]
 mod devices;
+#[path = "../../zpl/tests/simulation/drive.rs"]
+mod drive;
+#[path = "stack/files.rs"]
+mod files;
 #[path = "stack/flips.rs"]
 mod flips;
 #[path = "stack/full.rs"]
@@ -57,6 +65,8 @@ mod judge;
 mod log;
 #[path = "stack/met.rs"]
 mod met;
+#[path = "../../zpl/tests/simulation/model.rs"]
+mod model;
 #[path = "stack/oracle.rs"]
 mod oracle;
 #[path = "stack/program.rs"]
@@ -75,6 +85,8 @@ mod shape;
 mod shorten;
 #[path = "stack/suspend.rs"]
 mod suspend;
+#[path = "stack/tree.rs"]
+mod tree;
 #[path = "stack/volumes.rs"]
 mod volumes;
 #[path = "stack/world.rs"]

@@ -6,7 +6,7 @@
 //! `FASTNESS_DIFFERENTIAL_SEED`.
 //!
 //! Not compared, because file systems differ in it: sizes and times of directories, blocks, times of access
-//! and change, the order of names, where holes are.
+//! and change, the order of names, where holes are, access control lists of whiteouts.
 
 #[path = "differential/ops.rs"]
 mod ops;
@@ -57,7 +57,8 @@ fn describe(tree: &Path) -> Vec<String> {
             if of.is_symlink() {
                 line += &format!(" to {:?}", fs::read_link(&path).unwrap());
             }
-            if !of.file_type().is_fifo() && !of.file_type().is_socket() {
+            let is_whiteout = of.file_type().is_char_device() && of.rdev() == 0;
+            if !of.file_type().is_fifo() && !of.file_type().is_socket() && !is_whiteout {
                 line += &attributes(&path);
             }
             lines.push(line);

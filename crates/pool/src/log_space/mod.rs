@@ -248,7 +248,7 @@ impl Shared {
         take: impl FnOnce(&mut Allocator) -> Option<Place>,
     ) -> Result<Place> {
         let wanted_bytes = units * UNIT_BYTES;
-        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes };
+        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false };
         // Reserved until the free space is lowered, so that no write ever sees neither.
         self.room.take(wanted_bytes as i64, Claim::Data, reserved_bytes).map_err(refuse)?;
         let place = self.change_log_among_data(take);

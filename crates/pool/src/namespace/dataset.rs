@@ -325,6 +325,20 @@ impl Dataset {
         self.core.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that it takes on the vdevs, or will when what is in memory has synced, without the datasets
+    /// below.
+    pub fn referenced_bytes(&self) -> u64 {
+        // In this order: unsynced data first becomes used, and only then stops being unsynced.
+        let dirty_bytes = self.core.dirty_bytes.load(Ordering::SeqCst).max(0) as u64;
+        self.core.used_bytes.load(Ordering::SeqCst) + dirty_bytes
+    }
+
+    /// Bytes that its users could still store now, and whether a quota of it, or of a dataset above it, is
+    /// what limits that. Replacing and removing data gives more room when its txg has synced.
+    pub fn available_bytes(&self) -> (u64, bool) {
+        self.shared.available(&self.core)
+    }
+
     /// Stores `value` with the dataset under `key`, in the transaction's txg; `None` removes it. Has no
     /// effect if the dataset does not exist in that txg.
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {

@@ -88,9 +88,13 @@ impl Row {
 
     fn charge(&self, table: TableId) -> Charge {
         let key_bytes = usize::from(self.key_bytes);
-        let fragments = stored::fragments(key_bytes, self.bytes.len() - key_bytes);
-        Charge::row(key_bytes, fragments, table.is_long())
+        charge_of(table, key_bytes, self.bytes.len() - key_bytes)
     }
+}
+
+/// What a row takes of the room.
+fn charge_of(table: TableId, key_bytes: usize, value_bytes: usize) -> Charge {
+    Charge::row(key_bytes, stored::fragments(key_bytes, value_bytes), table.is_long())
 }
 
 impl Borrow<[u8]> for Row {

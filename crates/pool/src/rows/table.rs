@@ -7,7 +7,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::TableId;
 use crate::namespace::dataset::Dataset;
 use crate::pool::Tx;
-use crate::rows::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row, stored};
+use crate::rows::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row, charge_of, stored};
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared};
 use crate::sync_util::read;
@@ -84,7 +84,7 @@ fn change_rows(
             return Err(PoolError::invalid("length of a row's value", len));
         }
         // For the layer of the transaction's txg, and for that of the next one.
-        reserved += Row::new(key, *value).charge(*table) * 2;
+        reserved += charge_of(*table, key.len(), len) * 2;
     }
     if tx.txg() < core.born {
         return Err(PoolError::Overtaken { txg: tx.txg(), newest: core.born });

@@ -327,8 +327,8 @@ impl Allocator {
 
     /// As [`allocate_meta`](Self::allocate_meta).
     pub(crate) fn place_meta(&mut self) -> Result<Place> {
-        let free_bytes = self.free_bytes();
-        self.allocate_meta().ok_or(PoolError::NoSpace { wanted_bytes: UNIT_BYTES, free_bytes })
+        let (wanted_bytes, free_bytes) = (UNIT_BYTES, self.free_bytes());
+        self.allocate_meta().ok_or(PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false })
     }
 
     /// Frees data in the syncing txg; usable after [`release`](Self::release).

@@ -22,10 +22,13 @@ impl Shared {
         // Before anything is checked, as in the pool: of two concurrent calls, one sees the other.
         dataset.dirty_bytes.fetch_add(charge.data, Ordering::SeqCst);
         let room = if has_limits { self.check_quotas(dataset, charge.data as u64) } else { Ok(0) };
-        let taken = room.and_then(|reserved| self.room.take(charge.total(), claim, reserved));
-        taken.map_err(|free_bytes| {
+        let room = room.map_err(|free_bytes| (free_bytes, true));
+        let taken = room.and_then(|reserved| {
+            self.room.take(charge.total(), claim, reserved).map_err(|free_bytes| (free_bytes, false))
+        });
+        taken.map_err(|(free_bytes, is_quota)| {
             dataset.dirty_bytes.fetch_sub(charge.data, Ordering::SeqCst);
-            PoolError::NoSpace { wanted_bytes: charge.total() as u64, free_bytes }
+            PoolError::NoSpace { wanted_bytes: charge.total() as u64, free_bytes, is_quota }
         })
     }
 
@@ -47,7 +50,7 @@ impl Shared {
     /// [`PoolError::NoSpace`]; nothing is reserved.
     pub(crate) fn reserve_rows(&self, changes: &mut TxgChanges, charge: Charge, claim: Claim) -> Result<()> {
         let wanted_bytes = charge.total() as u64;
-        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes };
+        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false };
         self.room.take(charge.total(), claim, 0).map_err(refuse)?;
         changes.charged += charge;
         Ok(())
@@ -72,6 +75,35 @@ impl Shared {
             next = Some(parent);
         }
         Ok(namespace.reserved_by_others(dataset.id.0))
+    }
+
+    /// What users of a dataset could still store: the room of the pool, less what others have reserved; or
+    /// what quotas leave, and `true`, if that is less.
+    pub(crate) fn available(&self, dataset: &DatasetCore) -> (u64, bool) {
+        let pool_bytes = self.room.left(Claim::Data).max(0) as u64;
+        if !self.has_limits() {
+            return (pool_bytes, false);
+        }
+        let namespace = read(&self.namespace);
+        let pool_bytes = pool_bytes.saturating_sub(namespace.reserved_by_others(dataset.id.0));
+        let (mut quota_bytes, mut next) = (u64::MAX, Some(dataset.id.0));
+        while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
+            let (quota, parent) = {
+                let row = read(&core.row);
+                (row.values.get(Property::Quota).unwrap_or(0), row.parent)
+            };
+            if quota > 0 {
+                let left_bytes = quota.saturating_sub(namespace.referenced(core.id.0, true));
+                quota_bytes = quota_bytes.min(left_bytes);
+            }
+            next = Some(parent);
+        }
+        (pool_bytes.min(quota_bytes), quota_bytes < pool_bytes)
+    }
+
+    /// Whether there may be less room than a record in replay needs.
+    pub(crate) fn is_short_for_replay(&self) -> bool {
+        self.room.left(Claim::Replay) < (self.room.slop_bytes() / 4) as i64
     }
 
     /// Bytes that reservations of datasets keep free.

@@ -190,7 +190,7 @@ impl Shared {
                 if units == 1 {
                     let free_bytes = lock(&self.allocator).free_bytes();
                     let wanted_bytes = rest.len() as u64;
-                    return Err(PoolError::NoSpace { wanted_bytes, free_bytes });
+                    return Err(PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false });
                 }
                 units = units.div_ceil(2);
                 continue;

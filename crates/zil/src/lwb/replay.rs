@@ -1,8 +1,9 @@
 //! Replay of one dataset's log.
 //!
-//! Crash cases: a record's effect and the header with its number are in one transaction, so after a crash
-//! both are there or neither. The header of the new chain is stored with the txg of the transaction after the
-//! last record, or a later one; the old blocks stay until that txg has synced.
+//! Crash cases: the effects of some records and the header with the number of the last of them are in one
+//! transaction, so after a crash all of that is there or nothing. The header of the new chain is stored with
+//! the txg of the transaction after the last record, or a later one; the old blocks stay until that txg has
+//! synced.
 
 use fastness_lwb::{Header, Record as ChainRecord, ReplayError, Space};
 use fastness_sync::atomic::Ordering;
@@ -13,14 +14,14 @@ use crate::lwb::held::Held;
 use crate::lwb::log::{LwbLog, stored};
 use crate::pool::Pool;
 use crate::record::Record;
-use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
+use crate::replay::{Batch, RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<S: Space> LwbLog<S> {
     /// Replays the log, from where an earlier replay stopped, and creates a new log. A log that was already
     /// replayed is left alone.
     ///
-    /// Persistence: each record is applied in its own transaction, durable with its txg. The dataset can be
-    /// changed on return.
+    /// Persistence: each record is applied in a transaction, alone or with those before it, durable with its
+    /// txg. The dataset can be changed on return.
     ///
     /// # Errors
     /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
@@ -38,11 +39,14 @@ impl<S: Space> LwbLog<S> {
             return Ok(Replayed::default());
         };
         let (mut number, mut place) = (0, None);
+        let mut batch = Batch::new(pool, self.dataset, stored);
         let replayed = claimed.chain.replay(|record, header| {
             number += 1;
             place = Some(RecordPlace::Lwb { lsn: record.lsn, block: record.place });
-            self.replay_one(pool, handler, &record, &header)
+            self.replay_one(&mut batch, handler, &record, header)
         });
+        // Before anything else: the records that were applied are not to be applied again.
+        drop(batch);
         let failure = |cause, place| ReplayFailure { dataset: self.dataset, number, place, cause };
         match replayed {
             Ok(_) => {}
@@ -60,18 +64,18 @@ impl<S: Space> LwbLog<S> {
 
     fn replay_one<P: Pool>(
         &self,
-        pool: &P,
+        batch: &mut Batch<'_, P, Header>,
         handler: &mut dyn ReplayHandler<P>,
         entry: &ChainRecord<'_>,
-        header: &Header,
+        header: Header,
     ) -> Result<(), ReplayCause> {
         let (head, record) = Record::decode(entry.bytes).map_err(ReplayCause::Record)?;
         if head.txg != entry.txg {
             return Err(ReplayCause::OtherTxg { record: head.txg, entry: entry.txg });
         }
-        let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
-        handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;
-        pool.put_log_header(&tx, self.dataset, Some(&stored(header)));
+        batch.apply(header, entry.bytes.len(), |tx| {
+            handler.apply(tx, &head, &record).map_err(ReplayCause::Handler)
+        })?;
         self.unreplayed.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }

@@ -12,7 +12,7 @@ use fastness_sync::{MutexGuard, RwLockReadGuard, lock, read, wait, write};
 use crate::error::{LogCause, NotPersisted};
 use crate::graph::Job;
 use crate::header::KindId;
-use crate::itx::Keys;
+use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Kind, Payload, Persisted, ReadBack};
 use crate::pieces::Pieces;
 use crate::pmem::log::{Commits, PmemLog};
@@ -49,8 +49,11 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
         let mut needed = commits.graph.needed(object, horizon);
         loop {
             commits.graph.trim(&mut needed);
-            let Some(txg) = commits.graph.newest_txg(&needed) else { return Ok(done) };
+            if needed.is_empty() {
+                return Ok(done);
+            }
             if let Some(cause) = self.refusal() {
+                let txg = commits.graph.newest_txg(&needed).expect("the first of them is left");
                 return Err(NotPersisted { txg, cause });
             }
             let Some(mut job) = commits.graph.begin(&needed) else {
@@ -89,6 +92,26 @@ impl<M: Medium + Sync> Kind for PmemLog<M> {
         }
         match hdl.write_entry_parts(txg, record, Wait::Fail) {
             Ok(_) => Ok(()),
+            Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
+        }
+    }
+
+    #[inline]
+    fn log_next(&self, txg: Txg, object: ObjectId, record: [&[u8]; 2]) -> Result<bool, NotPersisted> {
+        // Before locking, as above.
+        if let Some(cause) = self.refusal() {
+            return Err(NotPersisted { txg, cause });
+        }
+        let commits = lock(&self.commits);
+        if commits.graph.needs(object) {
+            return Ok(false);
+        }
+        let mut keys = [ObjectId::NONE; KEYS_MAX];
+        keys[0] = object;
+        let entered = self.enter_locked(commits, &keys, true);
+        let hdl = entered.map_err(|cause| NotPersisted { txg, cause })?;
+        match hdl.write_entry_parts(txg, record, Wait::Fail) {
+            Ok(_) => Ok(true),
             Err(error) => Err(NotPersisted { txg, cause: self.note_error(error) }),
         }
     }
@@ -184,7 +207,16 @@ impl<M: Medium + Sync> PmemLog<M> {
 
     /// The log, in the generation that the next record of these objects belongs to.
     fn enter(&self, keys: &Keys, is_first: bool) -> Result<RwLockReadGuard<'_, Hdl<M>>, LogCause> {
-        let mut commits = lock(&self.commits);
+        self.enter_locked(lock(&self.commits), keys, is_first)
+    }
+
+    #[inline]
+    fn enter_locked(
+        &self,
+        mut commits: MutexGuard<'_, Commits>,
+        keys: &Keys,
+        is_first: bool,
+    ) -> Result<RwLockReadGuard<'_, Hdl<M>>, LogCause> {
         let starts = if is_first {
             commits.graph.enter(keys)
         } else {

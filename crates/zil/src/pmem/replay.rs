@@ -1,8 +1,8 @@
 //! Replay of one dataset's log.
 //!
-//! Crash cases: a record's effect and the place after it are in one transaction, so after a crash both are
-//! there or neither; the old log is destroyed in the transaction that creates the new one, and its entries
-//! stay in PM until that txg has synced.
+//! Crash cases: the effects of some records and the place after the last of them are in one transaction, so
+//! after a crash all of that is there or nothing; the old log is destroyed in the transaction that creates
+//! the new one, and its entries stay in PM until that txg has synced.
 
 use fastness_pmem::Medium;
 use fastness_prb::{BodyError, Entry, HeaderUpdate, ReplayError};
@@ -10,17 +10,17 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::write;
 
 use crate::error::{LogCause, LogError};
-use crate::pmem::log::PmemLog;
+use crate::pmem::log::{PmemLog, stored};
 use crate::pool::Pool;
 use crate::record::Record;
-use crate::replay::{RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
+use crate::replay::{Batch, RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 
 impl<M: Medium + Sync> PmemLog<M> {
     /// Replays the log, from where an earlier replay stopped, and creates a new log. A log that was already
     /// replayed is left alone.
     ///
-    /// Persistence: each record is applied in its own transaction, durable with its txg. The dataset can be
-    /// changed on return.
+    /// Persistence: each record is applied in a transaction, alone or with those before it, durable with its
+    /// txg. The dataset can be changed on return.
     ///
     /// # Errors
     /// [`ReplayFailure`] says where, why, and what the choices are: call it again ([`Choice::Retry`]), call
@@ -38,11 +38,14 @@ impl<M: Medium + Sync> PmemLog<M> {
         let mut hdl = write(&self.hdl);
         let (mut number, mut place) = (0, None);
         let mut buffer = Vec::new();
+        let mut batch = Batch::new(pool, self.dataset, |update: &HeaderUpdate| stored(update.header()));
         let replayed = hdl.replay(|entry, update| {
             number += 1;
             place = Some(RecordPlace::Pmem { entry: entry.id(), region_offset: entry.region_offset() });
-            self.replay_one(pool, handler, &entry, update, &mut buffer)
+            self.replay_one(&mut batch, handler, &entry, update, &mut buffer)
         });
+        // Before anything else: the records that were applied are not to be applied again.
+        drop(batch);
         let failure = |cause| ReplayFailure { dataset: self.dataset, number, place, cause };
         let nowhere = |cause| ReplayFailure { place: None, ..failure(cause) };
         let replayed = match replayed {
@@ -68,7 +71,7 @@ impl<M: Medium + Sync> PmemLog<M> {
 
     fn replay_one<P: Pool>(
         &self,
-        pool: &P,
+        batch: &mut Batch<'_, P, HeaderUpdate>,
         handler: &mut dyn ReplayHandler<P>,
         entry: &Entry<'_, M>,
         update: HeaderUpdate,
@@ -90,9 +93,7 @@ impl<M: Medium + Sync> PmemLog<M> {
         if record.is_indirect() {
             return Err(ReplayCause::Elsewhere);
         }
-        let tx = pool.begin_tx().map_err(ReplayCause::Pool)?;
-        handler.apply(&tx, &head, &record).map_err(ReplayCause::Handler)?;
-        self.put_header(pool, &tx, update);
+        batch.apply(update, len, |tx| handler.apply(tx, &head, &record).map_err(ReplayCause::Handler))?;
         self.unreplayed.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }

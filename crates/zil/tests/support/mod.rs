@@ -418,6 +418,10 @@ impl Pool for PoolRef {
         self.0.is_suspended.load(Ordering::SeqCst) || self.is_dead()
     }
 
+    fn may_go_on(&self, _tx: &Tx) -> bool {
+        true
+    }
+
     fn put_log_header(&self, tx: &Tx, dataset: DatasetId, header: Option<&[u8]>) {
         let mut state = self.0.state.lock().unwrap();
         state.queued.push((tx.txg.0, dataset, header.map(<[u8]>::to_vec)));

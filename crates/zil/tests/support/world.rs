@@ -203,6 +203,13 @@ impl<L: Logs> World<L> {
         self.zil.assign(tx.txg, Itx::need_copy(ObjectId(object), offset as u64, len, false));
     }
 
+    /// Writes to a file whose write is to be durable on return.
+    pub fn write_at_once(&self, object: u64, offset: usize, data: &[u8]) -> Option<bool> {
+        let tx = self.pool.tx();
+        self.pool.apply(&tx, DATASET, &Op::Write(object, offset, data.to_vec())).unwrap();
+        self.zil.log_at_once(tx.txg, ObjectId(object), offset as u64, data)
+    }
+
     /// Writes to the volume.
     pub fn volume_write(&self, object: u64, offset: usize, data: &[u8]) -> (Txg, bool) {
         self.volume_write_as(object, offset, data, false)

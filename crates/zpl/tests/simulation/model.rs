@@ -258,9 +258,4 @@ impl Model {
         }
         Ok(())
     }
-
-    /// Forgets files without a name: nothing is open after a crash.
-    pub(crate) fn reap(&mut self) {
-        self.0.retain(|_, node| node.links > 0);
-    }
 }

@@ -32,6 +32,7 @@ impl World<'_> {
             Err(error) => panic!("{}: {error:?}", open.name),
         });
         self.volumes = volumes;
+        self.judge_files();
         self.note_devices();
         self.judge_filling();
         if damage.is_accepted() {
@@ -68,6 +69,9 @@ impl World<'_> {
     }
 
     fn use_all(&mut self) {
+        if self.has_files() {
+            self.use_files();
+        }
         for volume in 0..self.volumes.len() {
             self.run(&Step::Open { volume }, "check");
             let size = self.volumes[volume].model.now.len();

@@ -110,6 +110,13 @@ counters! {
     flips_on_one_side: 200,
     flips_refused: 60,
     flips_harmless: 200,
+    /// Changes, syncs and races of files; lives after which all of them was there, or not; clears.
+    files_changed: 60,
+    files_synced: 60,
+    files_raced: 60,
+    files_lost_some: 60,
+    files_lost_none: 60,
+    files_cleared: 200,
 }
 
 impl Met {

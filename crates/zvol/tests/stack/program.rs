@@ -110,6 +110,17 @@ pub enum Step {
     Clear {
         seed: u64,
     },
+    /// A change of files that the seed draws.
+    ChangeFiles {
+        seed: u64,
+    },
+    SyncFiles {
+        seed: u64,
+    },
+    /// Clients of files, all at one time.
+    RaceFiles {
+        seed: u64,
+    },
     /// All of them at one time.
     Race {
         ops: Vec<Step>,
@@ -127,6 +138,7 @@ impl Step {
     pub fn is_request(&self) -> bool {
         use Step::*;
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Create { .. } | Resize { .. })
+            || matches!(self, ChangeFiles { .. } | RaceFiles { .. })
     }
 
     pub fn is_of_devices(&self) -> bool {
@@ -139,6 +151,7 @@ impl Step {
     pub fn is_plain(&self) -> bool {
         use Step::*;
         matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Flush { .. } | Compare { .. } | Sync)
+            || matches!(self, ChangeFiles { .. } | SyncFiles { .. } | RaceFiles { .. })
     }
 }
 
@@ -202,12 +215,15 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
     if world.is_suspended() {
         return world.draw_suspended(rng);
     }
+    let kind = world.swarm.kind(rng);
+    if let Some(step) = of_files(world, kind, rng) {
+        return step;
+    }
     let there: Vec<usize> = (0..world.volumes.len()).filter(|at| world.volumes[*at].is_there()).collect();
     if there.is_empty() {
         return create(world, rng);
     }
     let volume = rng.pick(&there);
-    let kind = world.swarm.kind(rng);
     match kind {
         Kind::Sync => Step::Sync,
         Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
@@ -225,6 +241,17 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
         _ if !world.volumes[volume].is_open() => Step::Open { volume },
         Kind::Close if world.volumes[volume].is_open() => Step::Close { volume },
         kind => of_volume(world, volume, kind, rng),
+    }
+}
+
+fn of_files(world: &World<'_>, kind: Kind, rng: &mut Rng) -> Option<Step> {
+    let seed = rng.next();
+    match kind {
+        _ if !world.has_files() => None,
+        Kind::Files => Some(Step::ChangeFiles { seed }),
+        Kind::SyncFiles => Some(Step::SyncFiles { seed }),
+        Kind::RaceFiles => Some(Step::RaceFiles { seed }),
+        _ => None,
     }
 }
 

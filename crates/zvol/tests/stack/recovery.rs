@@ -102,6 +102,7 @@ impl World<'_> {
     /// Gives the pool back, with everything that was acknowledged.
     fn export(&mut self) {
         self.volumes.iter_mut().for_each(Vol::close);
+        self.close_files();
         let exported = self.pool().export();
         self.settle_synced();
         let how = exported.as_ref().map_or_else(|error| chain(error), |()| "done".into());
@@ -123,6 +124,7 @@ impl World<'_> {
             note(&self.met.indirect, indirect);
         }
         self.volumes.iter_mut().for_each(Vol::close);
+        self.close_files();
         drop(self.stack.take());
         self.is_given_up = false;
     }

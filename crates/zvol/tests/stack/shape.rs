@@ -84,10 +84,13 @@ pub enum Kind {
     CutRegion,
     Copy,
     Race,
+    Files,
+    SyncFiles,
+    RaceFiles,
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 18] = [
+const KINDS: [(Kind, u64, u64); 21] = [
     (Kind::Write, 50, 4),
     (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
@@ -106,6 +109,9 @@ const KINDS: [(Kind, u64, u64); 18] = [
     (Kind::CutRegion, 1, 1),
     (Kind::Copy, 2, 2),
     (Kind::Race, 2, 1),
+    (Kind::Files, 50, 2),
+    (Kind::SyncFiles, 8, 3),
+    (Kind::RaceFiles, 2, 1),
 ];
 
 /// Which kinds of steps a seed has, and how often.
@@ -146,6 +152,11 @@ impl Swarm {
             stale: rng.pick(&[0, 0, 2, 4]),
             flips: rng.pick(&[0, 0, 2, 4]),
         }
+    }
+
+    /// Whether there are files.
+    pub fn has_files(&self) -> bool {
+        self.weights.iter().any(|(kind, _)| *kind == Kind::Files)
     }
 
     pub fn kind(&self, rng: &mut Rng) -> Kind {

@@ -25,6 +25,8 @@ impl World<'_> {
                 let (offset, data) = (rng.index(100_000), vec![rng.next() as u8; 6000].into());
                 Step::Write { volume, client: 0, offset, data, is_fua: rng.one_in(2) }
             }
+            7 if self.has_files() => Step::ChangeFiles { seed: rng.next() },
+            _ if !is_given_up && self.has_files() && rng.one_in(2) => Step::SyncFiles { seed: rng.next() },
             _ if !is_given_up => Step::Sync,
             _ => Step::Heal,
         }
@@ -34,6 +36,7 @@ impl World<'_> {
     pub fn clear(&mut self, seed: u64) -> Done {
         let mut rng = Rng::new(seed);
         self.volumes.iter_mut().for_each(Vol::let_go);
+        self.close_files();
         self.is_given_up = true;
         self.disks.iter().for_each(|disk| disk.reopen(rng.next()));
         self.banks.iter_mut().for_each(Bank::reopen);
@@ -79,6 +82,7 @@ impl World<'_> {
             Err(error) => panic!("{}: {error:?}", open.name),
         });
         self.volumes = volumes;
+        self.judge_files_cleared();
         self.note_devices();
         let report = pool.check().unwrap_or_else(|error| panic!("a check after a clear: {error}"));
         assert!(report.is_clean(), "after a clear: {report:?}");

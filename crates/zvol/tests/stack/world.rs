@@ -10,9 +10,11 @@ use fastness_pool::{DatasetKind, ErrorKind, Host, ImportOptions, Pool, PoolError
 use fastness_store::{Kinds, PoolLog, Store, StoreError, StoreOptions, Tuning};
 use fastness_testkit::media::{Bank, Disk, Power};
 use fastness_zil::KindId;
+use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 
 use crate::copies::{Copied, Role};
+use crate::files::Files;
 use crate::full;
 use crate::met::{Met, note};
 use crate::program::Step;
@@ -76,6 +78,7 @@ pub struct World<'a> {
     pub disks_ever: usize,
     pub banks: [Bank; 2],
     pub volumes: Vec<Vol>,
+    pub files: Option<Files>,
     /// All names that a volume ever had.
     pub names: BTreeSet<String>,
     /// Vdevs for logs.
@@ -122,7 +125,9 @@ pub fn options() -> StoreOptions {
         pool: manual(),
         import: ImportOptions { host: Host::current(), ..ImportOptions::default() },
         tuning: TUNING,
-        kinds: Kinds::default().with(DatasetKind::Volume, VolumeReplay),
+        kinds: Kinds::default()
+            .with(DatasetKind::Volume, VolumeReplay)
+            .with(DatasetKind::Filesystem, FileReplay::default()),
         ..StoreOptions::default()
     }
 }
@@ -153,6 +158,7 @@ impl<'a> World<'a> {
             disks,
             banks,
             volumes: Vec::new(),
+            files: None,
             names: BTreeSet::new(),
             log_vdevs: Vec::new(),
             stack: None,
@@ -168,6 +174,9 @@ impl<'a> World<'a> {
             story,
         };
         world.import().expect("a new pool");
+        if world.swarm.has_files() {
+            world.make_files();
+        }
         world
     }
 
@@ -236,6 +245,9 @@ impl<'a> World<'a> {
             Step::Sync => self.pool().sync().map(drop).map_err(Failure::from),
             Step::Clear { seed } => self.clear(*seed),
             Step::Race { ops, seed } => self.race(ops, *seed, &was),
+            Step::ChangeFiles { seed } => self.change_files(*seed),
+            Step::SyncFiles { seed } => self.sync_files(*seed),
+            Step::RaceFiles { seed } => self.race_files(*seed, &was),
             Step::Copy { of, is_bank } => {
                 self.copy(*of, *is_bank);
                 Ok(())
@@ -294,5 +306,6 @@ impl<'a> World<'a> {
         let synced = self.pool().synced_txg().0;
         self.synced = synced;
         self.volumes.iter_mut().for_each(|open| open.model.settle_txg(synced));
+        self.settle_files(synced);
     }
 }

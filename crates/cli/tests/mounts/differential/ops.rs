@@ -16,6 +16,8 @@ const SLOTS: usize = 3;
 /// No name may be longer than 255 bytes.
 const LONG: usize = 255;
 
+const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
 /// What a program sees: text, or an error.
 pub type Seen = Result<String, Errno>;
 
@@ -126,10 +128,26 @@ fn offset(rng: &mut Rng) -> u64 {
     }
 }
 
+/// An access control list of version 2: tag (2), permissions (2), id (4) for each entry. Not all are valid.
+fn access_list(rng: &mut Rng) -> Vec<u8> {
+    const TAGS: [(u16, u32); 7] =
+        [(1, u32::MAX), (2, 1000), (2, 2000), (4, u32::MAX), (8, 1000), (16, u32::MAX), (32, u32::MAX)];
+    let kinds: [&[usize]; 5] =
+        [&[0, 3, 6], &[0, 1, 3, 5, 6], &[0, 1, 2, 3, 4, 5, 6], &[0, 3, 5, 6], &[0, 1, 3, 6]];
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for entry in kinds[rng.index(5)] {
+        let (tag, id) = TAGS[*entry];
+        value.extend(tag.to_le_bytes());
+        value.extend((rng.below(8) as u16).to_le_bytes());
+        value.extend(id.to_le_bytes());
+    }
+    value
+}
+
 /// The next operation.
 pub fn draw(rng: &mut Rng) -> Op {
     let (slot, is_user) = (rng.index(SLOTS), rng.below(4) == 0);
-    let what = match rng.below(46) {
+    let what = match rng.below(48) {
         0..6 => What::Open { slot, path: path(rng), flags: open_flags(rng), mode: mode(rng) },
         6 => What::Unnamed { slot, path: path(rng) },
         7 => What::LinkUnnamed { slot, path: path(rng) },
@@ -192,7 +210,16 @@ pub fn draw(rng: &mut Rng) -> Op {
             value: vec![rng.next() as u8; rng.index(200)],
             flags: [XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE][rng.index(3)],
         },
-        _ => What::RemoveXattr { path: path(rng), name: ["user.a", "trusted.a"][rng.index(2)] },
+        45 => What::RemoveXattr {
+            path: path(rng),
+            name: ["user.a", "trusted.a", ACLS[0], ACLS[1]][rng.index(4)],
+        },
+        _ => What::SetXattr {
+            path: path(rng),
+            name: ACLS[rng.index(2)],
+            value: access_list(rng),
+            flags: XattrFlags::empty(),
+        },
     };
     Op { is_user, what }
 }
