@@ -39,6 +39,9 @@ impl<M: Medium + Sync> PmemLog<M> {
         let (mut number, mut place) = (0, None);
         let mut buffer = Vec::new();
         let replayed = hdl.replay(|entry, update| {
+            if entry.body_len_bytes() == 0 {
+                return Ok(()); // A witness.
+            }
             number += 1;
             place = Some(RecordPlace::Pmem { entry: entry.id(), region_offset: entry.region_offset() });
             self.replay_one(pool, handler, &entry, update, &mut buffer)
