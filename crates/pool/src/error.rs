@@ -359,7 +359,8 @@ impl PoolError {
 
     /// A device with less space than a vdev of that many units needs.
     pub(crate) fn too_small(path: String, len_bytes: u64, units: u64) -> PoolError {
-        let least_bytes = crate::label::DATA_START_BYTES + (units + 1) * 4096 + crate::label::LABEL_BYTES;
+        let least_bytes =
+            crate::devices::label::DATA_START_BYTES + (units + 1) * 4096 + crate::devices::label::LABEL_BYTES;
         PoolError::TooSmall { path, len_bytes, least_bytes }
     }
 

@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
 
-use crate::alloc::{Allocator, BITMAP_BYTES};
 use crate::codec::{Writer, checksum};
-use crate::config::{DeviceState, PoolConfig, VdevClass};
-use crate::extent::{BLOCK_BYTES_MAX, decode_group, decode_pieces, encode_group, unpack};
+use crate::devices::config::{DeviceState, PoolConfig, VdevClass};
+use crate::devices::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
+use crate::devices::vdev::{Device, Side, Vdev, Vdevs};
 use crate::ids::{Guid, UNIT_BYTES};
-use crate::import::{ImportOptions, VdevSpec};
-use crate::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
+use crate::import::open::{ImportOptions, VdevSpec};
 use crate::log_space::LogSpace;
-use crate::meta::MetaFile;
+use crate::metadata::file::MetaFile;
+use crate::metadata::tables::DatasetRow;
+use crate::namespace::settings::Settings;
+use crate::objects::extent::{BLOCK_BYTES_MAX, decode_group, decode_pieces, encode_group, unpack};
+use crate::objects::stored::{Address, ENTRY_BYTES, HEAD_BYTES};
 use crate::pool::Pool;
 use crate::rows::{Joiner, ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX};
-use crate::settings::Settings;
+use crate::space::alloc::{Allocator, BITMAP_BYTES};
 use crate::state::PoolOptions;
-use crate::stored::{Address, ENTRY_BYTES, HEAD_BYTES};
-use crate::tables::DatasetRow;
-use crate::vdev::{Device, Side, Vdev, Vdevs};
 
 fn device(image: MemImage) -> Arc<dyn BlockDevice> {
     Arc::new(MemDevice::from_image("fuzzed", image, 512))

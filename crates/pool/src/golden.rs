@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
 
-use crate::alloc::Allocator;
-use crate::config::{
+use crate::devices::config::{
     DeviceConfig, DeviceState, FORMAT_VERSION, PoolConfig, PoolState, VdevClass, VdevConfig,
 };
-use crate::extent::{Extent, GROUP_BLOCKS, IN_PIECES, decode_group, decode_pieces, encode_group};
+use crate::devices::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units, read_labels};
+use crate::devices::vdev::{Side, Vdev, Vdevs};
 use crate::ids::{Guid, ImportId, Mark, Place, Txg};
-use crate::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units, read_labels};
-use crate::props::{Property, Values};
-use crate::tables::{DatasetKind, DatasetRow};
-use crate::vdev::{Side, Vdev, Vdevs};
+use crate::metadata::tables::{DatasetKind, DatasetRow};
+use crate::namespace::props::{Property, Values};
+use crate::objects::extent::{Extent, GROUP_BLOCKS, IN_PIECES, decode_group, decode_pieces, encode_group};
+use crate::space::alloc::Allocator;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::config::{PoolConfig, PoolState};
+use crate::devices::config::{PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
-use crate::room::Claim;
+use crate::space::room::Claim;
 use crate::state::{Shared, TxgHook};
 use crate::sync_util::lock;
-use crate::thread;
-use crate::txg::{DELAY_MAX, Hold, SHARDS};
+use crate::txg::pipeline::{DELAY_MAX, Hold, SHARDS};
+use crate::txg::thread;
 
 /// An imported pool.
 ///
@@ -364,5 +364,5 @@ impl Drop for Pool {
 
 /// Checks a name for a pool.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    crate::dataset::check_component(name)
+    crate::namespace::dataset::check_component(name)
 }

@@ -6,23 +6,23 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use redb::Database;
 
-use crate::alloc::Allocator;
-use crate::buffers::{Block, Buffers};
-use crate::config::PoolConfig;
+use crate::devices::config::PoolConfig;
+use crate::devices::label::Uberblock;
+use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ImportId, ObjectId, Txg};
-use crate::label::Uberblock;
 use crate::log_space::LogBlocks;
-use crate::meta::MetaFile;
-use crate::object::ObjectCore;
-use crate::props::{Property, Values};
-use crate::room::{Charge, Room};
+use crate::metadata::file::MetaFile;
+use crate::metadata::tables::{DatasetRow, ExtentKey, Snapshot};
+use crate::namespace::props::{Property, Values};
+use crate::namespace::settings::Settings;
+use crate::objects::buffers::{Block, Buffers};
+use crate::objects::object::ObjectCore;
 use crate::rows::{ChangedShard, Rows};
-use crate::settings::Settings;
+use crate::space::alloc::Allocator;
+use crate::space::room::{Charge, Room};
 use crate::sync_util::{lock, read, write};
-use crate::tables::{DatasetRow, ExtentKey, Snapshot};
-use crate::txg::{Pipeline, RING};
-use crate::vdev::Vdevs;
+use crate::txg::pipeline::{Pipeline, RING};
 
 /// Settings of an import; none of them is stored.
 #[derive(Debug, Clone)]

@@ -14,11 +14,12 @@ const KNOWN: &[(&str, &str)] = &[
     ("pmlog", "error front geometry log recovery slot superblock"),
     (
         "pool",
-        "check cleared dataset freeing handle log_space object output pool room rows settings \
-        state stored sync tables thread",
+        "upkeep::check objects::cleared namespace::dataset txg::freeing objects::handle log_space \
+        objects::object txg::output pool space::room rows namespace::settings state objects::stored \
+        txg::sync metadata::tables txg::thread",
     ),
-    ("pool", "error label"),
-    ("pool", "find import"),
+    ("pool", "devices::label error"),
+    ("pool", "import::find import::open"),
     ("prb", "health prb"),
     ("store", "config error marks region"),
     ("store", "dataset_log log logs side_loss sides"),

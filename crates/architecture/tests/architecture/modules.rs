@@ -1,7 +1,8 @@
 //! Which top-level modules of a crate use each other, read from its source.
 //!
-//! A folder of modules counts as one. The root file is the module `lib`: what it re-exports is traced to
-//! where it is defined, so `crate::Error` means the module `error`. Code under `#[cfg(test)]` does not count.
+//! A folder of modules counts as one, unless its own file does nothing but declare them: then each of them
+//! counts (`devices::label`). The root file is the module `lib`: what it re-exports is traced to where it is
+//! defined, so `crate::Error` means the module `error`. Code under `#[cfg(test)]` does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -67,6 +68,8 @@ struct Place {
 #[derive(Default)]
 struct Reader {
     modules: BTreeSet<String>,
+    /// Top-level modules that do nothing but declare others.
+    rooms: BTreeSet<String>,
     /// What the root imports or re-exports, by the name that it has there.
     names: BTreeMap<String, Vec<String>>,
     uses: Vec<Use>,
@@ -97,14 +100,20 @@ impl Reader {
     /// The module that defines what `path` leads to from the root; none if that is another crate.
     fn module_of(&self, path: &[String]) -> Option<String> {
         let Some(first) = path.first() else { return Some(ROOT.to_owned()) };
-        if self.modules.contains(first) {
-            return Some(first.clone());
+        if let Some(module) = self.module_at(path) {
+            return Some(module);
         }
         match self.names.get(first) {
             // Not defined by any module, hence by the root itself.
             None => Some(ROOT.to_owned()),
-            Some(source) => self.modules.contains(&source[0]).then(|| source[0].clone()),
+            Some(source) => self.module_at(source),
         }
+    }
+
+    /// The module at the beginning of `path`.
+    fn module_at(&self, path: &[String]) -> Option<String> {
+        let length = if self.rooms.contains(&path[0]) { path.len().min(2) } else { 1 };
+        Some(path[..length].join("::")).filter(|module| self.modules.contains(module))
     }
 
     fn read_file(&mut self, file: &Path, folder: &Path, module: &[String]) {
@@ -173,8 +182,8 @@ impl Reader {
     /// `mod name;` or `mod name { ... }`, of which `body` is the last token.
     fn read_module(&mut self, name: &str, body: Option<&TokenTree>, place: &Place) {
         let module = [&place.module[..], &[name.to_owned()]].concat();
-        if place.module.is_empty() {
-            self.modules.insert(name.to_owned());
+        if place.module.is_empty() || place.module.len() == 1 && self.rooms.contains(&place.module[0]) {
+            self.modules.insert(module.join("::"));
         }
         let folder = place.folder.join(name);
         if let Some(TokenTree::Group(group)) = body {
@@ -182,6 +191,10 @@ impl Reader {
         } else {
             let beside = place.folder.join(format!("{name}.rs"));
             let file = if beside.exists() { beside } else { folder.join("mod.rs") };
+            if place.module.is_empty() && declares_only(&file) {
+                self.modules.remove(name);
+                self.rooms.insert(name.to_owned());
+            }
             self.read_file(&file, &folder, &module);
         }
     }
@@ -230,9 +243,22 @@ impl Reader {
             _ => return,
         }
         let path = [module, path].concat();
-        let module = place.module.first().cloned().unwrap_or_else(|| ROOT.to_owned());
+        let module = match &place.module[..] {
+            [] => ROOT.to_owned(),
+            module => self.module_at(module).expect("the module of the code itself"),
+        };
         self.uses.push(Use { module, file: place.file.clone(), path });
     }
+}
+
+/// Whether a file has declarations of modules and nothing else.
+fn declares_only(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("//"));
+    let is_declaration =
+        |line: &str| line.trim_start_matches("pub(crate) ").starts_with("mod ") && line.ends_with(';');
+    let mut lines = lines.peekable();
+    lines.peek().is_some() && lines.all(is_declaration)
 }
 
 fn tokens(text: &str) -> TokenStream {

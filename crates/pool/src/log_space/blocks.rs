@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::alloc::Allocator;
-use crate::config::VdevClass;
+use crate::devices::config::VdevClass;
+use crate::devices::vdev::{Vdev, Vdevs};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
 use crate::log_space::LogExtent;
 use crate::log_space::lost::Lost;
-use crate::vdev::{Vdev, Vdevs};
+use crate::space::alloc::Allocator;
 
 /// This many bytes of log blocks, or this share of the space that they may use, end the open txg soon: an
 /// import reads and replays them all. Otherwise only the time between two txgs would bound the log, because

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::devices::vdev::{LogWrite, Vdev, failed};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::log_space::LogSpace;
 use crate::state::Shared;
 use crate::sync_util::{lock, read};
-use crate::vdev::{LogWrite, Vdev, failed};
 
 fn whole_units(len: usize) -> u64 {
     assert!(len > 0 && (len as u64).is_multiple_of(UNIT_BYTES), "{len} bytes of a log block");

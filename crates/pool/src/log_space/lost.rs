@@ -14,11 +14,11 @@
 //!
 //! A vdev that takes a whole txg again before 2 is used again.
 
+use crate::devices::vdev::Vdev;
 use crate::error::{PoolError, Result};
 use crate::ids::{Mark, Txg};
 use crate::state::Shared;
 use crate::sync_util::lock;
-use crate::vdev::Vdev;
 
 /// Since when a vdev for logs lacks txgs.
 #[derive(Debug, Clone, Copy)]

@@ -42,16 +42,16 @@ use std::sync::atomic::Ordering;
 
 pub(crate) use blocks::LogBlocks;
 
-use crate::alloc::Allocator;
-use crate::check::CheckReport;
-use crate::config::VdevClass;
+use crate::devices::config::VdevClass;
+use crate::devices::vdev::Vdev;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::pool::Pool;
-use crate::room::Claim;
+use crate::space::alloc::Allocator;
+use crate::space::room::Claim;
 use crate::state::Shared;
 use crate::sync_util::lock;
-use crate::vdev::Vdev;
+use crate::upkeep::check::CheckReport;
 
 /// Longest log block, in bytes.
 pub const LOG_BLOCK_BYTES_MAX: u32 = 128 << 10;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use fastness_blkdev::AlignedBuf;
 
+use crate::devices::vdev::{Side, Vdev};
 use crate::error::Result;
 use crate::ids::{Guid, UNIT_BYTES};
 use crate::state::Shared;
 use crate::sync_util::{lock, write};
-use crate::vdev::{Side, Vdev};
 
 impl Shared {
     /// Sets a vdev's sides, one of which is new or was away: that one has none of the log blocks.

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use fastness_blkdev::AlignedBuf;
 
-use crate::alloc::Allocator;
 use crate::codec::checksum;
-use crate::config::VdevClass;
+use crate::devices::config::VdevClass;
+use crate::devices::vdev::{LogWrite, Vdev};
 use crate::error::{PoolError, Result};
-use crate::extent::{Extent, unpack};
 use crate::ids::{Place, Txg, UNIT_BYTES};
 use crate::log_space::LogSpace;
+use crate::objects::extent::{Extent, unpack};
+use crate::objects::stored::Address;
+use crate::space::alloc::Allocator;
 use crate::state::Shared;
-use crate::stored::Address;
 use crate::sync_util::lock;
-use crate::vdev::{LogWrite, Vdev};
 
 /// Longest write.
 const WRITE_BYTES_MAX: u64 = 1 << 20;

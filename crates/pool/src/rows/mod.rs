@@ -13,10 +13,10 @@
 //!
 //! Readers and the end of a txg: a reader first searches the layers, and then takes the tables as of now; a
 //! txg first shows its tables, and then drops its layers (`publish`). So a reader that does not find a layer
-//! any more finds its rows in the tables. Crash cases: those of a txg (`sync`).
+//! any more finds its rows in the tables. Crash cases: those of a txg (`txg/sync`).
 //!
 //! Memory: a row counts as its key, its value and [`ROW_BYTES`], as dirty bytes like blocks of objects
-//! (`txg`). Room: [`Charge::row`](crate::room::Charge::row), released with the txg.
+//! (`txg`). Room: [`Charge::row`](crate::space::room::Charge::row), released with the txg.
 //!
 //! Performance: one allocation for each row, besides the nodes of the set; nothing is shared by threads that
 //! work on different datasets except what all writers share (`txg`, `room`).
@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use twox_hash::XxHash3_64;
 
 use crate::ids::{DatasetId, TableId, Txg};
-use crate::room::Charge;
+use crate::space::room::Charge;
 use crate::state::DatasetCore;
 use crate::sync_util::{read, write};
 

@@ -11,9 +11,9 @@ use redb::{ReadOnlyTable, Table, WriteTransaction};
 
 use crate::error::{PoolError, Result};
 use crate::ids::TableId;
+use crate::metadata::tables::{ROWS, RowKey};
 use crate::rows::{DirtyRows, ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row};
 use crate::state::Shared;
-use crate::tables::{ROWS, RowKey};
 
 pub(crate) type Rows = ReadOnlyTable<RowKey, &'static [u8]>;
 

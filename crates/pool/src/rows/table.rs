@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::ids::TableId;
+use crate::namespace::dataset::Dataset;
 use crate::pool::Tx;
-use crate::room::{Charge, Claim};
 use crate::rows::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row, stored};
+use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared};
 use crate::sync_util::read;
 

@@ -8,7 +8,7 @@ use redb::ReadableTable;
 
 use super::*;
 use crate::error::PoolError;
-use crate::tables::{DOOMED, ROWS};
+use crate::metadata::tables::{DOOMED, ROWS};
 use crate::{Dataset, DatasetKind, Device, Pool, PoolOptions, Property, VdevSpec};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
@@ -47,7 +47,7 @@ fn stored_rows(pool: &Pool) -> Vec<(u64, u8, Vec<u8>, u16, usize)> {
     let snapshot = pool.shared.current();
     let rows = snapshot.rows.range::<(u64, u8, &[u8], u16)>(..).unwrap();
     let row = |row: Result<(redb::AccessGuard<'_, _>, redb::AccessGuard<'_, &'static [u8]>), _>| {
-        let (key, value): (redb::AccessGuard<'_, crate::tables::RowKey>, _) = row.unwrap();
+        let (key, value): (redb::AccessGuard<'_, crate::metadata::tables::RowKey>, _) = row.unwrap();
         let (dataset, table, key, number) = key.value();
         (dataset, table, key.to_vec(), number, value.value().len())
     };

@@ -1,0 +1,383 @@
+//! Creating and importing pools.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock};
+
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use crate::devices::config::{DeviceState, PoolConfig, PoolState, VdevClass};
+use crate::devices::label::{self, DEVICE_BYTES_MIN, Uberblock, data_units};
+use crate::devices::vdev::{Device, Side, Vdev, Vdevs};
+use crate::error::{PoolError, Result};
+use crate::ids::{Guid, ImportId, Txg};
+use crate::import::find::{Found, find};
+use crate::log_space::LogBlocks;
+use crate::metadata::file::MetaFile;
+use crate::metadata::tables::{
+    self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, Snapshot, USAGE,
+};
+use crate::namespace::props::Values;
+use crate::namespace::settings::{SETTINGS, Settings};
+use crate::objects::buffers::Buffers;
+use crate::objects::cleared::Cleared;
+use crate::objects::object::RANGE_BYTES;
+use crate::pool::{Pool, check_name};
+use crate::space::alloc::Allocator;
+use crate::space::room::Room;
+use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
+use crate::sync_util::{lock, read};
+use crate::txg::pipeline::Pipeline;
+
+/// A top-level vdev to be created.
+#[derive(Debug, Clone)]
+pub struct VdevSpec {
+    /// What it is for.
+    pub class: VdevClass,
+    /// One device, or the sides of a mirror.
+    pub devices: Vec<Device>,
+}
+
+impl VdevSpec {
+    /// A vdev of one device.
+    pub fn single(device: Device) -> VdevSpec {
+        VdevSpec { class: VdevClass::Normal, devices: vec![device] }
+    }
+
+    /// A mirror.
+    pub fn mirror(devices: impl IntoIterator<Item = Device>) -> VdevSpec {
+        VdevSpec { class: VdevClass::Normal, devices: devices.into_iter().collect() }
+    }
+
+    /// The same, for logs.
+    #[must_use]
+    pub fn log(mut self) -> VdevSpec {
+        self.class = VdevClass::Log;
+        self
+    }
+
+    /// The vdev, with new GUIDs.
+    pub(crate) fn build(&self, id: u16) -> Result<Vdev> {
+        let mut units = u64::MAX;
+        for Device { path, device } in &self.devices {
+            let len_bytes = device.len_bytes();
+            if len_bytes < DEVICE_BYTES_MIN {
+                let least_bytes = DEVICE_BYTES_MIN;
+                return Err(PoolError::TooSmall { path: path.clone(), len_bytes, least_bytes });
+            }
+            if !(4096u32).is_multiple_of(device.logical_block_bytes()) {
+                let block_bytes = device.logical_block_bytes();
+                return Err(PoolError::BadConfig(format!(
+                    "{path} has blocks of {block_bytes} bytes; 4096 at most"
+                )));
+            }
+            units = units.min(data_units(len_bytes));
+        }
+        if self.devices.is_empty() {
+            return Err(PoolError::BadConfig("a vdev needs a device".to_owned()));
+        }
+        let side = |device: &Device| {
+            let state = DeviceState::Online;
+            Arc::new(Side::new(Guid::random(), device.path.clone(), Some(device.device.clone()), state))
+        };
+        Ok(Vdev::new(id, self.class, units, self.devices.iter().map(side).collect()))
+    }
+}
+
+/// This host, as labels name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Number that is unique to this host.
+    pub id: u64,
+    /// Name for messages.
+    pub name: String,
+}
+
+impl Host {
+    /// The host that this program runs on: systemd's machine id, if there is one, and the node name.
+    pub fn current() -> Host {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let seed = if machine.trim().is_empty() { name.clone() } else { machine.trim().to_owned() };
+        Host { id: crate::codec::checksum(seed.as_bytes()), name }
+    }
+}
+
+/// What an import does about a log vdev that has no current side. It may hold what its owner acknowledged
+/// since the last synced txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissingLog {
+    /// Refuses, with the device: [`PoolError::MissingLog`].
+    #[default]
+    Refuse,
+    /// Goes on without it. The vdev stays in the configuration, unavailable: nothing is allocated on it, and
+    /// [`Pool::remove`] removes it. Later imports do not ask again. If it comes back, it is stale until it is
+    /// [resilvered](Pool::resilver), and empty but for what the owner claims.
+    Drop,
+}
+
+/// How to import.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// Which host imports.
+    pub host: Host,
+    /// Import a pool that another host has not exported. If that host is alive, the two will destroy it.
+    pub is_forced: bool,
+    /// Import a pool although a side of a mirror is missing that the others know as current. That side may
+    /// have gone on alone; what only it knows is then lost. A side that is known to be stale is not missed.
+    pub allows_degraded: bool,
+    /// What to do about a log vdev that has no current side.
+    pub missing_log: MissingLog,
+    /// Only a pool of this name.
+    pub name: Option<String>,
+}
+
+impl Default for ImportOptions {
+    fn default() -> ImportOptions {
+        ImportOptions {
+            host: Host::current(),
+            is_forced: false,
+            allows_degraded: false,
+            missing_log: MissingLog::Refuse,
+            name: None,
+        }
+    }
+}
+
+impl Pool {
+    /// Creates a pool on devices, whose contents are lost.
+    ///
+    /// Persistence: on return the empty pool is durable. A crash during the call leaves no pool, or an empty
+    /// one.
+    ///
+    /// # Errors
+    /// [`PoolError::BadConfig`], [`PoolError::TooSmall`], [`PoolError::Invalid`] name, and those of the
+    /// devices.
+    pub fn create(name: &str, vdevs: &[VdevSpec], options: PoolOptions) -> Result<Pool> {
+        check_name(name)?;
+        if !vdevs.iter().any(|vdev| vdev.class == VdevClass::Normal) {
+            return Err(PoolError::BadConfig("a pool needs a vdev that is not for logs".to_owned()));
+        }
+        let built: Vec<_> = vdevs
+            .iter()
+            .enumerate()
+            .map(|(id, spec)| Ok(Arc::new(spec.build(id as u16)?)))
+            .collect::<Result<_>>()?;
+        for device in vdevs.iter().flat_map(|vdev| &vdev.devices) {
+            label::erase(&*device.device)?;
+            device.device.flush()?;
+        }
+        let host = Host::current();
+        let config = PoolConfig {
+            guid: Guid::random(),
+            name: name.to_owned(),
+            generation: 0,
+            txg: Txg(0),
+            state: PoolState::Active,
+            host_id: host.id,
+            host_name: host.name,
+            vdevs: built.iter().map(|vdev| vdev.config()).collect(),
+        };
+        let row = DatasetRow {
+            parent: 0,
+            kind: DatasetKind::Folder,
+            name: name.to_owned(),
+            values: Values::default(),
+        };
+        let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
+        shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
+        add_dataset(&mut crate::sync_util::write(&shared.namespace), 1, row, (1, 0));
+        crate::sync_util::write(&shared.namespace).next_id = 2;
+        read(&shared.namespace).refresh(1);
+        shared.sync_txg()?;
+        // Last: without labels there is no pool.
+        shared.write_labels(|_| ())?;
+        let pool = Pool::paused(Arc::new(shared));
+        pool.start_txgs()?;
+        Ok(pool)
+    }
+
+    /// Imports the pool that the devices belong to, as of its last synced txg.
+    ///
+    /// All devices must belong to one pool. A missing side that is known to be stale only degrades the pool.
+    /// If a missing side was current as far as the devices know, they may themselves be the ones left behind,
+    /// and nothing on them can tell: that is an error unless [`ImportOptions::allows_degraded`]. On return
+    /// labels say that this host has the pool, and which sides are stale.
+    ///
+    /// # Errors
+    /// One for each way to fail, with the device: [`PoolError::NoLabel`], [`PoolError::DamagedLabels`],
+    /// [`PoolError::OtherVersion`], [`PoolError::UnknownFeature`], [`PoolError::ForeignPool`],
+    /// [`PoolError::Removed`], [`PoolError::MissingDevice`], [`PoolError::MissingSide`],
+    /// [`PoolError::MissingLog`], [`PoolError::Split`], [`PoolError::InUseByHost`],
+    /// [`PoolError::NoUberblock`]; [`PoolError::Damaged`] metadata. Use by another process is detected when
+    /// the device is opened. Nothing was changed.
+    pub fn import(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
+        let pool = Pool::import_paused(devices, import, options)?;
+        pool.start_txgs()?;
+        Ok(pool)
+    }
+
+    /// As [`import`](Self::import), but no txg ends before [`start_txgs`](Self::start_txgs): whatever an
+    /// owner must store in the first txg of an import (the claim of its log) is sure to be in it. Waiting for
+    /// a txg before that is a deadlock.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_paused(devices: &[Device], import: &ImportOptions, options: PoolOptions) -> Result<Pool> {
+        let found = find(devices, import)?;
+        let Found { mut config, vdevs, uberblock } = found;
+        if config.state == PoolState::Active && config.host_id != import.host.id && !import.is_forced {
+            let (host_name, host_id) = (config.host_name, config.host_id);
+            return Err(PoolError::InUseByHost { pool: config.name, host_name, host_id });
+        }
+        let was_exported = std::mem::replace(&mut config.state, PoolState::Active) == PoolState::Exported;
+        config.host_id = import.host.id;
+        config.host_name.clone_from(&import.host.name);
+        let shared = open_shared(config, vdevs, Some(uberblock), options, was_exported)?;
+        if !shared.options.is_read_only {
+            shared.write_labels(|_| ())?;
+        }
+        Ok(Pool::paused(Arc::new(shared)))
+    }
+}
+
+/// Assembles the pool; `uberblock` is `None` for a new one.
+fn open_shared(
+    config: PoolConfig,
+    vdevs: Arc<Vdevs>,
+    uberblock: Option<Uberblock>,
+    options: PoolOptions,
+    was_exported: bool,
+) -> Result<Shared> {
+    let mut allocator = Allocator::default();
+    for vdev in vdevs.all().iter().filter(|vdev| vdev.class == VdevClass::Normal) {
+        allocator.add_vdev(vdev.id, vdev.units);
+    }
+    let allocator = Arc::new(Mutex::new(allocator));
+    let meta = MetaFile::new(vdevs.clone(), allocator.clone(), options.has_txg_thread);
+    let synced = match &uberblock {
+        Some(uberblock) => {
+            meta.load(&uberblock.root)?;
+            uberblock.txg
+        }
+        None => Txg(0),
+    };
+    let mut builder = Database::builder();
+    builder.set_cache_size(options.meta_cache_bytes);
+    let database = builder.create_with_backend(meta.clone())?;
+    if uberblock.is_none() {
+        let transaction = database.begin_write()?;
+        tables::create_all(&transaction)?;
+        transaction.commit()?;
+    }
+    let mut namespace = Namespace::default();
+    load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
+    let limits = namespace.count_limits();
+    let room = Room::default();
+    room.set_datasets(namespace.by_id.len());
+    {
+        let mut allocator = lock(&allocator);
+        allocator.note_synced();
+        room.set_free(allocator.room_bytes(), allocator.slop_bytes());
+    }
+    let log = LogBlocks::new(&vdevs);
+    let has_doomed = {
+        let doomed = database.begin_read()?.open_table(DOOMED)?;
+        doomed.first()?.is_some()
+    };
+    let cleared = Cleared::load(&database.begin_read()?.open_table(CLEARED)?)?;
+    let pipeline = Pipeline::new(synced, options.dirty_max_bytes);
+    pipeline.add_dirty(cleared.len() as u64 * RANGE_BYTES);
+    let has_cleared = !cleared.is_empty();
+    let snapshot = Snapshot::take(&database, Arc::new(cleared))?;
+    let settings = match namespace.root() {
+        Some(root) => {
+            Settings::of_stored(snapshot.aux.get((root, SETTINGS))?.as_ref().map(|row| row.value()))?
+        }
+        None => Settings::default(),
+    };
+    settings.check(&config.name, options.is_read_only)?;
+    let cache = Cache::with(
+        (options.cache_bytes / 4096).max(16) as usize,
+        options.cache_bytes,
+        ByBytes,
+        Default::default(),
+        Evicted,
+    );
+    let shared = Shared {
+        pipeline,
+        packers: if options.has_txg_thread { packers() } else { 1 },
+        buffers: Buffers::new(options.dirty_max_bytes / 4),
+        options,
+        config: Mutex::new(config),
+        uberblock: Mutex::new(uberblock.unwrap_or_default()),
+        import: ImportId::random(),
+        was_exported,
+        vdevs,
+        allocator,
+        meta,
+        database,
+        snapshot: RwLock::new(Arc::new(snapshot)),
+        changes: Default::default(),
+        namespace: RwLock::new(namespace),
+        settings: Mutex::new((synced, settings)),
+        cache,
+        hooks: Mutex::default(),
+        syncing: Mutex::new(()),
+        naming: Mutex::new(()),
+        log: Mutex::new(log),
+        reuse: RwLock::new(()),
+        is_closed: AtomicBool::new(false),
+        room,
+        has_doomed: AtomicBool::new(has_doomed),
+        has_cleared: AtomicBool::new(has_cleared),
+        next_cleared: Mutex::new((0, 0, 0)),
+        limits: AtomicU64::new(limits),
+        must_check: AtomicBool::new(false),
+        has_unsure_labels: AtomicBool::new(false),
+    };
+    Ok(shared)
+}
+
+fn packers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
+}
+
+fn add_dataset(namespace: &mut Namespace, id: u64, row: DatasetRow, (next_object, used): (u64, u64)) {
+    namespace.children.insert((row.parent, row.name.clone()), id);
+    namespace.by_id.insert(id, Arc::new(DatasetCore::new(id, Txg(0), row, next_object, used)));
+}
+
+/// Loads what is kept in memory: datasets and free space.
+fn load_rows(
+    database: &Database,
+    synced: Txg,
+    namespace: &mut Namespace,
+    allocator: &mut Allocator,
+) -> Result<()> {
+    let transaction = database.begin_read()?;
+    let numbers = transaction.open_table(NUMBERS)?;
+    if let Some(txg) = numbers.get(tables::TXG)?
+        && txg.value() != synced.0
+    {
+        return Err(PoolError::bad_value(
+            "numbers",
+            format!("txg {} below uberblock of {synced}", txg.value()),
+        ));
+    }
+    namespace.next_id = numbers.get(tables::NEXT_DATASET)?.map_or(1, |next| next.value());
+    let usage = transaction.open_table(USAGE)?;
+    for row in transaction.open_table(DATASETS)?.iter()? {
+        let (id, row) = row?;
+        let usage = usage.get(id.value())?.map_or((1, 0), |usage| usage.value());
+        add_dataset(namespace, id.value(), DatasetRow::decode(row.value())?, usage);
+    }
+    if let Some(root) = namespace.root() {
+        namespace.refresh(root);
+    }
+    for row in transaction.open_table(SPACE)?.iter()? {
+        let (key, bitmap) = row?;
+        let (vdev, region) = key.value();
+        allocator.load(vdev, region, bitmap.value())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! The tables, and those of their rows that are not described elsewhere.
+
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition};
+
+use std::sync::Arc;
+
+use crate::codec::{Reader, Writer};
+use crate::error::{PoolError, Result};
+use crate::namespace::props::{Property, Values};
+use crate::objects::cleared::Cleared;
+use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
+use crate::rows::StoredRows;
+
+pub(crate) type ExtentKey = (u64, u64, u64);
+/// Dataset, table, key, number of the fragment.
+pub(crate) type RowKey = (u64, u8, &'static [u8], u16);
+type Table<K, V> = TableDefinition<'static, K, V>;
+
+/// Dataset → parent, kind, name, properties.
+pub(crate) const DATASETS: Table<u64, &[u8]> = Table::new("datasets");
+/// Dataset → next object, used bytes.
+pub(crate) const USAGE: Table<u64, (u64, u64)> = Table::new("usage");
+/// Dataset, object → size, block bytes.
+pub(crate) const OBJECTS: Table<(u64, u64), (u64, u32)> = Table::new("objects");
+/// Dataset, object, group → extents.
+pub(crate) const EXTENTS: Table<ExtentKey, &[u8]> = Table::new("extents");
+/// Place of the first piece → pieces of a block for which there was no long enough run.
+pub(crate) const PIECES: Table<u64, &[u8]> = Table::new("pieces");
+/// Vdev, region → bitmap of units that hold data.
+pub(crate) const SPACE: Table<(u16, u32), &[u8]> = Table::new("space");
+/// Dataset, key → aux data of an owner.
+pub(crate) const AUX: Table<(u64, &[u8]), &[u8]> = Table::new("aux");
+/// Dataset, table, key, number of the fragment → fragment of the value (`rows`).
+pub(crate) const ROWS: Table<RowKey, &[u8]> = Table::new("rows");
+/// Dataset, object, first block → end, txg: cleared blocks, whose extents from before that txg are not freed
+/// yet.
+pub(crate) const CLEARED: Table<ExtentKey, (u64, u64)> = Table::new("cleared");
+/// Dataset, first and last object: destroyed, space not yet free.
+pub(crate) const DOOMED: Table<(u64, u64, u64), ()> = Table::new("doomed");
+/// Single numbers.
+pub(crate) const NUMBERS: Table<&str, u64> = Table::new("numbers");
+/// In [`NUMBERS`]: the txg that committed.
+pub(crate) const TXG: &str = "txg";
+/// In [`NUMBERS`]: the next dataset's number.
+pub(crate) const NEXT_DATASET: &str = "next dataset";
+
+/// Tables as of one txg.
+pub(crate) struct Snapshot {
+    pub(crate) extents: ReadOnlyTable<ExtentKey, &'static [u8]>,
+    pub(crate) objects: ReadOnlyTable<(u64, u64), (u64, u32)>,
+    pub(crate) aux: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
+    pub(crate) rows: StoredRows,
+    pieces: ReadOnlyTable<u64, &'static [u8]>,
+    /// Which of the extents are dead.
+    pub(crate) cleared: Arc<Cleared>,
+    /// Keeps the tables unchanged while they are being read.
+    _transaction: ReadTransaction,
+}
+
+impl Snapshot {
+    pub(crate) fn take(database: &Database, cleared: Arc<Cleared>) -> Result<Snapshot> {
+        let transaction = database.begin_read()?;
+        Ok(Snapshot {
+            extents: transaction.open_table(EXTENTS)?,
+            objects: transaction.open_table(OBJECTS)?,
+            aux: transaction.open_table(AUX)?,
+            rows: transaction.open_table(ROWS)?,
+            pieces: transaction.open_table(PIECES)?,
+            cleared,
+            _transaction: transaction,
+        })
+    }
+
+    /// Where a block is; `None` for a hole.
+    pub(crate) fn extent(&self, (dataset, object, block): ExtentKey) -> Result<Option<Extent>> {
+        let Some(row) = self.extents.get((dataset, object, block / GROUP_BLOCKS))? else { return Ok(None) };
+        let extent = decode_group(row.value())?[(block % GROUP_BLOCKS) as usize];
+        Ok(extent.filter(|extent| !self.cleared.hides((dataset, object, block), extent)))
+    }
+
+    /// The live blocks of a row: number, extent.
+    pub(crate) fn alive(&self, key: ExtentKey, group: &Group) -> impl Iterator<Item = (u64, Extent)> {
+        let blocks = (key.2 * GROUP_BLOCKS..).zip(group).filter_map(|(block, slot)| Some((block, (*slot)?)));
+        blocks.filter(move |(block, extent)| !self.cleared.hides((key.0, key.1, *block), extent))
+    }
+}
+
+impl Snapshot {
+    /// Where a block is: usually one place.
+    pub(crate) fn pieces(&self, extent: &Extent) -> Result<Vec<Extent>> {
+        if !extent.is_in_pieces() {
+            return Ok(vec![*extent]);
+        }
+        let row = self.pieces.get(extent.place.pack())?;
+        decode_pieces(extent, row.as_ref().map(|row| row.value()))
+    }
+}
+
+/// Creates the tables of a new pool.
+pub(crate) fn create_all(transaction: &redb::WriteTransaction) -> Result<()> {
+    transaction.open_table(DATASETS)?;
+    transaction.open_table(USAGE)?;
+    transaction.open_table(OBJECTS)?;
+    transaction.open_table(EXTENTS)?;
+    transaction.open_table(PIECES)?;
+    transaction.open_table(SPACE)?;
+    transaction.open_table(AUX)?;
+    transaction.open_table(ROWS)?;
+    transaction.open_table(CLEARED)?;
+    transaction.open_table(DOOMED)?;
+    transaction.open_table(NUMBERS)?;
+    Ok(())
+}
+
+/// What a dataset is used for. The pool itself treats all kinds alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DatasetKind {
+    /// Only a parent of others.
+    Folder,
+    /// A volume: its data is object 1.
+    Volume,
+    /// Files.
+    Filesystem,
+    /// Of another owner; numbers from 3 on, as they are stored.
+    Other(u8),
+}
+
+impl DatasetKind {
+    fn to_byte(self) -> u8 {
+        match self {
+            DatasetKind::Folder => 0,
+            DatasetKind::Volume => 1,
+            DatasetKind::Filesystem => 2,
+            DatasetKind::Other(number) => number,
+        }
+    }
+
+    fn from_byte(byte: u8) -> DatasetKind {
+        match byte {
+            0 => DatasetKind::Folder,
+            1 => DatasetKind::Volume,
+            2 => DatasetKind::Filesystem,
+            number => DatasetKind::Other(number),
+        }
+    }
+}
+
+impl std::fmt::Display for DatasetKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DatasetKind::Folder => f.write_str("folder"),
+            DatasetKind::Filesystem => f.write_str("filesystem"),
+            DatasetKind::Volume => f.write_str("volume"),
+            DatasetKind::Other(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// Row of [`DATASETS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatasetRow {
+    /// 0 for the root.
+    pub(crate) parent: u64,
+    pub(crate) kind: DatasetKind,
+    pub(crate) name: String,
+    pub(crate) values: Values,
+}
+
+impl DatasetRow {
+    /// Whether it has a quota or a reservation.
+    pub(crate) fn has_limit(&self) -> bool {
+        [Property::Quota, Property::Reservation].iter().any(|p| self.values.get(*p).unwrap_or(0) > 0)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.parent).text(&self.name).u8(self.kind.to_byte());
+        for property in Property::ALL {
+            out.option(self.values.get(property));
+        }
+        out.bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<DatasetRow> {
+        let mut input = Reader::new(bytes);
+        let mut parse = || {
+            let (parent, name) = (input.u64()?, input.text()?);
+            let kind = DatasetKind::from_byte(input.u8()?);
+            let mut values = Values::default();
+            for property in Property::ALL {
+                let value = input.option()?;
+                if value.is_some_and(|value| property.check(value).is_err()) {
+                    return None;
+                }
+                values.set(property, value);
+            }
+            Some(DatasetRow { parent, kind, name, values })
+        };
+        parse().ok_or_else(|| PoolError::bad_value("datasets", "a row of another shape"))
+    }
+}

@@ -1,0 +1,153 @@
+//! Objects of a dataset: creating, opening, destroying.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::ids::{ObjectId, Txg};
+use crate::metadata::tables::DatasetKind;
+use crate::namespace::dataset::Dataset;
+use crate::namespace::props::Property;
+use crate::objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use crate::objects::handle::Object;
+use crate::objects::object::ObjectCore;
+use crate::pool::Tx;
+use crate::space::room::{Charge, Claim};
+use crate::sync_util::{lock, write};
+
+impl Dataset {
+    /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset
+    /// the first one is [`ObjectId`] 1, and numbers count up.
+    ///
+    /// # Errors
+    /// [`PoolError::ReadOnly`], [`PoolError::NoSpace`]; [`PoolError::NoDataset`] if it was destroyed;
+    /// [`PoolError::Overtaken`] if a newer txg creates the dataset.
+    pub fn create_object(&self, tx: &Tx) -> Result<Object> {
+        let property = match self.kind() {
+            DatasetKind::Folder | DatasetKind::Filesystem | DatasetKind::Other(_) => Property::RecordSize,
+            DatasetKind::Volume => Property::VolBlockSize,
+        };
+        self.new_object(tx, self.allot_object(), self.get(property).0 as u32)
+    }
+
+    /// Takes the next number for an object; none is given twice.
+    pub fn allot_object(&self) -> ObjectId {
+        ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// A number is in use, whoever gave it.
+    pub fn note_object(&self, id: ObjectId) {
+        self.core.next_object.fetch_max(id.0 + 1, Ordering::SeqCst);
+    }
+
+    /// Creates an empty object with a number that was allotted, and with blocks of this size, a power of two.
+    ///
+    /// # Errors
+    /// As [`create_object`](Self::create_object); [`PoolError::Invalid`] for another size of blocks, and for
+    /// a number that an object has.
+    pub fn create_object_with(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
+        if !block_bytes.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
+            return Err(PoolError::invalid("bytes of a block", block_bytes));
+        }
+        match self.object(id) {
+            Ok(_) => return Err(PoolError::invalid("number of a new object", id)),
+            Err(PoolError::NoObject { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.note_object(id);
+        self.new_object(tx, id, block_bytes)
+    }
+
+    fn new_object(&self, tx: &Tx, id: ObjectId, block_bytes: u32) -> Result<Object> {
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        if tx.txg() < self.core.born {
+            return Err(PoolError::Overtaken { txg: tx.txg(), newest: self.core.born });
+        }
+        // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
+        let charge = Charge::object();
+        self.shared.reserve(&self.core, charge, tx.claim(Claim::Data))?;
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            self.shared.settle(&self.core, charge, Charge::default());
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
+        objects.insert(id, Arc::downgrade(&core));
+        let object = Object::new(self.shared.clone(), self.core.clone(), core);
+        // A new layer is charged exactly this.
+        object.layer(&mut write(&object.core.contents), tx);
+        Ok(object)
+    }
+
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`].
+    pub fn object(&self, id: ObjectId) -> Result<Object> {
+        let none = || PoolError::NoObject { dataset: self.core.id, object: id };
+        let mut objects = lock(&self.core.objects);
+        if self.core.is_destroyed.load(Ordering::SeqCst) {
+            return Err(PoolError::NoDataset(self.core.id.to_string()));
+        }
+        let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
+            Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
+            Some(core) => core,
+            None => {
+                // Under the lock, so that the same object is not created twice.
+                let snapshot = self.shared.current();
+                let row = snapshot.objects.get((self.core.id.0, id.0)).map_err(PoolError::from);
+                let row = self.shared.explained(row)?.ok_or_else(none)?;
+                let (size_bytes, block_bytes) = row.value();
+                let core = Arc::new(ObjectCore::new(self.core.id, id, Txg(0), block_bytes, size_bytes));
+                if objects.len() > 1000 {
+                    objects.retain(|_, core| core.strong_count() > 0);
+                }
+                objects.insert(id, Arc::downgrade(&core));
+                core
+            }
+        };
+        Ok(Object::new(self.shared.clone(), self.core.clone(), core))
+    }
+
+    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
+    ///
+    /// # Errors
+    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write;
+    /// [`PoolError::NoSpace`] while a great deal is being destroyed: [`reclaim`](crate::Pool::reclaim) helps.
+    pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        let object = self.object(id)?;
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly(self.name()));
+        }
+        object.core.check_born(tx.txg())?;
+        let mut contents = write(&object.core.contents);
+        object.check_there()?;
+        let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0))?;
+        let mut changes = self.shared.changes(tx.txg());
+        let rows = self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free));
+        if rows.is_ok() {
+            changes.doomed.push((self.core.id.0, id.0, id.0));
+            drop(changes);
+            object.core.is_destroyed.store(true, Ordering::SeqCst);
+            let index = object.layer(&mut contents, tx);
+            for later in index..contents.layers.len() {
+                contents.layer_mut(later).is_destroyed = true;
+            }
+        }
+        object.settle(held, &contents);
+        rows
+    }
+
+    /// Objects of the last synced txg.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
+        let snapshot = self.shared.current();
+        let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX));
+        let range = self.shared.explained(range.map_err(PoolError::from))?;
+        self.shared.explained(range.map(|row| Ok(ObjectId(row?.0.value().1))).collect())
+    }
+}

@@ -1,0 +1,29 @@
+//! Objects: sparse bytes.
+//!
+//! ```text
+//! buffers   memory of blocks, reused
+//! cleared   cleared ranges that are not freed yet
+//! create    creating, opening, destroying
+//! cut       punch, truncate
+//! extent    blocks on the medium, compression
+//! handle    reads and writes by users
+//! object    layers in DRAM
+//! ranges    a set of numbers
+//! segments  which parts are stored
+//! stored    blocks that are durable in place before their txg, and their addresses
+//! taken     how much space an open object takes
+//! usage     the same, counted
+//! ```
+
+pub(crate) mod buffers;
+pub(crate) mod cleared;
+pub(crate) mod create;
+pub(crate) mod cut;
+pub(crate) mod extent;
+pub(crate) mod handle;
+pub(crate) mod object;
+pub(crate) mod ranges;
+pub(crate) mod segments;
+pub(crate) mod stored;
+pub(crate) mod taken;
+pub(crate) mod usage;

@@ -1,0 +1,11 @@
+//! Free space: where the next block goes, and whether there is room for it.
+//!
+//! ```text
+//! alloc      which units are free
+//! elsewhere  a step of a sync once more, if a device is full
+//! room       what changes reserve, and why every txg finds room
+//! ```
+
+pub(crate) mod alloc;
+pub(crate) mod elsewhere;
+pub(crate) mod room;

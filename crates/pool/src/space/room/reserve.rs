@@ -1,0 +1,93 @@
+//! Reserving room in the pool, and in the quotas of datasets.
+
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::namespace::props::Property;
+use crate::space::alloc::Allocator;
+use crate::space::room::{Charge, Claim};
+use crate::state::{DatasetCore, Shared, TxgChanges};
+use crate::sync_util::{lock, read};
+
+impl Shared {
+    /// Reserves room for a change of a dataset's objects, or refuses it. The caller may hold the contents of
+    /// an open object, but not a dataset's list of objects: if there are quotas, this locks the namespace,
+    /// and destroying a dataset locks that list, and the contents of objects that are not open, after the
+    /// namespace.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; nothing is reserved.
+    pub(crate) fn reserve(&self, dataset: &DatasetCore, charge: Charge, claim: Claim) -> Result<()> {
+        let has_limits = claim == Claim::Data && self.has_limits();
+        // Before anything is checked, as in the pool: of two concurrent calls, one sees the other.
+        dataset.dirty_bytes.fetch_add(charge.data, Ordering::SeqCst);
+        let room = if has_limits { self.check_quotas(dataset, charge.data as u64) } else { Ok(0) };
+        let taken = room.and_then(|reserved| self.room.take(charge.total(), claim, reserved));
+        taken.map_err(|free_bytes| {
+            dataset.dirty_bytes.fetch_sub(charge.data, Ordering::SeqCst);
+            PoolError::NoSpace { wanted_bytes: charge.total() as u64, free_bytes }
+        })
+    }
+
+    /// Releases the part of a reservation that was not charged to a layer.
+    pub(crate) fn settle(&self, dataset: &DatasetCore, reserved: Charge, charged: Charge) {
+        let rest = reserved - charged;
+        debug_assert!(rest.data >= 0 && rest.meta >= 0, "{charged:?} was taken of {reserved:?}");
+        if rest.data != 0 {
+            dataset.dirty_bytes.fetch_sub(rest.data, Ordering::SeqCst);
+        }
+        if rest.total() != 0 {
+            self.room.give(rest.total());
+        }
+    }
+
+    /// Reserves room for rows that a txg changes.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`]; nothing is reserved.
+    pub(crate) fn reserve_rows(&self, changes: &mut TxgChanges, charge: Charge, claim: Claim) -> Result<()> {
+        let wanted_bytes = charge.total() as u64;
+        let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes };
+        self.room.take(charge.total(), claim, 0).map_err(refuse)?;
+        changes.charged += charge;
+        Ok(())
+    }
+
+    /// Refuses a change that exceeds a quota of a dataset or one above it; `wanted_bytes` are already
+    /// reserved. Returns what reservations of other datasets keep.
+    fn check_quotas(&self, dataset: &DatasetCore, wanted_bytes: u64) -> std::result::Result<u64, u64> {
+        let namespace = read(&self.namespace);
+        let mut next = Some(dataset.id.0);
+        while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
+            let (quota, parent) = {
+                let row = read(&core.row);
+                (row.values.get(Property::Quota).unwrap_or(0), row.parent)
+            };
+            if quota > 0 {
+                let used = namespace.referenced(core.id.0, true);
+                if used > quota {
+                    return Err((quota + wanted_bytes).saturating_sub(used));
+                }
+            }
+            next = Some(parent);
+        }
+        Ok(namespace.reserved_by_others(dataset.id.0))
+    }
+
+    /// Bytes that reservations of datasets keep free.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
+    }
+
+    /// Updates what is free, after the allocator has changed.
+    pub(crate) fn note_free(&self, allocator: &Allocator) {
+        self.room.set_free(allocator.room_bytes(), allocator.slop_bytes());
+    }
+
+    /// Updates what is free when a txg is durable, without what that txg freed.
+    pub(crate) fn note_taken(&self) {
+        let mut allocator = lock(&self.allocator);
+        allocator.note_synced();
+        self.note_free(&allocator);
+    }
+}

@@ -1,0 +1,17 @@
+//! Transaction groups: changes that become durable together.
+//!
+//! ```text
+//! freeing   what a txg frees, in steps
+//! output    writes blocks to new places
+//! pipeline  open, quiescing, syncing; holds, back-pressure
+//! publish   what follows a sync
+//! sync      takes a txg from DRAM to the vdevs
+//! thread    the thread that ends txgs
+//! ```
+
+pub(crate) mod freeing;
+pub(crate) mod output;
+pub(crate) mod pipeline;
+pub(crate) mod publish;
+pub(crate) mod sync;
+pub(crate) mod thread;

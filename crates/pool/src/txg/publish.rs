@@ -1,0 +1,107 @@
+//! Publishing a durable txg to readers.
+//!
+//! Order: first the new tables are shown, then the layers are dropped, object by object, each under its lock,
+//! and then those of rows (`rows`). So a reader that holds an object finds the txg's changes in a layer or in
+//! the tables, and a reader that began with the old tables has ended before the blocks that it may read are
+//! reused. For the order of what is free and what is reserved: `room`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::Result;
+use crate::ids::{DatasetId, Txg};
+use crate::metadata::tables;
+use crate::objects::cleared::Cleared;
+use crate::objects::object::{ObjectCore, RANGE_BYTES};
+use crate::space::room::Charge;
+use crate::state::Shared;
+use crate::sync_util::{lock, write};
+use crate::txg::sync::{Dirty, Outcome};
+
+/// Longer blocks are not cached when they are written: they usually belong to streams, whose memory is better
+/// reused at once.
+const CACHED_BYTES_MAX: usize = 64 << 10;
+
+impl Shared {
+    /// The txg is durable: shows it to readers, drops its layers, and makes the space that it freed
+    /// available.
+    pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
+        let Outcome { dirty, rows, cleared, used, reserved } = outcome;
+        write(&self.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
+        // What it has taken is used before it is not reserved any more: nobody may see neither.
+        self.note_taken();
+        used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
+        self.show(cleared)?;
+        for Dirty { core, layer, bytes } in dirty {
+            // Before the layer is dropped, and without the object's lock: while the layer exists, no reader
+            // looks in the cache for what is in it.
+            for cleared in layer.cleared.iter() {
+                self.forget(&core, cleared);
+            }
+            let mut evicted = Vec::new();
+            for (block, bytes) in &layer.blocks {
+                let key = (core.dataset.0, core.id.0, *block);
+                if layer.is_destroyed || bytes.len() > CACHED_BYTES_MAX {
+                    self.cache.remove(&key);
+                } else {
+                    // A block just written may well be read; the cache still keeps what is read more often.
+                    self.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
+                }
+            }
+            {
+                let mut contents = write(&core.contents);
+                contents.layers.retain(|layer| layer.txg != txg);
+                contents.synced_size_bytes = layer.size_bytes;
+            }
+            let layer = Arc::into_inner(layer).expect("nobody else keeps a layer");
+            self.release_charge(txg, core.dataset, layer.charged);
+            // What is in the cache now has two owners, and is not taken.
+            self.buffers.give(layer.blocks.into_values());
+            self.buffers.give(evicted.into_iter());
+            self.pipeline.dropped(bytes);
+        }
+        for dirty in rows {
+            dirty.drop_layer();
+            self.room.give(dirty.layer.charged.total());
+            self.pipeline.dropped(dirty.layer.bytes);
+        }
+        self.room.give(reserved);
+        self.free_held(txg);
+        // A scrub may hold this up; until then what the txg freed counts as used.
+        let _nobody_reads = write(&self.reuse);
+        lock(&self.allocator).release();
+        self.note_taken();
+        Ok(())
+    }
+
+    /// Shows the new tables to readers.
+    fn show(&self, cleared: Arc<Cleared>) -> Result<()> {
+        let ranges = cleared.len() as i64 - self.current().cleared.len() as i64;
+        self.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
+        self.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
+        *write(&self.snapshot) = Arc::new(tables::Snapshot::take(&self.database, cleared)?);
+        Ok(())
+    }
+
+    /// Releases the room of a layer that is dropped.
+    fn release_charge(&self, txg: Txg, dataset: DatasetId, charged: Charge) {
+        if let Some(dataset) = self.dataset(dataset, txg) {
+            dataset.dirty_bytes.fetch_sub(charged.data, Ordering::SeqCst);
+        }
+        self.room.give(charged.total());
+    }
+
+    /// Drops cached blocks of a cleared range.
+    fn forget(&self, core: &ObjectCore, blocks: std::ops::Range<u64>) {
+        if blocks.end - blocks.start < self.cache.len() as u64 {
+            for block in blocks {
+                self.cache.remove(&(core.dataset.0, core.id.0, block));
+            }
+        } else {
+            let is_other = |key: &(u64, u64, u64)| {
+                (key.0, key.1) != (core.dataset.0, core.id.0) || !blocks.contains(&key.2)
+            };
+            self.cache.retain(|key, _| is_other(key));
+        }
+    }
+}

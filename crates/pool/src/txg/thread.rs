@@ -1,0 +1,67 @@
+//! The thread that ends txgs.
+
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use crate::panics::caught;
+use crate::state::Shared;
+use crate::sync_util::lock;
+
+/// Runs until the pool stops or is suspended. Ending for any reason but a stop suspends the pool.
+pub(crate) fn run_caught(shared: &Shared) {
+    let ran = caught(|| {
+        run(shared);
+        Ok(())
+    });
+    if let Err(error) = ran {
+        shared.suspend(&mut lock(&shared.pipeline.progress), shared.pipeline.open_txg(), &error);
+    }
+}
+
+fn run(shared: &Shared) {
+    let pipeline = &shared.pipeline;
+    let mut last = Instant::now();
+    loop {
+        {
+            let mut progress = lock(&pipeline.progress);
+            loop {
+                if progress.is_stopping || progress.failed.is_some() {
+                    return;
+                }
+                let elapsed = last.elapsed();
+                let is_due = progress.wanted > progress.synced
+                    || pipeline.must_end()
+                    || shared.is_freeing()
+                    || elapsed >= shared.options.txg_timeout;
+                if is_due && !progress.is_frozen {
+                    break;
+                }
+                let rest = if progress.is_frozen {
+                    shared.options.txg_timeout
+                } else {
+                    shared.options.txg_timeout.saturating_sub(elapsed)
+                };
+                let waited = pipeline.changed.wait_timeout(progress, rest);
+                progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        let is_wanted = {
+            let progress = lock(&pipeline.progress);
+            progress.wanted > progress.synced
+        };
+        last = Instant::now();
+        if is_wanted || shared.has_changes() {
+            // The error is in `failed`, for all waiting threads.
+            let _ = shared.sync_txg();
+        } else {
+            shared.buffers.clear();
+        }
+    }
+}
+
+impl Shared {
+    fn has_changes(&self) -> bool {
+        !lock(&self.changes[self.pipeline.open_txg().0 as usize % crate::txg::pipeline::RING]).is_empty()
+            || self.is_freeing()
+    }
+}

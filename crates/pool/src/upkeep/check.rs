@@ -1,0 +1,179 @@
+//! The full check: everything allocated is referred to, and everything referred to has an owner.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redb::{ReadableDatabase, ReadableTable};
+
+use crate::error::Result;
+use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
+use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, Snapshot, USAGE};
+use crate::pool::Pool;
+use crate::rows::read_all;
+use crate::state::Shared;
+use crate::sync_util::{lock, read};
+use crate::txg::sync::decode_row;
+
+/// What a full check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Rows of extents read.
+    pub rows: u64,
+    /// Rows of datasets' tables read.
+    pub table_rows: u64,
+    /// Units of data that extents refer to.
+    pub referenced_units: u64,
+    /// Units of metadata that the page map refers to.
+    pub metadata_units: u64,
+    /// Units of log blocks, on vdevs of either class.
+    pub log_units: u64,
+    /// Units that are allocated but that nothing refers to.
+    pub leaked: Vec<Place>,
+    /// Units that an extent refers to but that are free.
+    pub missing: Vec<Place>,
+    /// Units with two references: from extents, the page map, log blocks.
+    pub shared: Vec<Place>,
+    /// Objects, or extents of objects, that belong to no dataset and are not waiting to be freed.
+    pub orphans: Vec<(DatasetId, ObjectId)>,
+    /// Rows of pieces that no extent refers to: place of the first piece.
+    pub unused_pieces: Vec<Place>,
+    /// Datasets whose used bytes differ from those of their extents: stored, counted.
+    pub wrong_usage: Vec<(DatasetId, u64, u64)>,
+    /// Datasets whose parent does not exist, or that share their name with another; or rows of usage, aux
+    /// data or tables without a dataset, unless they are waiting to be freed.
+    pub lost_datasets: Vec<DatasetId>,
+}
+
+impl CheckReport {
+    /// Whether the check found nothing wrong.
+    pub fn is_clean(&self) -> bool {
+        self.leaked.is_empty()
+            && self.missing.is_empty()
+            && self.shared.is_empty()
+            && self.orphans.is_empty()
+            && self.unused_pieces.is_empty()
+            && self.wrong_usage.is_empty()
+            && self.lost_datasets.is_empty()
+    }
+}
+
+impl Pool {
+    /// Reads every row and compares what is allocated with what is referred to.
+    ///
+    /// # Errors
+    /// Those of reading the tables.
+    pub fn check(&self) -> Result<CheckReport> {
+        let _syncing = lock(&self.shared.syncing);
+        self.shared.explained(check(&self.shared, &read(&self.shared.snapshot).clone()))
+    }
+}
+
+/// Checks the last synced txg; no txg may sync in the meantime.
+fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let mut walk = Walk::default();
+    for row in snapshot.extents.range::<(u64, u64, u64)>(..)? {
+        let (key, group) = decode_row(row)?;
+        report.rows += 1;
+        walk.objects.insert((key.0, key.1));
+        for extent in group.iter().flatten() {
+            *walk.used.entry(key.0).or_default() += extent.units() * UNIT_BYTES;
+            if extent.is_in_pieces() {
+                walk.pieces.insert(extent.place.pack());
+            }
+            for piece in snapshot.pieces(extent)? {
+                for unit in piece.place.unit..piece.place.unit + piece.units() {
+                    let place = Place { vdev: piece.place.vdev, unit };
+                    if !walk.units.insert(place) {
+                        report.shared.push(place);
+                    }
+                }
+            }
+        }
+    }
+    report.referenced_units = walk.units.len() as u64;
+    let allocated: BTreeSet<Place> = lock(&shared.allocator).data_units().collect();
+    report.leaked = allocated.difference(&walk.units).copied().collect();
+    report.missing = walk.units.difference(&allocated).copied().collect();
+    for entry in shared.meta.entries() {
+        report.metadata_units += 1;
+        if !walk.units.insert(entry.place) {
+            report.shared.push(entry.place);
+        }
+    }
+    shared.check_log_blocks(&mut walk.units, &mut report);
+    check_owners(shared, snapshot, &walk, &mut report)?;
+    Ok(report)
+}
+
+/// What the extents refer to.
+#[derive(Default)]
+struct Walk {
+    units: BTreeSet<Place>,
+    objects: BTreeSet<(u64, u64)>,
+    pieces: BTreeSet<u64>,
+    used: BTreeMap<u64, u64>,
+}
+
+/// Every object has a dataset, every dataset a parent and a name of its own.
+fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut CheckReport) -> Result<()> {
+    let transaction = shared.database.begin_read()?;
+    let mut datasets = BTreeMap::new();
+    for row in transaction.open_table(DATASETS)?.iter()? {
+        let (id, row) = row?;
+        datasets.insert(id.value(), DatasetRow::decode(row.value())?);
+    }
+    let mut names = BTreeSet::new();
+    for (id, row) in &datasets {
+        let has_parent = row.parent == 0 || datasets.contains_key(&row.parent);
+        if !has_parent || !names.insert((row.parent, &row.name)) {
+            report.lost_datasets.push(DatasetId(*id));
+        }
+    }
+    let usage = transaction.open_table(USAGE)?;
+    for row in usage.iter()? {
+        let id = row?.0.value();
+        if !datasets.contains_key(&id) {
+            report.lost_datasets.push(DatasetId(id));
+        }
+    }
+    for row in snapshot.aux.range::<(u64, &[u8])>(..)? {
+        let id = row?.0.value().0;
+        if !datasets.contains_key(&id) {
+            report.lost_datasets.push(DatasetId(id));
+        }
+    }
+    for id in datasets.keys() {
+        let stored = usage.get(id)?.map_or(0, |usage| usage.value().1);
+        let counted = walk.used.get(id).copied().unwrap_or(0);
+        if stored != counted {
+            report.wrong_usage.push((DatasetId(*id), stored, counted));
+        }
+    }
+    let doomed = transaction.open_table(DOOMED)?;
+    let doomed = doomed.iter()?.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
+    let is_doomed = |(dataset, object): (u64, u64)| {
+        doomed.iter().any(|(of, first, last)| *of == dataset && (*first..=*last).contains(&object))
+    };
+    let (with_rows, count) = read_all(&snapshot.rows, |id| datasets.contains_key(&id))?;
+    report.table_rows = count;
+    let is_owned = |dataset: &u64| datasets.contains_key(dataset) || is_doomed((*dataset, 0));
+    report.lost_datasets.extend(with_rows.into_iter().filter(|id| !is_owned(id)).map(DatasetId));
+    let mut objects = BTreeSet::new();
+    for row in snapshot.objects.range::<(u64, u64)>(..)? {
+        objects.insert(row?.0.value());
+    }
+    for key in objects.union(&walk.objects) {
+        let is_owned = datasets.contains_key(&key.0) && objects.contains(key);
+        if !is_owned && !is_doomed(*key) {
+            report.orphans.push((DatasetId(key.0), ObjectId(key.1)));
+        }
+    }
+    for row in transaction.open_table(PIECES)?.iter()? {
+        let first = row?.0.value();
+        if !walk.pieces.contains(&first) {
+            report.unused_pieces.push(Place::unpack(first));
+        }
+    }
+    Ok(())
+}

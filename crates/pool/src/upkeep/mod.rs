@@ -1,0 +1,17 @@
+//! What is done to a pool while it is in use, besides changing its datasets.
+//!
+//! ```text
+//! change   add, attach, detach, replace, remove
+//! check    allocated = referenced
+//! online   devices that go away and come back
+//! relabel  labels of a running pool
+//! scrub    scrub, resilver
+//! status   what a pool reports about itself
+//! ```
+
+pub(crate) mod change;
+pub(crate) mod check;
+pub(crate) mod online;
+pub(crate) mod relabel;
+pub(crate) mod scrub;
+pub(crate) mod status;

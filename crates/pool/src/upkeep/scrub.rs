@@ -1,0 +1,182 @@
+//! Reading everything: scrub, and resilver of sides that missed writes.
+//!
+//! Both walk the tables of a snapshot in steps. During a step no freed space is reused, so what the snapshot
+//! refers to still exists; between steps a newer snapshot is taken, so that whatever was freed meanwhile is
+//! skipped.
+//!
+//! Resilver: every txg writes to a stale side from the moment it is present, so only earlier writes are
+//! missing. The walk copies them. Metadata moves during the walk, so it is copied last, with syncing held
+//! off; and so are the log blocks that the side missed, with their I/O held off. Then the labels say that the
+//! side is current.
+
+use std::sync::{Arc, Mutex};
+
+use crate::devices::label;
+use crate::devices::vdev::{Side, Vdev};
+use crate::error::{PoolError, Result};
+use crate::ids::{Place, UNIT_BYTES};
+use crate::objects::extent::Extent;
+use crate::pool::Pool;
+use crate::state::Shared;
+use crate::sync_util::{lock, read, write};
+use crate::txg::sync::decode_row;
+
+/// Rows of a step.
+const STEP_ROWS: usize = 64;
+
+/// What a scrub or resilver has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScrubReport {
+    /// Bytes of data and metadata that were checked, counted for one side.
+    pub done_bytes: u64,
+    /// Bytes that were in use when it began: about how much there is to do.
+    pub total_bytes: u64,
+    /// Copies that were wrong or unreadable; they were rewritten if there was a right one.
+    pub wrong_copies: u64,
+    /// Places with no right copy.
+    pub lost: Vec<Place>,
+}
+
+impl Pool {
+    /// Reads every copy of everything and rewrites wrong ones. `progress` is called now and then; when it
+    /// returns `false`, the scrub ends and returns the report so far.
+    ///
+    /// # Errors
+    /// Those of reading the tables. Damage is reported, not returned as an error.
+    pub fn scrub(&self, mut progress: impl FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
+        let visit = |vdev: &Vdev, unit, bytes, sum| vdev.scrub(unit, bytes, sum);
+        self.shared.explained(self.shared.walk(&visit, &mut progress))
+    }
+}
+
+type Visit<'a> = dyn Fn(&Vdev, u64, usize, u64) -> (u64, bool) + 'a;
+
+impl Shared {
+    /// Calls `visit` for each extent and each page of metadata; it returns the number of wrong copies, and
+    /// whether there is a right one.
+    fn walk(&self, visit: &Visit<'_>, progress: &mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
+        let mut report = ScrubReport::default();
+        {
+            let allocator = lock(&self.allocator);
+            report.total_bytes = allocator.used_bytes();
+        }
+        let mut next = Some((0, 0, 0));
+        while let Some(from) = next {
+            {
+                let _no_reuse = read(&self.reuse);
+                let snapshot = self.current();
+                next = None;
+                for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
+                    let (key, group) = decode_row(row)?;
+                    for (_, extent) in snapshot.alive(key, &group) {
+                        for piece in snapshot.pieces(&extent)? {
+                            self.visit_extent(visit, &piece, &mut report)?;
+                        }
+                    }
+                    next = Some((key.0, key.1, key.2 + 1));
+                }
+            }
+            if !progress(&report) {
+                return Ok(report);
+            }
+        }
+        {
+            // Pages move with each sync; there are few of them.
+            let _syncing = lock(&self.syncing);
+            for entry in self.meta.entries() {
+                let vdev = self.vdevs.at(entry.place, 1)?;
+                let outcome = visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum);
+                note(&mut report, entry.place, UNIT_BYTES, outcome);
+            }
+        }
+        progress(&report);
+        Ok(report)
+    }
+
+    fn visit_extent(&self, visit: &Visit<'_>, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
+        let vdev = self.vdevs.at(extent.place, extent.units())?;
+        let outcome = visit(&vdev, extent.place.unit, extent.stored_bytes as usize, extent.sum);
+        note(report, extent.place, extent.units() * UNIT_BYTES, outcome);
+        Ok(())
+    }
+
+    /// Copies everything that a side should have onto it, and makes it current. The side stays stale if
+    /// something could not be read: it must not be relied on in place of the side that has that data and may
+    /// return it later.
+    pub(crate) fn resilver(
+        &self,
+        vdev: &Arc<Vdev>,
+        side: &Arc<Side>,
+        progress: &mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
+        let errors_before = side.errors().write;
+        let failed = Mutex::new(None);
+        let visit = |at: &Vdev, unit, bytes, sum| {
+            if at.id != vdev.id {
+                return (0, true);
+            }
+            let Ok((data, _)) = at.read_verified(unit, bytes, sum, "data") else { return (0, false) };
+            if let Err(error) = at.write_side(side, unit, &data) {
+                lock(&failed).get_or_insert(error);
+            }
+            (0, true)
+        };
+        let mut is_stopped = false;
+        let report = self.walk(&visit, &mut |report| {
+            is_stopped = !progress(report) || lock(&failed).is_some();
+            !is_stopped
+        })?;
+        if let Some(error) = lock(&failed).take() {
+            return Err(error);
+        }
+        if is_stopped || !report.lost.is_empty() {
+            return Ok(report);
+        }
+        let _syncing = lock(&self.syncing);
+        self.check_alive()?;
+        self.copy_log_blocks(vdev, side)?;
+        {
+            // No log block may be missed between this check and the side becoming current.
+            let _no_log_io = write(&vdev.log_io);
+            self.copy_last_log_blocks(vdev, side)?;
+            // Pages written since the walk went to this side too; all are durable once it has flushed.
+            let device = side.writable().ok_or_else(|| side.unusable())?;
+            self.write_last_mark(side)?;
+            self.write_last_uberblock(side)?;
+            device.flush()?;
+            if side.errors().write != errors_before {
+                return Err(PoolError::Busy {
+                    name: side.path.clone(),
+                    why: "it missed writes again meanwhile",
+                });
+            }
+            side.set_stale(false);
+        }
+        self.write_labels(|_| ())?;
+        Ok(report)
+    }
+
+    /// Gives a side that has everything the last uberblock: this side may be all that is left before the next
+    /// txg; durable after the next flush.
+    pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
+        let uberblock = lock(&self.uberblock).clone();
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)
+    }
+
+    /// Marks a side as having everything of the last synced txg; durable after the next flush.
+    pub(crate) fn write_last_mark(&self, side: &Side) -> Result<()> {
+        let mark = lock(&self.uberblock).mark();
+        let device = side.writable().ok_or_else(|| side.unusable())?;
+        Ok(label::write_mark(&**device, side.guid, lock(&self.config).guid, mark)?)
+    }
+}
+
+fn note(report: &mut ScrubReport, place: Place, bytes: u64, (wrong, is_right): (u64, bool)) {
+    report.done_bytes += bytes;
+    report.wrong_copies += wrong;
+    if !is_right {
+        report.lost.push(place);
+    }
+}
