@@ -21,6 +21,7 @@ use crate::objects::object::ObjectCore;
 use crate::rows::{ChangedShard, Rows};
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
+use crate::space::unused::Unused;
 use crate::sync_util::{lock, read, write};
 use crate::txg::pipeline::{Pipeline, RING};
 
@@ -223,6 +224,7 @@ pub(crate) struct Shared {
     /// Whether something cleared has not been freed yet; and where freeing continues.
     pub(crate) has_cleared: AtomicBool,
     pub(crate) next_cleared: Mutex<ExtentKey>,
+    pub(crate) unused: Unused<Snapshot>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
     /// Whether the pool was closed or suspended: a transaction checks this before it takes a lock to find out

@@ -178,7 +178,9 @@ impl<R: Rig> Sim<R> {
                 self.world.zil.kind().suspend(&self.world.pool).unwrap();
                 self.world.zil.kind().resume(&self.world.pool).unwrap();
             }
-            Step::Idle => drop(self.world.zil.kind().witness()),
+            Step::Idle => {
+                self.world.zil.kind().witness();
+            }
             Step::Crash { partial, again } => self.crash(partial, again),
             Step::Create(_) => {}
         }
