@@ -10,6 +10,7 @@ use fastness_zil::KindId;
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
 
+use crate::damaged::damaged;
 use crate::durability::{Before, Facts, LogMedium};
 use crate::lock;
 use crate::log_status::judge_regions;
@@ -30,7 +31,8 @@ impl Node {
         let mut status = pool.status();
         status.vdevs.extend(self.added_since(&status));
         let regions = self.regions();
-        let lost = self.jobs.lost();
+        let (damaged_blocks, unlisted) = pool.damaged();
+        let lost = damaged_blocks.len() as u64 + unlisted;
         let (state, advice) = match judge(&status, pool.fail_mode()) {
             (state, _) if state != "suspended" && lost > 0 => ("damaged", Some(damaged(&status.name, lost))),
             ("online", advice) => judge_regions(&status.name, &regions).unwrap_or(("online", advice)),
@@ -63,6 +65,8 @@ impl Node {
             failmode: pool.fail_mode().name().to_owned(),
             waiting: self.store.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
+            damaged: damaged_blocks.iter().map(|block| self.damaged_block(block)).collect(),
+            damaged_unlisted: unlisted,
             served: self.services.reports(),
             job: self.jobs.report(),
             events: self.journal.events(),
@@ -137,14 +141,6 @@ impl Node {
             shared: names(&report.shared),
         })
     }
-}
-
-/// What to do about blocks without a good copy.
-fn damaged(pool: &str, lost: usize) -> String {
-    format!(
-        "{lost} blocks have no right copy: reads of them fail. Write them again, or restore them from elsewhere, and look \
-         at everything with `fastness pool scrub {pool}`"
-    )
 }
 
 /// A one-word state of a pool, and what to do about it.

@@ -28,6 +28,7 @@ use crate::space::unused::Unused;
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
 use crate::txg::pipeline::Pipeline;
+use crate::upkeep::damaged;
 
 /// A top-level vdev to be created.
 #[derive(Debug, Clone)]
@@ -272,6 +273,7 @@ fn open_shared(
     }
     let mut namespace = Namespace::default();
     load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
+    let damage = damaged::load(&database)?;
     let limits = namespace.count_limits();
     let room = Room::default();
     room.set_datasets(namespace.by_id.len());
@@ -333,6 +335,7 @@ fn open_shared(
         has_cleared: AtomicBool::new(has_cleared),
         next_cleared: Mutex::new((0, 0, 0)),
         unused: Unused::default(),
+        damage: Mutex::new(damage),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
         has_unsure_labels: AtomicBool::new(false),

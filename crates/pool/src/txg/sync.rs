@@ -248,6 +248,9 @@ impl Shared {
                 aux.remove((*id, key.as_slice()))?;
             }
         }
+        if changes.has_damage {
+            self.store_damage(transaction)?;
+        }
         let mut doomed = transaction.open_table(DOOMED)?;
         for range in &changes.doomed {
             doomed.insert(*range, ())?;
