@@ -179,6 +179,14 @@ fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) 
         );
         return ("degraded", Some(text));
     }
+    if let Some(side) = sides().find(|side| side.has_failed_writes) {
+        let text = format!(
+            "{0} failed to write something new, which is on another device now: nothing new is written to it until the pool \
+             is exported and imported again. Put another in its place with `fastness pool replace {1} {2} NEW`",
+            side.path, status.name, side.guid
+        );
+        return ("degraded", Some(text));
+    }
     let has_errors = |side: &&DeviceStatus| side.errors.read + side.errors.write + side.errors.checksum > 0;
     let advice = sides().find(has_errors).map(|side| {
         format!("{} made errors; `fastness pool scrub {}` looks at everything", side.path, status.name)
@@ -199,6 +207,7 @@ fn device(side: &DeviceStatus) -> DeviceReport {
         DeviceStatus { is_poisoned: true, .. } => "failed",
         DeviceStatus { is_stale: true, .. } => "stale",
         DeviceStatus { has_no_room: true, .. } => "full",
+        DeviceStatus { has_failed_writes: true, .. } => "failing",
         _ => "online",
     };
     let medium = side.info.as_ref().map(|info| describe(Path::new(&side.path), info).0);
