@@ -4,8 +4,10 @@
 //! alloc      which units are free
 //! elsewhere  a step of a sync once more, if a device is full
 //! room       what changes reserve, and why every txg finds room
+//! unused     when pages that the engine does not use are given back
 //! ```
 
 pub(crate) mod alloc;
 pub(crate) mod elsewhere;
 pub(crate) mod room;
+pub(crate) mod unused;
