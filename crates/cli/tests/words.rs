@@ -89,6 +89,12 @@ fn a_pool_with_blocks_that_have_no_right_copy_is_no_pool_online() {
     assert_eq!(listed.status.code(), Some(1), "{listed:?}");
     assert!(String::from_utf8_lossy(&listed.stdout).contains("no right copy"), "{listed:?}");
     assert_eq!(bench.run("status").status.code(), Some(1));
+    // The next process knows it as well, and where.
+    up.kill();
+    let up = bench.up(UP);
+    assert_eq!(status(&bench, "state"), "damaged");
+    let listed = String::from_utf8(bench.run("pool status -v").stdout).unwrap();
+    assert!(listed.contains("demo/volume  "), "{listed}");
     // Written again, it is whole; a scrub knows.
     let mut client = bench.client("demo/volume.sock", "demo/volume");
     client.write(0, &data, false).unwrap();

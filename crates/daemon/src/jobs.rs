@@ -37,8 +37,6 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Job {
     what: String,
-    /// Places without a good copy that earlier jobs had found.
-    lost_before: usize,
     started: Instant,
     is_stopped: AtomicBool,
     state: Mutex<State>,
@@ -71,7 +69,6 @@ impl Jobs {
         }
         let job = Arc::new(Job {
             what,
-            lost_before: current.as_ref().map_or(0, |job| job.lost()),
             started: Instant::now(),
             is_stopped: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -97,11 +94,6 @@ impl Jobs {
             job.is_stopped.store(true, Ordering::SeqCst);
             job.wait(&mut |_| true);
         }
-    }
-
-    /// Number of places without a good copy that jobs of this process have found.
-    pub(crate) fn lost(&self) -> usize {
-        lock(&self.0).as_ref().map_or(0, |job| job.lost())
     }
 
     pub(crate) fn report(&self) -> Option<JobReport> {
@@ -159,18 +151,6 @@ impl Job {
             if !tell(self.report()) {
                 return;
             }
-        }
-    }
-
-    /// Number of known places without a good copy. Only a completed scrub can lower it.
-    fn lost(&self) -> usize {
-        let state = lock(&self.state);
-        let has_seen_all = self.what == SCRUB && matches!(state.outcome, Some(Ok(())));
-        let found = state.report.lost.len();
-        if has_seen_all && !self.is_stopped.load(Ordering::SeqCst) {
-            found
-        } else {
-            found.max(self.lost_before)
         }
     }
 

@@ -28,6 +28,7 @@
 mod clear;
 mod client;
 mod control;
+mod damaged;
 mod datasets;
 mod devices;
 mod durability;
@@ -55,6 +56,7 @@ mod volumes;
 
 pub use client::{Client, ClientError};
 pub use control::Control;
+pub use damaged::DamagedReport;
 pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently, scan};
 pub use error::StartError;
 pub use find::{FoundDevices, Search, find_devices};

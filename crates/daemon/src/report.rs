@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::damaged::DamagedReport;
 use crate::importing::ImportReport;
 use crate::journal::EventReport;
 
@@ -12,7 +13,8 @@ pub struct PoolReport {
     pub name: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `degraded`, `damaged` (the last scrub found blocks without a good copy) or `suspended`.
+    /// `online`, `degraded`, `damaged` (scrubs found blocks without a good copy, and these were neither
+    /// rewritten nor freed since) or `suspended`.
     pub state: String,
     /// Why it is not online, and what to do.
     pub advice: Option<String>,
@@ -50,6 +52,10 @@ pub struct PoolReport {
     pub not_flushed: String,
     /// Top-level vdevs.
     pub vdevs: Vec<VdevReport>,
+    /// Blocks without a good copy, at most 1000.
+    pub damaged: Vec<DamagedReport>,
+    /// How many others there were when a scrub last saw everything.
+    pub damaged_unlisted: u64,
     /// The log; none if the pool is read-only.
     pub log: Option<LogReport>,
     /// Served volumes, once for each address.
@@ -78,7 +84,8 @@ pub struct DeviceReport {
     pub path: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports) or `missing`.
+    /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports), `failing` (a write
+    /// of something new) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,

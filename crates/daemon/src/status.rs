@@ -11,6 +11,7 @@ use fastness_store::{
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
 
+use crate::damaged::damaged;
 use crate::durability::{Before, Facts, LogMedium};
 use crate::lock;
 use crate::log_status::judge_regions;
@@ -31,7 +32,8 @@ impl Node {
         let mut status = pool.status();
         status.vdevs.extend(self.added_since(&status));
         let regions = self.regions();
-        let lost = self.jobs.lost();
+        let (damaged_blocks, unlisted) = pool.damaged();
+        let lost = damaged_blocks.len() as u64 + unlisted;
         let (state, advice) = match judge(&status, pool.fail_mode()) {
             (state, _) if state != "suspended" && lost > 0 => ("damaged", Some(damaged(&status.name, lost))),
             ("online", advice) => judge_regions(&status.name, &regions).unwrap_or(("online", advice)),
@@ -64,6 +66,8 @@ impl Node {
             failmode: pool.fail_mode().name().to_owned(),
             waiting: self.store.waiting() + self.services.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
+            damaged: damaged_blocks.iter().map(|block| self.damaged_block(block)).collect(),
+            damaged_unlisted: unlisted,
             served: self.services.reports(),
             job: self.jobs.report(),
             events: self.journal.events(),
@@ -140,14 +144,6 @@ impl Node {
     }
 }
 
-/// What to do about blocks without a good copy.
-fn damaged(pool: &str, lost: usize) -> String {
-    format!(
-        "{lost} blocks have no right copy: reads of them fail. Write them again, or restore them from elsewhere, and look \
-         at everything with `fastness pool scrub {pool}`"
-    )
-}
-
 /// A one-word state of a pool, and what to do about it.
 fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) {
     if let Some(error) = &status.suspended {
@@ -184,6 +180,14 @@ fn judge(status: &PoolStatus, mode: FailMode) -> (&'static str, Option<String>) 
         );
         return ("degraded", Some(text));
     }
+    if let Some(side) = sides().find(|side| side.has_failed_writes) {
+        let text = format!(
+            "{0} failed to write something new, which is on another device now: nothing new is written to it until the pool \
+             is exported and imported again. Put another in its place with `fastness pool replace {1} {2} NEW`",
+            side.path, status.name, side.guid
+        );
+        return ("degraded", Some(text));
+    }
     let has_errors = |side: &&DeviceStatus| side.errors.read + side.errors.write + side.errors.checksum > 0;
     let advice = sides().find(has_errors).map(|side| {
         format!("{} made errors; `fastness pool scrub {}` looks at everything", side.path, status.name)
@@ -204,6 +208,7 @@ fn device(side: &DeviceStatus) -> DeviceReport {
         DeviceStatus { is_poisoned: true, .. } => "failed",
         DeviceStatus { is_stale: true, .. } => "stale",
         DeviceStatus { has_no_room: true, .. } => "full",
+        DeviceStatus { has_failed_writes: true, .. } => "failing",
         _ => "online",
     };
     let medium = side.info.as_ref().map(|info| describe(Path::new(&side.path), info).0);

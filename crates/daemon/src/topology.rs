@@ -202,7 +202,13 @@ impl Node {
         let work: Work = Box::new(move |progress| {
             // Examine what was rewritten in its current state.
             match pool.sync() {
-                Ok(_) | Err(PoolError::ReadOnly(_)) => pool.scrub(progress),
+                Ok(_) | Err(PoolError::ReadOnly(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let report = pool.scrub(progress)?;
+            // What was found is known to the next import, too.
+            match pool.sync() {
+                Ok(_) | Err(PoolError::ReadOnly(_)) => Ok(report),
                 Err(error) => Err(error),
             }
         });

@@ -74,5 +74,6 @@ pub use pool::{Pool, Tx};
 pub use rows::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, RowChange, Table};
 pub use state::{HookChanges, PoolOptions, TxgHook};
 pub use upkeep::check::CheckReport;
+pub use upkeep::damage::DamagedBlock;
 pub use upkeep::scrub::ScrubReport;
 pub use upkeep::status::{DeviceStatus, PoolStatus};

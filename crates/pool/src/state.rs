@@ -22,8 +22,10 @@ use crate::objects::object::ObjectCore;
 use crate::rows::{ChangedShard, Rows};
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
+use crate::space::unused::Unused;
 use crate::sync_util::{lock, read, write};
 use crate::txg::pipeline::{Pipeline, RING};
+use crate::upkeep::damage::Damage;
 
 /// Settings of an import; none of them is stored.
 #[derive(Debug, Clone)]
@@ -104,6 +106,8 @@ pub(crate) struct TxgChanges {
     pub(crate) datasets: BTreeMap<u64, Option<Vec<u8>>>,
     pub(crate) aux: Aux,
     pub(crate) doomed: Vec<(u64, u64, u64)>,
+    /// Whether the list of damaged blocks has changed.
+    pub(crate) has_damage: bool,
     /// What these may take, on top of what layers were charged.
     pub(crate) charged: Charge,
 }
@@ -115,6 +119,7 @@ impl TxgChanges {
             && self.datasets.is_empty()
             && self.aux.is_empty()
             && self.doomed.is_empty()
+            && !self.has_damage
     }
 }
 
@@ -224,6 +229,8 @@ pub(crate) struct Shared {
     /// Whether something cleared has not been freed yet; and where freeing continues.
     pub(crate) has_cleared: AtomicBool,
     pub(crate) next_cleared: Mutex<ExtentKey>,
+    pub(crate) unused: Unused<Snapshot>,
+    pub(crate) damage: Mutex<Damage>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
     /// Whether the pool was closed or suspended: a transaction checks this before it takes a lock to find out

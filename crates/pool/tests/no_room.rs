@@ -8,19 +8,24 @@ use std::sync::atomic::Ordering;
 
 use fastness_blkdev::{Fault, FaultPlan, MemDevice, On, When};
 use fastness_pool::{
-    DatasetKind, Device, ErrorKind, ImportOptions, Object, ObjectId, Pool, PoolOptions, Property,
-    StoreRequest, VdevSpec,
+    DatasetKind, Device, DeviceStatus, ErrorKind, ImportOptions, Object, ObjectId, Pool, PoolOptions,
+    Property, StoreRequest, VdevSpec,
 };
 use support::{Rig, Rng, Shape, host, manual};
 
 const LEN_BYTES: u64 = 24 << 20;
 const LABEL_BYTES: u64 = 256 << 10;
 const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
 
 /// No write to the data of a device from the nth on finds room; labels are where they were.
 fn full_from(nth: u64) -> FaultPlan {
+    refusing_from(nth, ENOSPC)
+}
+
+fn refusing_from(nth: u64, errno: i32) -> FaultPlan {
     let data = LABEL_BYTES..LEN_BYTES - LABEL_BYTES - 4096;
-    FaultPlan::new(1).rule_in(data, On::Writes, When::From(nth), Fault::Errno(ENOSPC))
+    FaultPlan::new(1).rule_in(data, On::Writes, When::From(nth), Fault::Errno(errno))
 }
 
 struct World {
@@ -73,20 +78,31 @@ impl World {
 
     fn without_room(&self) -> Vec<bool> {
         let vdevs = self.pool.status().vdevs;
-        vdevs.iter().flat_map(|(.., sides)| sides).map(|side| side.has_no_room).collect()
+        let refuses = |side: &DeviceStatus| side.has_no_room || side.has_failed_writes;
+        vdevs.iter().flat_map(|(.., sides)| sides).map(refuses).collect()
     }
 }
 
 /// Whichever write of a txg it is that finds no room: of data, of tables, of the page map.
 #[test]
 fn a_txg_that_finds_no_room_on_one_device_is_written_on_the_other() {
+    whatever_write_is_refused(ENOSPC);
+}
+
+/// A loop device on a full file system says EIO.
+#[test]
+fn so_is_a_txg_that_one_device_fails_to_write() {
+    whatever_write_is_refused(EIO);
+}
+
+fn whatever_write_is_refused(errno: i32) {
     let mut struck = 0;
     for nth in 1..32 {
         let (mut world, mut rng) = (World::new(Shape::Stripe, manual()), Rng::new(nth));
         world.write(&mut rng);
         world.pool.sync().unwrap();
         let free = world.pool.status().free_bytes;
-        world.rig.devices[(nth % 2) as usize].set_plan(full_from(nth / 2 + 1));
+        world.rig.devices[(nth % 2) as usize].set_plan(refusing_from(nth / 2 + 1, errno));
         for _ in 0..10 {
             world.write(&mut rng);
             world.pool.sync().unwrap();
@@ -99,13 +115,32 @@ fn a_txg_that_finds_no_room_on_one_device_is_written_on_the_other() {
         }
         world.crash(nth);
         world.compare();
-        world.rig.devices[(nth % 2) as usize].set_plan(full_from(1));
+        world.rig.devices[(nth % 2) as usize].set_plan(refusing_from(1, errno));
         world.write(&mut rng);
         world.pool.sync().unwrap();
         world.compare();
         assert_eq!(world.without_room(), expected);
     }
     assert!(struck > 25, "{struck} of 31 met a device without room");
+}
+
+/// A device that fails more than new places is needed all the same; and so is one that is alone.
+#[test]
+fn a_device_that_fails_every_write_suspends_the_pool() {
+    for shape in [Shape::Stripe, Shape::Single] {
+        let (mut world, mut rng) = (World::new(shape, manual()), Rng::new(1));
+        world.write(&mut rng);
+        world.pool.sync().unwrap();
+        let all = FaultPlan::new(1).rule(On::Writes, When::From(1), Fault::Errno(EIO));
+        world.rig.devices[0].set_plan(all);
+        world.write(&mut rng);
+        assert_eq!(world.pool.sync().unwrap_err().kind(), ErrorKind::MediaFailed);
+        assert!(world.pool.is_suspended());
+    }
+    let (mut world, mut rng) = (World::new(Shape::Single, manual()), Rng::new(2));
+    world.rig.devices[0].set_plan(refusing_from(1, EIO));
+    world.write(&mut rng);
+    assert_eq!(world.pool.sync().unwrap_err().kind(), ErrorKind::MediaFailed);
 }
 
 /// The power fails at any moment of a txg that is written elsewhere.

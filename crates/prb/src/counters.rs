@@ -106,6 +106,11 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
+    /// Newest txg of any entry counted; 0 if there is none.
+    pub(crate) fn newest_txg(&self) -> Txg {
+        self.live.newest()
+    }
+
     /// Starts a generation: all entries counted so far are its dependencies.
     pub(crate) fn start_generation(&mut self, generation: Generation) {
         debug_assert!(generation > self.last.generation);

@@ -165,10 +165,39 @@ impl<M: Medium + Sync> Prb<M> {
         reserve: impl FnOnce() -> Result<P, WriteError>,
     ) -> Result<EntryId, WriteError> {
         let body_bytes = body[0].len() + body[1].len();
-        let mut slot = self.slot_with_room(body_bytes, wait)?;
+        let slot = self.slot_with_room(body_bytes, wait)?;
+        self.insert_into(slot, body, reserve)
+    }
+
+    /// Inserts an entry without a body where a fault that hits one range of the region rarely hits the newest
+    /// records as well: into the open chunk of the last free slot. `None` if that has no room and there is no
+    /// chunk to spare: the last free one is for records.
+    ///
+    /// `reserve` as in [`insert`](Self::insert).
+    pub(crate) fn insert_apart<P: FnOnce() -> EntryMeta>(
+        &self,
+        reserve: impl FnOnce() -> Result<P, WriteError>,
+    ) -> Result<Option<EntryId>, WriteError> {
+        let Some(mut slot) = self.slots.try_acquire_last() else { return Ok(None) };
+        self.check_health()?;
+        let has_room = slot.as_ref().is_some_and(|chunk| chunk.has_room(self.layout, 0));
+        if has_room || self.free_chunks() >= 2 && self.replace_chunk(&mut slot) {
+            return self.insert_into(slot, [&[], &[]], reserve).map(Some);
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn insert_into<P: FnOnce() -> EntryMeta>(
+        &self,
+        mut slot: SlotGuard<'_, OpenChunk<M>>,
+        body: [&[u8]; 2],
+        reserve: impl FnOnce() -> Result<P, WriteError>,
+    ) -> Result<EntryId, WriteError> {
+        let body_bytes = body[0].len() + body[1].len();
         let stats = &self.slot_stats[slot.index()];
         let started = stats.times_next().then(self.config.clock);
-        let chunk = slot.as_mut().expect("slot_with_room returns a slot with an open chunk");
+        let chunk = slot.as_mut().expect("the caller has opened a chunk with room");
         let place = reserve()?;
         let inserted = chunk.insert(self.layout, body, place);
         let (id, written) = inserted.map_err(|error| self.insert_failed(error))?;
@@ -239,6 +268,11 @@ impl<M: Medium + Sync> Prb<M> {
             lists = wait(&self.chunk_freed, lists);
         }
         Ok(())
+    }
+
+    /// Entries written since the PRB was opened; as cheap as a few loads.
+    pub fn entries_written(&self) -> u64 {
+        self.slot_stats.iter().map(SlotStats::entries).sum()
     }
 
     /// Newest txg known to have synced.

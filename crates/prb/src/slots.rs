@@ -128,6 +128,19 @@ impl<T> CommitSlots<T> {
         self.try_take().map(|index| SlotGuard { slots: self, index })
     }
 
+    /// Takes the free slot with the highest number, which writers use least.
+    pub(crate) fn try_acquire_last(&self) -> Option<SlotGuard<'_, T>> {
+        let state = &self.state.0;
+        let mut now = state.load(Ordering::Relaxed);
+        loop {
+            let index = (!now & self.all).checked_ilog2()?;
+            match state.compare_exchange_weak(now, now | 1 << index, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(SlotGuard { slots: self, index }),
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
     /// How often a thread found no free slot.
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)

@@ -39,6 +39,10 @@ impl SlotStats {
         bump(&self.written_bytes, written_bytes as u64);
     }
 
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn timed(&self, ns: u64) {
         bump(&self.timed_entries, 1);
         bump(&self.timed_ns, ns);

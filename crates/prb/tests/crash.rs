@@ -133,6 +133,26 @@ fn insertion_chunk_change_and_collection_survive_every_crash() {
     }
 }
 
+/// A log that is idle says what it has, in a chunk of its own and beside its records, and goes on.
+#[test]
+fn witnesses_survive_every_crash() {
+    for variant in [NT, Variant { store_bytes: 8, ..NT }] {
+        let mut scenario = new(variant, 3, 0);
+        scenario.write(1, 24);
+        scenario.witness();
+        scenario.write(1, 8);
+        scenario.write(2, 9);
+        scenario.witness();
+        assert_eq!(scenario.collect(1), 0);
+        scenario.write(3, 300);
+        scenario.write(3, 300);
+        scenario.witness();
+        assert_eq!(scenario.collect(2), 1);
+        scenario.write(4, 24);
+        assert_crash_safe(scenario, variant);
+    }
+}
+
 #[test]
 fn a_small_insertion_with_one_fence_survives_every_crash() {
     let variant = Variant { checksum: ChecksumKind::Xxh3, insertion: Insertion::OneFence, ..NT };

@@ -123,6 +123,70 @@ fn is_last_body(written: &Written, byte: usize) -> bool {
     (offset + HEADER_BYTES..offset + HEADER_BYTES + body.len()).contains(&byte)
 }
 
+/// An idle log: the header of any entry that has a body, the very last included, is lost without a trace, or
+/// with all that is near; an import that gives nothing up says so. What is lost with a witness is nothing.
+#[test]
+fn zeroes_in_place_of_any_header_of_an_idle_log_are_told() {
+    for lens in [&[20][..], &[20, 70], &[20, 0, 70, 33], &[900, 1000]] {
+        let written = write_idle_log(lens);
+        for (offset, body) in &written.entries {
+            let bytes = written.heap.bytes();
+            for len in [8, HEADER_BYTES, (HEADER_BYTES + body.len()).max(512)] {
+                let end = (offset + len).min((offset / CHUNK + 1) * CHUNK);
+                let mut zeroed = bytes.clone();
+                zeroed[*offset..end].fill(0);
+                let heap = Heap::new(zeroed);
+                let damaged = Written { heap, header: written.header.clone(), entries: Vec::new() };
+                assert!(is_told(&damaged), "{lens:?} {offset} {len}");
+            }
+        }
+        // Everything is told again: the witness says nothing new.
+        assert!(!is_told(&written));
+    }
+}
+
+/// As [`write_log`], all in one generation, and a witness behind them in a chunk of its own.
+fn write_idle_log(lens: &[usize]) -> Written {
+    let heap = Heap::new(vec![0; CHUNK * 4]);
+    let prb = Prb::format(Config { ncommitters: 2, ..config(2) }, heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    let header = durable_log(&mut hdl);
+    assert_eq!((hdl.unwitnessed(), hdl.witness().unwrap()), (None, None), "there is nothing to count");
+    for &len in lens {
+        hdl.write_entry(Txg(1), &vec![7; len], Wait::Fail).unwrap();
+    }
+    assert_eq!(hdl.unwitnessed(), hdl.last_entry());
+    let witness = hdl.witness().unwrap().expect("there is something to count");
+    hdl.start_generation().unwrap();
+    assert_eq!((hdl.unwitnessed(), hdl.witness().unwrap()), (None, None), "it was counted");
+    let mut entries = Vec::new();
+    for chunk in heap.chunks(CHUNK) {
+        let start = fastness_pmem::Medium::region_offset(&chunk) as usize;
+        let found: Vec<_> = Traversal::new(&chunk).collect();
+        assert!(found.iter().all(|entry| entry.header.id != witness) || found.len() == 1, "it is apart");
+        let records = found.into_iter().filter(|entry| entry.header.id != witness);
+        entries.extend(
+            records.map(|entry| (start + entry.offset, vec![7; entry.header.body_len_bytes as usize])),
+        );
+    }
+    assert_eq!(entries.len(), lens.len());
+    Written { heap, header, entries }
+}
+
+/// The last free chunk is for records, and what has synced needs no witness.
+#[test]
+fn a_witness_takes_no_room_that_records_need() {
+    let heap = Heap::new(vec![0; CHUNK * 2]);
+    let prb = Prb::format(Config { ncommitters: 2, ..config(2) }, heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    durable_log(&mut hdl);
+    hdl.write_entry(Txg(1), &[7; 900], Wait::Fail).unwrap();
+    assert_eq!((prb.free_chunks(), hdl.witness().unwrap()), (1, None));
+    hdl.write_entry(Txg(1), &[7; 900], Wait::Fail).unwrap();
+    prb.collect(Txg(1)).unwrap();
+    assert_eq!((prb.free_chunks(), hdl.unwitnessed(), hdl.witness().unwrap()), (2, None, None));
+}
+
 /// The same of headers that are the last of their chunks, each chunk's only one: nothing is behind them, and
 /// of the last generation nothing counts them.
 #[test]

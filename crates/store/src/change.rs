@@ -95,10 +95,7 @@ impl PoolLog {
 
     /// Returns the logs that were in use before.
     pub(crate) fn switch_to_vdevs(&self) -> Result<Arc<AllLogs>, StoreError> {
-        let pool = self.side.pool();
-        let logs = kind_lwb::new(pool);
-        logs.watch_idle(pool);
-        self.switch(logs, &LogConfig::default())
+        self.switch(kind_lwb::new(self.side.pool()), &LogConfig::default())
     }
 
     /// Moves all blocks off a vdev for logs and removes it; the log continues on the others.
@@ -167,6 +164,7 @@ impl PoolLog {
     /// Replaces all logs, and returns the old ones; see the module.
     fn switch(&self, new: AllLogs, config: &LogConfig) -> Result<Arc<AllLogs>, StoreError> {
         let pool = self.side.pool();
+        new.watch_idle(pool);
         let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         let old = self.all();
         let begun = self.suspend(&old).map_err(StoreError::from).and_then(|()| self.begin(new, config));

@@ -1,19 +1,15 @@
 //! Kind lwb: chains of log-write blocks in the pool's log space.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastness_pool::{Pool, Tx};
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, Txg,
 };
 
-use crate::logs::{AllLogs, AnyLog, Claims, Logs, Regions};
+use crate::logs::{AllLogs, AnyLog, Claims, IDLE_PERIOD, Logs, Regions};
 use crate::side::{PoolBlocks, PoolSide};
 use crate::space::PoolSpace;
-
-/// A log is idle when nothing was acknowledged for this long.
-const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The logs of a pool without any.
 pub(crate) fn new(pool: &Pool) -> AllLogs {

@@ -1,14 +1,14 @@
 //! Kind pmem: logs on a region of persistent memory, or on a mirror of two.
 
 use fastness_pmem::{AnyRange, Mirror};
-use fastness_pool::{Mark, Tx};
+use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::{Config, SideRepairs};
 use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, PmemImport, PmemLogs, Txg,
 };
 
 use crate::error::StoreError;
-use crate::logs::{AllLogs, AnyLog, Claims, Logs, Regions};
+use crate::logs::{AllLogs, AnyLog, Claims, IDLE_PERIOD, Logs, Regions};
 use crate::marks::Phase;
 use crate::region::RegionId;
 use crate::side::PoolSide;
@@ -62,6 +62,12 @@ impl Logs for OnRegions<PmemLogs<Mirror<AnyRange>>> {
     fn txg_synced(&self, txg: Txg) {
         // The logs remember that their medium has failed: from then on all callers wait for txgs instead.
         drop(self.of.txg_synced(txg));
+    }
+
+    fn watch_idle(&self, pool: &Pool) {
+        if pool.has_threads() {
+            self.of.watch_idle(IDLE_PERIOD);
+        }
     }
 
     fn regions(&self) -> &[OpenRegion] {

@@ -1,6 +1,8 @@
 //! What a kind of logs has to be for a store. `kind_pmem` and `kind_lwb` are the two; `import` decides which
 //! one a pool has, and `change` changes it in use.
 
+use std::time::Duration;
+
 use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, Txg};
@@ -9,6 +11,9 @@ use crate::marks::Phase;
 use crate::region::{RegionId, RegionParts};
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
+
+/// A log is idle when nothing was acknowledged for this long.
+pub(crate) const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one dataset.
 pub(crate) type AnyLog = fastness_zil::AnyLog<PoolSide>;

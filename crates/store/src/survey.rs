@@ -159,8 +159,8 @@ pub struct EntrySurvey {
     pub entry: Located,
     /// Where it is in the region.
     pub region_offset: u64,
-    /// Its contents.
-    pub record: Result<RecordSurvey, EntryFault>,
+    /// Its contents; `None` for an entry without a body, which only counts what precedes it.
+    pub record: Result<Option<RecordSurvey>, EntryFault>,
 }
 
 /// The contents of a chunk.
@@ -299,7 +299,7 @@ fn read_record(
     chunk: &Mirror<AnyRange>,
     entry: &Located,
     buffer: &mut Vec<u8>,
-) -> Result<RecordSurvey, EntryFault> {
+) -> Result<Option<RecordSurvey>, EntryFault> {
     // The traversal has checked that the body is inside the chunk.
     let len = entry.header.body_len_bytes as usize;
     if buffer.len() < len {
@@ -310,6 +310,9 @@ fn read_record(
         Ok(()) | Err(BodyError::Padding { .. }) => {}
         Err(error) => return Err(error.into()),
     }
+    if len == 0 {
+        return Ok(None);
+    }
     let found = record(&buffer[..len])?;
     if found.txg != entry.header.txg {
         return Err(EntryFault::OtherTxg { entry: entry.header.txg, record: found.txg });
@@ -317,7 +320,7 @@ fn read_record(
     if found.is_indirect {
         return Err(EntryFault::Elsewhere);
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// The first txg for which a log is needed.

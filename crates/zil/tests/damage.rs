@@ -83,8 +83,13 @@ struct Case<R> {
     disk: Disk,
 }
 
-/// Two datasets with a few dozen records of many sizes: of a synced txg, and of two that are not.
 fn case<R: Kinds>() -> Case<R> {
+    case_of(false)
+}
+
+/// Two datasets with a few dozen records of many sizes: of a synced txg, and of two that are not. In the end
+/// the logs are idle for a while, or in use.
+fn case_of<R: Kinds>(is_idle: bool) -> Case<R> {
     let rig = R::rig();
     let world = rig.world(Contents::volume(1, 36 * STEP_BYTES));
     let tx = world.pool.tx();
@@ -128,6 +133,11 @@ fn case<R: Kinds>() -> Case<R> {
     }
     world.zil.flush().unwrap();
     other.flush().unwrap();
+    if is_idle {
+        for zil in [&world.zil, &other] {
+            assert!(zil.kind().witness());
+        }
+    }
     let bytes = rig.image();
     Case { rig, bytes, earlier, disk: world.pool.disk() }
 }
@@ -231,6 +241,60 @@ fn every_record_is_damaged_in_turn<R: Kinds>() {
     // What nothing can tell from a crash: see "Damage that no record shows" in docs/format.md.
     assert!(silent > 0 && silent < R::SILENT_MAX, "{silent} of {}", damages.len());
     assert_eq!(silent_flips, 0, "no flipped bit loses anything in silence");
+}
+
+/// Kind pmem: words, lines, headers and whole pages turn into zeroes. While the log is in use that looks like
+/// a crash's work if it hits the newest records; of a log that was idle for a while everything is refused.
+#[test]
+fn an_idle_log_of_kind_pmem_loses_nothing_in_silence() {
+    let mut silent = [0, 0];
+    for (is_idle, silent) in silent.iter_mut().enumerate() {
+        let case = case_of::<PmRig>(is_idle == 1);
+        let whole = found(&case, &Damage::Zero(0..0));
+        let entries = entries(&case);
+        let headers = entries.iter().map(|entry| entry.at).flat_map(|at| {
+            [8, 64, HEADER_BYTES]
+                .into_iter()
+                .flat_map(move |bytes| (at..at + HEADER_BYTES).step_by(bytes).map(move |at| at..at + bytes))
+        });
+        let pages = (0..case.bytes.len()).step_by(2048).map(|at| at..(at + 4096).min(case.bytes.len()));
+        for zeroes in headers.chain(pages).filter(|range| case.bytes[range.clone()].iter().any(|b| *b != 0)) {
+            let damage = Damage::Zero(zeroes);
+            for (dataset, outcome) in found(&case, &damage) {
+                let is_less = outcome.replayed != whole[&dataset].replayed;
+                *silent += usize::from(is_less && !outcome.is_refused);
+            }
+        }
+    }
+    assert!(silent[0] > 0 && silent[1] == 0, "{silent:?}");
+}
+
+/// What looks after logs that are idle: once each, and nothing of those that are written, or out of use.
+#[test]
+fn logs_of_kind_pmem_are_watched() {
+    let rig = PmRig::roomy();
+    let world = rig.world(Contents::volume(1, 4096));
+    let entries = || world.logs.prb().entries_written();
+    world.logs.watch_idle(std::time::Duration::from_millis(2));
+    for round in 0..3 {
+        let before = entries();
+        for at in 0..10 {
+            world.volume_write(1, at * 64, &[round + 1; 64]);
+        }
+        assert!(entries() >= before + 10);
+        let begun = std::time::Instant::now();
+        while world.zil.kind().witness_is_due() {
+            assert!(begun.elapsed().as_secs() < 60, "nobody looked after it");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let idle = entries();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(entries(), idle, "once");
+    }
+    let replayed = rig.crash(&world).replay().unwrap();
+    assert_eq!(replayed.records, 30, "witnesses are no records");
+    world.zil.kind().suspend(&world.pool).unwrap();
+    assert!(!world.zil.kind().witness());
 }
 
 /// An entry of kind pmem.

@@ -32,6 +32,7 @@ enum Step {
     OpenTxg,
     Sync,
     Suspend,
+    Idle,
     Crash { partial: Option<u64>, again: bool },
 }
 
@@ -51,6 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::OpenTxg),
         4 => Just(Step::Sync),
         1 => Just(Step::Suspend),
+        4 => Just(Step::Idle),
         2 => (prop::option::of(1..4u64), any::<bool>())
             .prop_map(|(partial, again)| Step::Crash { partial, again }),
     ]
@@ -175,6 +177,9 @@ impl<R: Rig> Sim<R> {
             Step::Suspend => {
                 self.world.zil.kind().suspend(&self.world.pool).unwrap();
                 self.world.zil.kind().resume(&self.world.pool).unwrap();
+            }
+            Step::Idle => {
+                self.world.zil.kind().witness();
             }
             Step::Crash { partial, again } => self.crash(partial, again),
             Step::Create(_) => {}

@@ -310,6 +310,33 @@ fn a_lost_or_corrupt_region_costs_nothing() {
 }
 
 /// A side that comes back unharmed after the log went on without it is as old as that.
+/// The pool's own thread looks after it, after a change of kind and after an import.
+#[test]
+fn an_idle_log_in_persistent_memory_counts_what_was_written_last() {
+    let (bench, _) = Bench::new();
+    let txg_timeout = Duration::from_secs(3600);
+    let options = store_options(PoolOptions { txg_timeout, ..options() });
+    let store = create(&[VdevSpec::single(bench.devices[0].clone())], options.clone());
+    bench.add_region(&log(&store), "region");
+    let watched = |store: &Arc<Store>, volume: &Volume| {
+        store.pool().sync().unwrap();
+        let entries = || log(store).medium_stats().unwrap().entries;
+        let before = entries();
+        volume.write(0, &[7; 4096], true).unwrap();
+        let begun = std::time::Instant::now();
+        while entries() < before + 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{} {before}", entries());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let written = volume(&store, "tank/a");
+    watched(&store, &written);
+    drop((written, store));
+    let store = support::import(&mut Parts(bench.devices.clone()), &options, Consent::NONE).unwrap().0;
+    let written = Volume::open(&store, "tank/a").unwrap();
+    watched(&store, &written);
+}
+
 #[test]
 fn a_side_that_was_away_is_no_witness() {
     let (bench, store) = Bench::new();

@@ -342,7 +342,8 @@ pub(super) fn dump(
             let of = offline.needed(&entry.entry).map_or("not needed", |volume| &volume.name);
             let head = &entry.entry.header;
             let what = match &entry.record {
-                Ok(record) => describe(record),
+                Ok(Some(record)) => describe(record),
+                Ok(None) => "counts what precedes it".to_owned(),
                 Err(fault) => format!("DAMAGE: {fault}"),
             };
             line(

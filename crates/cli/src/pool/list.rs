@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use fastness_daemon::{DeviceReport, PoolReport, Request};
+use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, Request};
 
 use crate::connect::{ask_all, print_json};
 use crate::exit::Outcome;
@@ -18,6 +18,9 @@ use crate::table::table;
 pub(crate) struct StatusArgs {
     /// Show only this pool
     pool: Option<String>,
+    /// List the blocks that have no right copy
+    #[arg(long, short)]
+    verbose: bool,
     /// Print JSON: an array with an object for each pool
     #[arg(long)]
     json: bool,
@@ -44,6 +47,9 @@ pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<O
                 writeln!(out)?;
             }
             show(out, pool)?;
+            if args.verbose {
+                damaged(out, pool)?;
+            }
         }
     }
     Ok(outcome(&pools))
@@ -73,6 +79,25 @@ pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<Outco
         table(out, &columns, pools.iter().map(row).collect())?;
     }
     Ok(Outcome::Clean)
+}
+
+/// Blocks without a right copy.
+fn damaged(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+    if pool.damaged.is_empty() && pool.damaged_unlisted == 0 {
+        return Ok(());
+    }
+    let row = |block: &DamagedReport| {
+        let dataset = block.dataset.clone().unwrap_or_else(|| "metadata of the pool".to_owned());
+        let file = block.file.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
+        vec![dataset, file, block.offset.to_string(), block.bytes.to_string(), block.place.clone()]
+    };
+    writeln!(out, "\nno right copy of (`find -inum` finds the path of an inode)")?;
+    let columns = [("DATASET", false), ("INODE", true), ("OFFSET", true), ("BYTES", true), ("PLACE", false)];
+    table(out, &columns, pool.damaged.iter().map(row).collect())?;
+    if pool.damaged_unlisted > 0 {
+        writeln!(out, "and of {} more", pool.damaged_unlisted)?;
+    }
+    Ok(())
 }
 
 fn none(pools: &[PoolReport]) {

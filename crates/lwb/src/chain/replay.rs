@@ -37,8 +37,9 @@ pub struct Replayed {
 impl<S: Space> Claimed<S> {
     /// Replays the records after the last one that was replayed.
     ///
-    /// For each, `apply` must, in one transaction, apply it and store the header. If it fails, neither may
-    /// become durable; a later call continues from that record. When all are replayed, the owner stores a
+    /// For each, `apply` must, in one transaction, apply it and store the header; consecutive records may
+    /// share a transaction, with the header of the last. If it fails, neither may become durable; a later
+    /// call continues from that record. When all are replayed, the owner stores a
     /// header without the chain ([`Header::None`], or that of a new log), and calls
     /// [`release`](Claimed::release) once it is durable.
     ///

@@ -26,9 +26,11 @@ use crate::objects::object::RANGE_BYTES;
 use crate::pool::{Pool, check_name};
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
+use crate::space::unused::Unused;
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
 use crate::txg::pipeline::Pipeline;
+use crate::upkeep::damaged;
 
 impl Pool {
     /// Creates a pool on devices, whose contents are lost.
@@ -158,6 +160,7 @@ fn open_shared(
     }
     let mut namespace = Namespace::default();
     load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
+    let damage = damaged::load(&database)?;
     let limits = namespace.count_limits();
     let room = Room::default();
     room.set_datasets(namespace.by_id.len());
@@ -218,6 +221,8 @@ fn open_shared(
         has_doomed: AtomicBool::new(has_doomed),
         has_cleared: AtomicBool::new(has_cleared),
         next_cleared: Mutex::new((0, 0, 0)),
+        unused: Unused::default(),
+        damage: Mutex::new(damage),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),
         has_unsure_labels: AtomicBool::new(false),

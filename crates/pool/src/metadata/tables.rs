@@ -34,6 +34,11 @@ pub(crate) const CLEARED: Table<ExtentKey, (u64, u64)> = Table::new("cleared");
 pub(crate) const DOOMED: Table<(u64, u64, u64), ()> = Table::new("doomed");
 /// Single numbers.
 pub(crate) const NUMBERS: Table<&str, u64> = Table::new("numbers");
+/// Dataset, object, block → place and birth of its extent: damage that a scrub found (`damage`). Exists only
+/// once there was any.
+pub(crate) const DAMAGED: Table<ExtentKey, (u64, u64)> = Table::new("damaged");
+/// In [`NUMBERS`]: the number of damaged blocks that are not listed.
+pub(crate) const DAMAGED_UNLISTED: &str = "damaged and not listed";
 /// In [`NUMBERS`]: the txg that committed.
 pub(crate) const TXG: &str = "txg";
 /// In [`NUMBERS`]: the next dataset's number.

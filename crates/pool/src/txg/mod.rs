@@ -8,6 +8,7 @@
 //! publish   what follows a sync
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
+//! unused    gives pages of the engine back
 //! ```
 
 pub(crate) mod dirty;
@@ -17,3 +18,4 @@ pub(crate) mod pipeline;
 pub(crate) mod publish;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod unused;

@@ -99,6 +99,7 @@ impl Shared {
         let rows = DirtyRows::of(txg, &changes.rows);
         let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
+        self.give_back_unused_pages();
         let mut transaction = self.database.begin_write()?;
         transaction.set_quick_repair(true);
         let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);
@@ -240,6 +241,9 @@ impl Shared {
             for key in keys.collect::<Result<Vec<_>>>()? {
                 aux.remove((*id, key.as_slice()))?;
             }
+        }
+        if changes.has_damage {
+            self.store_damage(transaction)?;
         }
         let mut doomed = transaction.open_table(DOOMED)?;
         for range in &changes.doomed {

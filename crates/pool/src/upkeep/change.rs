@@ -11,6 +11,7 @@ use crate::import::options::VdevSpec;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync_util::{lock, write};
+use crate::upkeep::damage::Found;
 use crate::upkeep::scrub::ScrubReport;
 
 impl Pool {
@@ -149,7 +150,10 @@ impl Pool {
     ) -> Result<ScrubReport> {
         let (vdev, sides, at) = self.find_side(device)?;
         self.check_changeable()?;
-        self.shared.resilver(&vdev, &sides[at], &mut progress)
+        let mut found = Found::default();
+        let report = self.shared.resilver(&vdev, &sides[at], &mut found, &mut progress);
+        self.keep_damage(found, false);
+        report
     }
 
     /// Removes a side from its mirror.

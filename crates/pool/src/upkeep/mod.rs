@@ -3,6 +3,8 @@
 //! ```text
 //! change   add, attach, detach, replace, remove
 //! check    allocated = referenced
+//! damage   blocks without a right copy: the list
+//! damaged  what a pool does with it
 //! online   devices that go away and come back
 //! relabel  labels of a running pool
 //! scrub    scrub, resilver
@@ -11,6 +13,8 @@
 
 pub(crate) mod change;
 pub(crate) mod check;
+pub(crate) mod damage;
+pub(crate) mod damaged;
 pub(crate) mod online;
 pub(crate) mod relabel;
 pub(crate) mod scrub;

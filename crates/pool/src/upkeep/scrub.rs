@@ -20,6 +20,7 @@ use crate::objects::extent::Extent;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::sync_util::{lock, read, write};
+use crate::upkeep::damage::Found;
 
 /// Rows of a step.
 const STEP_ROWS: usize = 64;
@@ -40,13 +41,20 @@ pub struct ScrubReport {
 
 impl Pool {
     /// Reads every copy of everything and rewrites wrong ones. `progress` is called now and then; when it
-    /// returns `false`, the scrub ends and returns the report so far.
+    /// returns `false`, the scrub ends and returns the report so far. What has no right copy is kept in a
+    /// list ([`Pool::damaged`]), which the open txg stores.
     ///
     /// # Errors
     /// Those of reading the tables. Damage is reported, not returned as an error.
     pub fn scrub(&self, mut progress: impl FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
         let visit = |vdev: &Vdev, unit, bytes, sum| vdev.scrub(unit, bytes, sum);
-        self.shared.explained(self.shared.walk(&visit, &mut progress))
+        let (mut found, mut is_stopped) = (Found::default(), false);
+        let walked = self.shared.walk(&visit, &mut found, &mut |report| {
+            is_stopped = !progress(report);
+            !is_stopped
+        });
+        self.keep_damage(found, walked.is_ok() && !is_stopped);
+        self.shared.explained(walked)
     }
 }
 
@@ -55,7 +63,12 @@ type Visit<'a> = dyn Fn(&Vdev, u64, usize, u64) -> (u64, bool) + 'a;
 impl Shared {
     /// Calls `visit` for each extent and each page of metadata; it returns the number of wrong copies, and
     /// whether there is a right one.
-    fn walk(&self, visit: &Visit<'_>, progress: &mut dyn FnMut(&ScrubReport) -> bool) -> Result<ScrubReport> {
+    fn walk(
+        &self,
+        visit: &Visit<'_>,
+        found: &mut Found,
+        progress: &mut dyn FnMut(&ScrubReport) -> bool,
+    ) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         {
             let allocator = lock(&self.allocator);
@@ -69,9 +82,13 @@ impl Shared {
                 next = None;
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
-                    for (_, extent) in snapshot.alive(key, &group) {
+                    for (block, extent) in snapshot.alive(key, &group) {
+                        let lost_before = report.lost.len();
                         for piece in snapshot.pieces(&extent)? {
                             self.visit_extent(visit, &piece, &mut report)?;
+                        }
+                        if report.lost.len() > lost_before {
+                            found.block((key.0, key.1, block), extent.place, extent.birth.0);
                         }
                     }
                     next = Some((key.0, key.1, key.2 + 1));
@@ -88,6 +105,9 @@ impl Shared {
                 let vdev = self.vdevs.at(entry.place, 1)?;
                 let outcome = visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum);
                 note(&mut report, entry.place, UNIT_BYTES, outcome);
+                if !outcome.1 {
+                    found.page(entry.place, entry.sum);
+                }
             }
         }
         progress(&report);
@@ -108,6 +128,7 @@ impl Shared {
         &self,
         vdev: &Arc<Vdev>,
         side: &Arc<Side>,
+        found: &mut Found,
         progress: &mut dyn FnMut(&ScrubReport) -> bool,
     ) -> Result<ScrubReport> {
         let errors_before = side.errors().write;
@@ -123,7 +144,7 @@ impl Shared {
             (0, true)
         };
         let mut is_stopped = false;
-        let report = self.walk(&visit, &mut |report| {
+        let report = self.walk(&visit, found, &mut |report| {
             is_stopped = !progress(report) || lock(&failed).is_some();
             !is_stopped
         })?;

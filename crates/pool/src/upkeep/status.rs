@@ -26,6 +26,9 @@ pub struct DeviceStatus {
     /// Whether it has refused a write because the storage below it is full; nothing new is written there
     /// until the next import.
     pub has_no_room: bool,
+    /// Whether it has failed a write of new data, which then went to other vdevs; nothing new is written
+    /// there until the next import.
+    pub has_failed_writes: bool,
     /// What went wrong since the import.
     pub errors: DeviceErrors,
     /// The device's properties; `None` if it is missing.
@@ -83,6 +86,7 @@ impl Pool {
         };
         let device = |vdev: &Vdev, side: &Arc<Side>| DeviceStatus {
             has_no_room: vdev.has_no_room() && !side.is_stale(),
+            has_failed_writes: vdev.has_failed_writes() && !side.is_stale(),
             guid: side.guid,
             path: side.path.clone(),
             is_present: side.device.is_some(),

@@ -37,6 +37,8 @@ pub struct Claimed {
     pub update: Option<HeaderUpdate>,
     /// Entries to replay.
     pub entries: usize,
+    /// Those of them without a body: [witnesses](Hdl::witness), if the owner's records have bodies.
+    pub without_body: usize,
     /// Bytes of their bodies.
     pub body_bytes: u64,
     /// Places missing in the last generation: entries that were being written at the crash, or lost.
@@ -123,7 +125,16 @@ impl<M: Medium + Sync> Hdl<M> {
 
 impl Claimed {
     fn nothing() -> Self {
-        Self { update: None, entries: 0, body_bytes: 0, gaps: 0, reappeared: 0, dropped: 0, loss: None }
+        Self {
+            update: None,
+            entries: 0,
+            without_body: 0,
+            body_bytes: 0,
+            gaps: 0,
+            reappeared: 0,
+            dropped: 0,
+            loss: None,
+        }
     }
 }
 
@@ -155,6 +166,7 @@ fn claim_nodes<M: Medium + Sync>(
     let claimed = Claimed {
         update: None,
         entries: unreplayed.clone().count(),
+        without_body: unreplayed.clone().filter(|node| node.entry.header.body_len_bytes == 0).count(),
         body_bytes: unreplayed.map(|node| node.entry.header.body_len_bytes).sum(),
         gaps: seal.gaps.iter().map(|&(_, count)| count).sum(),
         reappeared: sequence.reappeared,

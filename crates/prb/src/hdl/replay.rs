@@ -95,7 +95,8 @@ impl<M: Medium + Sync> Hdl<M> {
     /// Replays the entries after the checkpoint. In state nozil there is nothing to do.
     ///
     /// For each entry, `apply` must read the body, and in one transaction apply it and persist the header
-    /// update. If it fails, neither may be persisted; a later call continues from that entry.
+    /// update; consecutive entries may share a transaction, with the update of the last. If it fails, neither
+    /// may be persisted; a later call continues from that entry.
     ///
     /// # Errors
     /// [`ReplayError`]: try again, or give up the rest by [`Hdl::destroy_log`]. If the seal finds entries

@@ -35,6 +35,8 @@ struct Position {
     tracker: Tracker,
     /// The counters of the current generation, computed when it started.
     counters: Counters,
+    /// The newest entry that was written only for its counters.
+    witness: EntryId,
 }
 
 impl Position {
@@ -55,6 +57,12 @@ impl Position {
         EntryMeta { log, txg, id: self.tracker.last, counters: self.counters }
     }
 
+    /// Whether the last entry is a witness. A generation that was started since has no entry.
+    fn is_witnessed(&self) -> bool {
+        let last = self.tracker.last;
+        last == self.witness || last.gsid == Gsid(0) && last.generation.0 == self.witness.generation.0 + 1
+    }
+
     /// Starts a generation, unless the current one has no entry yet.
     #[inline]
     fn start_generation(&mut self) {
@@ -69,7 +77,11 @@ impl Position {
 
 impl Log {
     pub(super) fn new(guid: LogGuid) -> Self {
-        let mut position = Position { tracker: Tracker::default(), counters: Counters::default() };
+        let mut position = Position {
+            tracker: Tracker::default(),
+            counters: Counters::default(),
+            witness: EntryId::default(),
+        };
         position.start_generation();
         Self { guid, header_durable: false, position: Mutex::new(position) }
     }
@@ -194,5 +206,44 @@ impl<M: Medium + Sync> Hdl<M> {
             })
         })?;
         Ok(Written::Entry(id))
+    }
+
+    /// Writes an entry without a body, in a generation of its own: a *witness*. Its counters say how many
+    /// entries precede it, so an import notices if the medium lost any of them, the last one included, which
+    /// nothing else counts. Nothing is lost with the witness itself.
+    ///
+    /// For a log to which nothing is written for a while. `None` if there is nothing to say (no entry since
+    /// the last witness, or all have synced), or no space that records do not need. Persistence: as for
+    /// [`Hdl::write_entry`].
+    ///
+    /// # Errors
+    /// As for [`Hdl::write_entry`].
+    pub fn witness(&mut self) -> Result<Option<EntryId>, WriteError> {
+        self.writable_log()?;
+        let State::Logging(log) = &mut self.state else { unreachable!("writable") };
+        let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The newest txg of all: the witness is needed as long as any of the entries is.
+        let txg = position.tracker.newest_txg();
+        if txg <= self.prb.synced() || position.is_witnessed() {
+            return Ok(None);
+        }
+        let guid = log.guid;
+        let written = self.prb.insert_apart(|| {
+            Ok(|| {
+                position.start_generation();
+                let meta = position.assign(guid, txg);
+                position.witness = meta.id;
+                meta
+            })
+        })?;
+        Ok(written)
+    }
+
+    /// Whether a [witness](Self::witness) would say something, and the last entry.
+    pub fn unwitnessed(&self) -> Option<EntryId> {
+        let log = self.writable_log().ok()?;
+        let position = lock(&log.position);
+        let is_needed = position.tracker.newest_txg() > self.prb.synced() && !position.is_witnessed();
+        is_needed.then_some(position.tracker.last)
     }
 }

@@ -73,6 +73,10 @@ pub fn import_chunks<M: fastness_pmem::Medium + Sync>(
     prb.finish_claiming().expect("the only log is claimed");
     let mut records = Vec::new();
     hdl.replay(|entry, _update| {
+        // No record of these tests is empty; witnesses are.
+        if entry.body_len_bytes() == 0 {
+            return Ok(());
+        }
         records.push((entry.txg().0, body_of(&entry)?));
         Ok(())
     })

@@ -100,6 +100,13 @@ impl<M: Medium + Sync> Scenario<M> {
         self.mark();
     }
 
+    /// As of a log that is idle: nothing that the owner must find, or may.
+    pub fn witness(&mut self) {
+        self.hdl.witness().unwrap().expect("there is something to count");
+        assert_eq!(self.hdl.witness().unwrap(), None, "once");
+        self.mark();
+    }
+
     /// The pool has synced `txg`: its entries are obsolete before the log hears of it.
     pub fn collect(&mut self, txg: u64) -> usize {
         self.now.first_txg = txg + 1;

@@ -135,10 +135,11 @@ impl<M: Medium + Sync> Import<M> {
 
     fn claimed(&mut self, dataset: DatasetId, claimed: Claimed, hidden: Option<ClaimCause>) {
         let Some(Slot::Unclaimed(hdl, _)) = self.slots.remove(&dataset) else { unreachable!("just claimed") };
-        let Claimed { update, entries, body_bytes, gaps, dropped, loss, .. } = claimed;
+        let Claimed { update, entries, without_body, body_bytes, gaps, dropped, loss, .. } = claimed;
+        let records = entries - without_body;
         let summary = ClaimSummary {
             dataset,
-            records: entries,
+            records,
             bytes: body_bytes,
             indirect: 0,
             gaps,
@@ -147,7 +148,7 @@ impl<M: Medium + Sync> Import<M> {
         };
         self.summaries.push(summary);
         let header = update.expect("a log that was unclaimed has a new header").into_header();
-        self.slots.insert(dataset, Slot::Claimed(hdl, header, entries));
+        self.slots.insert(dataset, Slot::Claimed(hdl, header, records));
         self.problems.remove(&dataset);
     }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastness_pmem::Medium;
 use fastness_prb::{CollectError, Collected, Config, HdlHeader, Prb, SetupError};
-use fastness_sync::{RwLock, read, write};
+use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::error::LogError;
 use crate::kind::Kind;
+use crate::pmem::idle::{LogMap, Watcher};
 use crate::pmem::log::{PmemLog, Status};
 use crate::pool::Pool;
 use fastness_base::{DatasetId, Txg};
@@ -18,13 +20,26 @@ use fastness_base::{DatasetId, Txg};
 /// Concurrency: any number of threads; the map is read when a dataset is opened, not for each record.
 #[derive(Debug)]
 pub struct PmemLogs<M: Medium + Sync> {
+    /// Dropped first: it uses the others.
+    watcher: Mutex<Option<Watcher>>,
     prb: Arc<Prb<M>>,
-    logs: RwLock<BTreeMap<DatasetId, Arc<PmemLog<M>>>>,
+    logs: LogMap<M>,
 }
 
 impl<M: Medium + Sync> PmemLogs<M> {
     pub(super) fn new(prb: Arc<Prb<M>>, logs: BTreeMap<DatasetId, Arc<PmemLog<M>>>) -> Self {
-        Self { prb, logs: RwLock::new(logs) }
+        Self { watcher: Mutex::default(), prb, logs: Arc::new(RwLock::new(logs)) }
+    }
+
+    /// Starts a thread that looks every `period` for logs that were written since and have fallen idle, and
+    /// counts on the medium what was written last, so that an import notices if the medium loses it. The
+    /// thread ends when these logs are dropped or closed.
+    pub fn watch_idle(&self, period: Duration)
+    where
+        M: Send + 'static,
+    {
+        let watcher = || Watcher::start(Arc::clone(&self.prb), Arc::clone(&self.logs), period);
+        lock(&self.watcher).get_or_insert_with(watcher);
     }
 
     /// Makes PM durably empty, with no dataset's log on it yet: for a new pool, or PM that is added to one.
@@ -109,6 +124,7 @@ impl<M: Medium + Sync> PmemLogs<M> {
     /// # Errors
     /// Returns itself, without logs, while there are references to any: wait, and try again.
     pub fn close(self) -> Result<Vec<M>, Self> {
+        drop(self.watcher);
         drop(self.logs);
         self.prb.close().map_err(|(prb, _)| Self::new(prb, BTreeMap::new()))
     }

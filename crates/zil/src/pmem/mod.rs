@@ -7,6 +7,7 @@
 //!    the headers with the first txg, in one transaction for all of them.
 //! 3. *Replayed* when the dataset is opened: each record's effect and the place after it are in one
 //!    transaction; after the last record, one transaction destroys the old log and creates a new one.
+//!    Entries without a body (`idle`) are no records; they only count what precedes them.
 //! 4. *Destroyed* with its dataset.
 //!
 //! A crash in any of these states finds the header of the last synced txg, and with it the entries that it
@@ -15,6 +16,7 @@
 //! Source: zil-pmem thesis, 6.3.3 and 6.3.4.
 
 mod commit;
+mod idle;
 mod import;
 mod log;
 mod logs;

@@ -40,6 +40,9 @@ impl<M: Medium + Sync> PmemLog<M> {
         let mut buffer = Vec::new();
         let mut batch = Batch::new(pool, self.dataset, |update: &HeaderUpdate| stored(update.header()));
         let replayed = hdl.replay(|entry, update| {
+            if entry.body_len_bytes() == 0 {
+                return Ok(()); // A witness.
+            }
             number += 1;
             place = Some(RecordPlace::Pmem { entry: entry.id(), region_offset: entry.region_offset() });
             self.replay_one(&mut batch, handler, &entry, update, &mut buffer)

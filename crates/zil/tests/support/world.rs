@@ -19,6 +19,8 @@ pub trait Log: Kind + 'static {
     fn resume(&self, pool: &PoolRef) -> Result<(), LogError>;
     fn replay(&self, pool: &PoolRef, handler: &mut Apply) -> Result<Replayed, ReplayFailure>;
     fn drop_tail(&self, pool: &PoolRef) -> Result<u64, LogError>;
+    /// What a log does that is not written for a while; whether it did.
+    fn witness(&self) -> bool;
 }
 
 /// The logs of a pool.
@@ -77,10 +79,16 @@ macro_rules! common_logs {
 
 impl<M: Medium + Sync + Send + 'static> Log for PmemLog<M> {
     common_log!();
+    fn witness(&self) -> bool {
+        self.witness()
+    }
 }
 
 impl<S: Space + 'static> Log for LwbLog<S> {
     common_log!();
+    fn witness(&self) -> bool {
+        self.chain().witness_idle()
+    }
 }
 
 impl<M: Medium + Sync + Send + 'static> Logs for PmemLogs<M> {

@@ -196,6 +196,8 @@ pub(crate) struct Vdev {
     turn: AtomicU64,
     /// A write failed because the device is out of space.
     has_no_room: AtomicBool,
+    /// A write failed because of the medium.
+    has_failed_writes: AtomicBool,
     /// The same sides, for callers that must not wait for I/O, as a lock of `sides` may.
     listed: Mutex<Vec<Arc<Side>>>,
     /// Held while deciding whether a write succeeded, and which sides are stale because of it.
@@ -224,6 +226,7 @@ impl Vdev {
             sides: RwLock::new(sides),
             turn: AtomicU64::new(0),
             has_no_room: AtomicBool::new(false),
+            has_failed_writes: AtomicBool::new(false),
             judging: Mutex::new(()),
             log_io: RwLock::new(()),
         }
@@ -267,10 +270,21 @@ impl Vdev {
         debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
         let offset = self.offset(unit);
         let written = self.on_all_sides(|_, device| device.write_at(offset, data));
-        if let Err(Some(BlockError { cause: Cause::NoSpace(_), .. })) = &written {
-            self.has_no_room.store(true, Ordering::SeqCst);
+        match &written {
+            Err(Some(BlockError { cause: Cause::NoSpace(_), .. })) => {
+                self.has_no_room.store(true, Ordering::SeqCst);
+            }
+            Err(Some(BlockError { cause: Cause::Media(_), .. })) => {
+                self.has_failed_writes.store(true, Ordering::SeqCst);
+            }
+            _ => {}
         }
         written
+    }
+
+    /// Whether the medium has failed a write, on all current sides.
+    pub(crate) fn has_failed_writes(&self) -> bool {
+        self.has_failed_writes.load(Ordering::SeqCst)
     }
 
     /// Whether it has refused a write because the storage below it is full.
