@@ -163,8 +163,8 @@ impl Pool {
 
     /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
     /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
-    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. One record at a time: while there is less
-    /// room than a record may need, waits for a txg, if one can sync.
+    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. One record at a
+    /// time: while there is less room than a record may need, waits for a txg, if one can sync.
     ///
     /// # Errors
     /// As [`begin_tx`](Self::begin_tx); those of a sync.
