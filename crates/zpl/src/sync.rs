@@ -67,6 +67,8 @@ impl FileSystem {
         if known.is_late {
             edit.set_inode(ino, inode);
         }
+        // A full pool is no reason not to make durable what it has taken.
+        edit.frees();
         self.carry_out(&edit, |records| records.assign(attributes_itx(ino, &inode, TIMES)))?;
         self.late.logged(ino);
         Ok(())
@@ -82,6 +84,7 @@ impl FileSystem {
         }
         let _guard = self.locks.one(ino);
         let mut edit = self.edit();
+        edit.frees();
         match edit.inode(ino) {
             Ok(inode) => edit.set_inode(ino, inode),
             Err(FsError::Stale(_)) => return Ok(()),

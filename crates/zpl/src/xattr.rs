@@ -186,11 +186,12 @@ impl FileSystem {
         let record = Record::SetXattr(SetXattr { name, value: &logged });
         self.carry_out(&edit, |records| {
             if inode.links > 0 {
-                records.assign(Itx::unordered(ino.logged(), &record));
+                // The mode first, as with writes: a bit that is cleared does not outlive what clears it.
                 if inode.mode != before.mode {
                     let mask = fastness_store::record::attribute::MODE;
                     records.assign(attributes_itx(ino, &inode, mask));
                 }
+                records.assign(Itx::unordered(ino.logged(), &record));
             }
         })
     }

@@ -62,6 +62,10 @@ fn a_full_pool_refuses_what_takes_space_and_lets_go_of_what_frees_some() {
     let a = fs.make(Ino::ROOT, b"a", &file(0o644)).unwrap().ino;
     fs.write(a, 0, b"bytes", WriteHow::default()).unwrap();
     fs.make(Ino::ROOT, b"d", &directory(0o755)).unwrap();
+    let spare = (0..40).map(|number| format!("spare-{number}").into_bytes()).collect::<Vec<_>>();
+    for name in &spare {
+        fs.make(Ino::ROOT, name, &file(0o644)).unwrap();
+    }
     let big = fill(&fs);
     // Small rows may still fit after a txg; fill that room too.
     let mut count = 0;
@@ -75,6 +79,13 @@ fn a_full_pool_refuses_what_takes_space_and_lets_go_of_what_frees_some() {
         unnamed.push(made.ino);
     }
     refuse_all(&fs, Errno::NOSPC);
+    // What was taken can be made durable, also when removals have taken from what is kept for them.
+    let gone: Vec<_> = spare.iter().map(|name| fs.unlink(Ino::ROOT, name).unwrap().unwrap()).collect();
+    for ino in [big, a] {
+        fs.sync_file(ino, false).unwrap();
+    }
+    fs.sync_all().unwrap();
+    gone.into_iter().for_each(|ino| fs.reap(ino).unwrap());
     unnamed.into_iter().for_each(|ino| fs.reap(ino).unwrap());
     assert_eq!(fs.remove_directory(Ino::ROOT, b"d").unwrap().map(|ino| fs.reap(ino).unwrap()), Some(()));
     let cut = SetAttributes { size_bytes: Some(0), ..SetAttributes::default() };

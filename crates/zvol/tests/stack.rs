@@ -1,5 +1,5 @@
-//! The whole stack, simulated: a pool, its log of either kind, volumes and files, on persistent memory and on disks
-//! that lose their power together, or under a process that dies.
+//! The whole stack, simulated: a pool, its log of either kind, volumes and files, on persistent memory and on
+//! disks that lose their power together, or under a process that dies.
 //!
 //! One seed is one program and one schedule that can be repeated, without a txg thread. Each seed draws which
 //! steps it takes, and how often (a swarm):

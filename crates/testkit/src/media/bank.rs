@@ -193,6 +193,7 @@ impl Medium for Pm {
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {
         if !self.power.is_off() {
+            // PERSIST: what it covers is what the code under test asked for.
             self.range.write_back(offset, len_bytes);
         }
     }

@@ -2,10 +2,10 @@
 //! whose disk has a volatile cache. Every image that a crash can leave is imported and replayed. After an
 //! operation was synced its tree is there; before that the whole of it is there, or nothing.
 //!
-//! Programs: the 18 of the source's table, and ACE's sequences of one operation. Each step of the
-//! former, and the last one of the latter, is synced and judged on its own. Bounds: of persistent memory, a point with at most 48 images
-//! is enumerated, another one sampled 16 times; of the disk, 3 states at each of up to 8 writes and flushes of
-//! a step.
+//! Programs: the 18 of the source's table, and ACE's sequences of one operation. Each step of the former, and
+//! the last one of the latter, is synced and judged on its own. Bounds: of persistent memory, a point with at
+//! most 48 images is enumerated, another one sampled 16 times; of the disk, 3 states at each of up to 8
+//! writes and flushes of a step.
 //!
 //! Source: persistent-memory file systems dissertation, 10.2.1 and 10.2.2.
 

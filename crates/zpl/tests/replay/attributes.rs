@@ -41,7 +41,11 @@ fn access_control_lists_and_modes_say_the_same() {
             let (access, default) = (&b"system.posix_acl_access"[..], &b"system.posix_acl_default"[..]);
             fs.set_xattr(d, default, &list(7), XattrHow::Set, false).unwrap();
             let a = fs.make(d, b"a", &file(0o666)).unwrap().ino;
-            fs.set_attributes(a, &SetAttributes { mode: Some(0o604), ..SetAttributes::default() }).unwrap();
+            let listed = fs.make(d, b"listed", &file(0o666)).unwrap().ino;
+            for ino in [a, listed] {
+                let set = SetAttributes { mode: Some(0o604), ..SetAttributes::default() };
+                fs.set_attributes(ino, &set).unwrap();
+            }
             fs.set_xattr(d, default, &list(1), XattrHow::Set, false).unwrap();
             let b = fs.make(d, b"b", &directory(0o777)).unwrap().ino;
             fs.make(b, b"c", &file(0o777)).unwrap();

@@ -143,6 +143,25 @@ fn a_write_that_was_cut_off_is_not_read_back() {
     );
 }
 
+/// Holes and zeroes in bytes that a txg has.
+#[test]
+fn ranges_that_were_zeroed_are_zeroed_again() {
+    use fastness_zpl::Allocate;
+
+    replays(
+        |fs| {
+            let a = fs.make(Ino::ROOT, b"a", &file(0o644)).unwrap().ino;
+            fs.write(a, 0, &[1; 100_000], WriteHow::default()).unwrap();
+            a
+        },
+        |fs, a| {
+            fs.allocate(a, 8192, 20_000, Allocate::Punch).unwrap();
+            fs.allocate(a, 40_000, 100, Allocate::Zero { keeps_size: true }).unwrap();
+            fs.allocate(a, 90_000, 20_000, Allocate::Zero { keeps_size: false }).unwrap();
+        },
+    );
+}
+
 /// Directories are made, filled, moved under each other and removed; only their parents' names say where they
 /// are.
 #[test]

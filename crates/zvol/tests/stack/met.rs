@@ -99,7 +99,7 @@ counters! {
     copies: 60,
     /// Devices that were put back as they had been, by kind; what came of it.
     stale_disks: 200,
-    stale_sides: 60,
+    stale_sides: 200,
     stale_log_vdevs: 1000,
     stale_regions: 200,
     stale_refused: 200,

@@ -132,11 +132,23 @@ fn judge_bytes(node: &Node, allowed: &[&Node]) -> Result<(), String> {
     }
 }
 
-/// What names say of a node: type, links, entries, and where a directory is, or a symlink points to.
-fn named(node: &Node) -> (u32, u32, &BTreeMap<Vec<u8>, Ino>, Option<Ino>, Option<&Vec<u8>>) {
+/// What changes of names leave of a node.
+#[derive(PartialEq, Eq)]
+struct Named<'n> {
+    kind: u32,
+    links: u32,
+    names: &'n BTreeMap<Vec<u8>, Ino>,
+    /// Of a directory: where it is.
+    parent: Option<Ino>,
+    /// Of a symlink.
+    target: Option<&'n [u8]>,
+}
+
+fn named(node: &Node) -> Named<'_> {
     let kind = node.mode & mode::TYPE;
     let parent = is_directory(node.mode).then_some(node.parent);
-    (kind, node.links, &node.names, parent, (kind == mode::SYMLINK).then_some(&node.bytes))
+    let target = (kind == mode::SYMLINK).then_some(&node.bytes[..]);
+    Named { kind, links: node.links, names: &node.names, parent, target }
 }
 
 fn has_same_names(model: &Model, found: &Model) -> bool {
