@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use fastness_blkdev::{BlockDevice, MemImage};
+use fastness_blkdev::MemImage;
 use fastness_pool::{DamagedBlock, Object, ObjectId, Pool};
 use support::{Rig, Shape, host, manual};
 
