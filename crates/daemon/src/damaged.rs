@@ -1,9 +1,7 @@
 //! Blocks without a right copy, in reports.
 
-use fastness_store::{DamagedBlock, Dataset, DatasetKind};
+use fastness_store::{DamagedBlock, Dataset, DatasetKind, Pool};
 use serde::{Deserialize, Serialize};
-
-use crate::node::Node;
 
 /// A block without a good copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,9 +18,9 @@ pub struct DamagedReport {
     pub place: String,
 }
 
-impl Node {
-    pub(crate) fn damaged_block(&self, block: &DamagedBlock) -> DamagedReport {
-        let dataset = block.owner.and_then(|(dataset, _)| self.pool().dataset_by_id(dataset).ok());
+impl DamagedReport {
+    pub(crate) fn of(pool: &Pool, block: &DamagedBlock) -> DamagedReport {
+        let dataset = block.owner.and_then(|(dataset, _)| pool.dataset_by_id(dataset).ok());
         DamagedReport {
             dataset: dataset.as_ref().map(Dataset::name),
             file: dataset

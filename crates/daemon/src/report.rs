@@ -84,8 +84,8 @@ pub struct DeviceReport {
     pub path: String,
     /// GUID, hexadecimal.
     pub guid: String,
-    /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports), `failing` (a write
-    /// of something new) or `missing`.
+    /// `online`, `stale`, `failed` (a flush), `full` (less space below it than it reports), `failing` (a
+    /// write of something new) or `missing`.
     pub state: String,
     /// Reads that failed.
     pub read_errors: u64,

@@ -11,7 +11,7 @@ use fastness_store::{
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
 
-use crate::damaged::damaged;
+use crate::damaged::{DamagedReport, damaged};
 use crate::durability::{Before, Facts, LogMedium};
 use crate::lock;
 use crate::log_status::judge_regions;
@@ -66,7 +66,7 @@ impl Node {
             failmode: pool.fail_mode().name().to_owned(),
             waiting: self.store.waiting() + self.services.waiting(),
             vdevs: status.vdevs.iter().map(vdev).collect(),
-            damaged: damaged_blocks.iter().map(|block| self.damaged_block(block)).collect(),
+            damaged: damaged_blocks.iter().map(|block| DamagedReport::of(&pool, block)).collect(),
             damaged_unlisted: unlisted,
             served: self.services.reports(),
             job: self.jobs.report(),

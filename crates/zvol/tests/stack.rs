@@ -9,10 +9,10 @@
 //! - Files beside them: everything of `crates/zpl/tests/simulation`, syncs, several clients at one time, some
 //!   under a quota.
 //! - Pools of every layout, some of them full. The kind of the log changes, and its vdevs, regions and sides.
-//! - Devices fail reads, writes, flushes, tear writes, or go away, and are back; regions are cut short while
-//!   they are in use; sides are attached, replaced, detached, taken offline and back; scrubs and resilvers,
-//!   with all of this beside them. A pool that is suspended is cleared, with faults in the middle of that,
-//!   too.
+//! - Devices fail reads, writes, flushes, tear writes, have no room, or go away, and are back; regions are
+//!   cut short while they are in use; sides are attached, replaced, detached, taken offline and back; scrubs
+//!   and resilvers, with all of this beside them. A pool that is suspended is cleared, with faults in the
+//!   middle of that, too.
 //! - Between two lives a device is put back as it was some txgs ago, or a bit flips in a block or an entry of
 //!   a log.
 //!

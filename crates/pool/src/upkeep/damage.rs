@@ -1,9 +1,9 @@
 //! Blocks without a right copy, as scrubs and resilvers found them: a list that outlives the import.
 //!
 //! The list is stored in a table of its own, which exists once there was something to list. An entry names
-//! the extent, its place and when it was born. So nothing has to be told when a block is rewritten, cut off or
-//! freed: its extent is another one then, and the entry no longer counts. Whoever looks at the list removes
-//! such entries; the next txg stores that.
+//! the extent, its place and when it was born. So nothing has to be told when a block is rewritten, cut off
+//! or freed: its extent is another one then, and the entry no longer counts. Looking at the list removes such
+//! entries; the next txg stores that.
 //!
 //! At most [`LISTED_MAX`] are listed, of which a txg may store all anew, without a reservation; more are
 //! counted. Only a complete scrub, which sees everything, changes that count, and removes entries of blocks

@@ -37,14 +37,19 @@ pub enum Failing {
     Flushes,
     /// It goes away.
     Gone,
+    /// There is no room for data below it; labels are where they were. As long as it lasts.
+    NoRoom,
 }
+
+/// Both ends of a disk are labels.
+const LABEL_BYTES: u64 = 256 << 10;
 
 impl Failing {
     /// All ways.
-    pub const ALL: [Failing; 5] =
-        [Failing::Reads, Failing::Writes, Failing::Torn, Failing::Flushes, Failing::Gone];
+    pub const ALL: [Failing; 6] =
+        [Failing::Reads, Failing::Writes, Failing::Torn, Failing::Flushes, Failing::Gone, Failing::NoRoom];
 
-    fn plan(self, rng: &mut Rng) -> FaultPlan {
+    fn plan(self, len_bytes: u64, rng: &mut Rng) -> FaultPlan {
         let plan = FaultPlan::new(rng.next());
         let from = rng.pick(&[1, 1, 4, 12]);
         let from = 1 + rng.below(from);
@@ -61,6 +66,10 @@ impl Failing {
             Failing::Torn => plan.rule(On::Writes, when, Fault::Torn),
             Failing::Flushes => plan.rule(flush, when, Fault::Errno(5)),
             Failing::Gone => plan.rule(On::Changes, When::Nth(from), Fault::Vanish),
+            Failing::NoRoom => {
+                let data = LABEL_BYTES..len_bytes - LABEL_BYTES - 4096;
+                plan.rule_in(data, On::Writes, When::From(from), Fault::Errno(28))
+            }
         }
     }
 }
@@ -95,7 +104,7 @@ impl Disk {
 
     /// Lets it fail from now on.
     pub fn fail(&self, how: Failing, rng: &mut Rng) {
-        self.faulty.set_plan(how.plan(rng));
+        self.faulty.set_plan(how.plan(self.info().len_bytes, rng));
         self.is_loud.store(true, Ordering::SeqCst);
     }
 

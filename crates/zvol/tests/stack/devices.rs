@@ -1,6 +1,6 @@
 //! Steps on the pool's devices: faults, sides that go and come, scrub and resilver beside everything else.
 
-use fastness_pool::{Guid, ScrubReport, VdevClass, VdevSpec};
+use fastness_pool::{DeviceStatus, Guid, ScrubReport, VdevClass, VdevSpec};
 use fastness_testkit::media::{Disk, Failing};
 
 use crate::met::note;
@@ -10,6 +10,8 @@ use crate::world::{Done, World};
 
 /// Steps beside one that takes long, at most.
 const NESTED_MAX: u64 = 8;
+/// Less than this is nearly full.
+const SHORT_BYTES: u64 = 2 << 20;
 /// Numbers of steps inside of another begin behind its own, times this.
 const NESTED_NUMBERS: u64 = 1000;
 
@@ -47,6 +49,10 @@ impl World<'_> {
 
     /// Whether a vdev for data stands on sides that fail, so that what needs it may fail.
     pub fn is_exposed(&self) -> bool {
+        // What was accepted counted on the room that a device then did not have.
+        if self.lacks_room() && self.pool().status().free_bytes < SHORT_BYTES {
+            return true;
+        }
         if !self.disks.iter().any(Disk::is_loud) {
             return false;
         }
@@ -54,6 +60,12 @@ impl World<'_> {
         let holds = |side: &SideAt| side.is_current && !self.disks[side.disk].is_loud();
         let mut data = sides.iter().filter(|side| side.class == VdevClass::Normal);
         data.any(|one| !sides.iter().any(|side| side.vdev == one.vdev && holds(side)))
+    }
+
+    /// Whether nothing new is written to some device until the next import.
+    pub fn lacks_room(&self) -> bool {
+        let refuses = |side: &DeviceStatus| side.has_no_room || side.has_failed_writes;
+        self.is_imported() && self.pool().status().vdevs.iter().flat_map(|(.., sides)| sides).any(refuses)
     }
 
     /// Whether anything at all has been told to fail.

@@ -85,6 +85,9 @@ counters! {
     fail_torn: 200,
     fail_flushes: 60,
     fail_gone: 200,
+    fail_no_room: 200,
+    /// Txgs that synced although a device refused what was new.
+    elsewhere: 200,
     failed_steps: 60,
     suspended: 60,
     cleared: 60,
@@ -127,6 +130,7 @@ impl Met {
             Failing::Torn => &self.fail_torn,
             Failing::Flushes => &self.fail_flushes,
             Failing::Gone => &self.fail_gone,
+            Failing::NoRoom => &self.fail_no_room,
         }
     }
 

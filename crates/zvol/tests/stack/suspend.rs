@@ -91,6 +91,6 @@ impl World<'_> {
     /// Whether a clear may fail: a device does.
     pub fn excuses_clear(&self, failure: &Failure) -> bool {
         let is_refused = self.was_cut && failure.kind == ErrorKind::Corrupt;
-        is_refused || self.is_any_loud() && failure.kind != ErrorKind::NoSpace
+        is_refused || self.is_any_loud() || self.lacks_room()
     }
 }
