@@ -253,16 +253,11 @@ impl Pool {
     pub fn reclaim(&self) -> Result<bool> {
         let open = self.open_txg();
         // The txg being synced has already handed its changes over.
-        let may_find = self.shared.want_unused_pages();
-        let is_changed = self.has_unsynced() || self.shared.is_freeing() || may_find;
+        let is_changed = self.has_unsynced() || self.shared.is_freeing();
         let newest = if is_changed { open } else { Txg(open.0 - 1) };
         let helps = newest > self.synced_txg() && self.is_syncing_alone();
         if helps {
             self.wait_synced(newest)?;
-            // What that txg has removed; a txg before it may have left some as well.
-            if self.shared.want_unused_pages() {
-                self.wait_synced(Txg(newest.0 + 1))?;
-            }
         }
         Ok(helps)
     }

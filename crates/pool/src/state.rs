@@ -22,7 +22,6 @@ use crate::objects::object::ObjectCore;
 use crate::rows::{ChangedShard, Rows};
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
-use crate::space::unused::Unused;
 use crate::sync_util::{lock, read, write};
 use crate::txg::pipeline::{Pipeline, RING};
 use crate::upkeep::damage::Damage;
@@ -229,7 +228,6 @@ pub(crate) struct Shared {
     /// Whether something cleared has not been freed yet; and where freeing continues.
     pub(crate) has_cleared: AtomicBool,
     pub(crate) next_cleared: Mutex<ExtentKey>,
-    pub(crate) unused: Unused<Snapshot>,
     pub(crate) damage: Mutex<Damage>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,

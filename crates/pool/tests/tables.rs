@@ -41,8 +41,6 @@ enum Step {
     /// Many rows at once, for several batches.
     Many(u8, u16),
     Sync,
-    /// As after a change that found no room.
-    Reclaim,
     Import,
     Crash,
 }
@@ -67,7 +65,6 @@ fn a_step() -> impl Strategy<Value = Step> {
         3 => (key(), key(), 1..40usize).prop_map(|(from, to, rows)| Step::Scan(from, to, rows)),
         1 => (0..4u8, 1..2000u16).prop_map(|(first, count)| Step::Many(first, count)),
         3 => Just(Step::Sync),
-        2 => Just(Step::Reclaim),
         1 => Just(Step::Import),
         1 => Just(Step::Crash),
     ]
@@ -137,11 +134,6 @@ fn run(steps: &[Step]) {
             Step::Sync => {
                 pool.sync().unwrap();
                 synced.clone_from(&rows);
-            }
-            Step::Reclaim => {
-                if pool.reclaim().unwrap() {
-                    synced.clone_from(&rows);
-                }
             }
             Step::Import | Step::Crash => {
                 if matches!(step, Step::Import) {

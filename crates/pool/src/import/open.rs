@@ -26,7 +26,6 @@ use crate::objects::object::RANGE_BYTES;
 use crate::pool::{Pool, check_name};
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
-use crate::space::unused::Unused;
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::sync_util::{lock, read};
 use crate::txg::pipeline::Pipeline;
@@ -221,7 +220,6 @@ fn open_shared(
         has_doomed: AtomicBool::new(has_doomed),
         has_cleared: AtomicBool::new(has_cleared),
         next_cleared: Mutex::new((0, 0, 0)),
-        unused: Unused::default(),
         damage: Mutex::new(damage),
         limits: AtomicU64::new(limits),
         must_check: AtomicBool::new(false),

@@ -20,9 +20,8 @@
 //! the metadata, which is itself about 1 % of the data with 4 KiB blocks.
 
 mod map;
-mod unused;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -51,8 +50,6 @@ struct State {
     len_bytes: u64,
     /// Newest contents of pages that are not written yet.
     unwritten: BTreeMap<u64, Page>,
-    /// Pages that were written since the last txg began to sync.
-    written: BTreeSet<u64>,
     /// The first page that could not be read.
     failed: Option<PoolError>,
 }
@@ -129,7 +126,6 @@ impl MetaFile {
                 Ok(entries)
             })
         })?;
-        state.written.extend(pages.keys());
         for (number, entry) in pages.keys().zip(entries) {
             if let Some(old) = state.map.set(*number, Some(entry)) {
                 lock(&self.allocator).free_meta(old.place);

@@ -177,10 +177,10 @@ pub(crate) fn remove_some(rows: &mut Stored<'_>, dataset: u64, count: usize) -> 
 }
 
 /// Stores a changed row in the place of what is there: so many fragments, and none of those that a longer
-/// value has left. Returns how many were removed.
-fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<u64> {
+/// value has left.
+fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<()> {
     let max = fragment_bytes(row.key().len());
-    let (mut rest, mut has_old, mut removed) = (row.value(), true, 0);
+    let (mut rest, mut has_old) = (row.value(), true);
     for number in 0..=u16::MAX {
         let at = (dataset, table.0, row.key(), number);
         let old = match rest {
@@ -189,11 +189,8 @@ fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Resu
                 rest = (fragment.len() == max).then_some(after);
                 rows.insert(at, fragment)?
             }
-            None if has_old => {
-                removed += 1;
-                rows.remove(at)?
-            }
-            None => return Ok(removed),
+            None if has_old => rows.remove(at)?,
+            None => return Ok(()),
         };
         has_old = old.is_some_and(|old| old.value().len() == max);
     }
@@ -216,7 +213,7 @@ impl Shared {
                 // Of sorted runs, which a stable sort merges.
                 rows.sort();
                 for row in rows {
-                    self.unused.note_removed(store(&mut stored, shards[0].core.id.0, table, row)?);
+                    store(&mut stored, shards[0].core.id.0, table, row)?;
                 }
             }
             self.pipeline.note_written(shards.iter().map(|dirty| dirty.layer.bytes).sum());

@@ -5,11 +5,9 @@
 //! elsewhere  a step of a sync once more, if a device is full
 //! reserve    reserving room in the pool and in quotas
 //! room       what changes reserve, and why every txg finds room
-//! unused     when pages that the engine does not use are given back
 //! ```
 
 pub(crate) mod alloc;
 pub(crate) mod elsewhere;
 pub(crate) mod reserve;
 pub(crate) mod room;
-pub(crate) mod unused;

@@ -124,7 +124,6 @@ impl<'a> Freeing<'a> {
             *self.usage.entry(key.0).or_default() -= freed;
             self.note_freed((key.0, key.1), freed);
             store(table, key, &group)?;
-            self.shared.unused.note_removed(1);
         }
         Ok(stopped)
     }
@@ -232,9 +231,7 @@ impl<'a> Freeing<'a> {
             self.rows -= keys.len();
             if (first, last) == WHOLE_DATASET {
                 let mut stored = self.transaction.open_table(ROWS)?;
-                let removed = remove_some(&mut stored, dataset, self.rows)?;
-                self.shared.unused.note_removed(removed as u64);
-                self.rows -= removed;
+                self.rows -= remove_some(&mut stored, dataset, self.rows)?;
             }
             if self.rows > 0 {
                 doomed.remove(range)?;

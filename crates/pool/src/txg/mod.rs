@@ -8,7 +8,6 @@
 //! publish   what follows a sync
 //! sync      takes a txg from DRAM to the vdevs
 //! thread    the thread that ends txgs
-//! unused    gives pages of the engine back
 //! ```
 
 pub(crate) mod dirty;
@@ -18,4 +17,3 @@ pub(crate) mod pipeline;
 pub(crate) mod publish;
 pub(crate) mod sync;
 pub(crate) mod thread;
-pub(crate) mod unused;

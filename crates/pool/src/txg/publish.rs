@@ -80,9 +80,7 @@ impl Shared {
         let ranges = cleared.len() as i64 - self.current().cleared.len() as i64;
         self.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
         self.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
-        let new = Arc::new(Snapshot::take(&self.database, cleared)?);
-        let old = std::mem::replace(&mut *write(&self.snapshot), new);
-        self.unused.note_past(&old);
+        *write(&self.snapshot) = Arc::new(Snapshot::take(&self.database, cleared)?);
         Ok(())
     }
 

@@ -99,7 +99,6 @@ impl Shared {
         let rows = DirtyRows::of(txg, &changes.rows);
         let written = self.write_data(txg, &dirty)?;
         self.vdevs.crash_point("sync_after_data");
-        self.give_back_unused_pages();
         let mut transaction = self.database.begin_write()?;
         transaction.set_quick_repair(true);
         let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);

@@ -15,7 +15,7 @@ use crate::space::alloc::Allocator;
 use crate::space::elsewhere::with_room;
 use crate::sync_util::lock;
 
-pub(super) const FAN: usize = 256;
+const FAN: usize = 256;
 /// Most neighbouring units that are read together.
 const NEIGHBOURS_MAX: usize = 256;
 /// Entries of the root; 62.5 GiB of metadata.
