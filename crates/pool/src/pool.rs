@@ -172,9 +172,9 @@ impl Pool {
 
     /// Begins a transaction for changes that were accepted before a crash or a suspension: replay of a log,
     /// and [`Unsynced::apply`](crate::Unsynced::apply). It finds room whatever users may take now, because
-    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. While there is less
-    /// room than a record may need, waits for a txg, if one can sync. One record at a time, and another one in
-    /// the same transaction only if it [may go on](Self::may_go_on).
+    /// the room was reserved then (`room`), and neither a quota nor `readonly` limits it. While there is
+    /// less room than a record may need, waits for a txg, if one can sync. One record at a time, and another
+    /// one in the same transaction only if it [may go on](Self::may_go_on).
     ///
     /// # Errors
     /// As [`begin_tx`](Self::begin_tx); those of a sync.

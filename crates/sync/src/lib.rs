@@ -107,8 +107,8 @@ pub fn now() -> Instant {
     }
 }
 
-/// The number of this thread, to divide threads over counters and locks. Threads that begin one after the other
-/// have numbers that follow each other.
+/// The number of this thread, to divide threads over counters and locks. Threads that begin one after the
+/// other have numbers that follow each other.
 #[inline]
 pub fn number_of_thread() -> u64 {
     #[cfg(feature = "turns")]

@@ -182,7 +182,7 @@ impl FileSystem {
         let has_cleared = cleared.is_some();
         let mut log = log;
         self.change_data(ino, inode, block_bytes, write, |records| {
-            // Before the bytes: a crash between the two must not leave what another user wrote with these bits.
+            // Before the bytes: no crash may leave what another user wrote with these bits.
             cleared.into_iter().for_each(|itx| records.assign(itx));
             log(&records);
         })?;

@@ -221,14 +221,6 @@ impl FileSystem {
         self.write_kept(to, to_offset, &buffer[..len])?;
         Ok(len as u64)
     }
-
-    /// Copies; see [`copy_range`](Self::copy_range).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len_bytes: u64) -> Result<u64> {
-        self.copy_range(from.0, from.1, to.0, to.1, len_bytes)
-    }
 }
 
 /// Bytes of a range that are stored.

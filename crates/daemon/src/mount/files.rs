@@ -245,7 +245,7 @@ impl Files for Adapter {
             let part = (len_bytes - done).min(COPY_BYTES);
             let copy = |fs: &FileSystem| {
                 clear_set_id(fs, caller, to.0)?;
-                fs.copy((from.0, from.1 + done), (to.0, to.1 + done), part)
+                fs.copy_range(from.0, from.1 + done, to.0, to.1 + done, part)
             };
             match self.change(caller, copy) {
                 Err(error) if done == 0 => return Err(error),

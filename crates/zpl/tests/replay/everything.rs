@@ -64,7 +64,7 @@ fn change_data(fs: &FileSystem, at: Ino) {
     fs.set_attributes(cut, &size(30_000)).unwrap();
     fs.write(cut, 10_000, b"after", WriteHow::default()).unwrap();
     let copied = make(b"copied");
-    fs.copy((long, 1000), (copied, 8192), 300_000).unwrap();
+    fs.copy_range(long, 1000, copied, 8192, 300_000).unwrap();
     fs.touch(copied).unwrap();
     fs.settle(copied).unwrap();
 }

@@ -74,8 +74,8 @@ fn now() -> Option<Instant> {
     Some(*START.get_or_init(Instant::now) + Duration::from_micros(gates))
 }
 
-/// Counters and locks are divided over threads by their numbers. Those that the process gives depend on what other
-/// worlds have begun meanwhile.
+/// Counters and locks are divided over threads by their numbers. Those that the process gives depend on what
+/// other worlds have begun meanwhile.
 fn number() -> Option<u64> {
     let of_race = ME.with_borrow(|me| me.as_ref().map(|(_, me)| 1 + *me as u64));
     of_race.or(CLOCK.with_borrow(|clock| clock.as_ref().map(|_| 0)))
