@@ -48,6 +48,9 @@ pub struct FileSystemOptions {
     pub uid: u32,
     /// Group of the root directory.
     pub gid: u32,
+    /// Seed of the hash that orders entries, for simulations; otherwise random, so that names that
+    /// collide cannot be chosen.
+    pub seed: Option<u64>,
 }
 
 /// An open file system.
@@ -104,7 +107,9 @@ impl FileSystem {
     /// # Errors
     /// Those of [`Store::create_dataset`].
     pub fn create(store: &Store, name: &str, options: &FileSystemOptions) -> Result<FileSystem> {
-        let seed = getrandom::u64().map_err(|_| FsError::NotSupported("the system has no random numbers"))?;
+        let random =
+            || getrandom::u64().map_err(|_| FsError::NotSupported("the system has no random numbers"));
+        let seed = options.seed.map_or_else(random, Ok)?;
         let fill = |tx: &Tx, dataset: &Dataset| {
             let ino = Ino(dataset.allot_object().0);
             assert_eq!(ino, Ino::ROOT, "the first number of a new dataset");

@@ -55,7 +55,7 @@ impl Node {
         properties: &[(String, String)],
         with_parents: bool,
     ) -> Result<(), Failure> {
-        let options = FileSystemOptions { properties: parse_properties(properties)?, uid, gid };
+        let options = FileSystemOptions { properties: parse_properties(properties)?, uid, gid, seed: None };
         if with_parents {
             self.create_parents(name)?;
         }

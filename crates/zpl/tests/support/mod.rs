@@ -118,7 +118,8 @@ impl World {
 
     fn of(log: Log, len_bytes: u64, txg_timeout: Duration, properties: &[(Property, u64)]) -> World {
         let (media, store) = Media::create(log, len_bytes, txg_timeout);
-        let options = FileSystemOptions { properties: properties.to_vec(), ..FileSystemOptions::default() };
+        let properties = properties.to_vec();
+        let options = FileSystemOptions { properties, seed: Some(1), ..FileSystemOptions::default() };
         FileSystem::create(&store, FS, &options).unwrap();
         World { media, store }
     }

@@ -39,7 +39,8 @@ impl World<'_> {
     /// A file system in a new pool, if it has room for one.
     pub fn make_files(&mut self) {
         let quota = self.rng.one_in(4).then_some((Property::Quota, QUOTA_BYTES));
-        let options = FileSystemOptions { properties: quota.into_iter().collect(), ..Default::default() };
+        let (properties, seed) = (quota.into_iter().collect(), Some(self.rng.next()));
+        let options = FileSystemOptions { properties, seed, ..Default::default() };
         match FileSystem::create(self.store(), NAME, &options) {
             Ok(fs) => self.files = Some(Files { fs: Some(fs), tree: Tree::default() }),
             Err(error) => assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}"),
@@ -74,7 +75,8 @@ impl World<'_> {
             (Err(error), Err(expected)) if error.errno() == expected => Ok(()),
             (Ok(()), Err(expected)) => panic!("{change:?} is not refused: {expected}"),
             (Err(error), _) => {
-                let is_of_medium = matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::AGAIN);
+                let is_of_medium =
+                    matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::AGAIN);
                 assert!(is_of_medium || is_off(), "{change:?}: {error}");
                 Err(error.into())
             }
@@ -118,7 +120,9 @@ impl World<'_> {
             Box::new(move || {
                 for (nth, mut change) in changes.into_iter().enumerate() {
                     if let Err(error) = carry_out(&fs, &mut change, syncs) {
-                        return (nth, Err(error));
+                        // A write whose commit failed was made.
+                        let is_made = matches!(error, FsError::Commit(_));
+                        return (nth + usize::from(is_made), Err(error));
                     }
                 }
                 let done = if syncs { fs.sync_file(ino, true) } else { Ok(()) };
