@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! error  what a caller must do about an error
+//! hash   a hash for keys that are numbers
 //! ids    txgs, datasets, objects, logs
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod error;
+mod hash;
 mod ids;
 
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
+pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};

@@ -15,11 +15,11 @@
 //! This file only decides; locks, threads and media are the kind's. Why replay is right: `docs/adr`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Payload};
-use fastness_base::{ObjectId, Txg};
+use fastness_base::{NumberHasher, ObjectId, Txg};
 
 /// How far ahead a commit searches for something that it can write itself.
 const WINDOW: usize = 64;
@@ -58,27 +58,9 @@ pub(crate) struct Graph {
     nodes: BTreeMap<u64, Node>,
     /// Numbers of those with `is_sync`.
     sync: BTreeSet<u64>,
-    last_of: HashMap<ObjectId, u64, BuildHasherDefault<IdHasher>>,
+    last_of: HashMap<ObjectId, u64, BuildHasherDefault<NumberHasher>>,
     /// Objects with an entry in the current generation.
-    touched: HashSet<ObjectId, BuildHasherDefault<IdHasher>>,
-}
-
-/// Numbers of objects count up: one multiplication spreads them.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are numbers");
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+    touched: HashSet<ObjectId, BuildHasherDefault<NumberHasher>>,
 }
 
 fn used(keys: &Keys) -> impl Iterator<Item = (usize, ObjectId)> + '_ {

@@ -5,8 +5,9 @@
 //! After a crash a file's times may be those of its first write in a txg.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
+use fastness_base::NumberHasher;
 use fastness_store::Txg;
 use fastness_store::record::Time;
 use fastness_sync::atomic::{AtomicUsize, Ordering};
@@ -19,24 +20,6 @@ const SHARDS: usize = 64;
 /// Files in one shard that may be known; one that comes when there are so many forgets the others whose rows
 /// have their times.
 const KNOWN_MAX: usize = 1024;
-
-/// Numbers of files count up: one multiplication spreads them.
-#[derive(Debug, Default)]
-struct InoHasher(u64);
-
-impl Hasher for InoHasher {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are numbers");
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// What is known of a file that was written.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +53,7 @@ impl Times {
     }
 }
 
-type Files = HashMap<Ino, Known, BuildHasherDefault<InoHasher>>;
+type Files = HashMap<Ino, Known, BuildHasherDefault<NumberHasher>>;
 
 /// In its own cache lines.
 #[repr(align(128))]

@@ -10,10 +10,12 @@
 //! exclusively before blocks of an old state may be reused) and exclusively during changes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
+
+use fastness_base::NumberHasher;
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
@@ -27,24 +29,6 @@ use crate::space::room::{Charge, rows_of};
 /// Memory that a cleared range counts for: as much as a block. So when memory ends a txg, it has about as
 /// many table changes, whether it holds writes or discards.
 pub(crate) const RANGE_BYTES: u64 = 4096;
-
-/// Block numbers as keys: one multiplication spreads them well enough.
-#[derive(Debug, Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are u64");
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 pub(crate) type Blocks = HashMap<u64, Block, BuildHasherDefault<NumberHasher>>;
 
