@@ -201,7 +201,7 @@ impl FileSystem {
         }
         let block_bytes = self.block_bytes_for(size_bytes);
         let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };
-        let itx = Itx::unordered(ino.logged(), &Record::Truncate(cut));
+        let itx = Itx::unordered(ino.object(), &Record::Truncate(cut));
         self.change_data(
             ino,
             *inode,
@@ -280,7 +280,7 @@ impl AttributesRecord<'_> {
 
 /// The same, for the file's own commits.
 pub(crate) fn attributes_itx(ino: Ino, inode: &Inode, mask: u32) -> Itx {
-    AttributesRecord::new(inode, mask).with(|record| Itx::unordered(ino.logged(), record))
+    AttributesRecord::new(inode, mask).with(|record| Itx::unordered(ino.object(), record))
 }
 
 /// The time of change among the extras of such a record.

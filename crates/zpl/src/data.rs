@@ -159,9 +159,9 @@ impl FileSystem {
             records.assign(match logging.is_copied {
                 true => {
                     let write = Write { offset, data: WriteData::Inline(data) };
-                    Itx::unordered(ino.logged(), &Record::Write(write))
+                    Itx::unordered(ino.object(), &Record::Write(write))
                 }
-                false => Itx::need_copy(ino.logged(), offset, data.len() as u64, false),
+                false => Itx::need_copy(ino.object(), offset, data.len() as u64, false),
             });
         };
         let known = if how.clears_set_id { None } else { self.late.get(ino) };
@@ -251,7 +251,7 @@ impl FileSystem {
         // First everything goes: a txg may have had bytes where there is a hole now.
         for offset in [0, size_bytes] {
             let cut = Truncate { offset, len_bytes: u64::MAX };
-            itxs.push(Itx::sync(ino.logged(), &Record::Truncate(cut), &[]));
+            itxs.push(Itx::sync(ino.object(), &Record::Truncate(cut), &[]));
         }
         let (mut at, mut segments) = (0, Vec::new());
         while at < size_bytes {
@@ -262,7 +262,7 @@ impl FileSystem {
             }
             for segment in &segments {
                 if !segment.is_hole {
-                    itxs.push(Itx::need_copy(ino.logged(), at, segment.len_bytes, true));
+                    itxs.push(Itx::need_copy(ino.object(), at, segment.len_bytes, true));
                 }
                 at += segment.len_bytes;
             }

@@ -19,11 +19,6 @@ impl Ino {
         ObjectId(self.0)
     }
 
-    /// The object, as the log names it.
-    pub(crate) fn logged(self) -> ObjectId {
-        self.object()
-    }
-
     pub(crate) fn key(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }

@@ -141,9 +141,9 @@ pub(crate) fn create_itx(directory: Ino, name: &[u8], new: &Making<'_>) -> Itx {
         _ => CreateKind::File,
     };
     let acl = new.inherited.to_record();
-    let (object, attributes, target) = (new.ino.logged(), new.attributes, new.target);
+    let (object, attributes, target) = (new.ino.object(), new.attributes, new.target);
     let create = Create { kind, object, attributes, name, target, acl: &acl };
-    Itx::sync(directory.logged(), &Record::Create(create), &[object])
+    Itx::sync(directory.object(), &Record::Create(create), &[object])
 }
 
 impl FileSystem {
@@ -242,8 +242,8 @@ impl FileSystem {
         let itxs = match before.links {
             0 => self.whole_file(directory, name, ino, &inode)?,
             _ => {
-                let record = Record::Link(Link { object: ino.logged(), name });
-                vec![Itx::sync(directory.logged(), &record, &[ino.logged()]).behind(ino.logged())]
+                let record = Record::Link(Link { object: ino.object(), name });
+                vec![Itx::sync(directory.object(), &record, &[ino.object()]).behind(ino.object())]
             }
         };
         self.carry_out(&edit, |records| itxs.into_iter().for_each(|itx| records.assign(itx)))?;
@@ -262,16 +262,16 @@ impl FileSystem {
         self.tables.of_inode(ATTRIBUTES, ino, |name, value| {
             let value = xattr::logged_value(Some(value));
             let record = Record::SetXattr(SetXattr { name, value: &value });
-            itxs.push(Itx::sync(ino.logged(), &record, &[]));
+            itxs.push(Itx::sync(ino.object(), &record, &[]));
             std::ops::ControlFlow::Continue(())
         })?;
         if let Some(object) = self.object(ino)? {
             self.whole_data(ino, &object, &mut itxs)?;
         }
-        let link = Record::Link(Link { object: ino.logged(), name });
-        itxs.push(Itx::sync(directory.logged(), &link, &[ino.logged()]));
+        let link = Record::Link(Link { object: ino.object(), name });
+        itxs.push(Itx::sync(directory.object(), &link, &[ino.object()]));
         let set = AttributesRecord::new(inode, attribute::ALL & !attribute::SIZE);
-        itxs.push(set.with(|record| Itx::sync(ino.logged(), record, &[])));
+        itxs.push(set.with(|record| Itx::sync(ino.object(), record, &[])));
         Ok(itxs)
     }
 }

@@ -117,7 +117,7 @@ impl FileSystem {
         let cut = Truncate { offset: end, len_bytes: u64::MAX };
         let itxs = [(punched > 0, Record::Zeroes(zeroes)), (grows, Record::Truncate(cut))];
         let itxs = itxs.into_iter().filter(|(is_made, _)| *is_made);
-        let itxs = itxs.map(|(_, record)| Itx::unordered(ino.logged(), &record));
+        let itxs = itxs.map(|(_, record)| Itx::unordered(ino.object(), &record));
         self.change_data(ino, inode, self.block_bytes_for(end), change, |records| {
             itxs.for_each(|itx| records.assign(itx));
         })

@@ -104,7 +104,7 @@ impl FileSystem {
             }
             let (ino, is_last) = remove(&mut edit, directory, name, is_directory, self.now(), Fate::Stays)?;
             let record = Record::Remove(Remove { is_directory, name });
-            let itx = Itx::sync(directory.logged(), &record, &[ino.logged()]);
+            let itx = Itx::sync(directory.object(), &record, &[ino.object()]);
             self.carry_out(&edit, |records| {
                 records.assign(itx);
                 // Not before: a commit in between would cover neither its records nor its end.

@@ -209,7 +209,7 @@ impl FileSystem {
                     let parent = edit.inode(from.directory)?;
                     let gid = if parent.mode & mode::SET_GID != 0 { parent.gid } else { gid };
                     let making = whiteout(ino, uid, gid, now);
-                    let kind = RenameKind::Whiteout(ino.logged(), making.attributes);
+                    let kind = RenameKind::Whiteout(ino.object(), making.attributes);
                     make::make(&mut edit, from.directory, from.name, making)?;
                     kind
                 }
@@ -218,14 +218,14 @@ impl FileSystem {
             };
             let record = Record::Rename(Rename {
                 kind,
-                target_directory: to.directory.logged(),
+                target_directory: to.directory.object(),
                 source_name: from.name,
                 target_name: to.name,
             });
-            let touched: Vec<_> = inos[1..].iter().map(|ino| ino.logged()).collect();
-            let mut itx = Itx::sync(from.directory.logged(), &record, &touched).behind(source.logged());
+            let touched: Vec<_> = inos[1..].iter().map(|ino| ino.object()).collect();
+            let mut itx = Itx::sync(from.directory.object(), &record, &touched).behind(source.object());
             if let Some(back) = target.filter(|_| is_exchange) {
-                itx = itx.behind(back.logged());
+                itx = itx.behind(back.object());
             }
             let gone = target.filter(|_| renamed.was_last);
             self.carry_out(&edit, |records| {

@@ -191,7 +191,7 @@ impl FileSystem {
                     let mask = fastness_store::record::attribute::MODE;
                     records.assign(attributes_itx(ino, &inode, mask));
                 }
-                records.assign(Itx::unordered(ino.logged(), &record));
+                records.assign(Itx::unordered(ino.object(), &record));
             }
         })
     }
