@@ -46,7 +46,6 @@ mod pool;
 mod rows;
 mod space;
 mod state;
-mod sync_util;
 mod txg;
 mod upkeep;
 

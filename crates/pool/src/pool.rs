@@ -1,7 +1,7 @@
 //! A pool in use: transactions, syncing, export.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::devices::config::{PoolConfig, PoolState};
@@ -9,9 +9,9 @@ use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
 use crate::space::room::Claim;
 use crate::state::{Shared, TxgHook};
-use crate::sync_util::lock;
 use crate::txg::pipeline::{DELAY_MAX, Hold, SHARDS};
 use crate::txg::thread;
+use fastness_sync::{lock, sleep, wait};
 
 /// An imported pool.
 ///
@@ -142,13 +142,13 @@ impl Pool {
         }
         let delay = shared.pipeline.delay();
         if !delay.is_zero() && self.is_syncing_alone() {
-            std::thread::sleep(delay);
+            sleep(delay);
             while shared.pipeline.is_full() {
                 shared.check_alive()?;
                 if !self.is_syncing_alone() {
                     break;
                 }
-                std::thread::sleep(DELAY_MAX / 10);
+                sleep(DELAY_MAX / 10);
             }
         }
         let hold = shared.pipeline.hold();
@@ -292,7 +292,7 @@ impl Pool {
             if progress.is_stopping {
                 return Err(PoolError::Closed);
             }
-            progress = shared.pipeline.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress = wait(&shared.pipeline.changed, progress);
         }
     }
 

@@ -22,9 +22,9 @@ use crate::objects::object::ObjectCore;
 use crate::rows::{ChangedShard, Rows};
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
-use crate::sync_util::{lock, read, write};
 use crate::txg::pipeline::{Pipeline, RING};
 use crate::upkeep::damage::Damage;
+use fastness_sync::{lock, read, write};
 
 /// Settings of an import; none of them is stored.
 #[derive(Debug, Clone)]
@@ -253,7 +253,7 @@ impl Shared {
         result.map_err(|error| self.meta.explain(error))
     }
 
-    pub(crate) fn changes(&self, txg: Txg) -> std::sync::MutexGuard<'_, TxgChanges> {
+    pub(crate) fn changes(&self, txg: Txg) -> fastness_sync::MutexGuard<'_, TxgChanges> {
         lock(&self.changes[txg.0 as usize % RING])
     }
 

@@ -45,7 +45,13 @@ fn rows(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn a_txg_that_ends_during_a_read_hides_nothing() {
-    decide_by(Decider { is_one: || LEFT.get().is_some(), take, now: || None, number: || None });
+    decide_by(Decider {
+        is_one: || LEFT.get().is_some(),
+        take,
+        now: || None,
+        sleep: |_| false,
+        number: || None,
+    });
     let rig = Rig::fresh(1, 24 << 20, 1);
     let pool = Rc::new(Pool::create("tank", &Shape::Single.specs(rig.all()), manual()).unwrap());
     POOL.set(Some(pool.clone()));

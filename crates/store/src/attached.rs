@@ -133,7 +133,7 @@ impl<F: FrontEnd> Reopen for Attached<F> {
         let Some(opened) = self.opened.swap(None) else { return };
         // A request of a suspended pool fails soon.
         while Arc::strong_count(&opened) > 1 {
-            std::thread::sleep(PAUSE);
+            fastness_sync::sleep(PAUSE);
         }
     }
 

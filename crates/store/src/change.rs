@@ -12,7 +12,9 @@
 //! `docs/adr/2026-11-22-kinds-and-switching.md`.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+
+use fastness_sync::{lock, write};
 
 use fastness_pmem::Region;
 use fastness_pool::{Feature, Txg, VdevClass};
@@ -109,7 +111,7 @@ impl PoolLog {
         let _changing = self.changing.try_lock().map_err(|_| StoreError::Busy)?;
         let pool = self.side.pool();
         let space = pool.log_space();
-        let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let _members = write(&self.members);
         let logs = self.all();
         let removed = space.retire(vdev).map_err(StoreError::from).and_then(|()| {
             // New chains begin elsewhere, and the old ones are gone.
@@ -129,7 +131,7 @@ impl PoolLog {
 
     /// From the next txg on, writes the pool's marks to the regions of these logs.
     fn mark(&self, logs: &[&Arc<AllLogs>]) {
-        *self.marked.lock().unwrap_or_else(PoisonError::into_inner) = marked(logs);
+        *lock(&self.marked) = marked(logs);
     }
 
     fn all(&self) -> Vec<AnyLog> {
@@ -165,7 +167,7 @@ impl PoolLog {
     fn switch(&self, new: AllLogs, config: &LogConfig) -> Result<Arc<AllLogs>, StoreError> {
         let pool = self.side.pool();
         new.watch_idle(pool);
-        let _members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let _members = write(&self.members);
         let old = self.all();
         let begun = self.suspend(&old).map_err(StoreError::from).and_then(|()| self.begin(new, config));
         match begun {
@@ -194,10 +196,10 @@ impl PoolLog {
             new.create(&self.side, &tx, dataset)?;
         }
         pool.put_aux(&tx, root.id(), DEVICE, Some(&config.encode()));
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.open);
         let new = Arc::new(new);
         self.mark(&[&new, &self.logs()]);
-        let mut logs = self.logs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut logs = write(&self.logs);
         let before = std::mem::replace(&mut *logs, new.clone());
         self.losses.replace(config, tx.txg());
         drop(logs);

@@ -5,7 +5,9 @@
 //! between them leaves the log on the vdevs, with everything that was acknowledged.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use fastness_sync::{now, sleep};
 
 use fastness_zil::KindId;
 
@@ -117,7 +119,7 @@ impl PoolLog {
 
 /// The regions of logs that are no longer in use, as soon as no reference to them is left.
 fn take_back(mut old: Arc<AllLogs>) -> Result<Regions, StoreError> {
-    let until = Instant::now() + LET_GO;
+    let until = now() + LET_GO;
     loop {
         old = match Arc::try_unwrap(old) {
             Ok(logs) => match logs.close() {
@@ -126,9 +128,9 @@ fn take_back(mut old: Arc<AllLogs>) -> Result<Regions, StoreError> {
             },
             Err(shared) => shared,
         };
-        if Instant::now() > until {
+        if now() > until {
             return Err(StoreError::Busy);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        sleep(Duration::from_millis(1));
     }
 }

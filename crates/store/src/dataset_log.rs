@@ -60,7 +60,7 @@ impl DatasetLog {
         let delay = delay(used);
         // The kernel rounds shorter sleeps up to more than this.
         if delay >= Duration::from_micros(10) {
-            std::thread::sleep(delay);
+            fastness_sync::sleep(delay);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The log of a pool.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+
+use fastness_sync::{lock, read};
 
 use fastness_pmem::{MsyncMode, OpenOptions, PersistError, Region, RegionInfo, RegionKind};
 use fastness_pool::{Dataset, DatasetKind, HookChanges, ImportId, Mark, Pool, PoolError, Tx, TxgHook};
@@ -137,27 +139,27 @@ struct Collector {
 impl Collector {
     /// Notes in the regions how far a txg has come.
     fn mark(&self, phase: Phase, txg: Txg) {
-        let marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        let marked = lock(&self.marked);
         marked.iter().for_each(|logs| logs.mark(phase, Mark { txg, import: self.import }));
     }
 
     /// The logs in use, or those in use when the [`PoolLog`] was dropped, unless nothing in them can be lost.
     fn logs(&self, told: Option<&Told>) -> Option<Arc<AllLogs>> {
-        let last = || self.marked.lock().unwrap_or_else(PoisonError::into_inner).first().cloned();
+        let last = || lock(&self.marked).first().cloned();
         told.map(|told| current(&told.logs)).or_else(last)
     }
 }
 
 impl Drop for PoolLog {
     fn drop(&mut self) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.told) = None;
     }
 }
 
 impl TxgHook for Collector {
     fn sync(&self, txg: Txg, changes: &mut HookChanges) -> Result<(), PoolError> {
         self.mark(Phase::Begun, txg);
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = lock(&self.told);
         if let Some(told) = &*told {
             let mut put = |dataset: DatasetId, header: Option<&[u8]>| {
                 changes.put(dataset, HEADER, header);
@@ -173,14 +175,14 @@ impl TxgHook for Collector {
     fn synced(&self, txg: Txg) {
         // Before anything in the regions is emptied because of it.
         self.mark(Phase::Synced, txg);
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = lock(&self.told);
         if let Some(logs) = self.logs(told.as_ref()) {
             // Before writers are told of the txg: from here on the remaining side suffices.
             self.losses.synced(txg, &logs);
         }
         if let Some(told) = &*told {
             current(&told.logs).txg_synced(txg);
-            let mut open = told.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = lock(&told.open);
             for (_, volume) in &*open {
                 volume.zil.txg_synced(txg);
             }
@@ -190,7 +192,7 @@ impl TxgHook for Collector {
 }
 
 fn current(logs: &RwLock<Arc<AllLogs>>) -> Arc<AllLogs> {
-    logs.read().unwrap_or_else(PoisonError::into_inner).clone()
+    read(logs).clone()
 }
 
 /// Maps the pages of emulated PM up front, as a DAX file system maps each 2 MiB on first touch.
@@ -270,7 +272,7 @@ impl PoolLog {
 
     /// Taken before the transaction that creates or destroys a dataset begins, and held until it has ended.
     pub(crate) fn members(&self) -> Members<'_> {
-        Members(self.members.read().unwrap_or_else(PoisonError::into_inner))
+        Members(read(&self.members))
     }
 
     /// Creates the log of a new dataset, in the transaction that creates the dataset.
@@ -302,7 +304,7 @@ impl PoolLog {
 
     /// The log of a dataset; the same one for all handles of the dataset. `None` if it has none.
     pub(crate) fn dataset_log(&self, dataset: DatasetId) -> Option<Arc<DatasetLog>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         drop_idle(&mut open, self.side.pool().synced_txg());
         if let Some((_, log)) = open.iter().find(|(of, _)| *of == dataset) {
             return Some(log.clone());
@@ -315,7 +317,7 @@ impl PoolLog {
 
     /// Counters of the logs of open datasets.
     pub fn stats(&self) -> Vec<(DatasetId, StatsSnapshot)> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.open);
         let in_use = open.iter().filter(|(_, log)| Arc::strong_count(log) > 1);
         in_use.map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
@@ -323,7 +325,7 @@ impl PoolLog {
     /// Kind pmem: whether records of open datasets go directly to the log, as they do initially, or over the
     /// commit list, as with kind lwb; for comparison. Can be changed at any time.
     pub fn set_bypass(&self, is_on: bool) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&self.open);
         open.iter().for_each(|(_, log)| log.zil.set_bypass(is_on));
     }
 

@@ -15,8 +15,10 @@
 //! What survives a power cut depends on the region: see [`RegionInfo`](fastness_pmem::RegionInfo).
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fastness_sync::{MutexGuard, lock};
 use std::time::Instant;
 
 use fastness_blkdev::{
@@ -87,7 +89,7 @@ impl<M: Medium> PmDevice<M> {
 
     fn part(&self, index: usize) -> MutexGuard<'_, M> {
         // A panic in a copy leaves only bytes that were not acknowledged.
-        self.parts[index].1.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parts[index].1)
     }
 
     /// Runs `act` on each part of a range: medium, offset in it, range of the buffer.

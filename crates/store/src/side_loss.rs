@@ -12,7 +12,9 @@
 //! and an import would refuse it as older than the pool: so the loss is recorded with the first txg that the
 //! region has no mark of, as far as the contents of the log allow.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use fastness_sync::lock;
 
 use fastness_pool::{DatasetId, HookChanges, Txg};
 
@@ -53,12 +55,12 @@ impl LossRecord {
     /// A transaction of `txg` stores another description, perhaps of other logs. Must be called before that
     /// transaction ends.
     pub(crate) fn replace(&self, config: &LogConfig, txg: Txg) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::new(config.clone(), txg);
+        *lock(&self.state) = State::new(config.clone(), txg);
     }
 
     /// `txg` is about to commit; `logs` are those in use.
     pub(crate) fn sync(&self, txg: Txg, logs: &AllLogs, changes: &mut HookChanges) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if txg < state.since || state.config.in_use().next().is_none() {
             return;
         }
@@ -97,7 +99,7 @@ impl LossRecord {
 
     /// `txg` is durable.
     pub(crate) fn synced(&self, txg: Txg, logs: &AllLogs) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let Some((_, side)) = state.recording.take_if(|(of, _)| *of <= txg) {
             logs.side_is_out(side);
         }

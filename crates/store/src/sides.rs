@@ -5,6 +5,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use fastness_sync::lock;
+
 use fastness_pmem::{AnyRange, Medium, Mirror, PersistError, RegionInfo};
 use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
@@ -31,7 +33,7 @@ impl OpenRegion {
     /// # Errors
     /// That of the fence.
     pub(crate) fn mark(&self, phase: Phase, mark: Mark) -> Result<(), PersistError> {
-        let mut front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut front = lock(&self.front);
         marks::write(&mut *front, self.id, phase, mark)
     }
 
@@ -40,13 +42,13 @@ impl OpenRegion {
     /// # Errors
     /// That of the fence.
     pub(crate) fn check(&self) -> Result<(), PersistError> {
-        self.front.lock().unwrap_or_else(PoisonError::into_inner).check()
+        lock(&self.front).check()
     }
 
     /// Refuses a region that is an older copy of itself, or whose pool is one; `synced`: the pool's last
     /// synced txg.
     pub(crate) fn check_marks(&self, synced: Mark) -> Result<(), StoreError> {
-        let front = self.front.lock().unwrap_or_else(PoisonError::into_inner);
+        let front = lock(&self.front);
         check_marks(&*front, self.id, &self.info, synced)
     }
 }

@@ -107,6 +107,21 @@ pub fn now() -> Instant {
     }
 }
 
+/// Sleeps for at least `rest`; for a checker, until others have gone on.
+pub fn sleep(rest: Duration) {
+    #[cfg(feature = "turns")]
+    if turns::sleep(rest) {
+        return;
+    }
+    #[cfg(not(any(loom, shuttle)))]
+    thread::sleep(rest);
+    #[cfg(any(loom, shuttle))]
+    {
+        let _ = rest;
+        thread::yield_now();
+    }
+}
+
 /// The number of this thread, to divide threads over counters and locks. Threads that begin one after the
 /// other have numbers that follow each other.
 #[inline]

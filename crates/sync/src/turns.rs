@@ -23,6 +23,8 @@ pub struct Decider {
     pub take: fn(bool),
     /// What time it is for this thread.
     pub now: fn() -> Option<Instant>,
+    /// Lets so much time go by; false if this thread's time is that of the system.
+    pub sleep: fn(Duration) -> bool,
     /// Which of the simulation's threads this is.
     pub number: fn() -> Option<u64>,
 }
@@ -78,6 +80,10 @@ pub(crate) fn acquire<G>(mut attempt: impl FnMut() -> Result<G, TryLockError<G>>
 
 pub(crate) fn now() -> Option<Instant> {
     DECIDER.get().and_then(|decider| (decider.now)())
+}
+
+pub(crate) fn sleep(rest: Duration) -> bool {
+    DECIDER.get().is_some_and(|decider| (decider.sleep)(rest))
 }
 
 pub(crate) fn number() -> Option<u64> {

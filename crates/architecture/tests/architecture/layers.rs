@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::root;
+use super::{root, sources};
 
 /// Layer of each crate (`ARCHITECTURE.md`). A normal dependency points to a lower layer.
 const LAYERS: &[(&str, u32)] = &[
@@ -80,4 +80,28 @@ fn dependencies_point_to_lower_layers() {
             }
         }
     }
+}
+
+/// What the simulation of the whole stack runs: its threads wait for each other, and sleep, where it decides.
+#[test]
+fn what_is_simulated_waits_by_the_simulation_alone() {
+    let crates = ["lwb", "pool", "prb", "pmlog", "store", "zil", "zpl", "zvol"];
+    let waits = [".lock()", ".wait_timeout(", "thread::sleep(", "Condvar::wait"];
+    // The one has the simulation's substitute beside it, the other is a medium for tests.
+    let may = ["crates/prb/src/sync.rs", "crates/lwb/src/device_space.rs"].map(|path| root().join(path));
+    let of_crate = |name: &str| root().join("crates").join(name).join("src");
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+        if is_test || may.contains(&path) || !crates.iter().any(|name| path.starts_with(of_crate(name))) {
+            continue;
+        }
+        for (index, line) in text.lines().take_while(|line| line.trim() != "#[cfg(test)]").enumerate() {
+            let code = line.split("//").next().unwrap();
+            if waits.iter().any(|call| code.contains(call)) {
+                found.push(format!("{}:{}: {}", path.display(), index + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "not by `fastness_sync`:\n{}", found.join("\n"));
 }

@@ -14,7 +14,7 @@ use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::panics::caught;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 /// Longest request.
 const RUN_BYTES_MAX: usize = 1 << 20;

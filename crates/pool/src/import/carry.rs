@@ -38,7 +38,7 @@ use crate::objects::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::rows::RowLayer;
 use crate::state::DatasetCore;
-use crate::sync_util::{lock, read};
+use fastness_sync::{lock, read};
 
 /// What a pool had in memory when it was abandoned.
 ///

@@ -27,9 +27,9 @@ use crate::pool::{Pool, check_name};
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
-use crate::sync_util::{lock, read};
 use crate::txg::pipeline::Pipeline;
 use crate::upkeep::damaged;
+use fastness_sync::{lock, read};
 
 impl Pool {
     /// Creates a pool on devices, whose contents are lost.
@@ -73,8 +73,8 @@ impl Pool {
         };
         let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
-        add_dataset(&mut crate::sync_util::write(&shared.namespace), 1, row, (1, 0));
-        crate::sync_util::write(&shared.namespace).next_id = 2;
+        add_dataset(&mut fastness_sync::write(&shared.namespace), 1, row, (1, 0));
+        fastness_sync::write(&shared.namespace).next_id = 2;
         read(&shared.namespace).refresh(1);
         shared.sync_txg()?;
         // Last: without labels there is no pool.

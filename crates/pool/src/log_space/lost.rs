@@ -18,7 +18,7 @@ use crate::devices::vdev::Vdev;
 use crate::error::{PoolError, Result};
 use crate::ids::{Mark, Txg};
 use crate::state::Shared;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 /// Since when a vdev for logs lacks txgs.
 #[derive(Debug, Clone, Copy)]

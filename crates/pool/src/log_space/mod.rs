@@ -50,8 +50,8 @@ use crate::pool::Pool;
 use crate::space::alloc::Allocator;
 use crate::space::room::Claim;
 use crate::state::Shared;
-use crate::sync_util::lock;
 use crate::upkeep::check::CheckReport;
+use fastness_sync::lock;
 
 /// Longest log block, in bytes.
 pub const LOG_BLOCK_BYTES_MAX: u32 = 128 << 10;

@@ -8,7 +8,7 @@ use crate::devices::vdev::{Side, Vdev};
 use crate::error::Result;
 use crate::ids::{Guid, UNIT_BYTES};
 use crate::state::Shared;
-use crate::sync_util::{lock, write};
+use fastness_sync::{lock, write};
 
 impl Shared {
     /// Sets a vdev's sides, one of which is new or was away: that one has none of the log blocks.

@@ -35,7 +35,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::UNIT_BYTES;
 use crate::space::alloc::Allocator;
 use crate::space::elsewhere::with_room;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 use map::{Entry, PageMap};
 
 const PAGE: usize = UNIT_BYTES as usize;

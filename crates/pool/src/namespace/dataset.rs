@@ -11,8 +11,8 @@ use crate::pool::{Pool, Tx};
 use crate::rows::Rows;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Namespace, Shared};
-use crate::sync_util::{lock, read, write};
 use crate::txg::freeing::WHOLE_DATASET;
+use fastness_sync::{lock, read, write};
 
 /// A dataset of an imported pool.
 #[derive(Clone)]

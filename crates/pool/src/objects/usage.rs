@@ -6,8 +6,8 @@
 use crate::error::Result;
 use crate::metadata::groups::decode_row;
 use crate::objects::handle::Object;
-use crate::sync_util::read;
 use crate::txg::freeing::bytes;
+use fastness_sync::read;
 
 impl Object {
     /// Bytes that it takes: on the vdevs as of the last synced txg, and what is unsynced, uncompressed. What

@@ -37,7 +37,7 @@ use twox_hash::XxHash3_64;
 use crate::ids::{DatasetId, TableId, Txg};
 use crate::space::room::Charge;
 use crate::state::DatasetCore;
-use crate::sync_util::{read, write};
+use fastness_sync::{read, write};
 
 #[cfg(fuzzing)]
 pub(crate) use stored::Joiner;

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::ids::TableId;
 use crate::rows::table::Table;
 use crate::rows::{Rows, stored};
-use crate::sync_util::read;
+use fastness_sync::read;
 
 /// Rows of one layer in a batch: few in the first one, because many scans end there.
 const LAYER_ROWS: [usize; 2] = [4, 64];

@@ -10,7 +10,7 @@ use crate::pool::Tx;
 use crate::rows::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row, charge_of, stored};
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared};
-use crate::sync_util::read;
+use fastness_sync::read;
 
 /// An ordered table of a dataset: rows of a key and a value, ordered by the bytes of their keys.
 ///

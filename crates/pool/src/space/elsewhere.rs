@@ -17,7 +17,7 @@ use fastness_blkdev::Cause;
 use crate::devices::vdev::{Vdev, Vdevs};
 use crate::error::{PoolError, Result};
 use crate::space::alloc::Allocator;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 fn is_refusal(error: &PoolError) -> bool {
     matches!(error, PoolError::Device(error) if matches!(error.cause, Cause::NoSpace(_) | Cause::Media(_)))

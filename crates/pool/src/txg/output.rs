@@ -22,8 +22,8 @@ use crate::objects::extent::{Extent, IN_PIECES, Packed, pack, stored};
 use crate::objects::object::RANGE_BYTES;
 use crate::space::elsewhere::with_room;
 use crate::state::Shared;
-use crate::sync_util::{lock, read};
 use crate::txg::dirty::Dirty;
+use fastness_sync::{lock, read};
 
 /// Bytes that are packed together before progress is reported to writers. No more than a CPU's own cache
 /// holds.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::error::PoolError;
 use crate::ids::Txg;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 /// Groups of threads that share counters and caches with each other only.
 pub(crate) const SHARDS: usize = 16;

@@ -15,9 +15,9 @@ use crate::objects::cleared::Cleared;
 use crate::objects::object::{ObjectCore, RANGE_BYTES};
 use crate::space::room::Charge;
 use crate::state::Shared;
-use crate::sync_util::{lock, write};
 use crate::txg::dirty::Dirty;
 use crate::txg::sync::Outcome;
+use fastness_sync::{lock, write};
 
 /// Longer blocks are not cached when they are written: they usually belong to streams, whose memory is better
 /// reused at once.

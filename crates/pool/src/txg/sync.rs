@@ -31,11 +31,11 @@ use crate::objects::object::ObjectCore;
 use crate::panics::caught;
 use crate::rows::DirtyRows;
 use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
-use crate::sync_util::{lock, read};
 use crate::txg::dirty::Dirty;
 use crate::txg::freeing::{Freeing, bytes};
 use crate::txg::output::Written;
 use crate::txg::pipeline::Progress;
+use fastness_sync::{lock, read};
 
 /// What a txg leaves to be published when it is durable.
 pub(crate) struct Outcome {

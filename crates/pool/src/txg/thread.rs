@@ -1,11 +1,10 @@
 //! The thread that ends txgs.
 
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use crate::panics::caught;
 use crate::state::Shared;
-use crate::sync_util::lock;
+use fastness_sync::{lock, wait_for};
 
 /// Runs until the pool stops or is suspended. Ending for any reason but a stop suspends the pool.
 pub(crate) fn run_caught(shared: &Shared) {
@@ -41,8 +40,7 @@ fn run(shared: &Shared) {
                 } else {
                     shared.options.txg_timeout.saturating_sub(elapsed)
                 };
-                let waited = pipeline.changed.wait_timeout(progress, rest);
-                progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+                progress = wait_for(&pipeline.changed, progress, rest);
             }
         }
         let is_wanted = {

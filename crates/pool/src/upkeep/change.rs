@@ -10,9 +10,9 @@ use crate::ids::Guid;
 use crate::import::options::VdevSpec;
 use crate::pool::Pool;
 use crate::state::Shared;
-use crate::sync_util::{lock, write};
 use crate::upkeep::damage::Found;
 use crate::upkeep::scrub::ScrubReport;
+use fastness_sync::{lock, write};
 
 impl Pool {
     /// Adds a vdev. Returns its number.

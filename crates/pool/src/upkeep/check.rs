@@ -12,7 +12,7 @@ use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
 use crate::pool::Pool;
 use crate::rows::read_all;
 use crate::state::Shared;
-use crate::sync_util::{lock, read};
+use fastness_sync::{lock, read};
 
 /// What a full check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

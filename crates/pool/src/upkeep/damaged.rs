@@ -10,8 +10,8 @@ use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
 use crate::metadata::tables::{DAMAGED, DAMAGED_UNLISTED, NUMBERS};
 use crate::pool::Pool;
 use crate::state::Shared;
-use crate::sync_util::lock;
 use crate::upkeep::damage::{Damage, DamagedBlock, Found, Identity, Key, METADATA};
+use fastness_sync::lock;
 
 /// The list as it is stored.
 pub(crate) fn load(database: &Database) -> Result<Damage> {

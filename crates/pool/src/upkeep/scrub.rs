@@ -19,8 +19,8 @@ use crate::metadata::groups::decode_row;
 use crate::objects::extent::Extent;
 use crate::pool::Pool;
 use crate::state::Shared;
-use crate::sync_util::{lock, read, write};
 use crate::upkeep::damage::Found;
+use fastness_sync::{lock, read, write};
 
 /// Rows of a step.
 const STEP_ROWS: usize = 64;

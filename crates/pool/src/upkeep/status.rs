@@ -6,7 +6,7 @@ use crate::devices::vdev::{DeviceErrors, Side, Vdev};
 use crate::error::PoolError;
 use crate::ids::{Guid, Txg};
 use crate::pool::Pool;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 /// State of one device.
 #[derive(Debug, Clone)]

@@ -2,10 +2,11 @@
 //! are accesses to media, and locks. At one of them, at its end, or when it cannot go on, another one has its
 //! turn.
 //!
-//! A lock that is taken is no reason to sleep but to let others go on, and so is a condition
-//! (`fastness_sync::turns`). What sleeps in the system all the same, on a lock inside of a library, is seen
-//! from outside; and whoever runs looks at each gate whether somebody was woken, and waits until that one is
-//! at a gate, too.
+//! A lock that is taken is no reason to sleep but to let others go on, and so are a condition and a sleep
+//! (`fastness_sync`, through which all of our locks and sleeps go; a test of the architecture holds that).
+//! A thread that sleeps in the system all the same, on a lock inside of a library, is seen from outside; and
+//! the one that runs looks at each gate whether another was woken, and waits until that is at a gate, too.
+//! The memory allocator and this scheduler have locks as well, but threads that run give them back soon.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,8 +20,9 @@ use fastness_sync::turns::{Decider, decide_by, is_undisturbed};
 use crate::rng::Rng;
 use crate::shorten::caught;
 
-/// Looks at a thread that sleeps, before it is called blocked.
-const LOOKS: u32 = 4;
+/// A thread that sleeps so long is called blocked. One that waits for another that runs, or could run if a
+/// CPU were free, sleeps shorter.
+const ASLEEP: Duration = Duration::from_millis(20);
 /// Nobody sleeps longer, but for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Turns between two accesses to media: whoever looks for a lock or a condition that long never gets it.
@@ -64,7 +66,7 @@ thread_local! {
 
 /// From now on the time of this thread goes by what it does.
 pub fn set_clock() {
-    decide_by(Decider { is_one: || ME.with_borrow(Option::is_some), take, now, number });
+    decide_by(Decider { is_one: || ME.with_borrow(Option::is_some), take, now, sleep, number });
     CLOCK.set(Some(Arc::default()));
 }
 
@@ -72,6 +74,15 @@ fn now() -> Option<Instant> {
     static START: OnceLock<Instant> = OnceLock::new();
     let gates = CLOCK.with_borrow(|clock| clock.as_ref().map(|clock| clock.load(Ordering::SeqCst)))?;
     Some(*START.get_or_init(Instant::now) + Duration::from_micros(gates))
+}
+
+/// Time goes on by it; whoever has to be waited for has its turn.
+fn sleep(rest: Duration) -> bool {
+    let micros = u64::try_from(rest.as_micros()).unwrap_or(u64::MAX);
+    let has_clock =
+        CLOCK.with_borrow(|clock| clock.as_ref().map(|clock| clock.fetch_add(micros, Ordering::SeqCst)));
+    take(true);
+    has_clock.is_some()
 }
 
 /// Counters and locks are divided over threads by their numbers. Those that the process gives depend on what
@@ -150,8 +161,8 @@ impl Race {
 
     /// Waits until everybody else is at a gate, at its end, or asleep.
     fn settle(&self, me: Option<usize>) {
-        let mut looks = 0;
-        while looks < LOOKS {
+        let mut asleep_since = None;
+        loop {
             let is_other = |at: &usize| Some(*at) != me;
             let sleepers: Option<Vec<_>> = {
                 let threads = self.threads();
@@ -160,8 +171,15 @@ impl Race {
                 moving.map(|thread| thread.status.clone().filter(|_| thread.at == At::Somewhere)).collect()
             };
             // Without the lock: who waits for that one does not sleep for long.
+            if sleepers.as_ref().is_some_and(Vec::is_empty) {
+                return;
+            }
             let is_still = sleepers.is_some_and(|sleepers| sleepers.iter().all(|status| sleeps(status)));
-            looks = if is_still { looks + 1 } else { 0 };
+            if !is_still {
+                asleep_since = None;
+            } else if asleep_since.get_or_insert_with(Instant::now).elapsed() >= ASLEEP {
+                return;
+            }
             std::thread::yield_now();
         }
     }

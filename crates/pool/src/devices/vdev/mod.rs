@@ -22,7 +22,7 @@ use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::devices::label::DATA_START_BYTES;
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, UNIT_BYTES};
-use crate::sync_util::{lock, read, write};
+use fastness_sync::{lock, read, write};
 
 /// A device as it is passed to a pool: opened, locked, with its name for messages.
 #[derive(Clone)]

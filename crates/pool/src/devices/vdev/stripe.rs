@@ -10,7 +10,7 @@ use crate::devices::label::{self, Uberblock};
 use crate::devices::vdev::{Health, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Mark, Place};
-use crate::sync_util::{read, write};
+use fastness_sync::{read, write};
 
 /// The top-level vdevs, by number.
 pub(crate) struct Vdevs {

@@ -13,7 +13,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::space::alloc::Allocator;
 use crate::space::elsewhere::with_room;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 const FAN: usize = 256;
 /// Most neighbouring units that are read together.

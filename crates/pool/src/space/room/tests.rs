@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 const MIB: i64 = 1 << 20;
 
@@ -67,7 +67,7 @@ fn threads_do_not_take_what_others_have() {
                 });
             }
         });
-        assert!(*lock(&most) <= free, "{} of {free}", lock(&most));
+        assert!(*lock(&most) <= free, "{} of {free}", *lock(&most));
         assert_eq!(free > 100 * MIB, refused.load(Ordering::SeqCst) == 0);
         room.give(taken.load(Ordering::SeqCst));
         assert_eq!((room.reserved(), room.left(Claim::Data)), (0, free));

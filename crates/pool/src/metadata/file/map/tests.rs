@@ -1,6 +1,6 @@
 use super::*;
 use crate::golden::{hex, sample_vdevs};
-use crate::sync_util::lock;
+use fastness_sync::lock;
 
 /// A map of three pages, written to a pool of one device; its root, and the vdevs.
 fn written() -> (Vec<u8>, Vdevs) {
