@@ -85,10 +85,10 @@ impl fastness_zil::Pool for PoolSide {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<usize, PoolFailure> {
+    ) -> Result<Option<usize>, PoolFailure> {
         match self.object(dataset, object).and_then(|object| object.read(offset, buffer)) {
-            Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(0),
-            result => result.map_err(failure),
+            Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(None),
+            result => result.map(Some).map_err(failure),
         }
     }
 

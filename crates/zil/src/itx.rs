@@ -4,8 +4,11 @@ use crate::kind::{Entry, Payload};
 use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
 use fastness_base::{ObjectId, Txg};
 
-/// Most objects that one record touches: two directories, the object moved, the one it replaces, a whiteout.
-pub const KEYS_MAX: usize = 5;
+/// Most objects that one record touches (two directories, the object moved, the one it replaces, a whiteout),
+/// and [`NAMES`].
+pub const KEYS_MAX: usize = 6;
+/// Stands for all names among the objects that a record touches: changes of names have one order.
+const NAMES: ObjectId = ObjectId(u64::MAX);
 /// Objects that an entry touches; unused places are [`ObjectId::NONE`].
 pub type Keys = [ObjectId; KEYS_MAX];
 /// Most files whose names one record changes.
@@ -47,7 +50,8 @@ pub struct Itx {
 }
 
 impl Itx {
-    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later.
+    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later. One that
+    /// changes names is in the log only after those before it, whatever objects they have.
     /// `object` goes into the head (for namespace records: the directory); `touches` names the other objects
     /// involved, up to four.
     ///
@@ -56,7 +60,10 @@ impl Itx {
     pub fn sync(object: ObjectId, record: &Record<'_>, touches: &[ObjectId]) -> Self {
         let mut keys = [ObjectId::NONE; KEYS_MAX];
         keys[0] = object;
-        keys[1..=touches.len()].copy_from_slice(touches);
+        keys[1..KEYS_MAX - 1][..touches.len()].copy_from_slice(touches);
+        if !record.record_type().may_be_reordered() {
+            keys[KEYS_MAX - 1] = NAMES;
+        }
         let payload = Payload::Record(record.to_bytes(Head::new(Txg(0), object)));
         let class = class_of(record);
         Self { object, keys, is_sync: true, promotes: [ObjectId::NONE; PROMOTED_MAX], class, payload }

@@ -50,7 +50,12 @@ pub trait ReadBack {
     ///
     /// # Errors
     /// As there.
-    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure>;
+    fn read_back(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, PoolFailure>;
 
     /// See [`Pool::store_bytes_min`](crate::Pool::store_bytes_min).
     fn store_bytes_min(&self) -> Option<u64>;

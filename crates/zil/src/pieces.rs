@@ -2,7 +2,7 @@
 
 use crate::error::LogCause;
 use crate::kind::ReadBack;
-use crate::record::{Head, WRITE_HEAD_BYTES, encode_write_around};
+use crate::record::{Head, Record, WRITE_HEAD_BYTES, Zeroes, encode_write_around};
 
 /// Data of one record: other threads may have to wait for this much.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -31,7 +31,10 @@ impl<'a> Pieces<'a> {
         Ok(Self { buffer, piece_bytes, offset, left_bytes: len_bytes })
     }
 
-    /// Reads back the next piece as a record; `None` after the last one, or at the object's current end.
+    /// Reads back the next piece as a record; `None` after the last one, or if the object is gone.
+    ///
+    /// If the object ends within the write, it was cut since, and the record of that may be left out of the log:
+    /// then the rest becomes zeroes. Otherwise a replay would leave there what the write has overwritten.
     ///
     /// # Errors
     /// [`LogCause::ReadBack`]; the same piece is then still next.
@@ -46,14 +49,21 @@ impl<'a> Pieces<'a> {
         }
         let data = &mut self.buffer[WRITE_HEAD_BYTES..WRITE_HEAD_BYTES + len];
         let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
-        if found == 0 {
-            // Truncated since: the record that says so comes later.
+        let Some(found) = found.map(|found| found.min(len)) else {
             self.left_bytes = 0;
             return Ok(None);
-        }
-        let encoded = encode_write_around(head, self.offset, found.min(len), self.buffer);
-        self.offset = self.offset.saturating_add(len as u64);
-        self.left_bytes -= len as u64;
+        };
+        let (passed, encoded) = match found {
+            0 => {
+                let zeroes = Zeroes { offset: self.offset, len_bytes: self.left_bytes, is_discard: false };
+                let record = Record::Zeroes(zeroes).to_bytes(head);
+                self.buffer[..record.len()].copy_from_slice(&record);
+                (self.left_bytes, record.len())
+            }
+            _ => (found as u64, encode_write_around(head, self.offset, found, self.buffer)),
+        };
+        self.offset = self.offset.saturating_add(passed);
+        self.left_bytes -= passed;
         Ok(Some(&self.buffer[..encoded]))
     }
 

@@ -105,7 +105,7 @@ pub trait Pool: Send + Sync {
     }
 
     /// Reads what an object holds now, for a record whose data was not copied; returns the number of bytes
-    /// read (fewer at the object's end, 0 if the object is gone). May wait for users of the range, but never
+    /// read, fewer at the object's end; `None` if the object is gone. May wait for users of the range, but never
     /// for a txg.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ pub trait Pool: Send + Sync {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<usize, PoolFailure>;
+    ) -> Result<Option<usize>, PoolFailure>;
 
     /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it
     /// never is, or this pool cannot store.

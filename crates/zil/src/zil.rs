@@ -52,7 +52,12 @@ struct Source<'a, P> {
 }
 
 impl<P: Pool> ReadBack for Source<'_, P> {
-    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure> {
+    fn read_back(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>, PoolFailure> {
         self.pool.read_back(self.dataset, object, offset, buffer)
     }
 

@@ -29,6 +29,7 @@ on_each_kind! {
     a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses
     an_import_of_thousands_of_datasets_waits_for_no_txg
     data_that_was_not_copied_is_read_back
+    what_a_write_replaced_does_not_come_back_where_it_was_cut_off
     a_destroyed_dataset_has_its_log_until_that_is_durable
 }
 
@@ -480,6 +481,29 @@ fn data_that_was_not_copied_is_read_back<R: Rig>() {
     assert_eq!(crashed.pool.contents(DATASET).objects[&1], data[..12_000]);
     assert!(matches!(world.zil.commit(ObjectId(1)).unwrap(), Committed::Synced(_)));
     assert_eq!(world.zil.stats().snapshot().fallbacks_of(LogCause::ReadBack), 1);
+}
+
+/// A new name needs the bytes of its file, and not that the file was cut after that.
+fn what_a_write_replaced_does_not_come_back_where_it_was_cut_off<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::default());
+    world.change(&Op::Create("a", 5));
+    world.change(&Op::Write(5, 0, vec![1; 100_000]));
+    world.pool.sync();
+    let tx = world.pool.tx();
+    world.pool.apply(&tx, DATASET, &Op::Write(5, 10, vec![2; 90_000])).unwrap();
+    world.zil.assign(tx.txg, Itx::need_copy(ObjectId(5), 10, 90_000, false));
+    drop(tx);
+    world.change(&Op::Rename("a", "b", 5));
+    world.change(&Op::Truncate(5, 50));
+    world.zil.commit(ObjectId(9)).unwrap();
+    let crashed = rig.crash(&world);
+    crashed.replay().unwrap();
+    let contents = crashed.pool.contents(DATASET);
+    assert_eq!(contents.names["b"], 5);
+    let bytes = &contents.objects[&5];
+    assert!(bytes[10..50].iter().all(|byte| *byte == 2));
+    assert!(bytes[50..bytes.len().min(90_010)].iter().all(|byte| *byte == 0), "older than the name");
 }
 
 /// Zeroes and long writes of a volume; and its log goes with it.

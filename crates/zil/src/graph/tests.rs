@@ -1,6 +1,8 @@
 //! What a commit needs, and what may be written in parallel.
 
 use super::*;
+use crate::itx::Itx;
+use crate::record::{Record, Remove};
 
 fn keys(of: &[u64]) -> Keys {
     std::array::from_fn(|index| ObjectId(of.get(index).copied().unwrap_or(0)))
@@ -60,6 +62,22 @@ fn independent_entries_are_ready_together_and_dependent_ones_in_turn() {
     graph.finish(ab);
     graph.trim(&mut all);
     assert!(all.is_empty() && graph.len() == 0 && graph.last_of.is_empty() && graph.sync.is_empty());
+}
+
+#[test]
+fn names_come_in_order_in_whichever_directories() {
+    let mut graph = Graph::default();
+    let remove = |directory| {
+        Itx::sync(ObjectId(directory), &Record::Remove(Remove { is_directory: false, name: b"n" }), &[])
+    };
+    [7, 8].into_iter().for_each(|directory| graph.add(remove(directory).into_entry(Txg(5))));
+    let all = graph.needed(ObjectId::NONE, 2);
+    let first = graph.begin(&all).unwrap();
+    assert!(graph.begin(&all).is_none(), "a crash could leave the second without the first");
+    graph.enter(&first.keys);
+    graph.finish(first.number);
+    let second = graph.begin(&all).unwrap();
+    assert!(graph.enter(&second.keys), "a lost first one would not be missed in the same generation");
 }
 
 #[test]

@@ -99,7 +99,11 @@ impl Contents {
                 bytes[*offset..offset + data.len()].copy_from_slice(data);
             }
             Op::Truncate(object, len) => self.object(*object)?.resize(*len, 0),
-            Op::Zeroes(object, offset, len) => self.object(*object)?[*offset..offset + len].fill(0),
+            Op::Zeroes(object, offset, len) => {
+                let bytes = self.object(*object)?;
+                let end = bytes.len().min(offset + len);
+                bytes[(*offset).min(end)..end].fill(0);
+            }
         }
         Ok(())
     }
@@ -433,7 +437,7 @@ impl Pool for PoolRef {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<usize, PoolFailure> {
+    ) -> Result<Option<usize>, PoolFailure> {
         let mut gate = self.0.gate.lock().unwrap();
         while *gate == Some(object.0) {
             self.0.at_gate.fetch_add(1, Ordering::SeqCst);
@@ -445,11 +449,11 @@ impl Pool for PoolRef {
             return Err(PoolFailure::new(ErrorKind::MediaFailed, "unreadable"));
         }
         let contents = self.contents(dataset);
-        let Some(bytes) = contents.objects.get(&object.0) else { return Ok(0) };
+        let Some(bytes) = contents.objects.get(&object.0) else { return Ok(None) };
         let bytes = bytes.get(offset as usize..).unwrap_or_default();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
-        Ok(len)
+        Ok(Some(len))
     }
 }
 

@@ -91,12 +91,14 @@ impl World<'_> {
             return;
         }
         let sides = self.sides();
-        let vdevs: BTreeSet<u16> = sides.iter().map(|side| side.vdev).collect();
+        let holds = |other: &&SideAt| other.is_current && !self.disks[other.disk].is_loud();
+        // One that failed soon after it was added has seen no more than a crash leaves.
+        let vdevs: BTreeSet<u16> = sides.iter().filter(holds).map(|side| side.vdev).collect();
         for side in &sides {
             let is_other = |other: &&SideAt| other.vdev == side.vdev && other.guid != side.guid;
-            let holds = |other: &&SideAt| other.is_current && !self.disks[other.disk].is_loud();
             let others = sides.iter().filter(is_other).filter(holds).count();
-            let role = Role { class: side.class, others, witnesses: vdevs.len() - 1 };
+            let witnesses = vdevs.iter().filter(|vdev| **vdev != side.vdev).count();
+            let role = Role { class: side.class, others, witnesses };
             self.roles.insert(self.disks[side.disk].path.clone(), role);
         }
     }

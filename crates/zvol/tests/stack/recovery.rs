@@ -174,10 +174,15 @@ impl World<'_> {
         mut import: impl FnMut(&mut dyn Source) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut devices = self.found()?;
+        let is_found = |disk: &&Disk| devices.iter().any(|device| device.path == disk.path);
+        for disk in self.disks.iter().filter(|disk| !is_found(disk)) {
+            self.story.push(format!("{} is not found", disk.path));
+        }
         loop {
             let mut source = WorldSource { devices: devices.clone(), world: self };
             match import(&mut source) {
                 Err(StoreError::Pool(PoolError::Removed { path, .. })) => {
+                    self.story.push(format!("{path} is left out: it is not one of the pool's"));
                     devices.retain(|device| device.path != path);
                 }
                 // A side failed just when another had been resilvered from it, or while that one was stale.

@@ -5,7 +5,7 @@
 //! to has at least the changes that came before. Bytes that a record reads back at its commit may be those of
 //! a later write; a long write may be left in part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use fastness_zpl::{FileSystem, FsError, Ino, mode};
@@ -79,7 +79,9 @@ impl Tree {
             states.push(after);
         }
         let from = self.names.max(self.synced);
-        let mut why = format!("no names of {from} to {} changes", self.changes.len());
+        let last = differing_names(&states[states.len() - 1], found);
+        let mut why =
+            format!("no names of {from} to {} changes; from the last differ {last}", self.changes.len());
         for count in from..states.len() {
             if has_same_names(&states[count], found) {
                 match self.judge_files(found, &states, &promoted[count]) {
@@ -155,6 +157,24 @@ fn has_same_names(model: &Model, found: &Model) -> bool {
     let there = || model.0.iter().filter(|(_, node)| node.links > 0);
     there().count() == found.0.len()
         && there().all(|(ino, node)| found.0.get(ino).is_some_and(|found| named(found) == named(node)))
+}
+
+/// Which files have other names, for a message.
+fn differing_names(model: &Model, found: &Model) -> String {
+    let of = |of: &Model, ino: Ino| {
+        let node = of.0.get(&ino).filter(|node| node.links > 0);
+        node.map_or_else(
+            || "none".to_owned(),
+            |node| {
+                let names = node.names.iter().map(|(name, ino)| format!("{}: {ino}", name.escape_ascii()));
+                format!("{:o}, {} links, {:?}", node.mode, node.links, names.collect::<Vec<_>>())
+            },
+        )
+    };
+    let inos: BTreeSet<Ino> = model.0.keys().chain(found.0.keys()).copied().collect();
+    let differing = inos.into_iter().filter(|ino| of(model, *ino) != of(found, *ino));
+    let told = differing.map(|ino| format!("{ino}: {} and not {}", of(found, ino), of(model, ino)));
+    told.collect::<Vec<_>>().join("; ")
 }
 
 fn is_same(model: &Model, found: &Model) -> bool {
