@@ -10,6 +10,7 @@ mod histogram;
 mod lwb;
 mod measure;
 mod medium;
+mod mount;
 mod nbd;
 mod options;
 mod pmemlog;
@@ -19,6 +20,7 @@ mod report;
 mod svg;
 mod sync_write;
 
+pub use mount::serve_pass_through;
 pub use options::Options;
 pub use report::{Row, render_json, render_table};
 pub use svg::draw_ratios;
@@ -37,5 +39,6 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("lwb", lwb::run),
     ("sync-write", sync_write::run),
     ("fs", fs::run),
+    ("mount", mount::run),
     ("crashcheck", crashcheck::run),
 ];

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table};
+use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table, serve_pass_through};
 
 use crate::exit::{Outcome, refuse};
 
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
-crashcheck (images and traces).
+fs (files in process), mount (files through the kernel), crashcheck (images and traces).
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json
@@ -35,9 +35,16 @@ pub(crate) struct BenchArgs {
     /// Draw the ratios as SVG into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// For `mount`: be the file system that is compared with
+    #[arg(long, hide = true, num_args = 2, value_names = ["DIR", "MOUNT_POINT"])]
+    serve_pass_through: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    if let [dir, mount_point] = &args.serve_pass_through[..] {
+        serve_pass_through(dir, mount_point)?;
+        return Ok(Outcome::Clean);
+    }
     let Some((name, benchmark)) = BENCHMARKS.iter().find(|(name, _)| *name == args.name) else {
         let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
         return Err(refuse(format!(
