@@ -50,8 +50,8 @@ pub struct Itx {
 }
 
 impl Itx {
-    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later. One that
-    /// changes names is in the log only after those before it, whatever objects they have.
+    /// A record that keeps its place: every commit covers it, and it precedes what is assigned later. One
+    /// that changes names is in the log only after those before it, whatever objects they have.
     /// `object` goes into the head (for namespace records: the directory); `touches` names the other objects
     /// involved, up to four.
     ///

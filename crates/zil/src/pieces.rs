@@ -33,8 +33,8 @@ impl<'a> Pieces<'a> {
 
     /// Reads back the next piece as a record; `None` after the last one, or if the object is gone.
     ///
-    /// If the object ends within the write, it was cut since, and the record of that may be left out of the log:
-    /// then the rest becomes zeroes. Otherwise a replay would leave there what the write has overwritten.
+    /// If the object ends within the write, it was cut since, and the record of that may be left out of the
+    /// log: then the rest becomes zeroes. Otherwise a replay would leave there what the write has overwritten.
     ///
     /// # Errors
     /// [`LogCause::ReadBack`]; the same piece is then still next.

@@ -105,8 +105,8 @@ pub trait Pool: Send + Sync {
     }
 
     /// Reads what an object holds now, for a record whose data was not copied; returns the number of bytes
-    /// read, fewer at the object's end; `None` if the object is gone. May wait for users of the range, but never
-    /// for a txg.
+    /// read, fewer at the object's end; `None` if the object is gone. May wait for users of the range, but
+    /// never for a txg.
     ///
     /// # Errors
     /// The bytes cannot be read.
