@@ -173,6 +173,21 @@ fn write_idle_log(lens: &[usize]) -> Written {
     Written { heap, header, entries }
 }
 
+/// A flush after it starts a generation, as one right after a witness does.
+#[test]
+fn what_was_written_between_a_witness_and_a_flush_is_counted() {
+    let heap = Heap::new(vec![0; CHUNK * 4]);
+    let prb = Prb::format(config(2), heap.chunks(CHUNK)).unwrap();
+    let mut hdl = prb.setup_hdl(&HdlHeader::NoZil).unwrap();
+    durable_log(&mut hdl);
+    hdl.write_entry(Txg(1), &[7; 20], Wait::Fail).unwrap();
+    assert!(hdl.witness().unwrap().is_some());
+    hdl.write_entry(Txg(1), &[8; 20], Wait::Fail).unwrap();
+    hdl.start_generation().unwrap();
+    assert!(hdl.unwitnessed().is_some());
+    assert!(hdl.witness().unwrap().is_some(), "nothing else counts the second entry");
+}
+
 /// The last free chunk is for records, and what has synced needs no witness.
 #[test]
 fn a_witness_takes_no_room_that_records_need() {

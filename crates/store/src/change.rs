@@ -134,7 +134,7 @@ impl PoolLog {
         *lock(&self.marked) = marked(logs);
     }
 
-    fn all(&self) -> Vec<AnyLog> {
+    pub(crate) fn all(&self) -> Vec<AnyLog> {
         let logs = self.logs();
         logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
     }

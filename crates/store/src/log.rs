@@ -322,6 +322,15 @@ impl PoolLog {
         in_use.map(|(id, log)| (*id, log.zil.stats().snapshot())).collect()
     }
 
+    /// Lets the logs of all datasets record on their media what was acknowledged last, so that an import
+    /// misses it if the medium loses it. A pool with threads has one that does so whenever a log is idle.
+    /// Whether everything that has not synced is recorded now.
+    ///
+    /// Persistence: of kind lwb, what is recorded survives a power cut after the next flush.
+    pub fn witness(&self) -> bool {
+        self.all().iter().fold(true, |all, log| log.witness() && all)
+    }
+
     /// Kind pmem: whether records of open datasets go directly to the log, as they do initially, or over the
     /// commit list, as with kind lwb; for comparison. Can be changed at any time.
     pub fn set_bypass(&self, is_on: bool) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_pool::{LogSpace, Pool, PoolError, StoreRequest, StoredRun, Tx};
+use fastness_pool::{Dataset, DatasetKind, LogSpace, Pool, PoolError, StoreRequest, StoredRun, Tx};
 use fastness_zil::{DatasetId, ObjectId, PoolFailure, StoreRange, StoredBlocks, StoredData, Txg};
 
 /// Key in a dataset's aux data: the header of its log.
@@ -85,10 +85,21 @@ impl fastness_zil::Pool for PoolSide {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<Option<usize>, PoolFailure> {
+    ) -> Result<usize, PoolFailure> {
         match self.object(dataset, object).and_then(|object| object.read(offset, buffer)) {
+            Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(0),
+            result => result.map_err(failure),
+        }
+    }
+
+    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
+        let of = |dataset: Dataset| match dataset.kind() {
+            DatasetKind::Volume => Ok(None),
+            _ => dataset.object(object).map(|object| Some(object.size_bytes())),
+        };
+        match self.pool.dataset_by_id(dataset).and_then(of) {
             Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(None),
-            result => result.map(Some).map_err(failure),
+            result => result.map_err(failure),
         }
     }
 

@@ -29,6 +29,10 @@ pub trait OwnedLog<P: Pool>: Kind {
     /// before the pool is.
     fn used_per_1024(&self) -> u32;
 
+    /// Lets the medium record what was acknowledged last, as the thread does that watches logs which have
+    /// fallen idle. Whether it now records everything that has not synced.
+    fn witness(&self) -> bool;
+
     /// Records that wait for replay.
     fn unreplayed_records(&self) -> u64;
 
@@ -58,7 +62,7 @@ pub trait OwnedLog<P: Pool>: Kind {
 }
 
 macro_rules! owned {
-    (<$parameter:ident: $($bound:path),+> $log:ty, used: $used:expr) => {
+    (<$parameter:ident: $($bound:path),+> $log:ty, used: $used:expr, witness: $witness:expr) => {
         impl<P: Pool, $parameter: $($bound +)+> OwnedLog<P> for $log {
             fn dataset(&self) -> DatasetId {
                 self.dataset()
@@ -71,6 +75,10 @@ macro_rules! owned {
             #[inline]
             fn used_per_1024(&self) -> u32 {
                 $used(self)
+            }
+
+            fn witness(&self) -> bool {
+                $witness(self) && self.refusal().is_none()
             }
 
             fn unreplayed_records(&self) -> u64 {
@@ -100,8 +108,14 @@ macro_rules! owned {
     };
 }
 
-owned!(<M: Medium, Sync> PmemLog<M>, used: PmemLog::used_per_1024);
-owned!(<S: Space> LwbLog<S>, used: |_| 0);
+owned!(<M: Medium, Sync> PmemLog<M>, used: PmemLog::used_per_1024, witness: |log: &PmemLog<M>| {
+    log.witness();
+    !log.witness_is_due()
+});
+// Only the second call finds that nothing was written since.
+owned!(<S: Space> LwbLog<S>, used: |_| 0, witness: |log: &LwbLog<S>| {
+    !log.chain().witness_idle() || !log.chain().witness_idle()
+});
 
 /// The log of one dataset, of any kind.
 pub struct AnyLog<P: Pool>(Arc<dyn OwnedLog<P>>);

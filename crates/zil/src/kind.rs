@@ -50,12 +50,13 @@ pub trait ReadBack {
     ///
     /// # Errors
     /// As there.
-    fn read_back(
-        &self,
-        object: ObjectId,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<Option<usize>, PoolFailure>;
+    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure>;
+
+    /// See [`Pool::file_bytes`](crate::Pool::file_bytes).
+    ///
+    /// # Errors
+    /// As there.
+    fn file_bytes(&self, object: ObjectId) -> Result<Option<u64>, PoolFailure>;
 
     /// See [`Pool::store_bytes_min`](crate::Pool::store_bytes_min).
     fn store_bytes_min(&self) -> Option<u64>;

@@ -2,7 +2,7 @@
 
 use crate::error::LogCause;
 use crate::kind::ReadBack;
-use crate::record::{Head, Record, WRITE_HEAD_BYTES, Zeroes, encode_write_around};
+use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, encode_write_around};
 
 /// Data of one record: other threads may have to wait for this much.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -34,7 +34,7 @@ impl<'a> Pieces<'a> {
     /// Reads back the next piece as a record; `None` after the last one, or if the object is gone.
     ///
     /// If the object ends within the write, it was cut since, and the record of that may be left out of the
-    /// log: then the rest becomes zeroes. Otherwise a replay would leave there what the write has overwritten.
+    /// log: then the last record cuts it. Otherwise a replay would leave there what the write replaced.
     ///
     /// # Errors
     /// [`LogCause::ReadBack`]; the same piece is then still next.
@@ -47,24 +47,31 @@ impl<'a> Pieces<'a> {
         if self.buffer.len() < needed {
             self.buffer.resize(needed, 0);
         }
-        let data = &mut self.buffer[WRITE_HEAD_BYTES..WRITE_HEAD_BYTES + len];
-        let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
-        let Some(found) = found.map(|found| found.min(len)) else {
-            self.left_bytes = 0;
-            return Ok(None);
-        };
-        let (passed, encoded) = match found {
-            0 => {
-                let zeroes = Zeroes { offset: self.offset, len_bytes: self.left_bytes, is_discard: false };
-                let record = Record::Zeroes(zeroes).to_bytes(head);
-                self.buffer[..record.len()].copy_from_slice(&record);
-                (self.left_bytes, record.len())
+        loop {
+            let data = &mut self.buffer[WRITE_HEAD_BYTES..WRITE_HEAD_BYTES + len];
+            let found = source.read_back(head.object, self.offset, data).map_err(|_| LogCause::ReadBack)?;
+            if found > 0 {
+                let found = found.min(len);
+                let encoded = encode_write_around(head, self.offset, found, self.buffer);
+                self.offset = self.offset.saturating_add(found as u64);
+                self.left_bytes -= found as u64;
+                return Ok(Some(&self.buffer[..encoded]));
             }
-            _ => (found as u64, encode_write_around(head, self.offset, found, self.buffer)),
-        };
-        self.offset = self.offset.saturating_add(passed);
-        self.left_bytes -= passed;
-        Ok(Some(&self.buffer[..encoded]))
+            match source.file_bytes(head.object).map_err(|_| LogCause::ReadBack)? {
+                // It has grown again.
+                Some(end) if end > self.offset => {}
+                Some(end) => {
+                    self.left_bytes = 0;
+                    let cut = Record::Truncate(Truncate { offset: end, len_bytes: u64::MAX }).to_bytes(head);
+                    self.buffer[..cut.len()].copy_from_slice(&cut);
+                    return Ok(Some(&self.buffer[..cut.len()]));
+                }
+                None => {
+                    self.left_bytes = 0;
+                    return Ok(None);
+                }
+            }
+        }
     }
 
     /// What is left: first byte, and how many.

@@ -105,8 +105,8 @@ pub trait Pool: Send + Sync {
     }
 
     /// Reads what an object holds now, for a record whose data was not copied; returns the number of bytes
-    /// read, fewer at the object's end; `None` if the object is gone. May wait for users of the range, but
-    /// never for a txg.
+    /// read (fewer at the object's end, 0 if the object is gone). May wait for users of the range, but never
+    /// for a txg.
     ///
     /// # Errors
     /// The bytes cannot be read.
@@ -116,7 +116,14 @@ pub trait Pool: Send + Sync {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<Option<usize>, PoolFailure>;
+    ) -> Result<usize, PoolFailure>;
+
+    /// How long a file is now: a write that is read back beyond that was cut off. `None` if it is gone, or a
+    /// volume's, which is cut with a txg and not by records.
+    ///
+    /// # Errors
+    /// The object cannot be looked at.
+    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure>;
 
     /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it
     /// never is, or this pool cannot store.

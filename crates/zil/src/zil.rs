@@ -52,13 +52,12 @@ struct Source<'a, P> {
 }
 
 impl<P: Pool> ReadBack for Source<'_, P> {
-    fn read_back(
-        &self,
-        object: ObjectId,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<Option<usize>, PoolFailure> {
+    fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure> {
         self.pool.read_back(self.dataset, object, offset, buffer)
+    }
+
+    fn file_bytes(&self, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
+        self.pool.file_bytes(self.dataset, object)
     }
 
     fn store_bytes_min(&self) -> Option<u64> {

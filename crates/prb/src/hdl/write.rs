@@ -35,8 +35,8 @@ struct Position {
     tracker: Tracker,
     /// The counters of the current generation, computed when it started.
     counters: Counters,
-    /// The newest entry that was written only for its counters.
-    witness: EntryId,
+    /// No entry was written since the last one that was written only for its counters.
+    is_witnessed: bool,
 }
 
 impl Position {
@@ -54,13 +54,8 @@ impl Position {
     fn assign(&mut self, log: LogGuid, txg: Txg) -> EntryMeta {
         let gsid = Gsid(self.tracker.last.gsid.0 + 1);
         self.tracker.count(txg, gsid);
+        self.is_witnessed = false;
         EntryMeta { log, txg, id: self.tracker.last, counters: self.counters }
-    }
-
-    /// Whether the last entry is a witness. A generation that was started since has no entry.
-    fn is_witnessed(&self) -> bool {
-        let last = self.tracker.last;
-        last == self.witness || last.gsid == Gsid(0) && last.generation.0 == self.witness.generation.0 + 1
     }
 
     /// Starts a generation, unless the current one has no entry yet.
@@ -77,11 +72,8 @@ impl Position {
 
 impl Log {
     pub(super) fn new(guid: LogGuid) -> Self {
-        let mut position = Position {
-            tracker: Tracker::default(),
-            counters: Counters::default(),
-            witness: EntryId::default(),
-        };
+        let mut position =
+            Position { tracker: Tracker::default(), counters: Counters::default(), is_witnessed: true };
         position.start_generation();
         Self { guid, header_durable: false, position: Mutex::new(position) }
     }
@@ -224,7 +216,7 @@ impl<M: Medium + Sync> Hdl<M> {
         let position = log.position.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The newest txg of all: the witness is needed as long as any of the entries is.
         let txg = position.tracker.newest_txg();
-        if txg <= self.prb.synced() || position.is_witnessed() {
+        if txg <= self.prb.synced() || position.is_witnessed {
             return Ok(None);
         }
         let guid = log.guid;
@@ -232,7 +224,7 @@ impl<M: Medium + Sync> Hdl<M> {
             Ok(|| {
                 position.start_generation();
                 let meta = position.assign(guid, txg);
-                position.witness = meta.id;
+                position.is_witnessed = true;
                 meta
             })
         })?;
@@ -243,7 +235,7 @@ impl<M: Medium + Sync> Hdl<M> {
     pub fn unwitnessed(&self) -> Option<EntryId> {
         let log = self.writable_log().ok()?;
         let position = lock(&log.position);
-        let is_needed = position.tracker.newest_txg() > self.prb.synced() && !position.is_witnessed();
+        let is_needed = position.tracker.newest_txg() > self.prb.synced() && !position.is_witnessed;
         is_needed.then_some(position.tracker.last)
     }
 }

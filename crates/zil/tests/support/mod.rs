@@ -437,7 +437,7 @@ impl Pool for PoolRef {
         object: ObjectId,
         offset: u64,
         buffer: &mut [u8],
-    ) -> Result<Option<usize>, PoolFailure> {
+    ) -> Result<usize, PoolFailure> {
         let mut gate = self.0.gate.lock().unwrap();
         while *gate == Some(object.0) {
             self.0.at_gate.fetch_add(1, Ordering::SeqCst);
@@ -449,11 +449,15 @@ impl Pool for PoolRef {
             return Err(PoolFailure::new(ErrorKind::MediaFailed, "unreadable"));
         }
         let contents = self.contents(dataset);
-        let Some(bytes) = contents.objects.get(&object.0) else { return Ok(None) };
+        let Some(bytes) = contents.objects.get(&object.0) else { return Ok(0) };
         let bytes = bytes.get(offset as usize..).unwrap_or_default();
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
-        Ok(Some(len))
+        Ok(len)
+    }
+
+    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
+        Ok(self.contents(dataset).objects.get(&object.0).map(|bytes| bytes.len() as u64))
     }
 }
 

@@ -48,11 +48,12 @@ impl Damage {
 
 impl World<'_> {
     /// Damages a medium, in some lives.
-    pub fn damage(&mut self) -> Damage {
+    pub fn damage(&mut self, loses_power: bool) -> Damage {
         let is_whole = !self.is_any_loud();
         let damage = match self.rng.below(8) {
             roll if roll < self.swarm.stale => self.put_copy_back(),
-            roll if roll >= 8 - self.swarm.flips && is_whole => self.flip(),
+            roll if roll >= 8 - self.swarm.flips && is_whole => self.flip(loses_power),
+            _ if self.is_idle && is_whole && self.rng.one_in(2) => self.flip(loses_power),
             _ => Damage::default(),
         };
         if !damage.is_none() {

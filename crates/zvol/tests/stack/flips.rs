@@ -1,4 +1,7 @@
-//! Bits that flip in the log: in log-write blocks, or in entries in persistent memory.
+//! Bits that flip in the log, in log-write blocks or in entries in persistent memory; and in a log that was
+//! idle, parts of them that turn to zeroes, which looks like a crash.
+
+use std::ops::Range;
 
 use fastness_lwb::{Found, survey as survey_chain};
 use fastness_pool::{DATA_START_BYTES, Pool};
@@ -15,6 +18,7 @@ use crate::world::World;
 
 /// Bytes of a log-write block's header, which are hit as often as all the rest.
 const BLOCK_HEADER_BYTES: u64 = 104;
+const SECTOR_BYTES: u64 = 512;
 
 /// Something of a log that can be hit.
 #[derive(Debug, Clone)]
@@ -27,6 +31,12 @@ struct Target {
     head_bytes: u64,
 }
 
+/// Damage, from the beginning of what is hit.
+enum Hit {
+    Bit(u64, u8),
+    Zeroes(Range<u64>),
+}
+
 #[derive(Debug, Clone)]
 enum Place {
     /// Disks that are sides of the vdev, offset.
@@ -36,8 +46,8 @@ enum Place {
 }
 
 impl World<'_> {
-    /// Flips a bit of something that the log is made of.
-    pub fn flip(&mut self) -> Damage {
+    /// Flips a bit of something that the log is made of, or lets a part of it turn to zeroes.
+    pub fn flip(&mut self, loses_power: bool) -> Damage {
         let targets = self.targets();
         if targets.is_empty() {
             return Damage::default();
@@ -49,6 +59,12 @@ impl World<'_> {
             false => (target.head_bytes.min(target.len_bytes - 1), target.len_bytes),
         };
         let (at, bit) = (from + self.rng.below(to - from), 1 << self.rng.below(8));
+        // Log-write blocks record what is durable with the next flush, which may not have come.
+        let is_recorded = self.is_idle && !(loses_power && matches!(target.place, Place::Disks(..)));
+        let hit = match is_recorded && !self.rng.one_in(4) {
+            true => self.zeroes(&target, at),
+            false => Hit::Bit(at, bit),
+        };
         let copies = match &target.place {
             Place::Disks(disks, _) => disks.len(),
             Place::Banks(banks, _) => banks.len(),
@@ -65,8 +81,12 @@ impl World<'_> {
         );
         note(&met.flips_on_one_side, u64::from(is_covered));
         let Target { volume, name, place, .. } = target;
-        let what = format!("bit {bit:#x} of byte {at} flips in {name} of {volume}");
-        let undo = self.flip_at(&place, at, bit, if is_covered { 1 } else { copies });
+        note(&met.zeroed_in_logs, u64::from(matches!(hit, Hit::Zeroes(_))));
+        let what = match &hit {
+            Hit::Bit(at, bit) => format!("bit {bit:#x} of byte {at} flips in {name} of {volume}"),
+            Hit::Zeroes(range) => format!("bytes {range:?} of {name} of {volume} turn to zeroes"),
+        };
+        let undo = self.hit(&place, &hit, if is_covered { 1 } else { copies });
         Damage { what, name: "the log of".into(), undo, is_covered, ..Damage::default() }
     }
 
@@ -91,16 +111,35 @@ impl World<'_> {
         copies.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    fn flip_at(&mut self, place: &Place, at: u64, bit: u8, copies: usize) -> Vec<Undo> {
+    /// What turns to zeroes at once: a sector of a log-write block; the header of an entry, or all of it.
+    fn zeroes(&mut self, target: &Target, at: u64) -> Hit {
+        Hit::Zeroes(match target.place {
+            Place::Disks(..) => {
+                at / SECTOR_BYTES * SECTOR_BYTES..target.len_bytes.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES)
+            }
+            Place::Banks(..) if self.rng.one_in(2) => 0..target.head_bytes,
+            Place::Banks(..) => 0..target.len_bytes,
+        })
+    }
+
+    fn hit(&mut self, place: &Place, hit: &Hit, copies: usize) -> Vec<Undo> {
         let mut undo = Vec::new();
         match place {
             Place::Disks(paths, offset) => {
                 for path in &paths[..copies] {
                     let disk =
                         self.disks.iter_mut().find(|disk| disk.path == *path).expect("a disk of the pool");
-                    let (mut image, mut byte) = (disk.image(), [0]);
-                    image.read(offset + at, &mut byte);
-                    image.write(offset + at, &[byte[0] ^ bit]);
+                    let mut image = disk.image();
+                    match hit {
+                        Hit::Bit(at, bit) => {
+                            let mut byte = [0];
+                            image.read(offset + at, &mut byte);
+                            image.write(offset + at, &[byte[0] ^ bit]);
+                        }
+                        Hit::Zeroes(range) => {
+                            image.write(offset + range.start, &vec![0; (range.end - range.start) as usize]);
+                        }
+                    }
                     let fresh = disk.with(image);
                     undo.push(Undo::Disk(std::mem::replace(disk, fresh)));
                 }
@@ -108,7 +147,13 @@ impl World<'_> {
             Place::Banks(banks, offset) => {
                 for bank in &banks[..copies] {
                     let mut image = self.banks[*bank].image();
-                    image[(offset + at) as usize] ^= bit;
+                    match hit {
+                        Hit::Bit(at, bit) => image[(offset + at) as usize] ^= bit,
+                        Hit::Zeroes(range) => {
+                            let (start, end) = (offset + range.start, offset + range.end);
+                            image[start as usize..end as usize].fill(0);
+                        }
+                    }
                     let fresh = self.banks[*bank].with(image);
                     undo.push(Undo::Bank(*bank, std::mem::replace(&mut self.banks[*bank], fresh)));
                 }

@@ -113,6 +113,9 @@ counters! {
     flips_on_one_side: 200,
     flips_refused: 60,
     flips_harmless: 200,
+    /// Logs that have fallen idle; parts of idle logs that have turned to zeroes.
+    idle: 60,
+    zeroed_in_logs: 200,
     /// Changes, syncs and races of files; lives after which all of them was there, or not; clears.
     files_changed: 60,
     files_synced: 60,

@@ -42,6 +42,8 @@ pub enum Step {
         volume: usize,
     },
     Sync,
+    /// The logs have nothing to do for a while.
+    Idle,
     Create {
         size: u64,
         block: u64,
@@ -150,7 +152,7 @@ impl Step {
     /// What most programs do all the time.
     pub fn is_plain(&self) -> bool {
         use Step::*;
-        matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Flush { .. } | Compare { .. } | Sync)
+        matches!(self, Write { .. } | Fill { .. } | Zero { .. } | Flush { .. } | Compare { .. } | Sync | Idle)
             || matches!(self, ChangeFiles { .. } | SyncFiles { .. } | RaceFiles { .. })
     }
 }
@@ -226,6 +228,7 @@ pub fn draw(world: &World<'_>, rng: &mut Rng) -> Step {
     let volume = rng.pick(&there);
     match kind {
         Kind::Sync => Step::Sync,
+        Kind::Idle => Step::Idle,
         Kind::Create if there.len() < world.swarm.volumes_max => create(world, rng),
         Kind::Log => change_log(world, rng),
         Kind::LogVdev if !world.log_vdevs.is_empty() && rng.one_in(2) => {

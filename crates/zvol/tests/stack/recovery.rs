@@ -10,6 +10,7 @@ use fastness_testkit::media::{Bank, Disk};
 use crate::damage::Damage;
 use crate::log::bank_of;
 use crate::met::note;
+use crate::program::Step;
 use crate::volumes::Vol;
 use crate::world::{World, manual, options};
 
@@ -24,6 +25,9 @@ impl World<'_> {
         if !self.power.is_off() && !self.is_suspended() && self.rng.below(8) < self.swarm.exports {
             self.export();
         }
+        if !self.power.is_off() && !self.is_suspended() && self.rng.one_in(4) {
+            self.run(&Step::Idle, "end");
+        }
         self.note_roles();
         let mut damage = Damage::default();
         for attempt in 0.. {
@@ -31,7 +35,7 @@ impl World<'_> {
             self.lose(loses_power);
             self.power.turn_on();
             if attempt == 0 {
-                damage = self.damage();
+                damage = self.damage(loses_power);
             }
             // With damage it is one import that must do.
             if attempt < CUTS_MAX && damage.is_none() && self.rng.one_in(2) {

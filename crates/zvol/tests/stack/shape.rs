@@ -71,6 +71,7 @@ pub enum Kind {
     Zero,
     Flush,
     Sync,
+    Idle,
     Compare,
     Create,
     Destroy,
@@ -90,12 +91,13 @@ pub enum Kind {
 }
 
 /// Kind, weight, and in how many of 4 seeds it is there.
-const KINDS: [(Kind, u64, u64); 21] = [
+const KINDS: [(Kind, u64, u64); 22] = [
     (Kind::Write, 50, 4),
     (Kind::Fill, 1, 1),
     (Kind::Zero, 10, 3),
     (Kind::Flush, 12, 3),
     (Kind::Sync, 6, 3),
+    (Kind::Idle, 3, 3),
     (Kind::Compare, 4, 4),
     (Kind::Create, 2, 4),
     (Kind::Destroy, 1, 2),

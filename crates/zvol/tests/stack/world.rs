@@ -90,6 +90,8 @@ pub struct World<'a> {
     pub copies: Vec<Copied>,
     /// What each disk was to the pool at the end of the last life.
     pub roles: BTreeMap<String, Role>,
+    /// The logs' media record all that was acknowledged.
+    pub is_idle: bool,
     /// The newest txg that was called durable.
     pub synced: u64,
     /// The next import must not do with one side of a mirror of regions.
@@ -165,6 +167,7 @@ impl<'a> World<'a> {
             is_given_up: false,
             copies: Vec::new(),
             roles: BTreeMap::new(),
+            is_idle: false,
             synced: 0,
             needs_both_banks: false,
             has_wrong_copies: false,
@@ -241,7 +244,13 @@ impl<'a> World<'a> {
         } else {
             "pmem"
         };
+        self.is_idle = false;
         let done = match step {
+            Step::Idle => {
+                self.is_idle = self.log().witness() && !self.power.is_off();
+                note(&self.met.idle, u64::from(self.is_idle));
+                Ok(())
+            }
             Step::Sync => self.pool().sync().map(drop).map_err(Failure::from),
             Step::Clear { seed } => self.clear(*seed),
             Step::Race { ops, seed } => self.race(ops, *seed, &was),
