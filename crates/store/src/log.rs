@@ -328,7 +328,7 @@ impl PoolLog {
     ///
     /// Persistence: of kind lwb, what is recorded survives a power cut after the next flush.
     pub fn witness(&self) -> bool {
-        self.all().iter().fold(true, |all, log| log.witness() && all)
+        self.all().iter().filter(|log| !log.witness()).count() == 0
     }
 
     /// Kind pmem: whether records of open datasets go directly to the log, as they do initially, or over the
