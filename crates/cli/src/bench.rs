@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
@@ -37,7 +37,7 @@ pub(crate) struct BenchArgs {
     svg: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Outcome> {
     let Some((name, benchmark)) = BENCHMARKS.iter().find(|(name, _)| *name == args.name) else {
         let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
         return Err(refuse(format!(

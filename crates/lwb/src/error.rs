@@ -62,6 +62,8 @@ impl CommitError {
     }
 }
 
+fastness_base::has_kind!(CommitError);
+
 /// Bytes that are not a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,6 +104,8 @@ impl HeaderError {
         }
     }
 }
+
+fastness_base::has_kind!(HeaderError);
 
 /// Where a chain ended, and why.
 #[derive(Debug, Clone)]
@@ -218,6 +222,8 @@ impl ClaimError {
         }
     }
 }
+
+fastness_base::has_kind!(ClaimError);
 
 /// Replay stopped before the end; what was replayed stays replayed.
 #[derive(Debug, thiserror::Error)]
