@@ -5,8 +5,8 @@
 //!
 //! # Code map
 //! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`:
-//! talks to a daemon. `error`: why a command failed, and advice; `exit`: exit codes. The command line makes no
-//! decisions of its own.
+//! talks to a daemon. `error`: why a command failed, and advice; `exit`: exit codes. The command line makes
+//! no decisions of its own.
 
 #![forbid(unsafe_code)]
 

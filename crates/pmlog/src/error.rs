@@ -6,7 +6,7 @@ use fastness_prb::{
 };
 
 use crate::geometry::GeometryError;
-use crate::recovery::Hidden;
+use crate::hidden::Hidden;
 
 pub use fastness_pmem::ErrorKind;
 

@@ -9,8 +9,8 @@ use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
 use crate::config::ConfigFault;
+use crate::config::RegionId;
 use crate::marks::Mismatch;
-use crate::region::RegionId;
 
 /// Why a pool's log cannot be used.
 #[derive(Debug, thiserror::Error)]
