@@ -74,6 +74,18 @@ pub trait HasKind: std::error::Error {
     fn kind(&self) -> ErrorKind;
 }
 
+/// [`HasKind`] for errors with a method `kind` of their own, so that their callers need no trait.
+#[macro_export]
+macro_rules! has_kind {
+    ($($error:ty),* $(,)?) => {$(
+        impl $crate::HasKind for $error {
+            fn kind(&self) -> $crate::ErrorKind {
+                <$error>::kind(self)
+            }
+        }
+    )*};
+}
+
 /// An error and its sources in one line. A source whose text ends that of the error before is not said twice.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

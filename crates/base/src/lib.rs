@@ -1,17 +1,20 @@
 //! What all crates of Fastness share: kinds of errors, and numbers that must not be mixed up.
 //!
 //! ```text
-//! error  what a caller must do about an error
-//! hash   a hash for keys that are numbers
-//! ids    txgs, datasets, objects, logs
+//! error      what a caller must do about an error
+//! any_error  an error of any surface, for programs
+//! hash       a hash for keys that are numbers
+//! ids        txgs, datasets, objects, logs
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod any_error;
 mod error;
 mod hash;
 mod ids;
 
+pub use any_error::AnyError;
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};

@@ -9,6 +9,7 @@ use fastness_crashcheck::generate::{CrashImages, Layout, Options as GenerateOpti
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck_trace::{Event, FenceKind, FlushKind, Header, Kind, Origin, Reader, Region, Writer};
 
+use crate::error::{Result, ensure};
 use crate::measure::{Spread, rss_bytes, time_ns};
 use crate::pool::{Numbers, noise};
 use crate::{Options, Row};
@@ -19,7 +20,7 @@ const LINE_BYTES: u64 = 64;
 ///
 /// # Errors
 /// If the kernel does not report how much memory is in use.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let mut rows = vec![memory_of_images(options)?, change_and_hash(options)?];
     rows.extend(traces(options)?);
     rows.push(crash_images("crash images: 400 fences, 4,400 images of 64 KiB", 400, 64 << 10, 2.7, 10.0)?);
@@ -29,13 +30,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
 
 /// Eleven images at each fence: ten stores to a line, one after the other. What Vinter's generator took for
 /// such a trace was measured once, on a machine like the development machine; it is not run here.
-fn crash_images(
-    name: &str,
-    fences: u64,
-    len_bytes: u64,
-    vinter_seconds: f64,
-    goal: f64,
-) -> anyhow::Result<Row> {
+fn crash_images(name: &str, fences: u64, len_bytes: u64, vinter_seconds: f64, goal: f64) -> Result<Row> {
     let region = Region { name: "pm".to_owned(), start: 0, len_bytes };
     let header = Header { tool: "bench".to_owned(), regions: vec![region], devices: Vec::new() };
     let mut writer = Writer::new(Vec::new(), &header)?;
@@ -70,7 +65,7 @@ fn crash_images(
     });
     std::fs::remove_dir_all(&dir)?;
     let seconds = time? / 1e9;
-    anyhow::ensure!(count as u64 == fences * 10 + 1, "{count} images");
+    ensure!(count as u64 == fences * 10 + 1, "{count} images");
     Ok(Row {
         goal: Some(format!("at most {:.0} ms", vinter_seconds / goal * 1e3)),
         met: Some(seconds <= vinter_seconds / goal),
@@ -79,7 +74,7 @@ fn crash_images(
 }
 
 /// The first image in full, and of the others the pages that differ from it.
-fn save_differences(images: &CrashImages, layout: &Layout, dir: &Path) -> anyhow::Result<()> {
+fn save_differences(images: &CrashImages, layout: &Layout, dir: &Path) -> Result<()> {
     let Some(first) = images.images.first() else { return Ok(()) };
     let len_bytes = layout.len_bytes();
     first.contents.memory.write_sparse(&File::create(dir.join("first"))?, 0, len_bytes)?;
@@ -108,7 +103,7 @@ fn line(numbers: &mut Numbers, len_bytes: u64) -> u64 {
     numbers.next() % (len_bytes / LINE_BYTES) * LINE_BYTES
 }
 
-fn change_and_hash(options: Options) -> anyhow::Result<Row> {
+fn change_and_hash(options: Options) -> Result<Row> {
     const LEN_BYTES: u64 = 512 << 20;
     const GOAL_US: f64 = 1000.0;
     let image = full(LEN_BYTES);
@@ -131,7 +126,7 @@ fn change_and_hash(options: Options) -> anyhow::Result<Row> {
     })
 }
 
-fn memory_of_images(options: Options) -> anyhow::Result<Row> {
+fn memory_of_images(options: Options) -> Result<Row> {
     const LEN_BYTES: u64 = 100 << 20;
     const LINES: usize = 4;
     let count = if options.quick { 1000 } else { 10_000 };
@@ -162,7 +157,7 @@ fn memory_of_images(options: Options) -> anyhow::Result<Row> {
 
 /// Stores as a file system in a guest makes them: of 8 bytes, with the instruction's address and a stack of
 /// three.
-fn traces(options: Options) -> anyhow::Result<Vec<Row>> {
+fn traces(options: Options) -> Result<Vec<Row>> {
     let count: u64 = if options.quick { 200_000 } else { 2_000_000 };
     let region = Region { name: "pm".to_owned(), start: 0, len_bytes: 1 << 30 };
     let header = Header { tool: "bench".to_owned(), regions: vec![region], devices: Vec::new() };
@@ -189,7 +184,7 @@ fn traces(options: Options) -> anyhow::Result<Vec<Row>> {
         while let Some(event) = reader.next()? {
             std::hint::black_box(event);
         }
-        anyhow::ensure!(reader.count() == count, "{} of {count} events", reader.count());
+        ensure!(reader.count() == count, "{} of {count} events", reader.count());
         Ok(())
     })?;
     let bytes = trace.len() as f64 / count as f64;

@@ -5,6 +5,7 @@
 //! The medium is named in every row; memory that stands in for PM is *emulated PM*.
 
 mod crashcheck;
+mod error;
 mod fs;
 mod histogram;
 mod lwb;
@@ -20,6 +21,8 @@ mod report;
 mod svg;
 mod sync_write;
 
+use fastness_base::AnyError;
+
 pub use mount::serve_pass_through;
 pub use options::Options;
 pub use report::{Row, render_json, render_table};
@@ -29,7 +32,7 @@ pub use svg::draw_ratios;
 ///
 /// # Errors
 /// Whatever prevents the measurement; a missed goal is not an error.
-pub type Benchmark = fn(Options) -> anyhow::Result<Vec<Row>>;
+pub type Benchmark = fn(Options) -> Result<Vec<Row>, AnyError>;
 
 /// The benchmarks, by the name that the command line knows.
 pub const BENCHMARKS: &[(&str, Benchmark)] = &[

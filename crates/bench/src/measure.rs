@@ -3,6 +3,8 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
+use crate::error::{Result, foreign, wrong};
+
 /// Times of two jobs that took turns, in ns for one operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pair {
@@ -16,9 +18,9 @@ pub(crate) struct Pair {
 pub(crate) fn by_turns(
     turns: usize,
     operations: usize,
-    mut a: impl FnMut() -> anyhow::Result<f64>,
-    mut b: impl FnMut() -> anyhow::Result<f64>,
-) -> anyhow::Result<Pair> {
+    mut a: impl FnMut() -> Result<f64>,
+    mut b: impl FnMut() -> Result<f64>,
+) -> Result<Pair> {
     let mut pair = Pair::default();
     for turn in 0..=turns {
         let (of_a, of_b) = if turn % 2 == 0 {
@@ -37,16 +39,16 @@ pub(crate) fn by_turns(
 }
 
 /// Time of `work` in ns.
-pub(crate) fn time_ns<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+pub(crate) fn time_ns<T>(work: impl FnOnce() -> Result<T>) -> Result<f64> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed().as_nanos() as f64)
 }
 
 /// Resident memory of this process.
-pub(crate) fn rss_bytes() -> anyhow::Result<u64> {
+pub(crate) fn rss_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split(' ').nth(1).unwrap_or_default().parse()?;
+    let pages: u64 = text.split(' ').nth(1).unwrap_or_default().parse().map_err(foreign)?;
     Ok(pages * rustix::param::page_size() as u64)
 }
 
@@ -89,8 +91,8 @@ pub(crate) struct Cost {
 /// Runs `work` for each item on a thread of its own, from a common start to the end of the last.
 pub(crate) fn in_parallel<T: Send>(
     items: impl ExactSizeIterator<Item = T>,
-    work: impl Fn(T) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<Cost> {
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<Cost> {
     let start = Barrier::new(items.len() + 1);
     std::thread::scope(|scope| {
         let spawn = |item| {
@@ -104,7 +106,7 @@ pub(crate) fn in_parallel<T: Send>(
         let (wall, cpu) = (Instant::now(), process_cpu_ns());
         start.wait();
         for thread in threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+            thread.join().map_err(|_| wrong("a writer panicked"))??;
         }
         Ok(Cost { wall: wall.elapsed().as_nanos() as f64, cpu: process_cpu_ns() - cpu })
     })

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use fastness_nbd::wire::{command, command_flag};
 use fastness_nbd::{Client, Endpoint, Request};
 
+use crate::error::{Context, Result, foreign, wrong};
 use crate::measure::{by_turns, time_ns};
 use crate::{Options, Row};
 
@@ -36,7 +36,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(command: &mut Command, socket: PathBuf, export: &str) -> anyhow::Result<Server> {
+    fn start(command: &mut Command, socket: PathBuf, export: &str) -> Result<Server> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut child = Some(child);
         let since = Instant::now();
@@ -46,20 +46,20 @@ impl Server {
                 Ok(client) => break client,
                 Err(error) if since.elapsed() > START => {
                     child.take().map(|mut child| child.kill());
-                    return Err(error).context("the server did not start");
+                    return Err(foreign(error)).context("the server did not start");
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         };
         for offset in (0..SPAN_BYTES).step_by(1 << 20) {
             // No holes on either side.
-            client.write(offset, &vec![0xa5; 1 << 20], false)?;
+            client.write(offset, &vec![0xa5; 1 << 20], false).map_err(foreign)?;
         }
         Ok(Server { child: child.take().expect("a child that was not killed"), client })
     }
 
     /// `REQUESTS` requests with `depth` of them in flight.
-    fn turn(&mut self, (kind, flags): (u16, u16), depth: u64) -> anyhow::Result<()> {
+    fn turn(&mut self, (kind, flags): (u16, u16), depth: u64) -> Result<()> {
         let payload = vec![7; if kind == command::WRITE { BLOCK_BYTES as usize } else { 0 }];
         for index in 0..REQUESTS + depth {
             if index >= depth {
@@ -69,17 +69,17 @@ impl Server {
                 // Visits all blocks, in an order that no cache predicts.
                 let offset = (index * 2_654_435_761) % (SPAN_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
                 let request = Request { kind, flags, offset, length: BLOCK_BYTES, payload: &payload };
-                self.client.send(&request)?;
+                self.client.send(&request).map_err(foreign)?;
             }
         }
         Ok(())
     }
 
-    fn answer(&mut self) -> anyhow::Result<()> {
+    fn answer(&mut self) -> Result<()> {
         loop {
-            let chunk = self.client.receive_chunk(|_| BLOCK_BYTES)?;
+            let chunk = self.client.receive_chunk(|_| BLOCK_BYTES).map_err(foreign)?;
             if chunk.error != 0 {
-                bail!("a request failed with error {}", chunk.error);
+                return Err(wrong(format!("a request failed with error {}", chunk.error)));
             }
             if chunk.is_done {
                 return Ok(());
@@ -89,7 +89,7 @@ impl Server {
 }
 
 /// A server of a volume; `name` is that of its pool, `options` go to `fastness up`.
-fn ours(folder: &Path, name: &str, options: &[&str]) -> anyhow::Result<Server> {
+fn ours(folder: &Path, name: &str, options: &[&str]) -> Result<Server> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command
@@ -101,7 +101,7 @@ fn ours(folder: &Path, name: &str, options: &[&str]) -> anyhow::Result<Server> {
     Server::start(&mut command, socket, &format!("{name}/volume")).context("`fastness up`")
 }
 
-fn theirs(folder: &Path) -> anyhow::Result<Server> {
+fn theirs(folder: &Path) -> Result<Server> {
     let socket = folder.join("nbdkit.sock");
     let mut command = Command::new("nbdkit");
     command.arg("--foreground").arg("--unix").arg(&socket).args(["memory", "64M"]);
@@ -112,7 +112,7 @@ fn theirs(folder: &Path) -> anyhow::Result<Server> {
 ///
 /// # Errors
 /// If our server does not start, or a request fails.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = parent.join(format!("fastness-bench-nbd-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -122,7 +122,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
     rows
 }
 
-fn rows(folder: &Path, options: Options) -> anyhow::Result<Vec<Row>> {
+fn rows(folder: &Path, options: Options) -> Result<Vec<Row>> {
     let mut plain = ours(folder, "bench", &[])?;
     let mut theirs = theirs(folder).ok();
     let turns = if options.quick { 41 } else { 201 };
@@ -153,7 +153,7 @@ struct Work {
     goals: (f64, f64),
 }
 
-fn row(ours: &mut Server, theirs: Option<&mut Server>, work: &Work, turns: usize) -> anyhow::Result<Row> {
+fn row(ours: &mut Server, theirs: Option<&mut Server>, work: &Work, turns: usize) -> Result<Row> {
     let &Work { name, kind, flags, depth, goals } = work;
     let name = format!("NBD {name} 4 KiB, queue depth {depth}, volume");
     let medium = "a volume with its pool in a file; nbdkit: memory".to_owned();

@@ -1,11 +1,12 @@
 //! `libpmemlog` of PMDK beside our log, loaded at run time if it is installed (Debian: `libpmemlog1`).
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use libloading::Library;
 
+use crate::error::{Context, Result, foreign};
 use crate::measure::time_ns;
 
 type Create = unsafe extern "C" fn(*const c_char, usize, libc::mode_t) -> *mut c_void;
@@ -26,24 +27,25 @@ pub(crate) struct PmemLog {
 
 #[allow(unsafe_code)] // A C library: every call below is as its manual page says.
 impl PmemLog {
-    pub(crate) fn create(bytes: usize) -> anyhow::Result<Self> {
+    pub(crate) fn create(bytes: usize) -> Result<Self> {
         // SAFETY: the variable is set before any other thread of the benchmark runs; the library reads it
         // when it is loaded, to take tmpfs for PM: user-space flushes instead of msync, as our side does.
         unsafe { std::env::set_var("PMEM_IS_PMEM_FORCE", "1") };
         // SAFETY: libpmemlog's constructors have no requirements.
         let library = unsafe { Library::new("libpmemlog.so.1") }
+            .map_err(foreign)
             .context("libpmemlog is not installed (apt-get install libpmemlog-dev)")?;
         // SAFETY: the types are those of libpmemlog.h.
         let (create, append, rewind, close) = unsafe {
             (
-                *library.get::<Create>(b"pmemlog_create\0")?,
-                *library.get::<Append>(b"pmemlog_append\0")?,
-                *library.get::<Rewind>(b"pmemlog_rewind\0")?,
-                *library.get::<Close>(b"pmemlog_close\0")?,
+                *library.get::<Create>(b"pmemlog_create\0").map_err(foreign)?,
+                *library.get::<Append>(b"pmemlog_append\0").map_err(foreign)?,
+                *library.get::<Rewind>(b"pmemlog_rewind\0").map_err(foreign)?,
+                *library.get::<Close>(b"pmemlog_close\0").map_err(foreign)?,
             )
         };
         let path = PathBuf::from(format!("/dev/shm/fastness-bench-pmemlog-{}", std::process::id()));
-        let c_path = CString::new(path.to_str().context("path")?)?;
+        let c_path = CString::new(path.as_os_str().as_bytes()).map_err(foreign)?;
         let _ = std::fs::remove_file(&path);
         // SAFETY: a path that ends in NUL; the pool is checked below.
         let pool = unsafe { create(c_path.as_ptr(), bytes, 0o600) };
@@ -56,7 +58,7 @@ impl PmemLog {
     }
 
     /// Touches every page, as our regions' are.
-    fn touch(&mut self, bytes: usize) -> anyhow::Result<()> {
+    fn touch(&mut self, bytes: usize) -> Result<()> {
         let block = vec![0; 1 << 20];
         for _ in 0..(bytes >> 20) - 4 {
             self.append(&block)?;
@@ -66,7 +68,7 @@ impl PmemLog {
         Ok(())
     }
 
-    fn append(&mut self, body: &[u8]) -> anyhow::Result<()> {
+    fn append(&mut self, body: &[u8]) -> Result<()> {
         // SAFETY: an open pool, a readable buffer of that length.
         match unsafe { (self.append)(self.pool, body.as_ptr().cast(), body.len()) } {
             0 => Ok(()),
@@ -75,7 +77,7 @@ impl PmemLog {
     }
 
     /// Appends `count` records; the rewind after it is not in the figure; neither is our collection.
-    pub(crate) fn turn(&mut self, body: &[u8], count: usize) -> anyhow::Result<f64> {
+    pub(crate) fn turn(&mut self, body: &[u8], count: usize) -> Result<f64> {
         let ns = time_ns(|| (0..count).try_for_each(|_| self.append(body)))?;
         // SAFETY: an open pool.
         unsafe { (self.rewind)(self.pool) };

@@ -5,6 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use crate::Row;
+use crate::error::{Result, foreign};
 
 const ROW_PIXELS: u32 = 26;
 const LABEL_PIXELS: i32 = 420;
@@ -13,12 +14,19 @@ const PARTS_PIXELS: u32 = 46;
 const PART_COLOURS: [RGBColor; 4] =
     [RGBColor(21, 101, 192), RGBColor(249, 168, 37), RGBColor(0, 131, 143), RGBColor(106, 27, 154)];
 
+/// Whether something could be drawn.
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
 /// Draws a bar for each row that has a ratio: green where a goal is met, red where it is missed, grey without
 /// one. Below them, a bar of its parts for each row that has some.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> anyhow::Result<()> {
+pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> Result<()> {
+    draw(path, title, rows).map_err(foreign)
+}
+
+fn draw(path: &Path, title: &str, rows: &[Row]) -> Drawn {
     let bars: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.ratio?))).collect();
     let longest = bars.iter().map(|&(_, ratio)| ratio).fold(2.0, f64::max);
     let made: Vec<&Row> = rows.iter().filter(|row| !row.parts.is_empty()).collect();
@@ -56,11 +64,7 @@ pub fn draw_ratios(path: &Path, title: &str, rows: &[Row]) -> anyhow::Result<()>
 }
 
 /// One bar as long as the row's value, cut into its parts.
-fn draw_parts(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    row: &Row,
-    top: i32,
-) -> anyhow::Result<()> {
+fn draw_parts(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, row: &Row, top: i32) -> Drawn {
     const WIDTH: f64 = 870.0;
     area.draw(&Text::new(row.name.clone(), (12, top), ("sans-serif", 12)))?;
     let sum: f64 = row.parts.iter().map(|&(_, part)| part).sum();

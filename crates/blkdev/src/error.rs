@@ -168,6 +168,8 @@ impl BlockError {
     }
 }
 
+fastness_base::has_kind!(BlockError);
+
 /// A device could not be opened or created. Nothing stays open or locked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -286,3 +288,5 @@ impl OpenError {
         }
     }
 }
+
+fastness_base::has_kind!(OpenError);

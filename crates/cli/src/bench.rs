@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table, serve_pass_through};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
     serve_pass_through: Vec<PathBuf>,
 }
 
-pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let [dir, mount_point] = &args.serve_pass_through[..] {
         serve_pass_through(dir, mount_point)?;
         return Ok(Outcome::Clean);

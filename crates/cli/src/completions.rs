@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
+use crate::error::Result;
 use crate::exit::Outcome;
 
 /// Arguments of `fastness completions`.
@@ -15,11 +16,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// `program`: the command line of the whole program.
-pub(crate) fn run(
-    args: &CompletionsArgs,
-    mut program: Command,
-    out: &mut dyn Write,
-) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &CompletionsArgs, mut program: Command, out: &mut dyn Write) -> Result<Outcome> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut program, "fastness", &mut script);
     out.write_all(&script)?;

@@ -2,16 +2,15 @@
 
 use std::io::Write;
 
-use anyhow::Context;
 use fastness_daemon::{Client, ClientError, JobReport, Request, control_socket, run_dir, running_pools};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::exit::refuse;
+use crate::error::{Context, Result, refuse};
 use crate::output::progress_bar;
 
 /// A connection to the process that has the pool.
-pub(crate) fn connect(pool: &str) -> anyhow::Result<Client> {
+pub(crate) fn connect(pool: &str) -> Result<Client> {
     Ok(Client::connect(&control_socket(&run_dir()?, pool)?, pool)?)
 }
 
@@ -21,12 +20,12 @@ pub(crate) fn pool_of(dataset: &str) -> &str {
 }
 
 /// One request to the pool that a dataset belongs to.
-pub(crate) fn ask<T: DeserializeOwned>(dataset: &str, request: &Request) -> anyhow::Result<T> {
+pub(crate) fn ask<T: DeserializeOwned>(dataset: &str, request: &Request) -> Result<T> {
     Ok(connect(pool_of(dataset))?.call(request)?)
 }
 
 /// One request to a pool, or to every running one. A pool that ends in the meantime is left out.
-pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request) -> anyhow::Result<Vec<T>> {
+pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request) -> Result<Vec<T>> {
     if let Some(pool) = pool {
         return Ok(vec![ask(pool, request)?]);
     }
@@ -34,21 +33,18 @@ pub(crate) fn ask_all<T: DeserializeOwned>(pool: Option<&str>, request: &Request
     let names = running_pools(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let mut answers = Vec::new();
     for name in names {
-        match connect(&name).and_then(|mut client| Ok(client.call(request)?)) {
+        let client = Client::connect(&control_socket(&dir, &name)?, &name);
+        match client.and_then(|mut client| client.call(request)) {
             Ok(answer) => answers.push(answer),
-            Err(error) if error.downcast_ref::<ClientError>().is_some_and(is_gone) => {}
-            Err(error) => return Err(error),
+            Err(ClientError::NotRunning { .. } | ClientError::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(answers)
 }
 
-fn is_gone(error: &ClientError) -> bool {
-    matches!(error, ClientError::NotRunning { .. } | ClientError::Gone { .. })
-}
-
 /// The pool that a command without a name means: the only one that runs.
-pub(crate) fn only_pool(pool: Option<String>) -> anyhow::Result<String> {
+pub(crate) fn only_pool(pool: Option<String>) -> Result<String> {
     if let Some(pool) = pool {
         return Ok(pool);
     }
@@ -64,7 +60,7 @@ pub(crate) fn only_pool(pool: Option<String>) -> anyhow::Result<String> {
 }
 
 /// A request for long work, with a progress bar on a terminal.
-pub(crate) fn follow(pool: &str, request: &Request) -> anyhow::Result<JobReport> {
+pub(crate) fn follow(pool: &str, request: &Request) -> Result<JobReport> {
     let bar = progress_bar("{msg} {wide_bar} {bytes} of about {total_bytes}, {bytes_per_sec}, {eta} left");
     let result = connect(pool)?.call_with(request, &mut |report| {
         bar.set_message(report.what.clone());
@@ -76,7 +72,7 @@ pub(crate) fn follow(pool: &str, request: &Request) -> anyhow::Result<JobReport>
 }
 
 /// Prints an answer as JSON.
-pub(crate) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
     writeln!(out, "{}", serde_json::to_string_pretty(value)?)?;
     Ok(())
 }

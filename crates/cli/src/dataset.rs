@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use fastness_daemon::{DatasetReport, Request};
 
 use crate::connect::{ask, ask_all, pool_of, print_json};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::pool::assignments;
 use crate::size::short;
 use crate::table::table;
@@ -108,7 +109,7 @@ pub(crate) struct GetArgs {
     json: bool,
 }
 
-pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         DatasetCommand::Create(CreateArgs { dataset, options, parents }) => {
             let properties = assignments(&options)?;
@@ -135,12 +136,12 @@ pub(crate) fn run(command: DatasetCommand, out: &mut dyn Write) -> anyhow::Resul
     }
 }
 
-fn change(dataset: &str, request: &Request) -> anyhow::Result<Outcome> {
+fn change(dataset: &str, request: &Request) -> Result<Outcome> {
     let () = ask(dataset, request)?;
     Ok(Outcome::Clean)
 }
 
-fn set(datasets: &[String], property: &str, value: Option<&str>) -> anyhow::Result<Outcome> {
+fn set(datasets: &[String], property: &str, value: Option<&str>) -> Result<Outcome> {
     for name in datasets {
         let (property, value) = (property.to_owned(), value.map(str::to_owned));
         change(name, &Request::SetProperty { name: name.clone(), property, value })?;
@@ -149,7 +150,7 @@ fn set(datasets: &[String], property: &str, value: Option<&str>) -> anyhow::Resu
 }
 
 /// A dataset and those below it; without a name, all datasets of all running pools.
-pub(crate) fn datasets(name: Option<&str>) -> anyhow::Result<Vec<DatasetReport>> {
+pub(crate) fn datasets(name: Option<&str>) -> Result<Vec<DatasetReport>> {
     let all: Vec<Vec<DatasetReport>> = ask_all(name.map(pool_of), &Request::Datasets)?;
     let mut all = all.concat();
     if let Some(name) = name {
@@ -162,7 +163,7 @@ pub(crate) fn datasets(name: Option<&str>) -> anyhow::Result<Vec<DatasetReport>>
     Ok(all)
 }
 
-fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     let all = datasets(args.dataset.as_deref())?;
     if args.json {
         print_json(out, &all)?;
@@ -181,7 +182,7 @@ fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn get(args: &GetArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
     let wanted: Vec<_> = args.property.split(',').collect();
     let is_wanted = |name: &str| wanted == ["all"] || wanted.contains(&name);
     let mut found = Vec::new();

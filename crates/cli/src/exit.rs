@@ -1,23 +1,11 @@
 //! How commands end: the exit code, and what standard error says about a failure.
 
-use std::io;
 use std::process::ExitCode;
 
 use fastness_base::ErrorKind;
-use fastness_crashcheck::CheckError;
-use fastness_crashcheck::guest::GuestError;
-use fastness_crashcheck::litmus::LitmusError;
-use fastness_crashcheck::symbols::KernelSymbolsError;
-use fastness_crashcheck::trace::ShowError;
-use fastness_crashcheck::tracer::TracerError;
-use fastness_crashcheck_trace::TraceError;
-use fastness_daemon::{ClientError, Failure, StartError};
-use fastness_pmem::RegionError;
-use fastness_pmlog::{AppendError, CreateError, OpenError, RecoverError, TrimError};
-use fastness_store::PoolError;
-use fastness_zvol::VolumeError;
 
-use crate::output::{ReaderGone, note};
+use crate::error::{CliError, Result};
+use crate::output::note;
 
 /// The outcome of a command that did what it was asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,181 +16,121 @@ pub(crate) enum Outcome {
     Found,
 }
 
-/// An error of the command line itself, with its kind.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub(crate) struct Refusal {
-    /// What is wrong, and how to mend it.
-    pub(crate) text: String,
-    /// Determines the exit code.
-    pub(crate) kind: ErrorKind,
-}
-
-/// The process that runs a pool, or was starting to, has ended.
-pub(crate) fn gone(text: impl Into<String>) -> anyhow::Error {
-    Refusal { text: text.into(), kind: ErrorKind::Closed }.into()
-}
-
-/// Another process is using what is needed.
-pub(crate) fn busy(text: impl Into<String>) -> anyhow::Error {
-    Refusal { text: text.into(), kind: ErrorKind::Retry }.into()
-}
-
-/// Refuses a request.
-pub(crate) fn refuse(text: impl Into<String>) -> anyhow::Error {
-    Refusal { text: text.into(), kind: ErrorKind::Invalid }.into()
-}
+/// Input or output of the program itself failed.
+const OWN_IO: u8 = 10;
 
 /// The exit code of a result; prints what went wrong to standard error.
-pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
-    let error = match result {
-        Ok(Outcome::Clean) => return ExitCode::SUCCESS,
-        Ok(Outcome::Found) => return ExitCode::from(1),
-        Err(error) => error,
-    };
-    if is_reader_gone(&error) {
-        return ExitCode::SUCCESS;
+pub(crate) fn code(result: Result<Outcome>) -> ExitCode {
+    if let Err(error) = &result
+        && !error.is_reader_gone()
+    {
+        say(error);
     }
-    note(format_args!("fastness: {error}"));
-    let mut said = error.to_string();
-    for cause in error.chain().skip(1) {
-        let text = cause.to_string();
+    ExitCode::from(number(&result))
+}
+
+/// The only place where a kind of errors becomes an exit code.
+fn number(result: &Result<Outcome>) -> u8 {
+    match result {
+        Ok(Outcome::Clean) => 0,
+        Ok(Outcome::Found) => 1,
+        Err(error) if error.is_reader_gone() => 0,
+        Err(error) => error.kind().map_or(OWN_IO, ErrorKind::exit_code),
+    }
+}
+
+fn say(error: &CliError) {
+    let texts = error.texts();
+    note(format_args!("fastness: {}", texts[0]));
+    for (text, said) in texts[1..].iter().zip(texts) {
         // An error with the same text as its source is printed once.
-        if !said.ends_with(&text) {
+        if !said.ends_with(text) {
             note(format_args!("  because: {text}"));
         }
-        said = text;
     }
-    if let Some(failure) = error.chain().find_map(failure_of) {
-        failure.causes.iter().for_each(|cause| note(format_args!("  because: {cause}")));
-    }
-    let kind = kind_of(&error);
-    if let Some(advice) = kind.and_then(|kind| advice(&error, kind)) {
+    if let Some(advice) = error.advice() {
         note(format_args!("  {advice}"));
     }
-    ExitCode::from(kind.map_or(10, ErrorKind::exit_code))
-}
-
-/// An error of the process that runs the pool; its causes crossed the socket as text.
-fn failure_of<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Failure> {
-    match cause.downcast_ref::<ClientError>() {
-        Some(ClientError::Failed(failure)) => Some(failure),
-        _ => cause.downcast_ref::<Failure>(),
-    }
-}
-
-fn is_reader_gone(error: &anyhow::Error) -> bool {
-    let inner = |cause: &'_ (dyn std::error::Error + 'static)| {
-        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        inner.is_some_and(|inner| inner.is::<ReaderGone>())
-    };
-    error.chain().any(inner)
-}
-
-pub(crate) fn kind_of(error: &anyhow::Error) -> Option<ErrorKind> {
-    error.chain().find_map(|cause| {
-        let kind = cause.downcast_ref::<Refusal>().map(|error| error.kind);
-        kind.or_else(|| cause.downcast_ref::<RegionError>().map(RegionError::kind))
-            .or_else(|| cause.downcast_ref::<CreateError>().map(CreateError::kind))
-            .or_else(|| cause.downcast_ref::<OpenError>().map(OpenError::kind))
-            .or_else(|| cause.downcast_ref::<AppendError>().map(AppendError::kind))
-            .or_else(|| cause.downcast_ref::<TrimError>().map(TrimError::kind))
-            .or_else(|| cause.downcast_ref::<ClientError>().map(ClientError::kind))
-            .or_else(|| cause.downcast_ref::<Failure>().map(Failure::kind))
-            .or_else(|| cause.downcast_ref::<StartError>().map(StartError::kind))
-            .or_else(|| cause.downcast_ref::<PoolError>().map(PoolError::kind))
-            .or_else(|| cause.downcast_ref::<VolumeError>().map(VolumeError::kind))
-            .or_else(|| cause.downcast_ref::<CheckError>().map(CheckError::kind))
-            .or_else(|| cause.is::<GuestError>().then_some(ErrorKind::Invalid))
-            .or_else(|| cause.downcast_ref::<TraceError>().map(TraceError::kind))
-            .or_else(|| cause.downcast_ref::<KernelSymbolsError>().map(KernelSymbolsError::kind))
-            .or_else(|| cause.downcast_ref::<TracerError>().map(TracerError::kind))
-            .or_else(|| cause.downcast_ref::<ShowError>().and_then(show_kind))
-            .or_else(|| cause.downcast_ref::<LitmusError>().and_then(litmus_kind))
-            .or_else(|| cause.downcast_ref::<RecoverError<io::Error>>().map(RecoverError::kind))
-            .or_else(|| {
-                cause.downcast_ref::<RecoverError<std::convert::Infallible>>().map(RecoverError::kind)
-            })
-    })
-}
-
-/// A litmus file that cannot be judged is a wrong request.
-fn litmus_kind(error: &LitmusError) -> Option<ErrorKind> {
-    match error {
-        LitmusError::Write(_) => None,
-        _ => Some(ErrorKind::Invalid),
-    }
-}
-
-/// Standard output was closed by its reader, which is not an error.
-fn show_kind(error: &ShowError) -> Option<ErrorKind> {
-    match error {
-        ShowError::Trace(error) => Some(error.kind()),
-        ShowError::Write(_) => None,
-    }
-}
-
-fn says_what_to_do(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.is::<Refusal>()
-        || cause.is::<PoolError>()
-        || cause.is::<StartError>()
-        // The same, from the process that was starting to run the pool.
-        || cause.is::<Failure>()
-}
-
-/// What the user can do, if the error itself does not say so.
-fn advice(error: &anyhow::Error, kind: ErrorKind) -> Option<&'static str> {
-    let client = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>());
-    if let Some(ClientError::NotRunning { .. } | ClientError::Gone { .. }) = client {
-        return Some("start it with `fastness pool import NAME`, or `fastness up DIR`");
-    }
-    if client.is_some() || error.chain().any(says_what_to_do) {
-        // These say what to do, if anything can be done.
-        return (kind == ErrorKind::Bug).then_some("this is a defect of fastness; please report it");
-    }
-    if error
-        .chain()
-        .any(|cause| cause.is::<TraceError>() || cause.is::<ShowError>() || cause.is::<CheckError>())
-    {
-        return (kind == ErrorKind::Bug).then_some("this is a defect of the program that wrote the trace");
-    }
-    let open = error.chain().find_map(|cause| cause.downcast_ref::<OpenError>());
-    Some(match (open, kind) {
-        (Some(OpenError::NotALog), _) => "create one with `fastness log create`",
-        (Some(OpenError::Truncated { .. }), _) => {
-            "the file was cut off; `fastness log dump` shows what is left of it"
-        }
-        (Some(open), _) if open.is_loss() => {
-            "examine it with `fastness log verify` and `fastness log dump`; `fastness log recover --drop-tail` \
-             recovers what does not depend on the loss, and gives up the rest"
-        }
-        (Some(_), ErrorKind::Corrupt | ErrorKind::MediaFailed) => {
-            "`fastness log dump` shows what is left of it"
-        }
-        (_, ErrorKind::Retry) => "another process has it open; try again after that process has ended",
-        (_, ErrorKind::NoSpace) => "empty the log with `fastness log recover`, or use a larger region",
-        (_, ErrorKind::MediaFailed) => "copy the readable data, and replace the medium",
-        (_, ErrorKind::Closed) => "open it again",
-        (_, ErrorKind::Bug) => "this is a defect of fastness; please report it",
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use fastness_base::AnyError;
+    use fastness_daemon::{ClientError, Failure};
+    use fastness_pmlog::{AppendError, OpenError, RecoverError};
+    use fastness_prb::EntryId;
+
     use super::*;
+    use crate::error::{Context, busy, gone, refuse};
+    use crate::output::marked;
+
+    fn ends(error: impl Into<CliError>) -> (u8, Option<&'static str>) {
+        let result = Err(error.into()).context("what was being done");
+        (number(&result), result.unwrap_err().advice())
+    }
+
+    fn reader_gone() -> io::Error {
+        marked(closed_pipe())
+    }
+
+    fn recovery_stopped_by(source: io::Error) -> RecoverError<io::Error> {
+        RecoverError::Callback { id: EntryId::new(1, 1), source }
+    }
 
     fn closed_pipe() -> io::Error {
         io::ErrorKind::BrokenPipe.into()
+    }
+
+    /// The codes of `fastness --help`.
+    #[test]
+    fn every_kind_has_its_exit_code_from_wherever_it_comes() {
+        let codes = [
+            (ErrorKind::Invalid, 3),
+            (ErrorKind::Retry, 4),
+            (ErrorKind::NoSpace, 5),
+            (ErrorKind::Corrupt, 6),
+            (ErrorKind::MediaFailed, 7),
+            (ErrorKind::Closed, 8),
+            (ErrorKind::Bug, 9),
+        ];
+        assert!(ErrorKind::ALL.iter().all(|kind| codes.iter().any(|(of, _)| of == kind)));
+        for (kind, code) in codes {
+            assert_eq!(ends(AnyError::new(kind, "own")).0, code);
+            assert_eq!(ends(Failure::refuse(kind, "of the daemon")).0, code);
+            assert_eq!(ends(ClientError::Failed(Failure::refuse(kind, "over the socket"))).0, code);
+        }
+        assert_eq!((ends(refuse("no")).0, ends(busy("no")).0, ends(gone("no")).0), (3, 4, 8));
+        assert_eq!(ends(io::Error::other("disk")), (10, None));
+        assert_eq!((number(&Ok(Outcome::Clean)), number(&Ok(Outcome::Found))), (0, 1));
     }
 
     /// Only the reader of standard output may go without that anything has failed.
     #[test]
     fn a_closed_pipe_is_a_success_for_standard_output_only() {
         let gone = ClientError::Gone { pool: "tank".to_owned(), source: closed_pipe() };
-        assert_eq!(code(Err(gone.into())), ExitCode::from(8));
-        assert_eq!(code(Err(closed_pipe().into())), ExitCode::from(10));
-        let printed = io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone);
-        assert_eq!(code(Err(anyhow::Error::from(printed).context("cannot print"))), ExitCode::SUCCESS);
+        assert_eq!(ends(gone).0, 8);
+        assert_eq!(ends(closed_pipe()).0, 10);
+        assert_eq!(ends(reader_gone()).0, 0);
+        let show = fastness_crashcheck::trace::ShowError::Write(reader_gone());
+        assert_eq!(ends(show).0, 0);
+        let litmus = fastness_crashcheck::litmus::LitmusError::Write(reader_gone());
+        assert_eq!(ends(litmus).0, 0);
+        assert_eq!(ends(recovery_stopped_by(closed_pipe())).0, ErrorKind::Retry.exit_code());
+        assert_eq!(ends(recovery_stopped_by(reader_gone())).0, 0);
+    }
+
+    /// What each surface says about the same kinds differs.
+    #[test]
+    fn advice_is_that_of_the_surface() {
+        let closed = ends(AppendError::Closed).1;
+        assert_eq!(closed, Some("open it again"));
+        assert_eq!(ends(gone("the process has ended")).1, None);
+        assert!(ends(OpenError::NotALog).1.is_some_and(|advice| advice.contains("log create")));
+        let stopped = ClientError::NotRunning { pool: "tank".to_owned() };
+        assert!(ends(stopped).1.is_some_and(|advice| advice.contains("pool import")));
+        let bug = Failure::refuse(ErrorKind::Bug, "of the daemon");
+        assert!(ends(bug).1.is_some_and(|advice| advice.contains("report it")));
     }
 }

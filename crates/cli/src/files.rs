@@ -10,7 +10,8 @@ use fastness_daemon::{
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::pool::assignments;
 use crate::size::short;
 use crate::table::table;
@@ -132,7 +133,7 @@ fn is_for_fstab(word: &str) -> bool {
     WORDS.contains(&word) || word.starts_with("x-") || word.starts_with("comment=")
 }
 
-fn mount_for_mount(args: HelperArgs) -> anyhow::Result<()> {
+fn mount_for_mount(args: HelperArgs) -> Result<()> {
     let HelperArgs { files, path, mut options, fake, sloppy, .. } = args;
     options.retain(|word| !is_for_fstab(word) && (!sloppy || is_known(word)));
     let options = mount_options(&options)?;
@@ -142,7 +143,7 @@ fn mount_for_mount(args: HelperArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         FilesCommand::Create(CreateArgs { files, options, parents, mount }) => {
             let request = Request::CreateFiles {
@@ -174,7 +175,7 @@ fn mount_at(
     path: &std::path::Path,
     options: MountRequest,
     is_kept: bool,
-) -> anyhow::Result<ServedReport> {
+) -> Result<ServedReport> {
     let path = absolute(path)?.display().to_string();
     ask(files, &Request::Mount { name: files.to_owned(), path, options, is_kept })
 }
@@ -201,7 +202,7 @@ fn is_known(word: &str) -> bool {
     OPTIONS.iter().any(|(known, _)| *known == word)
 }
 
-fn mount_options(words: &[String]) -> anyhow::Result<MountRequest> {
+fn mount_options(words: &[String]) -> Result<MountRequest> {
     let mut options = MountRequest::default();
     for word in words {
         let Some((_, set)) = OPTIONS.iter().find(|(known, _)| known == word) else {
@@ -215,7 +216,7 @@ fn mount_options(words: &[String]) -> anyhow::Result<MountRequest> {
 }
 
 /// By name or mount point: the latter is asked for at every running pool.
-fn unmount(what: &str, is_forced: bool) -> anyhow::Result<Outcome> {
+fn unmount(what: &str, is_forced: bool) -> Result<Outcome> {
     // The name of a file system has a slash, and does not begin with one.
     if what.contains('/') && !what.starts_with('/') && !what.starts_with('.') {
         let () = ask(what, &Request::Unmount { what: what.to_owned(), is_forced })?;
@@ -231,7 +232,7 @@ fn unmount(what: &str, is_forced: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let mut files = datasets(None)?;
     files.retain(|dataset| dataset.kind == "filesystem");
     if json {
@@ -250,7 +251,7 @@ fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn check(files: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn check(files: &str, json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let report: FilesCheckReport = ask(files, &Request::CheckFiles { name: files.to_owned() })?;
     if json {
         print_json(out, &report)?;

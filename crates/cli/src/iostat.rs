@@ -9,6 +9,7 @@ use clap::Args;
 use fastness_daemon::{IoCounters, IoReport, IoRow, LatencyBucket, Request};
 
 use crate::connect::ask_all;
+use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::size::short;
 use crate::table::table;
@@ -43,22 +44,22 @@ pub(crate) struct IostatArgs {
 }
 
 /// Pool, interval, count.
-fn parse(args: &[String]) -> anyhow::Result<(Option<&str>, Option<u64>, Option<u64>)> {
+fn parse(args: &[String]) -> Result<(Option<&str>, Option<u64>, Option<u64>)> {
     let (pool, numbers) = match args.split_first() {
         Some((first, rest)) if first.parse::<u64>().is_err() => (Some(first.as_str()), rest),
         _ => (None, args),
     };
-    let number = |index: usize| -> anyhow::Result<Option<u64>> {
+    let number = |index: usize| -> Result<Option<u64>> {
         let Some(text) = numbers.get(index) else { return Ok(None) };
         match text.parse() {
             Ok(number) if number > 0 => Ok(Some(number)),
-            _ => Err(crate::exit::refuse(format!("{text} is not a number of seconds or a count"))),
+            _ => Err(refuse(format!("{text} is not a number of seconds or a count"))),
         }
     };
     Ok((pool, number(0)?, number(1)?))
 }
 
-pub(crate) fn run(args: &IostatArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &IostatArgs, out: &mut dyn Write) -> Result<Outcome> {
     let (pool, interval_s, count) = parse(&args.args)?;
     let mut before: Vec<IoReport> = Vec::new();
     for sample in 0.. {
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &IostatArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     Ok(Outcome::Clean)
 }
 
-fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> anyhow::Result<()> {
+fn show(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> Result<()> {
     let elapsed_ns = now.at_ns - before.map_or(0, |before| before.at_ns.min(now.at_ns));
     let seconds = (elapsed_ns as f64 / 1e9).max(1e-3);
     writeln!(out, "pool {}: txg {} durable, {} unsynced", now.pool, now.synced_txg, short(now.dirty_bytes))?;

@@ -5,7 +5,8 @@
 //!
 //! # Code map
 //! `start`: foreground or background; `notify`: tells a service manager. `up`: the embedded pool. `connect`:
-//! talks to a daemon. `exit`: exit codes and advice. The command line makes no decisions of its own.
+//! talks to a daemon. `error`: why a command failed, and advice; `exit`: exit codes. The command line makes
+//! no decisions of its own.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod connect;
 mod content;
 mod crashcheck;
 mod dataset;
+mod error;
 mod exit;
 mod files;
 mod iostat;
@@ -39,6 +41,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::error::Result;
 use crate::exit::Outcome;
 
 const EXIT_CODES: &str = "\
@@ -104,7 +107,7 @@ enum Command {
     Man(man::ManArgs),
 }
 
-fn run(cli: Cli, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
     match cli.command {
         Command::Up(args) => up::run(&args, out),
         Command::Status(args) => status::run(&args, out),

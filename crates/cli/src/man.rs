@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Command};
 
+use crate::error::{Context, Result};
 use crate::exit::Outcome;
 
 /// Arguments of `fastness man`.
@@ -21,7 +21,7 @@ pub(crate) struct ManArgs {
 }
 
 /// `program`: the command line of the whole program.
-pub(crate) fn run(args: &ManArgs, program: Command, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &ManArgs, program: Command, out: &mut dyn Write) -> Result<Outcome> {
     let program = program.disable_help_subcommand(true);
     match &args.dir {
         Some(dir) => {

@@ -12,6 +12,7 @@ use clap::Args;
 use fastness_daemon::{Address, IoCounters, IoReport, IoRow, PoolReport, Request};
 
 use crate::connect::ask_all;
+use crate::error::Result;
 use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
@@ -32,7 +33,7 @@ pub(crate) struct MetricsArgs {
     pool: Option<String>,
 }
 
-pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<Outcome> {
     let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
     let io: Vec<IoReport> = ask_all(args.pool.as_deref(), &Request::Io)?;
     let mut text = Text::default();

@@ -12,13 +12,18 @@ pub(crate) fn stdout() -> impl Write {
 /// The reader of standard output has closed it.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
-pub(crate) struct ReaderGone;
+struct ReaderGone;
+
+/// The error is that of standard output whose reader has closed it.
+pub(crate) fn is_reader_gone(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<ReaderGone>())
+}
 
 /// Marks the closed pipe of standard output, so that it is not confused with another closed pipe (such as a
 /// process that was killed).
 struct Output<W>(W);
 
-fn marked(error: io::Error) -> io::Error {
+pub(crate) fn marked(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ReaderGone),
         _ => error,

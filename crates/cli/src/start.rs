@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
@@ -14,7 +13,8 @@ use fastness_daemon::{
 };
 use fastness_store::{Consent, ImportOptions, MissingLog, Places, PoolOptions};
 
-use crate::exit::{Outcome, busy};
+use crate::error::{Context, Result, busy};
+use crate::exit::Outcome;
 use crate::notify::{State, notify};
 use crate::output::note;
 use crate::progress::Progress;
@@ -100,7 +100,7 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    fn node(&self, watch: ImportWatch) -> anyhow::Result<Arc<Node>> {
+    fn node(&self, watch: ImportWatch) -> Result<Arc<Node>> {
         let import = ImportOptions {
             is_forced: self.is_forced,
             allows_degraded: self.is_degraded,
@@ -124,7 +124,7 @@ impl Import {
     }
 
     /// Runs the pool until it is exported. `announce`: a parent reads [`Announcement`]s from standard output.
-    pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+    pub(crate) fn foreground(&self, announce: bool, out: &mut dyn Write) -> Result<Outcome> {
         if announce {
             // A session of its own, which neither Ctrl-C nor the end of the terminal reaches.
             let _ = rustix::process::setsid();
@@ -140,9 +140,9 @@ impl Import {
         let (node, control) = match started {
             Ok(started) => started,
             Err(error) if announce => {
-                let kind = crate::exit::kind_of(&error).unwrap_or(ErrorKind::Bug);
-                let causes = error.chain().skip(1).map(ToString::to_string).collect();
-                let failure = Failure { kind: kind.name().to_owned(), message: error.to_string(), causes };
+                let kind = error.kind().unwrap_or(ErrorKind::Bug);
+                let (message, causes) = (error.texts()[0].clone(), error.texts()[1..].to_vec());
+                let failure = Failure { kind: kind.name().to_owned(), message, causes };
                 Announcement::Failed(failure).say(out)?;
                 return Err(error);
             }
@@ -161,7 +161,7 @@ impl Import {
 }
 
 /// Refuses if a process is running the pool of this name: waiting for its devices would be in vain.
-pub(crate) fn refuse_running(name: &str) -> anyhow::Result<()> {
+pub(crate) fn refuse_running(name: &str) -> Result<()> {
     let socket = control_socket(&run_dir()?, name)?;
     let status = || -> Result<PoolReport, ClientError> {
         let mut client = Client::connect(&socket, name)?;
@@ -183,7 +183,7 @@ pub(crate) fn tell_search(search: Search<'_>) {
 }
 
 /// The control socket of a node.
-pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
+pub(crate) fn listen(node: &Arc<Node>) -> Result<Control> {
     let path = control_socket(&run_dir()?, &node.name())?;
     let control = Control::start(node, &path);
     control.with_context(|| {
@@ -195,7 +195,7 @@ pub(crate) fn listen(node: &Arc<Node>) -> anyhow::Result<Control> {
 }
 
 /// Waits for the end of a node, and prints how it ended. A service manager is told that it runs.
-pub(crate) fn until_end(node: &Node, control: Control) -> anyhow::Result<Ending> {
+pub(crate) fn until_end(node: &Node, control: Control) -> Result<Ending> {
     notify(State::Ready);
     let ending = node
         .run()

@@ -6,6 +6,7 @@ use clap::Args;
 use fastness_daemon::{JobReport, LogReport, PoolReport, Request};
 
 use crate::connect::{ask_all, print_json};
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::output::{fields, note};
 use crate::size::short;
@@ -24,7 +25,7 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<Outcome> {
     let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
     if args.json {
         print_json(out, &pools)?;
@@ -49,7 +50,7 @@ pub(crate) fn outcome(pools: &[PoolReport]) -> Outcome {
     if pools.iter().all(|pool| pool.state == "online") { Outcome::Clean } else { Outcome::Found }
 }
 
-fn head(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+fn head(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     let mut rows = vec![
         ("pool", format!("{} ({}, process {}, up {})", pool.name, pool.state, pool.pid, time(pool.uptime_s))),
         ("found", pool.found.clone()),
@@ -78,7 +79,7 @@ fn head(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn served(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+fn served(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     if pool.served.is_empty() {
         return Ok(());
     }
@@ -100,7 +101,7 @@ fn served(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn events(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+fn events(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     if !pool.events.is_empty() {
         writeln!(out, "\nlatest events")?;
     }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use fastness_daemon::{
     Address, ImportStep, ImportWatch, MountRequest, Node, NodeOptions, PmUse, PoolReport, patiently,
@@ -12,7 +11,8 @@ use fastness_daemon::{
 use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::output::fields;
 use crate::progress::Progress;
 use crate::size;
@@ -73,7 +73,7 @@ pub(crate) struct UpArgs {
     bounds: BoundArgs,
 }
 
-pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> Result<Outcome> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let dir = args.dir.canonicalize().with_context(|| format!("cannot use {}", args.dir.display()))?;
     let progress = Progress::start();
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &UpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
 }
 
 /// Creates the file system, if there is none, and mounts it; says where, or why not.
-fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> anyhow::Result<String> {
+fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> Result<String> {
     let (name, path) = (format!("{}/files", node.name()), dir.join("files"));
     if args.no_mount {
         return Ok("not mounted (--no-mount)".to_owned());
@@ -143,7 +143,7 @@ fn mount_files(args: &UpArgs, node: &Node, dir: &Path) -> anyhow::Result<String>
 }
 
 /// Puts the log on persistent memory, if there is some.
-fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
+fn add_log(args: &UpArgs, node: &Node, region: &Path) -> Result<()> {
     if let Some(path) = &args.pm {
         return Ok(node.add_pm_log(&[path], PmUse::default(), args.force)?);
     }
@@ -158,7 +158,7 @@ fn add_log(args: &UpArgs, node: &Node, region: &Path) -> anyhow::Result<()> {
 }
 
 /// Opens the pool's file, or makes the pool; says which.
-fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> anyhow::Result<(Device, bool)> {
+fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(Device, bool)> {
     let path = dir.join("pool.img");
     let is_busy = |opened: &Result<Device, PoolError>| {
         let is_busy = opened.as_ref().is_err_and(|error| error.kind() == fastness_base::ErrorKind::Retry);
@@ -198,7 +198,7 @@ fn say(
     files: &str,
     volume: &str,
     socket: &Path,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let how = if is_new { "made just now" } else { &pool.found };
     let served = pool.served.iter().find(|served| served.volume == volume);
     let served = served.ok_or_else(|| refuse(format!("{volume} is not served")))?;

@@ -7,6 +7,7 @@ use fastness_daemon::{Address, PoolReport, Request, ServedReport, absolute, run_
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
+use crate::error::{Result, refuse};
 use crate::exit::Outcome;
 use crate::pool::assignments;
 use crate::size::{self, short};
@@ -95,7 +96,7 @@ pub(crate) struct ServeArgs {
     once: bool,
 }
 
-pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         VolumeCommand::Create(CreateArgs { volume, size, block_size, options, parents }) => {
             let mut properties = assignments(&options)?;
@@ -113,7 +114,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result
             if now.is_some_and(|now| size < now) && !shrink {
                 let text =
                     format!("{volume} would lose the data after {}; --shrink allows that", size::show(size));
-                return Err(crate::exit::refuse(text));
+                return Err(refuse(text));
             }
             let () = ask(&volume, &Request::ResizeVolume { name: volume.clone(), size_bytes: size })?;
         }
@@ -129,7 +130,7 @@ pub(crate) fn run(command: VolumeCommand, out: &mut dyn Write) -> anyhow::Result
     Ok(Outcome::Clean)
 }
 
-fn serve(args: ServeArgs) -> anyhow::Result<ServedReport> {
+fn serve(args: ServeArgs) -> Result<ServedReport> {
     let address = match (args.socket, args.tcp) {
         (_, Some(address)) => Address::Tcp(address),
         (Some(path), None) => Address::Unix(absolute(path.as_ref())?.display().to_string()),
@@ -144,7 +145,7 @@ fn serve(args: ServeArgs) -> anyhow::Result<ServedReport> {
     ask(&args.volume, &request)
 }
 
-fn list(json: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let mut volumes = datasets(None)?;
     volumes.retain(|dataset| dataset.kind == "volume");
     if json {

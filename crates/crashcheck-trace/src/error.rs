@@ -73,3 +73,5 @@ impl TraceError {
         }
     }
 }
+
+fastness_base::has_kind!(TraceError);

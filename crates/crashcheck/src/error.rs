@@ -105,3 +105,5 @@ impl CheckError {
         }
     }
 }
+
+fastness_base::has_kind!(CheckError);

@@ -68,6 +68,8 @@ impl ClientError {
     }
 }
 
+fastness_base::has_kind!(ClientError);
+
 /// A connection to a running pool.
 #[derive(Debug)]
 pub struct Client {

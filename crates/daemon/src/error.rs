@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use fastness_base::{ErrorKind, HasKind};
+use fastness_base::ErrorKind;
 use fastness_store::{PoolError, StoreError};
 
 /// Why a pool does not run.
@@ -89,11 +89,7 @@ impl From<StoreError> for StartError {
     }
 }
 
-impl HasKind for StartError {
-    fn kind(&self) -> ErrorKind {
-        StartError::kind(self)
-    }
-}
+fastness_base::has_kind!(StartError);
 
 impl StartError {
     /// What the caller must do.

@@ -55,11 +55,13 @@ mod log;
 mod space;
 
 pub use chain::{
-    BlockSurvey, Claimed, End, Found, Later, OnLoss, Record, Replayed, claim, claim_each, survey,
+    BlockSurvey, ClaimError, Claimed, End, Ended, Found, Later, LostRecords, OnLoss, Record, ReplayError,
+    Replayed, claim, claim_each, survey,
 };
 pub use device_space::DeviceSpace;
-pub use error::{ClaimError, CommitError, Ended, HeaderError, LostRecords, ReplayError};
+pub use error::{CommitError, HeaderError};
+pub use format::RECORD_BYTES_MAX;
 pub use header::{Chain, Claim, HEADER_BYTES, HEADER_VERSION, Header};
 pub use ids::{AHEAD, BlockSeq, Extent, LogGuid, Lsn, Place, Txg};
-pub use log::{Log, Options, RECORD_BYTES_MAX, Status};
+pub use log::{Log, Options, Status};
 pub use space::{BLOCK_BYTES_MAX, Space, SpaceError, UNIT_BYTES};

@@ -177,6 +177,8 @@ impl SpaceError {
     }
 }
 
+fastness_base::has_kind!(SpaceError);
+
 impl fmt::Display for SpaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)

@@ -200,6 +200,8 @@ impl RegionError {
     }
 }
 
+fastness_base::has_kind!(RegionError);
+
 /// The kind of an error that a system call on the medium returned.
 fn io_kind(error: &io::Error) -> ErrorKind {
     match error.raw_os_error() {
@@ -266,6 +268,8 @@ impl PersistError {
         }
     }
 }
+
+fastness_base::has_kind!(PersistError);
 
 impl ReadError {
     /// What the caller must do: [`ErrorKind::MediaFailed`] for poison, [`ErrorKind::Invalid`] for an offset

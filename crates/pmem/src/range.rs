@@ -291,3 +291,5 @@ impl SplitError {
         ErrorKind::Invalid
     }
 }
+
+fastness_base::has_kind!(SplitError);

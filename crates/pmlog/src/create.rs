@@ -5,13 +5,13 @@ use std::sync::Arc;
 use fastness_prb::{Alignment, ChecksumKind, Entropy, HdlHeader, Prb, Txg};
 
 use crate::error::CreateError;
-use crate::front::{Front, read_superblocks};
+use crate::front::{Front, divide, read_superblocks};
 use crate::geometry::Geometry;
 use crate::log::PmLog;
 use crate::medium::LogMedium;
 use crate::open::OpenOptions;
 use crate::slot::HeaderSlot;
-use crate::superblock::{DATA_OFFSET, Superblock, Uuid};
+use crate::superblock::{Superblock, Uuid};
 
 /// How to create a log; the default suits a region of 64 MiB on Optane.
 ///
@@ -87,18 +87,6 @@ fn random_uuid(entropy: &dyn Entropy) -> Uuid {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Uuid(bytes)
-}
-
-/// Divides a range into the front blocks and the chunks.
-pub(crate) fn divide<R: LogMedium>(range: R, geometry: &Geometry) -> (R, Vec<R>) {
-    let (front, mut rest) = range.split(DATA_OFFSET as usize);
-    let mut chunks = Vec::with_capacity(geometry.chunks as usize);
-    for _ in 0..geometry.chunks {
-        let (chunk, behind) = rest.split(geometry.chunk_bytes as usize);
-        chunks.push(chunk);
-        rest = behind;
-    }
-    (front, chunks)
 }
 
 impl<R: LogMedium> PmLog<R> {

@@ -6,7 +6,7 @@ use fastness_prb::{
 };
 
 use crate::geometry::GeometryError;
-use crate::recovery::Hidden;
+use crate::hidden::Hidden;
 
 pub use fastness_pmem::ErrorKind;
 
@@ -108,6 +108,8 @@ impl FormatError {
     }
 }
 
+fastness_base::has_kind!(FormatError);
+
 /// A log was not created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -136,6 +138,8 @@ impl CreateError {
         }
     }
 }
+
+fastness_base::has_kind!(CreateError);
 
 /// A log was not opened. Nothing on the medium was changed.
 #[derive(Debug, thiserror::Error)]
@@ -197,6 +201,8 @@ impl OpenError {
     }
 }
 
+fastness_base::has_kind!(OpenError);
+
 /// A record was not appended. It will not be recovered, unless the error says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -256,6 +262,8 @@ impl AppendError {
     }
 }
 
+fastness_base::has_kind!(AppendError);
+
 /// A trim failed, and the log refuses all further use. When opened again, it recovers either all records or
 /// those since the trim.
 #[derive(Debug, thiserror::Error)]
@@ -282,6 +290,8 @@ impl TrimError {
         }
     }
 }
+
+fastness_base::has_kind!(TrimError);
 
 /// Recovery stopped. The log is unchanged; open it again, or continue if the caller's function failed.
 #[derive(Debug, thiserror::Error)]
@@ -331,5 +341,11 @@ impl<E> RecoverError<E> {
             Self::Collect(error) => error.kind(),
             Self::Bug(_) => ErrorKind::Bug,
         }
+    }
+}
+
+impl<E: std::error::Error + 'static> fastness_base::HasKind for RecoverError<E> {
+    fn kind(&self) -> ErrorKind {
+        RecoverError::kind(self)
     }
 }

@@ -3,6 +3,7 @@
 use fastness_pmem::{Medium, NoSum, PersistError, ReadError};
 
 use crate::error::{FormatError, OpenError};
+use crate::geometry::{DATA_OFFSET, Geometry};
 use crate::medium::LogMedium;
 use crate::slot::{HeaderSlot, SLOT_OFFSETS};
 use crate::superblock::{BLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Uuid};
@@ -131,4 +132,16 @@ impl<R: LogMedium> Front<R> {
         self.slot = slot;
         Ok(())
     }
+}
+
+/// Divides a range into the front blocks and the chunks.
+pub(crate) fn divide<R: LogMedium>(range: R, geometry: &Geometry) -> (R, Vec<R>) {
+    let (front, mut rest) = range.split(DATA_OFFSET as usize);
+    let mut chunks = Vec::with_capacity(geometry.chunks as usize);
+    for _ in 0..geometry.chunks {
+        let (chunk, behind) = rest.split(geometry.chunk_bytes as usize);
+        chunks.push(chunk);
+        rest = behind;
+    }
+    (front, chunks)
 }

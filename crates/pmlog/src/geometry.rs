@@ -2,8 +2,8 @@
 
 use fastness_prb::{Alignment, ChecksumKind};
 
-use crate::superblock::DATA_OFFSET;
-
+/// Region offset of the first chunk.
+pub const DATA_OFFSET: u64 = 16384;
 /// Minimum length of a chunk in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 1024;
 /// Maximum number of chunks of a log; bounds what opening allocates, whatever the medium says.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use fastness_prb::{Clock, Config, Entropy, HdlHeader, OnLoss, Prb, SLOTS_MAX, Txg};
 
-use crate::create::divide;
 use crate::error::OpenError;
-use crate::front::{Front, choose_slot, choose_superblock, read_slots, read_superblocks};
-use crate::geometry::Geometry;
+use crate::front::{Front, choose_slot, choose_superblock, divide, read_slots, read_superblocks};
+use crate::geometry::{DATA_OFFSET, Geometry};
+use crate::hidden::Hidden;
 use crate::log::PmLog;
 use crate::medium::LogMedium;
-use crate::recovery::{Findings, Hidden, Recovery};
-use crate::superblock::DATA_OFFSET;
+use crate::recovery::{Findings, Recovery};
 
 /// How to use a log; none of this is stored on the medium.
 #[derive(Debug, Clone)]

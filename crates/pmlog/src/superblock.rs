@@ -27,12 +27,10 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::FormatError;
-use crate::geometry::{Geometry, GeometryError};
+use crate::geometry::{DATA_OFFSET, Geometry, GeometryError};
 
 /// Bytes of a superblock and of a header slot.
 pub const BLOCK_BYTES: usize = 4096;
-/// Region offset of the first chunk.
-pub const DATA_OFFSET: u64 = 16384;
 /// Region offsets of the two copies of the superblock.
 pub const SUPERBLOCK_OFFSETS: [usize; 2] = [0, 3 * BLOCK_BYTES];
 /// Every block ends in a checksum of everything before it.

@@ -2,13 +2,13 @@
 
 use fastness_prb::{BodyError, ChunkEnd, ChunkId, End, Located, Traversal, entries_behind, read_body};
 
-use crate::create::divide;
 use crate::error::{FormatError, OpenError};
+use crate::front::divide;
 use crate::front::{choose_slot, choose_superblock, read_slots, read_superblocks};
-use crate::geometry::Geometry;
+use crate::geometry::{DATA_OFFSET, Geometry};
 use crate::medium::LogMedium;
 use crate::slot::HeaderSlot;
-use crate::superblock::{DATA_OFFSET, Superblock};
+use crate::superblock::Superblock;
 
 /// An entry found in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,14 +11,15 @@ use crate::devices::label::{self, DEVICE_BYTES_MIN, data_units, read_labels};
 use crate::devices::vdev::{Device, Side, Vdev, Vdevs};
 use crate::ids::{Guid, UNIT_BYTES};
 use crate::import::options::{ImportOptions, VdevSpec};
-use crate::log_space::LogSpace;
+use crate::log_space::space::LogSpace;
 use crate::metadata::file::MetaFile;
 use crate::metadata::tables::DatasetRow;
 use crate::namespace::settings::Settings;
 use crate::objects::extent::{BLOCK_BYTES_MAX, decode_group, decode_pieces, encode_group, unpack};
 use crate::objects::stored::{Address, ENTRY_BYTES, HEAD_BYTES};
 use crate::pool::Pool;
-use crate::rows::{Joiner, ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX};
+use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX};
+use crate::rows::stored::Joiner;
 use crate::space::alloc::{Allocator, BITMAP_BYTES};
 use crate::state::PoolOptions;
 

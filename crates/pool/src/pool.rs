@@ -379,5 +379,5 @@ impl Drop for Pool {
 
 /// Checks a name for a pool.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    crate::namespace::dataset::check_component(name)
+    crate::namespace::names::check_component(name)
 }

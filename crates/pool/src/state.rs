@@ -11,7 +11,7 @@ use crate::devices::label::Uberblock;
 use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ImportId, ObjectId, Txg};
-use crate::log_space::LogBlocks;
+use crate::log_space::blocks::LogBlocks;
 use crate::metadata::file::MetaFile;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{DatasetRow, ExtentKey};
@@ -19,7 +19,7 @@ use crate::namespace::props::{Property, Values};
 use crate::namespace::settings::Settings;
 use crate::objects::buffers::{Block, Buffers};
 use crate::objects::object::ObjectCore;
-use crate::rows::{ChangedShard, Rows};
+use crate::rows::layer::Rows;
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
 use crate::txg::pipeline::{Pipeline, RING};
@@ -96,6 +96,9 @@ impl HookChanges {
         self.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 }
+
+/// A shard of a dataset that a txg has changed.
+pub(crate) type ChangedShard = (Arc<DatasetCore>, usize);
 
 /// Changes of one unsynced txg.
 #[derive(Default)]

@@ -312,10 +312,16 @@ macro_rules! kinds {
                 match self { $($variant => ErrorKind::$kind,)* }
             }
         }
+
+        fastness_base::has_kind!($error);
     )*};
 }
 
 kinds! {
+    Misuse {
+        Self::State { .. } | Self::AlreadySetUp { .. } | Self::ClaimingNotOver { .. } => Invalid,
+        Self::ClaimingOver { .. } | Self::StillInUse { .. } | Self::ReplayNotFinished { .. } => Invalid,
+    }
     SetupError {
         Self::Committers { .. } | Self::WeakChecksum { .. } | Self::ChunkCount { .. } | Self::Chunk { .. } => Invalid,
         Self::Persist(_) | Self::SideLost { .. } => MediaFailed,
@@ -338,5 +344,16 @@ kinds! {
     CollectError {
         Self::Misuse(_) => Invalid,
         Self::Persist(_) => MediaFailed,
+    }
+}
+
+impl<E: std::error::Error + 'static> fastness_base::HasKind for ReplayError<E> {
+    /// For an error of the caller's function, Retry.
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Misuse(_) => ErrorKind::Invalid,
+            Self::Log(_) => ErrorKind::Corrupt,
+            Self::Callback { .. } => ErrorKind::Retry,
+        }
     }
 }

@@ -19,6 +19,7 @@
 //! traverse   reads one chunk                         stats      counters that cost next to nothing
 //! hidden     entries beyond the end of a chunk       mirror     two sides: comparison and repair
 //! counters   dependency tracking                     hdl/       the log: states, write, claim, replay, header
+//! health     whether entries can be written          side_loss  what happens when a side is lost
 //! ```
 
 mod checksum;
@@ -37,6 +38,7 @@ mod mirror;
 mod planted;
 mod prb;
 mod scan;
+mod side_loss;
 mod slots;
 mod stats;
 mod sync;

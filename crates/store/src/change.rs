@@ -20,11 +20,11 @@ use fastness_pmem::Region;
 use fastness_pool::{Feature, Txg, VdevClass};
 use fastness_zil::{KindId, LogError};
 
-use crate::config::LogConfig;
+use crate::config::{DEVICE, LogConfig};
 use crate::error::StoreError;
 use crate::kind_lwb;
 use crate::kind_pmem;
-use crate::log::{DEVICE, PoolLog, marked};
+use crate::log::{PoolLog, marked};
 use crate::logs::{AllLogs, AnyLog};
 use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};

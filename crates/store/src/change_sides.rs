@@ -11,11 +11,10 @@ use fastness_sync::{now, sleep};
 
 use fastness_zil::KindId;
 
-use crate::config::LogConfig;
+use crate::config::{DEVICE, LogConfig, RegionId};
 use crate::error::StoreError;
-use crate::log::{DEVICE, PoolLog};
+use crate::log::PoolLog;
 use crate::logs::{AllLogs, Regions};
-use crate::region::RegionId;
 use crate::sides::NewRegion;
 
 /// How long users of the old logs have to release them; it takes until a write ends.

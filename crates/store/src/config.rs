@@ -7,11 +7,29 @@
 //!
 //! A pool that stores nothing has kind lwb: it is like a new pool, and no log of it has a header.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use fastness_zil::KindId;
 
-use crate::region::RegionId;
+/// Number of a log, random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionId(pub u64);
+
+impl fmt::Display for RegionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for RegionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegionId({self})")
+    }
+}
+
+/// Key in the root dataset's aux data: the pool's [`LogConfig`].
+pub(crate) const DEVICE: &[u8] = b"log device";
 
 /// Most regions of one log: two, which hold the same.
 pub const REGIONS_MAX: usize = 2;

@@ -17,7 +17,8 @@ use fastness_zil::record::{Truncate, Zeroes};
 use fastness_zil::{CommitError, Txg};
 
 use crate::dataset_log::DatasetLog;
-use crate::log::{PoolLog, Zil};
+use crate::log::PoolLog;
+use crate::logs::Zil;
 
 /// Why a change was not made, or not made durable.
 #[derive(Debug, thiserror::Error)]

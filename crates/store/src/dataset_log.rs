@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fastness_zil::RangeLocks;
 
-use crate::log::Zil;
+use crate::logs::Zil;
 use crate::side::PoolSide;
 
 /// In 1024ths of the log: at this level the open txg ends.

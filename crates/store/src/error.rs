@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use fastness_base::{ErrorKind, HasKind};
+use fastness_base::ErrorKind;
 use fastness_pmem::{PersistError, ReadError, RegionError};
 use fastness_pool::{DatasetKind, Mark, Pool, PoolError};
 use fastness_prb::SetupError;
 use fastness_zil::{ClaimProblem, LogError, ReplayFailure};
 
 use crate::config::ConfigFault;
+use crate::config::RegionId;
 use crate::marks::Mismatch;
-use crate::region::RegionId;
 
 /// Why a pool's log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -174,11 +174,7 @@ impl StoreError {
     }
 }
 
-impl HasKind for StoreError {
-    fn kind(&self) -> ErrorKind {
-        StoreError::kind(self)
-    }
-}
+fastness_base::has_kind!(StoreError);
 
 fn place(region: RegionId, path: Option<&Path>) -> String {
     match path {

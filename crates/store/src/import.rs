@@ -7,12 +7,12 @@ use fastness_prb::Config;
 use fastness_zil::record::{Record, Write, WriteData};
 use fastness_zil::{Choice, ClaimProblem, KindId};
 
-use crate::config::LogConfig;
+use crate::config::{DEVICE, LogConfig};
 use crate::error::StoreError;
 use crate::handler::{Applying, Kinds, Replaying};
 use crate::kind_lwb;
 use crate::kind_pmem;
-use crate::log::{DEVICE, PoolLog, Tuning, logged};
+use crate::log::{PoolLog, logged};
 use crate::logs::Claims;
 use crate::options::StoreOptions;
 use crate::region::RegionParts;
@@ -20,6 +20,7 @@ use crate::replay::ReplayReport;
 use crate::side::{HEADER, PoolSide};
 use crate::side_loss::LossRecord;
 use crate::sides::Sides;
+use crate::tuning::Tuning;
 
 /// How far a replay has come.
 #[derive(Debug, Clone, Copy)]

@@ -7,10 +7,10 @@ use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, PmemImport, PmemLogs, Txg,
 };
 
+use crate::config::RegionId;
 use crate::error::StoreError;
 use crate::logs::{AllLogs, AnyLog, Claims, IDLE_PERIOD, Logs, Regions};
 use crate::marks::Phase;
-use crate::region::RegionId;
 use crate::side::PoolSide;
 use crate::sides::{OpenRegion, Sides, apart};
 

@@ -36,6 +36,7 @@
 //! operations    counters of operations
 //! survey        all there is, for `log dump` and    space         log space as lwb sees it
 //!               `log verify`                        pm_device     persistent memory, as block device
+//! options       how a store is opened               tuning        how a log is used on this machine
 //! ```
 //!
 //! Source: zil-pmem thesis, 6.2; `docs/adr/2026-11-22-kinds-and-switching.md`.
@@ -73,11 +74,12 @@ mod store;
 pub mod survey;
 mod suspension;
 mod transact;
+mod tuning;
 mod witness;
 
 pub use attached::{Attached, FrontEnd, Outcome};
 pub use clear::Cleared;
-pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig};
+pub use config::{ConfigFault, LogConfig, REGIONS_MAX, RegionConfig, RegionId};
 pub use dataset::{ChangeError, Demand, OpenDataset, Receipt, Records};
 pub use error::StoreError;
 pub use fastness_prb::Stats as RegionStats;
@@ -85,17 +87,18 @@ pub use handler::{Handler, Kinds, ReplayError, Replaying};
 pub use import::{LogImportStep, ReplayProgress};
 pub use imported::Unopened;
 pub use local::{Local, Opener, Places, real};
-pub use log::{PoolLog, Tuning};
+pub use log::PoolLog;
 pub use marks::Mismatch;
 pub use operations::{Operation, OperationCounters, OperationStats};
 pub use options::{Consent, StoreOptions};
 pub use pm_device::PmDevice;
-pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionId, RegionParts};
+pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionParts};
 pub use replay::ReplayReport;
 pub use sides::NewRegion;
 pub use source::{Given, Source};
 pub use space::PoolSpace;
 pub use store::Store;
+pub use tuning::Tuning;
 pub use witness::RegionWitness;
 
 // What a front end stores, and its records.

@@ -7,8 +7,9 @@ use fastness_pool::{Mark, Pool, Tx};
 use fastness_prb::SideRepairs;
 use fastness_zil::{Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, Txg};
 
+use crate::config::RegionId;
 use crate::marks::Phase;
-use crate::region::{RegionId, RegionParts};
+use crate::region::RegionParts;
 use crate::side::PoolSide;
 use crate::sides::OpenRegion;
 
@@ -17,6 +18,9 @@ pub(crate) const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one dataset.
 pub(crate) type AnyLog = fastness_zil::AnyLog<PoolSide>;
+
+/// The intent log of one dataset.
+pub(crate) type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
 
 /// All logs of a pool, of whatever kind.
 pub(crate) type AllLogs = Box<dyn Logs>;

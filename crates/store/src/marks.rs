@@ -24,7 +24,7 @@
 use fastness_pmem::{Medium, NoSum, PersistError};
 use fastness_pool::{Mark, Txg};
 
-use crate::region::RegionId;
+use crate::config::RegionId;
 
 const SLOT_BYTES: usize = 64;
 const COPIES: [usize; 2] = [8192, 12288];

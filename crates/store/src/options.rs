@@ -3,7 +3,7 @@
 use fastness_pool::{ImportOptions, PoolOptions};
 
 use crate::handler::Kinds;
-use crate::log::Tuning;
+use crate::tuning::Tuning;
 
 /// What may be given up so that an import succeeds: acknowledged writes are then lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -16,11 +16,10 @@
 //! | 48 | 4044 | zero |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4091 |
 
-use std::fmt;
-
 use fastness_pmem::{AnyRange, Medium, NoSum, PmRange, Region, RegionInfo};
 use fastness_pool::Guid;
 
+use crate::config::RegionId;
 use crate::error::StoreError;
 
 /// Length of a chunk; bounds a record.
@@ -36,22 +35,6 @@ const COPIES: [usize; 2] = [0, BLOCK_BYTES];
 pub const FRONT_BYTES: usize = 16384;
 const MAGIC: [u8; 8] = *b"FSTNINTL";
 const VERSION: u32 = 3;
-
-/// Number of a log, random.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RegionId(pub u64);
-
-impl fmt::Display for RegionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Debug for RegionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RegionId({self})")
-    }
-}
 
 /// The contents of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

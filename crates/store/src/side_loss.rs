@@ -18,8 +18,7 @@ use fastness_sync::lock;
 
 use fastness_pool::{DatasetId, HookChanges, Txg};
 
-use crate::config::LogConfig;
-use crate::log::DEVICE;
+use crate::config::{DEVICE, LogConfig};
 use crate::logs::AllLogs;
 
 /// The pool's current description of its log, and the one that it is about to store.

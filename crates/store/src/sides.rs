@@ -11,11 +11,12 @@ use fastness_pmem::{AnyRange, Medium, Mirror, PersistError, RegionInfo};
 use fastness_pool::{Mark, Pool};
 use fastness_zil::PmemLogs;
 
+use crate::config::RegionId;
 use crate::config::{LogConfig, REGIONS_MAX, RegionConfig};
 use crate::error::StoreError;
-use crate::log::Tuning;
 use crate::marks::{self, Mismatch, Phase};
-use crate::region::{self, RegionId, RegionParts, Superblock};
+use crate::region::{self, RegionParts, Superblock};
+use crate::tuning::Tuning;
 
 /// A region in use.
 pub(crate) struct OpenRegion {

@@ -15,10 +15,10 @@ use fastness_prb::{
 use fastness_zil::record::{Head, Record, RecordError, RecordType, WriteData};
 use fastness_zil::{ClaimCause, DatasetId, KindId, ObjectId, StoredHeader, Txg};
 
-use crate::config::LogConfig;
+use crate::config::{LogConfig, RegionId};
 use crate::error::StoreError;
 use crate::log::logged;
-use crate::region::{self, RegionId, RegionParts};
+use crate::region::{self, RegionParts};
 use crate::sides;
 
 pub use data::DataSurvey;

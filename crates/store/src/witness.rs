@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use fastness_pmem::Medium;
 use fastness_pool::{Guid, Mark, Pool};
 
+use crate::config::RegionId;
 use crate::error::StoreError;
 use crate::log::PoolLog;
 use crate::marks::{self, Mismatch};
-use crate::region::{self, FRONT_BYTES, RegionId, RegionParts};
+use crate::region::{self, FRONT_BYTES, RegionParts};
 
 /// What a region says about its pool.
 #[derive(Debug, Clone, PartialEq, Eq)]

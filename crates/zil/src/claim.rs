@@ -49,6 +49,8 @@ impl ClaimCause {
     }
 }
 
+fastness_base::has_kind!(ClaimCause);
+
 /// A log that cannot be claimed. Nothing was changed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the log of {dataset} cannot be claimed: {cause}")]
@@ -71,6 +73,8 @@ impl ClaimProblem {
         self.cause.kind()
     }
 }
+
+fastness_base::has_kind!(ClaimProblem);
 
 /// What was found of one dataset's log.
 #[derive(Debug, Clone)]

@@ -114,6 +114,8 @@ impl CommitError {
     }
 }
 
+fastness_base::has_kind!(CommitError);
+
 /// A log cannot be created, suspended or destroyed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -171,3 +173,5 @@ impl LogError {
         }
     }
 }
+
+fastness_base::has_kind!(LogError);

@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use crate::itx::{KEYS_MAX, Keys};
 use crate::kind::{Entry, Payload};
+use crate::kind::{KEYS_MAX, Keys};
 use fastness_base::{NumberHasher, ObjectId, Txg};
 
 /// How far ahead a commit searches for something that it can write itself.

@@ -1,16 +1,11 @@
 //! Intent transactions (itx): records in memory, before they are needed on a medium.
 
-use crate::kind::{Entry, Payload};
+use crate::kind::{Entry, KEYS_MAX, Keys, Payload};
 use crate::record::{HEAD_BYTES, Head, Record, Write, WriteData};
 use fastness_base::{ObjectId, Txg};
 
-/// Most objects that one record touches (two directories, the object moved, the one it replaces, a whiteout),
-/// and [`NAMES`].
-pub const KEYS_MAX: usize = 6;
 /// Stands for all names among the objects that a record touches: changes of names have one order.
 const NAMES: ObjectId = ObjectId(u64::MAX);
-/// Objects that an entry touches; unused places are [`ObjectId::NONE`].
-pub type Keys = [ObjectId; KEYS_MAX];
 /// Most files whose names one record changes.
 const PROMOTED_MAX: usize = 2;
 /// Longest data that is copied into an itx; longer writes are read back from the object.

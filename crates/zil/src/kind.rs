@@ -8,7 +8,6 @@
 
 use crate::error::NotPersisted;
 use crate::header::KindId;
-use crate::itx::Keys;
 use crate::pool::{PoolFailure, StoreRange, StoredData};
 use fastness_base::{ObjectId, Txg};
 
@@ -28,6 +27,12 @@ pub enum Payload {
     /// mirror was lost.
     Written,
 }
+
+/// Most objects that one record touches (two directories, the object moved, the one it replaces, a
+/// whiteout), and the one that stands for all names.
+pub const KEYS_MAX: usize = 6;
+/// Objects that an entry touches; unused places are [`ObjectId::NONE`].
+pub type Keys = [ObjectId; KEYS_MAX];
 
 /// One entry of a commit list.
 #[derive(Debug)]

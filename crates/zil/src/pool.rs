@@ -2,9 +2,7 @@
 
 use std::error::Error;
 
-use fastness_base::ErrorKind;
-
-use fastness_base::{DatasetId, ObjectId, Txg};
+use fastness_base::{DatasetId, ErrorKind, HasKind, ObjectId, Txg};
 
 /// A pool could not do what the log asked of it.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +19,12 @@ impl PoolFailure {
     /// A failure with its cause.
     pub fn new(kind: ErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind, source: source.into() }
+    }
+}
+
+impl HasKind for PoolFailure {
+    fn kind(&self) -> ErrorKind {
+        self.kind
     }
 }
 

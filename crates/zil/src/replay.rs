@@ -230,3 +230,5 @@ impl ReplayFailure {
         }
     }
 }
+
+fastness_base::has_kind!(ReplayFailure);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastness_base::{ErrorKind, HasKind};
+use fastness_base::ErrorKind;
 use fastness_store::{ChangeError, CommitError, DatasetKind, PoolError, StoreError};
 
 /// Why an operation on a volume failed.
@@ -70,11 +70,7 @@ impl VolumeError {
     }
 }
 
-impl HasKind for VolumeError {
-    fn kind(&self) -> ErrorKind {
-        VolumeError::kind(self)
-    }
-}
+fastness_base::has_kind!(VolumeError);
 
 impl From<ChangeError> for VolumeError {
     fn from(error: ChangeError) -> VolumeError {

@@ -2,6 +2,7 @@
 
 mod cycles;
 mod documents;
+mod errors;
 mod files;
 mod layers;
 mod modules;

@@ -7,6 +7,7 @@ mod names;
 mod replay;
 mod write;
 
+use crate::error::Result;
 use crate::pool::Place;
 use crate::sync_write::stack::{Memory, Site};
 use crate::{Options, Row};
@@ -15,7 +16,7 @@ use crate::{Options, Row};
 ///
 /// # Errors
 /// If a folder has no room, or the pool reports an error.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let site = Site { place: Place::new()?, memory: Memory::new()? };
     let mut rows = write::rows(&site, options)?;
     rows.extend(names::rows(&site, options)?);

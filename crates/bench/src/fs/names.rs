@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, mode};
 
 use super::write::new_file;
+use crate::error::{Result, ensure};
 use crate::measure::{by_turns, time_ns};
 use crate::pool::Numbers;
 use crate::sync_write::one::median;
@@ -23,7 +24,7 @@ struct Directory<'a> {
 }
 
 impl Directory<'_> {
-    fn turn(&mut self) -> anyhow::Result<f64> {
+    fn turn(&mut self) -> Result<f64> {
         time_ns(|| {
             for _ in 0..LOOKUPS {
                 let name = name(self.numbers.below(self.count));
@@ -38,12 +39,12 @@ fn name(number: u64) -> String {
     format!("file-{number:08}")
 }
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let large: u64 = if options.quick { 100_000 } else { 1_000_000 };
     let plan = Plan { volumes: 0, device_bytes: 8 << 30, region_bytes: 1 << 30, ..Plan::default() };
     let stack = Stack::new(site, "names", &plan)?;
     let fs = FileSystem::create(&stack.store, "bench/files", &FileSystemOptions::default())?;
-    let make = |path: &[u8], count: u64| -> anyhow::Result<(Ino, f64)> {
+    let make = |path: &[u8], count: u64| -> Result<(Ino, f64)> {
         let new = NewFile { mode: mode::DIRECTORY | 0o755, ..NewFile::default() };
         let ino = fs.make(Ino::ROOT, path, &new)?.ino;
         let ns = time_ns(|| {
@@ -64,7 +65,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
             ControlFlow::Continue(())
         })?)
     })?;
-    anyhow::ensure!(listed == large + 2, "{listed} names were listed");
+    ensure!(listed == large + 2, "{listed} names were listed");
     let mut of_small = Directory { fs: &fs, ino: small, count: SMALL, numbers: Numbers(1) };
     let mut of_large = Directory { fs: &fs, ino: big, count: large, numbers: Numbers(2) };
     let pair = by_turns(options.turns(), LOOKUPS as usize, || of_large.turn(), || of_small.turn())?;

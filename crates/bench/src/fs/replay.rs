@@ -4,6 +4,7 @@ use fastness_store::{Device, Given, PoolLog, PoolOptions, RegionParts, Store, Tu
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, RenameHow, SetAttributes, WriteHow};
 
 use super::write::new_file;
+use crate::error::{Result, ensure};
 use crate::measure::time_ns;
 use crate::pool::{noise, store_options};
 use crate::sync_write::stack::{Plan, Site, Stack};
@@ -15,7 +16,7 @@ const GOAL_PER_SECOND: f64 = 200_000.0;
 const ROUND: u64 = 5;
 
 /// Writes records that no txg has, crashes, and times everything up to the synced end of replay.
-pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
+pub(super) fn row(site: &Site, options: Options) -> Result<Row> {
     let rounds: u64 = if options.quick { 10_000 } else { 200_000 };
     let plan = Plan {
         volumes: 0,
@@ -46,7 +47,7 @@ pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
         }
     }
     fs.sync_all()?;
-    anyhow::ensure!(stack.fallbacks() == 0, "changes that are not in the log");
+    ensure!(stack.fallbacks() == 0, "changes that are not in the log");
     drop(fs);
     drop(stack);
     let (mut records, mut imported) = (0, None);
@@ -60,7 +61,7 @@ pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
         imported = Some(store);
         Ok(())
     })?;
-    anyhow::ensure!(records > rounds * (ROUND - 1), "{records} records of {rounds} rounds were replayed");
+    ensure!(records > rounds * (ROUND - 1), "{records} records of {rounds} rounds were replayed");
     drop(imported);
     site.place.remove(NAME)?;
     std::fs::remove_file(site.memory.path(NAME))?;

@@ -5,6 +5,7 @@ use fastness_prb::Alignment;
 use fastness_store::Property;
 use fastness_zpl::{FileSystem, FileSystemOptions, Ino, NewFile, WriteHow, mode};
 
+use crate::error::{Result, ensure};
 use crate::measure::{by_turns, time_ns};
 use crate::medium::{cut, emulated_pm};
 use crate::pool::{Numbers, noise};
@@ -36,7 +37,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(stack: &'a Stack, name: &str) -> anyhow::Result<Writer<'a>> {
+    fn new(stack: &'a Stack, name: &str) -> Result<Writer<'a>> {
         let options =
             FileSystemOptions { properties: vec![(Property::RecordSize, BLOCK_BYTES)], ..Default::default() };
         let fs = FileSystem::create(&stack.store, &format!("bench/{name}"), &options)?;
@@ -51,7 +52,7 @@ impl<'a> Writer<'a> {
         Ok(Writer { stack, fs, file, numbers: Numbers(7), data, count: 0 })
     }
 
-    fn turn(&mut self) -> anyhow::Result<f64> {
+    fn turn(&mut self) -> Result<f64> {
         if self.count.is_multiple_of(TURNS_PER_SYNC) {
             self.stack.settle()?;
         }
@@ -66,14 +67,14 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn disable(&self) -> anyhow::Result<()> {
+    fn disable(&self) -> Result<()> {
         let value = Property::Sync.parse("disabled")?;
         self.stack.store.pool().transact(|tx| self.fs.dataset().set(tx, Property::Sync, Some(value)))?;
         Ok(())
     }
 }
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let plan = Plan { volumes: 0, ..Plan::default() };
     let stack = Stack::new(site, "files", &plan)?;
     let turns = options.turns();
@@ -85,7 +86,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     let of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
     let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), of_floor)?;
     let to_disabled = by_turns(turns, WRITES as usize, || logged.turn(), || disabled.turn())?;
-    anyhow::ensure!(stack.fallbacks() == 0, "writes waited for txgs");
+    ensure!(stack.fallbacks() == 0, "writes waited for txgs");
     drop((logged, disabled));
     drop(stack);
     let pmem = Stack::new(site, "pmem", &plan)?;

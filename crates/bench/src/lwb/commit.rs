@@ -6,6 +6,7 @@ use std::time::Instant;
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice};
 use fastness_lwb::{DeviceSpace, Log, Options as LogOptions, Txg};
 
+use crate::error::Result;
 use crate::measure::{Spread, by_turns, in_parallel};
 use crate::pool::{Place, noise};
 use crate::{Options, Row};
@@ -34,7 +35,7 @@ pub(super) fn row(
     threads: usize,
     bytes: usize,
     goal: Option<f64>,
-) -> anyhow::Result<Row> {
+) -> Result<Row> {
     let raw = place.written_file("lwb.raw", DISK_BYTES)?;
     let disk = place.written_file("lwb.log", DISK_BYTES)?;
     let log = Log::new(DeviceSpace::new(disk, 0..DISK_BYTES)?, Txg(0), LogOptions::default());
@@ -99,13 +100,7 @@ fn sync(log: &Log<DeviceSpace<FileDevice>>, txg: &mut u64) {
 }
 
 /// The floor: whole blocks at places of the thread's own.
-fn write_alone(
-    raw: &FileDevice,
-    record: &[u8],
-    thread: usize,
-    turn: u64,
-    count: usize,
-) -> anyhow::Result<()> {
+fn write_alone(raw: &FileDevice, record: &[u8], thread: usize, turn: u64, count: usize) -> Result<()> {
     const BLOCK_BYTES: usize = 4096;
     const RANGE_BYTES: u64 = 4 << 20;
     let mut block = AlignedBuf::zeroed(record.len().next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);

@@ -9,6 +9,7 @@ use fastness_blkdev::Operation;
 use fastness_store::{Device, Pool, PoolOptions, Store, Tuning, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
+use crate::error::Result;
 use crate::measure::{Spread, by_turns, in_parallel};
 use crate::pool::{Place, noise, store_options};
 use crate::{Options, Row};
@@ -32,7 +33,7 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(place: &Place, name: &str, indirect_bytes_min: Option<u64>, bytes: u64) -> anyhow::Result<Stack> {
+    fn new(place: &Place, name: &str, indirect_bytes_min: Option<u64>, bytes: u64) -> Result<Stack> {
         drop(place.written_file(name, DEVICE_BYTES)?);
         let device = Device::open(place.path(name))?;
         place.remove(name)?;
@@ -59,7 +60,7 @@ impl Stack {
     }
 
     /// Writes, and waits for the txg; nanoseconds.
-    fn turn(&mut self, threads: usize) -> anyhow::Result<f64> {
+    fn turn(&mut self, threads: usize) -> Result<f64> {
         let bytes = self.data.len() as u64;
         let count = TURN_BYTES / bytes / threads as u64;
         let start = self.acknowledged;
@@ -82,7 +83,7 @@ impl Stack {
     }
 }
 
-pub(super) fn row(place: &Place, options: Options, bytes: u64, threads: usize) -> anyhow::Result<Row> {
+pub(super) fn row(place: &Place, options: Options, bytes: u64, threads: usize) -> Result<Row> {
     let mut twice = Stack::new(place, "twice", None, bytes)?;
     let mut once = Stack::new(place, "once", Some(INDIRECT_BYTES_MIN), bytes)?;
     let turns = if options.quick { 7 } else { 41 };

@@ -7,6 +7,7 @@
 mod commit;
 mod indirect;
 
+use crate::error::Result;
 use crate::pool::Place;
 use crate::{Options, Row};
 
@@ -14,7 +15,7 @@ use crate::{Options, Row};
 ///
 /// # Errors
 /// If the folder has no room, or the log reports an error.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let place = Place::new()?;
     let mut rows = vec![commit::row(&place, options, 8, 4096, Some(2.0))?];
     for (threads, bytes) in [(1, 4096), (1, 256), (8, 256), (32, 4096)] {

@@ -11,18 +11,18 @@ mod work;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use served::Places;
 
 pub use pass_through::serve_pass_through;
 
+use crate::error::{Context, Result};
 use crate::{Options, Row};
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// If nothing can be mounted, or a system call fails.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = parent.join(format!("fastness-bench-mount-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use anyhow::Context;
 use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
     SessionOptions, SetAttr, Time, WriteFlags, mount,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+
+use crate::error::{Context, Result, foreign};
 
 const ROOT: u64 = 1;
 /// As a mount of ours.
@@ -40,14 +41,15 @@ struct PassThrough {
 ///
 /// # Errors
 /// If it cannot be mounted.
-pub fn serve_pass_through(dir: &Path, mount_point: &Path) -> anyhow::Result<()> {
+pub fn serve_pass_through(dir: &Path, mount_point: &Path) -> Result<()> {
     let root = open_path(rustix::fs::CWD, dir.as_os_str(), OFlags::DIRECTORY)
+        .map_err(foreign)
         .with_context(|| format!("cannot open {}", dir.display()))?;
     let files =
         Arc::new(PassThrough { root: Arc::new(root), nodes: Mutex::default(), open: RwLock::default() });
     let options = MountOptions { source: "pass-through".to_owned(), ..MountOptions::default() };
-    let device = mount(mount_point, &options)?;
-    let session = Session::start(device, files, SessionOptions::default())?;
+    let device = mount(mount_point, &options).map_err(foreign)?;
+    let session = Session::start(device, files, SessionOptions::default()).map_err(foreign)?;
     session.wait(None);
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use fastness_fuse::{Unmount, is_mounted, unmount};
+
+use crate::error::{Context, Result, ensure};
 
 const START: Duration = Duration::from_secs(20);
 
@@ -52,7 +53,7 @@ impl Drop for Places {
 
 impl Places {
     /// Starts all servers.
-    pub(super) fn new(folder: &Path) -> anyhow::Result<Places> {
+    pub(super) fn new(folder: &Path) -> Result<Places> {
         let memory = PathBuf::from(format!("/dev/shm/fastness-bench-mount-{}", std::process::id()));
         let plain = folder.join("plain");
         fs::create_dir(&plain)?;
@@ -80,13 +81,13 @@ impl Places {
         Ok(places)
     }
 
-    fn ours(&mut self, folder: &Path, name: &str, options: &[&str]) -> anyhow::Result<()> {
+    fn ours(&mut self, folder: &Path, name: &str, options: &[&str]) -> Result<()> {
         let mut command = program(folder)?;
         command.args(["up", "--size", "4G"]).args(options).arg(folder.join(name));
         self.serve(command, folder.join(name).join("files"))
     }
 
-    fn serve(&mut self, mut command: Command, mount_point: PathBuf) -> anyhow::Result<()> {
+    fn serve(&mut self, mut command: Command, mount_point: PathBuf) -> Result<()> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         self.servers.push(Server { child, mount_point: mount_point.clone() });
         let since = Instant::now();
@@ -101,14 +102,14 @@ impl Places {
     }
 }
 
-fn program(folder: &Path) -> anyhow::Result<Command> {
+fn program(folder: &Path) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.env("FASTNESS_RUN_DIR", folder.join("run")).env("FASTNESS_STATE_DIR", folder.join("state"));
     Ok(command)
 }
 
 /// The type of a folder's file system, as `/proc/mounts` has it.
-fn type_of(folder: &Path) -> anyhow::Result<String> {
+fn type_of(folder: &Path) -> Result<String> {
     let folder = folder.canonicalize()?;
     let mounts = fs::read_to_string("/proc/mounts")?;
     let fields = mounts.lines().filter_map(|line| {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, OFlags, fadvise};
 
 use super::served::Places;
+use crate::error::{Result, foreign};
 use crate::measure::{Pair, by_turns, in_parallel, time_ns};
 use crate::pool::{Numbers, noise};
 use crate::sync_write::one::{median, swapped};
@@ -33,7 +34,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(folder: &Path) -> anyhow::Result<Writer> {
+    fn new(folder: &Path) -> Result<Writer> {
         let path = folder.join("sync");
         let mut file = File::create(&path)?;
         for _ in 0..FILE_BYTES / LARGE_BYTES as u64 {
@@ -45,7 +46,7 @@ impl Writer {
     }
 
     /// Time of one write, in ns.
-    fn turn(&mut self, writes: u64) -> anyhow::Result<f64> {
+    fn turn(&mut self, writes: u64) -> Result<f64> {
         let time = time_ns(|| {
             for _ in 0..writes {
                 let block = self.numbers.below(FILE_BYTES / BLOCK_BYTES as u64);
@@ -64,7 +65,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(folder: &Path) -> anyhow::Result<Stream> {
+    fn new(folder: &Path) -> Result<Stream> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -76,7 +77,7 @@ impl Stream {
         Ok(stream)
     }
 
-    fn write(&mut self) -> anyhow::Result<f64> {
+    fn write(&mut self) -> Result<f64> {
         time_ns(|| {
             for at in 0..LARGE {
                 self.file.write_all_at(&self.buffer, at * LARGE_BYTES as u64)?;
@@ -86,9 +87,9 @@ impl Stream {
     }
 
     /// From the server: the kernel's pages are dropped before.
-    fn read(&mut self) -> anyhow::Result<f64> {
+    fn read(&mut self) -> Result<f64> {
         self.file.sync_all()?;
-        fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        fadvise(&self.file, 0, None, Advice::DontNeed).map_err(foreign)?;
         time_ns(|| {
             for at in 0..LARGE {
                 self.file.read_exact_at(&mut self.buffer, at * LARGE_BYTES as u64)?;
@@ -99,14 +100,14 @@ impl Stream {
 }
 
 /// Creates small files, makes each durable, and removes it.
-fn small_files(folder: &Path, threads: usize) -> anyhow::Result<f64> {
+fn small_files(folder: &Path, threads: usize) -> Result<f64> {
     let folders: Vec<PathBuf> = (0..threads).map(|thread| folder.join(format!("small-{thread}"))).collect();
     for folder in &folders {
         if !folder.exists() {
             std::fs::create_dir(folder)?;
         }
     }
-    let work = |folder: &PathBuf| -> anyhow::Result<()> {
+    let work = |folder: &PathBuf| -> Result<()> {
         for file in 0..SMALL {
             let path = folder.join(format!("{file}"));
             let mut file = File::create(&path)?;
@@ -130,14 +131,14 @@ fn speed(name: &str, pair: &Pair, against: &str, goal: Option<(f64, &str)>) -> R
     }
 }
 
-pub(super) fn rows(places: &Places, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(places: &Places, options: Options) -> Result<Vec<Row>> {
     let mut rows = sync_writes(places, options)?;
     rows.extend(streams(places, options)?);
     rows.extend(small(places, options)?);
     Ok(rows)
 }
 
-fn sync_writes(places: &Places, options: Options) -> anyhow::Result<Vec<Row>> {
+fn sync_writes(places: &Places, options: Options) -> Result<Vec<Row>> {
     let mut ours = Writer::new(&places.pmem)?;
     let mut pass = Writer::new(&places.pass_through)?;
     let mut disabled = Writer::new(&places.disabled)?;
@@ -163,7 +164,7 @@ fn latency(row: Row, pair: &Pair, most: f64) -> Row {
     Row { ratio: of.ratio, ratio_interval: of.ratio_interval, goal: of.goal, met: of.met, ..row }
 }
 
-fn streams(places: &Places, options: Options) -> anyhow::Result<Vec<Row>> {
+fn streams(places: &Places, options: Options) -> Result<Vec<Row>> {
     let (mut ours, mut pass) = (Stream::new(&places.pmem)?, Stream::new(&places.pass_through)?);
     let turns = if options.quick { 21 } else { 101 };
     let write = by_turns(turns, LARGE as usize, || ours.write(), || pass.write())?;
@@ -175,7 +176,7 @@ fn streams(places: &Places, options: Options) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn small(places: &Places, options: Options) -> anyhow::Result<Vec<Row>> {
+fn small(places: &Places, options: Options) -> Result<Vec<Row>> {
     let turns = if options.quick { 11 } else { 51 };
     let mut rows = Vec::new();
     for threads in [1, 4] {

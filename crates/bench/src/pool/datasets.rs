@@ -4,11 +4,12 @@ use fastness_store::{DatasetKind, Device, ImportOptions, Pool, PoolOptions};
 
 use super::place::Place;
 use crate::Row;
+use crate::error::{Result, ensure};
 use crate::measure::time_ns;
 
 const DATASETS: usize = 10_000;
 
-pub(super) fn rows(place: &Place) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place) -> Result<Vec<Row>> {
     let pool = place.pool("datasets", 128 << 20, PoolOptions::default())?;
     let create_ns = time_ns(|| {
         for number in 0..DATASETS {
@@ -22,7 +23,7 @@ pub(super) fn rows(place: &Place) -> anyhow::Result<Vec<Row>> {
         listed = pool.datasets().len();
         Ok(())
     })?;
-    anyhow::ensure!(listed == DATASETS + 1, "{listed} datasets");
+    ensure!(listed == DATASETS + 1, "{listed} datasets");
     drop(pool);
     let import_ns = time_ns(|| {
         let device = Device::open(place.path("datasets"))?;

@@ -7,13 +7,14 @@ use fastness_store::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, Vdev
 
 use super::forget::{Forgetful, MARK};
 use super::place::{Place, write_one};
+use crate::error::Result;
 use crate::measure::{Spread, by_turns, time_ns};
 use crate::{Options, Row};
 
 /// Both pools are of this length; the files are sparse.
 const POOL_BYTES: u64 = 128 << 30;
 
-pub(super) fn row(place: &Place, options: Options) -> anyhow::Result<Row> {
+pub(super) fn row(place: &Place, options: Options) -> Result<Row> {
     let large_gib: u64 = if options.quick { 20 } else { 100 };
     fill(place, "small", 1 << 30)?;
     fill(place, "large", large_gib << 30)?;
@@ -42,13 +43,13 @@ pub(super) fn row(place: &Place, options: Options) -> anyhow::Result<Row> {
     })
 }
 
-fn device(place: &Place, name: &str) -> anyhow::Result<Device> {
+fn device(place: &Place, name: &str) -> Result<Device> {
     let device = OpenOptions::new().open(place.path(name))?;
     Ok(Device::new(name, Arc::new(Forgetful(device))))
 }
 
 /// A pool with so much data, crashed with the last of it synced.
-fn fill(place: &Place, name: &str, len_bytes: u64) -> anyhow::Result<()> {
+fn fill(place: &Place, name: &str, len_bytes: u64) -> Result<()> {
     std::fs::File::create_new(place.path(name))?.set_len(POOL_BYTES)?;
     let pool = Pool::create("bench", &[VdevSpec::single(device(place, name)?)], PoolOptions::default())?;
     let tx = pool.begin_tx()?;

@@ -15,6 +15,7 @@ mod sync;
 mod tables;
 mod write;
 
+use crate::error::Result;
 use crate::{Options, Row};
 
 pub(crate) use place::{Numbers, Place, noise, store_options};
@@ -23,7 +24,7 @@ pub(crate) use place::{Numbers, Place, noise, store_options};
 ///
 /// # Errors
 /// If the folder has no room, or the pool reports an error.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let place = Place::new()?;
     let mut rows = write::rows(&place, options)?;
     rows.extend(sync::rows(&place, options)?);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fastness_store::{Pool, PoolOptions};
 
 use super::place::{Numbers, Place, noise, volume, write_one};
+use crate::error::{Result, wrong};
 use crate::measure::rss_bytes;
 use crate::{Options, Row};
 
@@ -24,7 +25,7 @@ struct Seen {
     elapsed: Duration,
 }
 
-pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let seconds = if options.quick { 5 } else { 60 };
     for block_bytes in [4096, 128 << 10] {
@@ -79,7 +80,7 @@ fn three_rows(place: &Place, block_bytes: u64, seen: &Seen) -> Vec<Row> {
     ]
 }
 
-fn overload(place: &Place, block_bytes: u64, length: Duration) -> anyhow::Result<Seen> {
+fn overload(place: &Place, block_bytes: u64, length: Duration) -> Result<Seen> {
     let options =
         PoolOptions { dirty_max_bytes: DIRTY_MAX_BYTES, cache_bytes: CACHE_BYTES, ..PoolOptions::default() };
     let pool = place.pool("overload", 2 << 30, options)?;
@@ -97,10 +98,10 @@ fn overload(place: &Place, block_bytes: u64, length: Duration) -> anyhow::Result
         is_done.store(true, Ordering::Relaxed);
         let mut waits = Vec::new();
         for writer in writers {
-            waits.extend(writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??);
+            waits.extend(writer.join().map_err(|_| wrong("a writer panicked"))??);
         }
-        let peaks = watcher.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))??;
-        anyhow::Ok((waits, peaks))
+        let peaks = watcher.join().map_err(|_| wrong("the watcher panicked"))??;
+        Result::<_>::Ok((waits, peaks))
     })?;
     let elapsed = since.elapsed();
     drop(pool);
@@ -124,7 +125,7 @@ fn write_until(
     block_bytes: u64,
     is_done: &AtomicBool,
     written: &AtomicU64,
-) -> anyhow::Result<Vec<u32>> {
+) -> Result<Vec<u32>> {
     let object = volume(pool, &format!("writer{number}"), block_bytes)?;
     let (block, mut numbers) = (noise(block_bytes as usize, number), Numbers(number));
     let mut waits = Vec::new();
@@ -143,7 +144,7 @@ fn write_until(
 }
 
 /// Peaks of unsynced bytes and resident memory, sampled every few milliseconds.
-fn watch(pool: &Pool, is_done: &AtomicBool) -> anyhow::Result<(u64, u64)> {
+fn watch(pool: &Pool, is_done: &AtomicBool) -> Result<(u64, u64)> {
     let mut peaks = (0, 0);
     while !is_done.load(Ordering::Relaxed) {
         peaks.0 = peaks.0.max(pool.status().dirty_bytes);

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice, OpenOptions};
 use fastness_store::{
     DatasetKind, Device, Kinds, Object, Pool, PoolOptions, Property, StoreOptions, Tuning, VdevSpec,
 };
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
+
+use crate::error::{Context, Result};
 
 /// Bytes of one request of the floor.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
@@ -21,7 +22,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let folder = parent.join(format!("fastness-bench-{}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -52,20 +53,20 @@ impl Place {
     }
 
     /// A new file whose every byte was written once.
-    pub(crate) fn written_file(&self, name: &str, len_bytes: u64) -> anyhow::Result<FileDevice> {
+    pub(crate) fn written_file(&self, name: &str, len_bytes: u64) -> Result<FileDevice> {
         let device = OpenOptions::new().create(self.path(name), len_bytes)?;
         write_through(&device, len_bytes)?;
         Ok(device)
     }
 
     /// A pool of one written file.
-    pub(super) fn pool(&self, name: &str, len_bytes: u64, options: PoolOptions) -> anyhow::Result<Pool> {
+    pub(super) fn pool(&self, name: &str, len_bytes: u64, options: PoolOptions) -> Result<Pool> {
         drop(self.written_file(name, len_bytes)?);
         let vdev = VdevSpec::single(Device::open(self.path(name))?);
         Ok(Pool::create("bench", &[vdev], options)?)
     }
 
-    pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
         Ok(std::fs::remove_file(self.path(name))?)
     }
 }
@@ -78,7 +79,7 @@ impl Drop for Place {
 }
 
 /// The floor of a sync: all bytes one after the other, then durable.
-pub(super) fn write_through(device: &FileDevice, len_bytes: u64) -> anyhow::Result<()> {
+pub(super) fn write_through(device: &FileDevice, len_bytes: u64) -> Result<()> {
     let mut chunk = AlignedBuf::zeroed(CHUNK_BYTES, 4096);
     chunk.copy_from_slice(&noise(CHUNK_BYTES, 1));
     for offset in (0..len_bytes).step_by(CHUNK_BYTES) {
@@ -94,7 +95,7 @@ pub(super) fn told_to(dirty_max_bytes: u64) -> PoolOptions {
 }
 
 /// The first object of a new volume, uncompressed.
-pub(super) fn volume(pool: &Pool, name: &str, block_bytes: u64) -> anyhow::Result<Object> {
+pub(super) fn volume(pool: &Pool, name: &str, block_bytes: u64) -> Result<Object> {
     let tx = pool.begin_tx()?;
     let block = [(Property::VolBlockSize, block_bytes)];
     let dataset = pool.create_dataset(&tx, &format!("bench/{name}"), DatasetKind::Volume, &block)?;
@@ -102,7 +103,7 @@ pub(super) fn volume(pool: &Pool, name: &str, block_bytes: u64) -> anyhow::Resul
 }
 
 /// One transaction with one write.
-pub(super) fn write_one(pool: &Pool, object: &Object, offset: u64, data: &[u8]) -> anyhow::Result<()> {
+pub(super) fn write_one(pool: &Pool, object: &Object, offset: u64, data: &[u8]) -> Result<()> {
     let tx = pool.begin_tx()?;
     object.write(&tx, offset, data)?;
     tx.commit();

@@ -4,20 +4,21 @@ use fastness_blkdev::{AlignedBuf, BlockDevice, FileDevice};
 use fastness_store::{Object, PoolOptions};
 
 use super::place::{Numbers, Place, noise, told_to, volume, write_one};
+use crate::error::Result;
 use crate::measure::{Spread, by_turns, time_ns};
 use crate::{Options, Row};
 
 const BLOCK_BYTES: usize = 4096;
 const CACHED_BYTES: u64 = 128 << 20;
 
-pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
     let mut rows = cached(place, options)?;
     rows.push(uncached(place, options)?);
     Ok(rows)
 }
 
 /// A pool with one filled object.
-fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> anyhow::Result<(fastness_store::Pool, Object)> {
+fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> Result<(fastness_store::Pool, Object)> {
     let options = PoolOptions { cache_bytes, ..told_to(len_bytes * 5) };
     let pool = place.pool("read", len_bytes * 3 / 2 + (64 << 20), options)?;
     let object = volume(&pool, "read", BLOCK_BYTES as u64)?;
@@ -31,7 +32,7 @@ fn filled(place: &Place, len_bytes: u64, cache_bytes: u64) -> anyhow::Result<(fa
 
 /// Twice: alone, as the goal is a time, and by turns with a copy, whose memory then takes the CPU's caches
 /// away.
-fn cached(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+fn cached(place: &Place, options: Options) -> Result<Vec<Row>> {
     let (pool, object) = filled(place, CACHED_BYTES, CACHED_BYTES * 2)?;
     let mut buf = vec![0; BLOCK_BYTES];
     let blocks = CACHED_BYTES / BLOCK_BYTES as u64;
@@ -50,7 +51,7 @@ fn cached(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
             Ok(())
         })
     };
-    let alone: Vec<_> = (0..options.turns()).map(|_| reads()).collect::<anyhow::Result<_>>()?;
+    let alone: Vec<_> = (0..options.turns()).map(|_| reads()).collect::<Result<_>>()?;
     let alone = Spread::of(alone).median / count as f64;
     let pair = by_turns(options.turns(), count, reads, || {
         time_ns(|| {
@@ -85,7 +86,7 @@ fn cached(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(vec![goal, beside])
 }
 
-fn uncached(place: &Place, options: Options) -> anyhow::Result<Row> {
+fn uncached(place: &Place, options: Options) -> Result<Row> {
     let len_bytes: u64 = if options.quick { 256 << 20 } else { 1 << 30 };
     // As good as no cache: less than one read in a hundred finds its block.
     let (pool, object) = filled(place, len_bytes, 1 << 20)?;
@@ -128,7 +129,7 @@ fn read_raw(
     numbers: &mut Numbers,
     blocks: u64,
     buf: &mut [u8],
-) -> anyhow::Result<()> {
+) -> Result<()> {
     for _ in 0..count {
         raw.read_at(numbers.below(blocks) * BLOCK_BYTES as u64, buf)?;
     }

@@ -1,17 +1,18 @@
 //! A large txg, against the same bytes written by the plainest loop.
 
 use super::place::{Place, noise, scattered, told_to, volume, write_one, write_through};
+use crate::error::Result;
 use crate::measure::{Spread, by_turns, time_ns};
 use crate::{Options, Row};
 
-pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
     [(4096, 0.5), (128 << 10, 0.85)]
         .into_iter()
         .map(|(block_bytes, goal)| one_size(place, options, block_bytes, goal))
         .collect()
 }
 
-fn one_size(place: &Place, options: Options, block_bytes: u64, goal: f64) -> anyhow::Result<Row> {
+fn one_size(place: &Place, options: Options, block_bytes: u64, goal: f64) -> Result<Row> {
     let len_bytes: u64 = if options.quick { 256 << 20 } else { 1 << 30 };
     let raw = place.written_file("sync.raw", len_bytes)?;
     // Room for two txgs and the metadata; dirty data of one must not start a txg by itself.

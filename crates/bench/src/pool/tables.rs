@@ -4,12 +4,12 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use anyhow::Context;
 use fastness_blkdev::Operation;
 use fastness_store::{DatasetKind, Device, ImportOptions, Pool, Table, TableId, VdevSpec};
 use redb::{Database, TableDefinition};
 
 use super::place::{Numbers, Place, told_to};
+use crate::error::{Context, Result, ensure, foreign, wrong};
 use crate::measure::{Spread, process_cpu_ns, rss_bytes, time_ns};
 use crate::{Options, Row};
 
@@ -43,9 +43,9 @@ struct Round {
     grown_bytes: f64,
 }
 
-pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
     let (rows, rounds) = if options.quick { (200_000, 1) } else { (1_000_000, 5) };
-    let rounds = (0..rounds).map(|_| one_round(place, rows)).collect::<anyhow::Result<Vec<_>>>()?;
+    let rounds = (0..rounds).map(|_| one_round(place, rows)).collect::<Result<Vec<_>>>()?;
     let spread = |of: fn(&Round) -> f64| Spread::of(rounds.iter().map(of).collect());
     let median = |of: fn(&Round) -> f64| spread(of).median;
     let per_s = |of: fn(&Round) -> f64| rows as f64 / (median(of) / 1e9);
@@ -115,7 +115,7 @@ fn gets_of(rows: u64) -> u64 {
     rows / 10
 }
 
-fn put(pool: &Pool, table: &Table, rows: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+fn put(pool: &Pool, table: &Table, rows: impl Iterator<Item = u64>) -> Result<()> {
     for row in rows {
         let tx = pool.begin_tx()?;
         table.put(&tx, &key(row), &[row as u8; VALUE_BYTES])?;
@@ -125,25 +125,25 @@ fn put(pool: &Pool, table: &Table, rows: impl Iterator<Item = u64>) -> anyhow::R
 }
 
 /// Time and CPU time of `work`, in ns.
-fn costs(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(f64, f64)> {
+fn costs(work: impl FnOnce() -> Result<()>) -> Result<(f64, f64)> {
     let before = process_cpu_ns();
     let ns = time_ns(work)?;
     Ok((ns, process_cpu_ns() - before))
 }
 
-fn get_some(table: &Table, rows: u64) -> anyhow::Result<f64> {
+fn get_some(table: &Table, rows: u64) -> Result<f64> {
     let (mut numbers, mut value) = (Numbers(7), Vec::new());
     time_ns(|| {
         for _ in 0..gets_of(rows) {
             let row = numbers.below(rows);
             let is_there = table.get(&key(row), &mut value)?;
-            anyhow::ensure!(is_there && value == [row as u8; VALUE_BYTES], "row {row}");
+            ensure!(is_there && value == [row as u8; VALUE_BYTES], "row {row}");
         }
         Ok(())
     })
 }
 
-fn scan_all(table: &Table, rows: u64) -> anyhow::Result<f64> {
+fn scan_all(table: &Table, rows: u64) -> Result<f64> {
     let mut count = 0;
     let ns = time_ns(|| {
         let show = |_: &[u8], _: &[u8]| {
@@ -152,16 +152,16 @@ fn scan_all(table: &Table, rows: u64) -> anyhow::Result<f64> {
         };
         Ok(table.scan((Bound::Unbounded, Bound::Unbounded), show)?)
     })?;
-    anyhow::ensure!(count == rows, "{count} rows");
+    ensure!(count == rows, "{count} rows");
     Ok(ns)
 }
 
-fn import(place: &Place) -> anyhow::Result<Pool> {
+fn import(place: &Place) -> Result<Pool> {
     let device = Device::open(place.path("tables"))?;
     Ok(Pool::import(&[device], &ImportOptions::default(), told_to(DIRTY_MAX_BYTES))?)
 }
 
-fn one_round(place: &Place, rows: u64) -> anyhow::Result<Round> {
+fn one_round(place: &Place, rows: u64) -> Result<Round> {
     std::fs::File::create_new(place.path("tables"))?.set_len(LEN_BYTES)?;
     let vdev = VdevSpec::single(Device::open(place.path("tables"))?);
     let pool = Pool::create("bench", &[vdev], told_to(DIRTY_MAX_BYTES))?;
@@ -190,7 +190,7 @@ fn one_round(place: &Place, rows: u64) -> anyhow::Result<Round> {
         std::thread::scope(|scope| {
             let other = scope.spawn(|| put(&pool, &two, (0..rows).step_by(2)));
             put(&pool, &two, (1..rows).step_by(2))?;
-            other.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
+            other.join().map_err(|_| wrong("a thread panicked"))?
         })
     })?;
     // The second table is not needed any more.
@@ -207,12 +207,12 @@ fn one_round(place: &Place, rows: u64) -> anyhow::Result<Round> {
 }
 
 /// The floor of the sync: the engine alone, in a file of its own.
-fn engine(place: &Place, rows: u64) -> anyhow::Result<(f64, f64)> {
+fn engine(place: &Place, rows: u64) -> Result<(f64, f64)> {
     const TABLE: TableDefinition<'_, (u64, u8, &[u8], u16), &[u8]> = TableDefinition::new("rows");
     let mut sorted: Vec<u64> = (0..rows).collect();
     sorted.sort_by_key(|row| key(*row));
-    let database = Database::create(place.path("engine")).context("the engine's file")?;
-    let costs = costs(|| {
+    let database = Database::create(place.path("engine")).map_err(foreign).context("the engine's file")?;
+    let write = || -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_quick_repair(true);
         {
@@ -222,7 +222,8 @@ fn engine(place: &Place, rows: u64) -> anyhow::Result<(f64, f64)> {
             }
         }
         Ok(transaction.commit()?)
-    })?;
+    };
+    let costs = costs(|| write().map_err(foreign))?;
     drop(database);
     place.remove("engine")?;
     Ok(costs)

@@ -5,6 +5,7 @@ use std::time::Instant;
 use fastness_store::{Object, Pool};
 
 use super::place::{Numbers, Place, noise, told_to, volume, write_one};
+use crate::error::Result;
 use crate::measure::{Pair, Spread, by_turns, in_parallel};
 use crate::{Options, Row};
 
@@ -23,7 +24,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(pool: &Pool, name: &str) -> anyhow::Result<Self> {
+    fn new(pool: &Pool, name: &str) -> Result<Self> {
         let object = volume(pool, name, BLOCK_BYTES as u64)?;
         let tx = pool.begin_tx()?;
         object.truncate(&tx, OBJECT_BLOCKS * BLOCK_BYTES as u64)?;
@@ -32,7 +33,7 @@ impl Writer {
 
     /// Times of `count` writes, one for each group, in ns for one write. The same places each time: a pool of
     /// bounded length takes any number of turns.
-    fn write(&mut self, pool: &Pool, count: usize, times: &mut Vec<f64>) -> anyhow::Result<()> {
+    fn write(&mut self, pool: &Pool, count: usize, times: &mut Vec<f64>) -> Result<()> {
         self.numbers = Numbers(1);
         for _ in 0..count / GROUP {
             let since = Instant::now();
@@ -59,7 +60,7 @@ impl Copier {
         Self { memory, numbers: Numbers(1), block: noise(BLOCK_BYTES, 7) }
     }
 
-    fn copy(&mut self, count: usize, times: &mut Vec<f64>) -> anyhow::Result<()> {
+    fn copy(&mut self, count: usize, times: &mut Vec<f64>) -> Result<()> {
         for _ in 0..count / GROUP {
             let since = Instant::now();
             for _ in 0..GROUP {
@@ -72,7 +73,7 @@ impl Copier {
     }
 }
 
-pub(super) fn rows(place: &Place, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
     // Twice what is written between two syncs of two writers, and the space of the txg before.
     let pool = place.pool("write", 2 << 30, told_to(DIRTY_MAX_BYTES))?;
     let mut rows = vec![one_thread(&pool, options)?];
@@ -90,7 +91,7 @@ fn turn(times: &mut Vec<f64>) -> f64 {
     median
 }
 
-fn one_thread(pool: &Pool, options: Options) -> anyhow::Result<Row> {
+fn one_thread(pool: &Pool, options: Options) -> Result<Row> {
     let (mut writer, mut copier) = (Writer::new(pool, "one")?, Copier::new());
     let (mut times, mut copies, mut all) = (Vec::new(), Vec::new(), Vec::new());
     let pair = by_turns(
@@ -123,7 +124,7 @@ fn one_thread(pool: &Pool, options: Options) -> anyhow::Result<Row> {
     })
 }
 
-fn two_threads(pool: &Pool, options: Options) -> anyhow::Result<Vec<Row>> {
+fn two_threads(pool: &Pool, options: Options) -> Result<Vec<Row>> {
     let mut writers = [Writer::new(pool, "left")?, Writer::new(pool, "right")?];
     let mut alone = Writer::new(pool, "alone")?;
     let run = |writer: &mut Writer, count| writer.write(pool, count, &mut Vec::new());
@@ -158,7 +159,7 @@ fn two_threads(pool: &Pool, options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(vec![wall, per_write])
 }
 
-fn two_copiers(options: Options) -> anyhow::Result<Row> {
+fn two_copiers(options: Options) -> Result<Row> {
     let mut copiers = [Copier::new(), Copier::new()];
     let mut alone = Copier::new();
     let run = |copier: &mut Copier, count| copier.copy(count, &mut Vec::new());

@@ -9,13 +9,14 @@ mod threads;
 pub(crate) mod work;
 mod write;
 
+use crate::error::Result;
 use crate::{Options, Row};
 
 /// Runs the benchmark.
 ///
 /// # Errors
 /// If there is no memory for the emulated PM, or the log reports an error.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let mut rows = write::goals(options)?;
     rows.push(slots::acquire_release(options)?);
     rows.extend(threads::scaling(options)?);

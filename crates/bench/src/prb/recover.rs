@@ -4,6 +4,7 @@ use fastness_pmem::WriteMethod;
 use fastness_prb::{HdlHeader, OnLoss, Prb, Txg, Wait};
 
 use super::work::{CHUNKS, REGION_BYTES, config};
+use crate::error::{Result, ensure};
 use crate::measure::{Spread, time_ns};
 use crate::medium::{cut, emulated_pm, medium_name};
 use crate::{Options, Row};
@@ -11,7 +12,7 @@ use crate::{Options, Row};
 const GOAL: f64 = 2.0;
 
 /// Claim (scan, and a dry run that reads every body) and replay into a buffer, per byte of body.
-pub(super) fn claim_and_replay(options: Options) -> anyhow::Result<Row> {
+pub(super) fn claim_and_replay(options: Options) -> Result<Row> {
     let body = vec![0xa5; 4096];
     let prb = Prb::format(config(), cut(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?)?;
     let mut hdl = prb.setup_hdl(&HdlHeader::NoZil)?;
@@ -33,7 +34,7 @@ pub(super) fn claim_and_replay(options: Options) -> anyhow::Result<Row> {
             replayed = hdl.replay(|entry, _update| entry.read_body(&mut buffer))?.entries;
             Ok(())
         })?;
-        anyhow::ensure!(replayed as u64 * body.len() as u64 == bytes, "replayed {replayed} entries");
+        ensure!(replayed as u64 * body.len() as u64 == bytes, "replayed {replayed} entries");
         gigabytes_per_s.push(bytes as f64 / ns);
         drop(hdl);
         ranges = prb.close().map_err(|(_, misuse)| misuse)?;

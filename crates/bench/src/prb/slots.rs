@@ -4,13 +4,14 @@ use std::hint::black_box;
 
 use fastness_prb::CommitSlots;
 
+use crate::error::Result;
 use crate::measure::{Spread, time_ns};
 use crate::{Options, Row};
 
 const ROUNDS: usize = 200_000;
 const GOAL_NS: f64 = 60.0;
 
-pub(super) fn acquire_release(options: Options) -> anyhow::Result<Row> {
+pub(super) fn acquire_release(options: Options) -> Result<Row> {
     let slots = CommitSlots::new([0u64; 4]);
     let turns = options.turns();
     let turn = || {
@@ -21,7 +22,7 @@ pub(super) fn acquire_release(options: Options) -> anyhow::Result<Row> {
             Ok(())
         })
     };
-    let ns = (0..turns).map(|_| Ok(turn()? / ROUNDS as f64)).collect::<anyhow::Result<Vec<_>>>()?;
+    let ns = (0..turns).map(|_| Ok(turn()? / ROUNDS as f64)).collect::<Result<Vec<_>>>()?;
     let value = Spread::of(ns).median;
     Ok(Row {
         name: "commit slot, acquire + release, uncontended".to_owned(),

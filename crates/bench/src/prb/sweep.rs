@@ -6,6 +6,7 @@ use fastness_prb::{Alignment, Config, HEADER_BYTES};
 
 use super::work::{CHUNKS, REGION_BYTES, Writer, config, entries_per_turn};
 use super::write::against_floor;
+use crate::error::Result;
 use crate::measure::{Pair, Spread, by_turns};
 use crate::medium::{cut, emulated_pm, medium_name, two_sides};
 use crate::pmemlog::PmemLog;
@@ -13,7 +14,7 @@ use crate::{Options, Row};
 
 const TURNS: usize = 101;
 
-pub(super) fn rows(_options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(_options: Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for body_bytes in [64, 256, 1024, 4096, 16384, 65536] {
         for alignment in [Alignment::Line, Alignment::Optane] {
@@ -51,7 +52,7 @@ fn compare(name: String, pair: &Pair, baseline: &str) -> Row {
     }
 }
 
-fn flush_against_nt(body_bytes: usize) -> anyhow::Result<Row> {
+fn flush_against_nt(body_bytes: usize) -> Result<Row> {
     let (body, count) = (vec![0xa5; body_bytes], entries_per_turn(body_bytes));
     // A region has one write method, so two regions are compared; a pair of turns swaps only the order.
     let side = |method| Writer::new(config(), cut(emulated_pm(REGION_BYTES / 2, method)?, CHUNKS)?);
@@ -61,7 +62,7 @@ fn flush_against_nt(body_bytes: usize) -> anyhow::Result<Row> {
 }
 
 /// Chunks of another size on one side, the usual on the other, dealt out in turns.
-fn chunk_size(chunk_count: usize) -> anyhow::Result<Row> {
+fn chunk_size(chunk_count: usize) -> Result<Row> {
     let (body, count) = (vec![0xa5; 4096], entries_per_turn(4096));
     let (ours, theirs) = two_sides(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
     let mut small = Vec::new();
@@ -74,7 +75,7 @@ fn chunk_size(chunk_count: usize) -> anyhow::Result<Row> {
     Ok(compare(format!("chunks of {} KiB, 4096 B", kib(chunk_count)), &pair, &format!("{} KiB", kib(CHUNKS))))
 }
 
-fn against_pmemlog(body_bytes: usize) -> anyhow::Result<Row> {
+fn against_pmemlog(body_bytes: usize) -> Result<Row> {
     let (body, count) = (vec![0xa5; body_bytes], entries_per_turn(body_bytes));
     let mut other = match PmemLog::create(REGION_BYTES) {
         Ok(log) => log,

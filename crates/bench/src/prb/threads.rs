@@ -6,6 +6,7 @@ use fastness_pmem::{PmRange, WriteMethod};
 use fastness_prb::{Alignment, Config, Hdl, Prb, Txg, Wait};
 
 use super::work::{CHUNKS, Floor, REGION_BYTES, config, new_log};
+use crate::error::Result;
 use crate::measure::{Cost, Pair, Spread, by_turns, in_parallel};
 use crate::medium::{emulated_pm, two_sides};
 use crate::{Options, Row};
@@ -22,14 +23,14 @@ struct Writers {
 }
 
 impl Writers {
-    fn new(threads: usize, slots: u32, chunks: Vec<PmRange>) -> anyhow::Result<Self> {
+    fn new(threads: usize, slots: u32, chunks: Vec<PmRange>) -> Result<Self> {
         let prb = Prb::format(Config { ncommitters: slots, ..config() }, chunks)?;
-        let hdls = (0..threads).map(|_| new_log(&prb)).collect::<anyhow::Result<_>>()?;
+        let hdls = (0..threads).map(|_| new_log(&prb)).collect::<Result<_>>()?;
         Ok(Self { prb, hdls, txg: 0 })
     }
 
     /// `count` entries in all, shared out evenly.
-    fn turn(&mut self, count: usize) -> anyhow::Result<Cost> {
+    fn turn(&mut self, count: usize) -> Result<Cost> {
         self.txg += 1;
         let (txg, each) = (Txg(self.txg), count / self.hdls.len());
         let cost = in_parallel(self.hdls.iter_mut(), |hdl| {
@@ -44,7 +45,7 @@ impl Writers {
 }
 
 /// Throughput of two threads on two logs against one; and what the floor makes of two threads.
-pub(super) fn scaling(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn scaling(options: Options) -> Result<Vec<Row>> {
     let (turns, count) = (options.turns() / 4, ENTRIES_PER_TURN);
     let (a, b) = two_sides(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
     let (mut one, mut two) = (Writers::new(1, 4, a)?, Writers::new(2, 4, b)?);
@@ -77,7 +78,7 @@ fn throughput(name: &str, one_and_two: &Pair, goal: Option<(f64, &str)>) -> Row 
 }
 
 /// CPU time per entry with more threads than slots, against as many threads as slots.
-pub(super) fn oversubscription(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn oversubscription(options: Options) -> Result<Vec<Row>> {
     let (turns, count) = (options.turns() / 4, ENTRIES_PER_TURN);
     let mut rows = Vec::new();
     for (slots, threads) in [(1, 4), (2, 8)] {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use fastness_pmem::{Medium, NoSum, PmRange};
 use fastness_prb::{Alignment, Config, HEADER_BYTES, Hdl, HdlHeader, Prb, Txg, Wait};
 
+use crate::error::Result;
 use crate::measure::time_ns;
 
 /// Bytes of a region, which two sides share: beyond every cache but the largest.
@@ -24,7 +25,7 @@ pub(super) fn entries_per_turn(body_bytes: usize) -> usize {
 }
 
 /// A log that is ready to be written.
-pub(super) fn new_log(prb: &Arc<Prb<PmRange>>) -> anyhow::Result<Hdl<PmRange>> {
+pub(super) fn new_log(prb: &Arc<Prb<PmRange>>) -> Result<Hdl<PmRange>> {
     let mut hdl = prb.setup_hdl(&HdlHeader::NoZil)?;
     // There is no owner that could lose the header: the log ends with the benchmark.
     let _update = hdl.create_log()?;
@@ -40,7 +41,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(config: Config, chunks: Vec<PmRange>) -> anyhow::Result<Self> {
+    pub(super) fn new(config: Config, chunks: Vec<PmRange>) -> Result<Self> {
         let prb = Prb::format(config, chunks)?;
         let hdl = new_log(&prb)?;
         Ok(Self { prb, hdl, txg: 0 })
@@ -48,7 +49,7 @@ impl Writer {
 
     /// Writes entries as ZIL-PMEM does, each in a generation of its own; returns the ns that it took. The
     /// collection after it is not in the figure: it belongs to the thread that syncs txgs.
-    pub(super) fn turn(&mut self, body: &[u8], count: usize) -> anyhow::Result<f64> {
+    pub(super) fn turn(&mut self, body: &[u8], count: usize) -> Result<f64> {
         self.txg += 1;
         let txg = Txg(self.txg);
         let ns = time_ns(|| {
@@ -62,7 +63,7 @@ impl Writer {
     }
 
     /// Latency of single entries in ns, clock included: median and 99th percentile.
-    pub(super) fn percentiles(&mut self, body: &[u8], count: usize) -> anyhow::Result<(f64, f64)> {
+    pub(super) fn percentiles(&mut self, body: &[u8], count: usize) -> Result<(f64, f64)> {
         self.txg += 1;
         let mut latencies = Vec::with_capacity(count);
         for _ in 0..count {
@@ -88,7 +89,7 @@ impl Floor {
         Self { ranges, current: 0, position: 0 }
     }
 
-    pub(crate) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> anyhow::Result<f64> {
+    pub(crate) fn turn(&mut self, body: &[u8], alignment: Alignment, count: usize) -> Result<f64> {
         let padded = body.len().next_multiple_of(alignment.bytes());
         let header = [0x5a; HEADER_BYTES];
         time_ns(|| {

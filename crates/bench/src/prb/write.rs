@@ -4,11 +4,12 @@ use fastness_pmem::{OpenOptions, PmRange, Protection, WriteMethod, protection_ke
 use fastness_prb::{ChecksumKind, Config, Insertion};
 
 use super::work::{CHUNKS, Floor, REGION_BYTES, Writer, config, entries_per_turn};
+use crate::error::Result;
 use crate::measure::{Spread, by_turns};
 use crate::medium::{cut, emulated_pm, emulated_pm_with, medium_name, two_sides};
 use crate::{Options, Row};
 
-pub(super) fn goals(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn goals(options: Options) -> Result<Vec<Row>> {
     let turns = options.turns();
     let mut rows = Vec::new();
     for (body_bytes, goal) in [(4096, 1.15), (256, 1.4)] {
@@ -29,7 +30,7 @@ pub(super) fn against_floor(
     body_bytes: usize,
     turns: usize,
     goal: Option<f64>,
-) -> anyhow::Result<Row> {
+) -> Result<Row> {
     let body = vec![0xa5; body_bytes];
     let count = entries_per_turn(body_bytes);
     let (chunks, under) = two_sides(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
@@ -52,7 +53,7 @@ pub(super) fn against_floor(
 }
 
 /// Scribble protection on against off.
-pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
+pub(super) fn protection(options: Options) -> Result<Row> {
     let name = "scribble protection on, 4096 B".to_owned();
     if let Err(refusal) = protection_keys_available() {
         return Ok(Row {
@@ -63,7 +64,7 @@ pub(super) fn protection(options: Options) -> anyhow::Result<Row> {
         });
     }
     let (turns, body, count) = (options.turns(), [0xa5; 4096], entries_per_turn(4096));
-    let region = |protection| -> anyhow::Result<Vec<PmRange>> {
+    let region = |protection| -> Result<Vec<PmRange>> {
         cut(emulated_pm_with(REGION_BYTES, &OpenOptions::new().protection(protection))?, CHUNKS)
     };
     let mut on = Writer::new(config(), region(Protection::Keys)?)?;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::stack::{Plan, Site, Stack, Writer};
+use crate::error::{Result, wrong};
 use crate::histogram::Histogram;
 use crate::measure::Spread;
 use crate::pool::noise;
@@ -12,7 +13,7 @@ use crate::{Options, Row};
 const WRITES: u64 = 2000;
 const LARGE_BYTES: usize = 1 << 20;
 
-pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
+pub(super) fn row(site: &Site, options: Options) -> Result<Row> {
     let stack = Stack::new(site, "beside", &Plan { region_bytes: 1 << 30, ..Plan::default() })?;
     stack.warm()?;
     let mut small = Writer::new(&stack.volumes[0], 7);
@@ -34,11 +35,11 @@ pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
                     offset = (offset + LARGE_BYTES as u64) % volume.size_bytes();
                     large_writes.fetch_add(1, Ordering::Relaxed);
                 }
-                anyhow::Ok(())
+                Result::<_>::Ok(())
             });
             let beside = timed(&mut small);
             is_done.store(true, Ordering::Relaxed);
-            writes_large.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+            writes_large.join().map_err(|_| wrong("a writer panicked"))??;
             beside
         })?;
         let beside = beside.quantile(0.99) as f64;
@@ -61,7 +62,7 @@ pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
     })
 }
 
-fn timed(writer: &mut Writer<'_>) -> anyhow::Result<Histogram> {
+fn timed(writer: &mut Writer<'_>) -> Result<Histogram> {
     let mut seen = Histogram::default();
     for _ in 0..WRITES {
         let since = Instant::now();

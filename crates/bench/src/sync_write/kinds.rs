@@ -3,6 +3,7 @@
 use super::one::median;
 use super::stack::{LogKind, Plan, Site, Stack};
 use super::threads::turn;
+use crate::error::Result;
 use crate::measure::by_turns;
 use crate::{Options, Row};
 
@@ -11,7 +12,7 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 const LWB_WRITES: u64 = 2_000;
 const PMEM_WRITES: u64 = 16_000;
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let plan = Plan { volumes: 8, volume_bytes: 32 << 20, ..Plan::default() };
     let pmem = Stack::new(site, "pmem", &plan)?;
     pmem.warm()?;

@@ -7,9 +7,8 @@
 
 use std::time::Instant;
 
-use anyhow::Context;
-
 use super::stack::{Plan, Site, Stack, Writer};
+use crate::error::{Result, wrong};
 use crate::histogram::Histogram;
 use crate::{Options, Row};
 
@@ -17,12 +16,12 @@ const SHARES: [(&str, f64); 5] =
     [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 const WRITES: u64 = 1000;
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let stack = Stack::new(site, "latency", &Plan { volumes: 2, ..Plan::default() })?;
     stack.disable(1)?;
     stack.warm()?;
-    let log = stack.store.log().context("kind pmem has one")?;
-    let medium_stats = || log.medium_stats().context("kind pmem has them");
+    let log = stack.store.log().ok_or_else(|| wrong("kind pmem has a log"))?;
+    let medium_stats = || log.medium_stats().ok_or_else(|| wrong("kind pmem has them"));
     let before = medium_stats()?;
     let (mut logged, mut disabled) = (Histogram::default(), Histogram::default());
     let mut writers = [Writer::new(&stack.volumes[0], 3), Writer::new(&stack.volumes[1], 4)];
@@ -50,7 +49,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn timed(writer: &mut Writer<'_>, into: &mut Histogram) -> anyhow::Result<()> {
+fn timed(writer: &mut Writer<'_>, into: &mut Histogram) -> Result<()> {
     for _ in 0..WRITES {
         let since = Instant::now();
         writer.write_one()?;

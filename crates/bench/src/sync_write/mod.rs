@@ -18,6 +18,7 @@ pub(crate) mod stack;
 mod sustained;
 mod threads;
 
+use crate::error::Result;
 use crate::pool::Place;
 use crate::{Options, Row};
 use stack::{Memory, Site};
@@ -26,7 +27,7 @@ use stack::{Memory, Site};
 ///
 /// # Errors
 /// If a folder has no room, or the pool reports an error.
-pub(crate) fn run(options: Options) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
     let site = Site { place: Place::new()?, memory: Memory::new()? };
     let mut rows = one::rows(&site, options)?;
     rows.extend(kinds::rows(&site, options)?);

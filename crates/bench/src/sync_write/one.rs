@@ -5,6 +5,7 @@ use fastness_prb::Alignment;
 use fastness_store::PoolOptions;
 
 use super::stack::{BLOCK_BYTES, LogKind, Plan, Site, Stack, Writer};
+use crate::error::Result;
 use crate::measure::{Pair, Spread, by_turns, time_ns};
 use crate::medium::{cut, emulated_pm};
 use crate::prb::work::{CHUNKS, Floor, REGION_BYTES};
@@ -31,7 +32,7 @@ impl<'a> Turns<'a> {
         Self { stack, writer: Writer::new(&stack.volumes[volume], volume as u64 + 2), count: 0 }
     }
 
-    pub(super) fn turn(&mut self) -> anyhow::Result<f64> {
+    pub(super) fn turn(&mut self) -> Result<f64> {
         if self.count.is_multiple_of(TURNS_PER_SYNC) {
             self.stack.settle()?;
         }
@@ -40,7 +41,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let stack = Stack::new(site, "one", &Plan { volumes: 2, ..Plan::default() })?;
     stack.disable(1)?;
     stack.warm()?;
@@ -83,7 +84,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Beside a volume whose writes wait for their txgs, in a pool whose txgs run as they do in use.
-fn against_txgs(site: &Site, options: Options) -> anyhow::Result<Row> {
+fn against_txgs(site: &Site, options: Options) -> Result<Row> {
     let plan = Plan { pool: PoolOptions::default(), ..Plan::default() };
     let with = Stack::new(site, "with", &plan)?;
     let without = Stack::new(site, "without", &Plan { kind: LogKind::Txg, ..plan })?;

@@ -3,13 +3,14 @@
 use fastness_store::{Device, Given, PoolLog, PoolOptions, RegionParts, Store, Tuning};
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack};
+use crate::error::{Result, ensure};
 use crate::measure::{Spread, time_ns};
 use crate::pool::{noise, store_options};
 use crate::{Options, Row};
 
 const GOAL_MS: f64 = 5000.0;
 
-pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
+pub(super) fn row(site: &Site, options: Options) -> Result<Row> {
     let data_bytes: u64 = if options.quick { 128 << 20 } else { 1 << 30 };
     let plan = Plan {
         volume_bytes: data_bytes,
@@ -40,7 +41,7 @@ pub(super) fn row(site: &Site, options: Options) -> anyhow::Result<Row> {
 }
 
 /// Writes records that no txg has, crashes, and times everything up to the synced end of replay.
-fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
+fn once(site: &Site, plan: &Plan, data_bytes: u64) -> Result<f64> {
     const NAME: &str = "replay";
     let blocks = data_bytes / BLOCK_BYTES;
     let stack = Stack::kept(site, NAME, plan)?;
@@ -50,7 +51,7 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
         let block = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
         stack.volumes[0].write(block * BLOCK_BYTES, &data, true)?;
     }
-    anyhow::ensure!(stack.fallbacks() == 0, "writes that are not in the log");
+    ensure!(stack.fallbacks() == 0, "writes that are not in the log");
     drop(stack);
     let mut records = 0;
     let mut imported = None;
@@ -64,7 +65,7 @@ fn once(site: &Site, plan: &Plan, data_bytes: u64) -> anyhow::Result<f64> {
         imported = Some(store);
         Ok(())
     })?;
-    anyhow::ensure!(records == blocks, "{records} records were replayed, {blocks} were written");
+    ensure!(records == blocks, "{records} records were replayed, {blocks} were written");
     drop(imported);
     site.place.remove(NAME)?;
     std::fs::remove_file(site.memory.path(NAME))?;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use fastness_store::{
     Device, PmDevice, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec,
 };
 use fastness_zvol::{Volume, VolumeOptions};
 
+use crate::error::{Context, Result, wrong};
 use crate::pool::{Numbers, Place, noise, store_options};
 
 /// Bytes of a write, and of a block.
@@ -63,7 +63,7 @@ impl Default for Plan {
 pub(crate) struct Memory(PathBuf);
 
 impl Memory {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let folder = PathBuf::from(format!("/dev/shm/fastness-bench-sync-{}", std::process::id()));
         std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Self(folder))
@@ -102,7 +102,7 @@ pub(crate) struct Stack {
 impl Stack {
     /// Makes the files `name` anew, every byte of them written once, and the pool in them. The files' names
     /// are gone on return, so that nothing is left however the program ends.
-    pub(crate) fn new(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+    pub(crate) fn new(site: &Site, name: &str, plan: &Plan) -> Result<Stack> {
         let stack = Stack::kept(site, name, plan)?;
         site.place.remove(name)?;
         if matches!(plan.kind, LogKind::Pmem | LogKind::LwbInMemory) {
@@ -112,7 +112,7 @@ impl Stack {
     }
 
     /// As [`new`](Self::new); the files stay until the site goes, to be imported.
-    pub(crate) fn kept(site: &Site, name: &str, plan: &Plan) -> anyhow::Result<Stack> {
+    pub(crate) fn kept(site: &Site, name: &str, plan: &Plan) -> Result<Stack> {
         drop(site.place.written_file(name, plan.device_bytes)?);
         let mut vdevs = vec![VdevSpec::single(Device::open(site.place.path(name))?)];
         let region = || PoolLog::create_region(&site.memory.path(name), plan.region_bytes, true);
@@ -123,7 +123,7 @@ impl Stack {
         }
         let pool = Pool::create("bench", &vdevs, plan.pool.clone())?;
         let store = Store::create(pool, store_options(plan.pool.clone(), plan.tuning))?;
-        let log = store.log().context("a new pool has a log")?;
+        let log = store.log().ok_or_else(|| wrong("a new pool has a log"))?;
         if plan.kind == LogKind::Pmem {
             log.add_region(region()?, site.memory.path(name), true)?;
         }
@@ -141,7 +141,7 @@ impl Stack {
     }
 
     /// Gives a volume the property `sync=disabled`.
-    pub(crate) fn disable(&self, index: usize) -> anyhow::Result<()> {
+    pub(crate) fn disable(&self, index: usize) -> Result<()> {
         let value = Property::Sync.parse("disabled")?;
         let dataset = self.volumes[index].dataset();
         self.store.pool().transact(|tx| dataset.set(tx, Property::Sync, Some(value)))?;
@@ -149,14 +149,14 @@ impl Stack {
     }
 
     /// Syncs what was written, so that the log is empty and the next turn meets no txg.
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
+    pub(crate) fn settle(&self) -> Result<()> {
         self.store.pool().sync()?;
         Ok(())
     }
 
     /// Writes every block of each volume and syncs, twice: buffers, tables and the log's pages are there
     /// then.
-    pub(crate) fn warm(&self) -> anyhow::Result<()> {
+    pub(crate) fn warm(&self) -> Result<()> {
         for _ in 0..2 {
             for volume in &self.volumes {
                 let mut writer = Writer::new(volume, 1);
@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
         Self { waits_for: Some(stack.store.pool()), ..Self::new(&stack.volumes[0], seed) }
     }
 
-    pub(crate) fn write_one(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn write_one(&mut self) -> Result<()> {
         let offset = self.numbers.below(self.blocks) * BLOCK_BYTES;
         self.volume.write(offset, &self.data, true)?;
         if let Some(pool) = &self.waits_for {
@@ -204,7 +204,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(crate) fn write(&mut self, count: u64) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self, count: u64) -> Result<()> {
         (0..count).try_for_each(|_| self.write_one())
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fastness_store::PoolOptions;
 
 use super::stack::{BLOCK_BYTES, Plan, Site, Stack, Writer};
+use crate::error::{Result, foreign, wrong};
 use crate::histogram::Histogram;
 use crate::{Options, Row};
 
@@ -15,7 +16,7 @@ const CACHE_BYTES: u64 = 32 << 20;
 const REGION_BYTES: u64 = 512 << 20;
 const STALL_MS: f64 = 100.0;
 
-pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let pool =
         PoolOptions { dirty_max_bytes: DIRTY_MAX_BYTES, cache_bytes: CACHE_BYTES, ..PoolOptions::default() };
     // The metadata engine's cache is bounded by its default.
@@ -45,10 +46,10 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
         is_done.store(true, Ordering::Relaxed);
         let mut seen = Histogram::default();
         for writer in writers {
-            seen.merge(&writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??);
+            seen.merge(&writer.join().map_err(|_| wrong("a writer panicked"))??);
         }
-        let peak = watcher.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))??;
-        anyhow::Ok((seen, peak))
+        let peak = watcher.join().map_err(|_| wrong("the watcher panicked"))??;
+        Result::<_>::Ok((seen, peak))
     })?;
     let seconds = since.elapsed().as_secs_f64();
     let rate = seen.count() as f64 * BLOCK_BYTES as f64 / 1_048_576.0 / seconds;
@@ -92,7 +93,7 @@ pub(super) fn rows(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn write_until(mut writer: Writer<'_>, is_done: &AtomicBool) -> anyhow::Result<Histogram> {
+fn write_until(mut writer: Writer<'_>, is_done: &AtomicBool) -> Result<Histogram> {
     let mut seen = Histogram::default();
     while !is_done.load(Ordering::Relaxed) {
         let since = Instant::now();
@@ -103,7 +104,7 @@ fn write_until(mut writer: Writer<'_>, is_done: &AtomicBool) -> anyhow::Result<H
 }
 
 /// Most memory that is no file's, looked at every few milliseconds.
-fn watch(is_done: &AtomicBool) -> anyhow::Result<u64> {
+fn watch(is_done: &AtomicBool) -> Result<u64> {
     let mut peak = 0;
     while !is_done.load(Ordering::Relaxed) {
         peak = peak.max(anonymous_bytes()?);
@@ -112,9 +113,9 @@ fn watch(is_done: &AtomicBool) -> anyhow::Result<u64> {
     Ok(peak)
 }
 
-fn anonymous_bytes() -> anyhow::Result<u64> {
+fn anonymous_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().map_err(foreign)?;
     Ok(kib << 10)
 }

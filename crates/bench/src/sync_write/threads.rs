@@ -6,6 +6,7 @@ use fastness_store::Tuning;
 
 use super::one::median;
 use super::stack::{Plan, Site, Stack, Writer};
+use crate::error::Result;
 use crate::measure::{Pair, by_turns, in_parallel};
 use crate::medium::{emulated_pm, two_sides};
 use crate::prb::work::{CHUNKS, Floor, REGION_BYTES};
@@ -22,7 +23,7 @@ pub(super) fn turn(
     volumes: usize,
     writes: u64,
     seed: &mut u64,
-) -> anyhow::Result<f64> {
+) -> Result<f64> {
     stack.settle()?;
     *seed += 100;
     let first = *seed;
@@ -33,7 +34,7 @@ pub(super) fn turn(
     Ok(in_parallel(writers.into_iter(), |mut writer| writer.write(each))?.wall)
 }
 
-pub(super) fn scaling(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn scaling(site: &Site, options: Options) -> Result<Vec<Row>> {
     let plan = Plan { volumes: 8, volume_bytes: 32 << 20, ..Plan::default() };
     let stack = Stack::new(site, "threads", &plan)?;
     stack.warm()?;
@@ -64,7 +65,7 @@ pub(super) fn scaling(site: &Site, options: Options) -> anyhow::Result<Vec<Row>>
 }
 
 /// What the machine makes of two threads that share nothing.
-fn floor(site: &Site, options: Options) -> anyhow::Result<Row> {
+fn floor(site: &Site, options: Options) -> Result<Row> {
     let (one, mut halves) = two_sides(emulated_pm(REGION_BYTES, WriteMethod::Auto)?, CHUNKS)?;
     let mut one = Floor::new(one);
     let mut two = [Floor::new(halves.split_off(CHUNKS / 2)), Floor::new(halves)];
@@ -99,7 +100,7 @@ fn throughput(
 }
 
 /// The same threads with other numbers of commit slots, against as many as there are CPUs.
-pub(super) fn committers(site: &Site, options: Options) -> anyhow::Result<Vec<Row>> {
+pub(super) fn committers(site: &Site, options: Options) -> Result<Vec<Row>> {
     const THREADS: usize = 4;
     let plan = Plan { volumes: THREADS, volume_bytes: 32 << 20, region_bytes: 384 << 20, ..Plan::default() };
     let usual = Stack::new(site, "usual", &plan)?;

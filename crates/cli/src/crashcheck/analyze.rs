@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::check::{CommandExtract, Oracle, Predicate};
 use fastness_crashcheck::generate::Layout;
@@ -14,7 +13,8 @@ use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, RecoverArgs, Subject, SymbolArgs, words};
 use super::report;
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::output::progress_bar;
 
 pub(super) const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub(super) fn work_dir() -> PathBuf {
     dir.join(format!("fastness-crashcheck-{}", std::process::id()))
 }
 
-pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: AnalyzeArgs, out: &mut dyn Write) -> Result<Outcome> {
     let name = args.trace.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let layout = Layout::of(open_trace(&args.trace)?.header())?;
     let time_out = Duration::from_secs(args.judge.timeout);

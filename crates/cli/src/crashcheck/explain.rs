@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
+use fastness_base::{AnyError, ErrorKind};
 use fastness_crashcheck::explain::{ExplainedLine, Kept, Pending, Store, explain, pending_at};
 use fastness_crashcheck::generate::Layout;
 use fastness_crashcheck::image::Image;
 use fastness_crashcheck::trace::open_trace;
 
 use super::options::{ImageArgs, Subject, SymbolArgs, Symbols};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -54,12 +55,12 @@ pub(crate) struct StateArgs {
     machine: ImageArgs,
 }
 
-fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> anyhow::Result<Pending> {
+fn pending(trace: &Path, machine: &ImageArgs, at: u64) -> Result<Pending> {
     let options = machine.config(Subject::Program).options(0);
     Ok(pending_at(&mut open_trace(trace)?, options.config, options.memory_max_bytes, at)?)
 }
 
-pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> Result<Outcome> {
     let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at)?;
     let layout = pending.replay.layout().clone();
@@ -82,12 +83,13 @@ pub(super) fn run(args: ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Outc
     Ok(Outcome::Clean)
 }
 
-pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> Result<Outcome> {
     let symbols = args.symbols.read()?;
     let pending = pending(&args.trace, &args.machine, args.at.unwrap_or(u64::MAX))?;
     let layout = pending.replay.layout().clone();
     let everything = pending.replay.machine().volatile();
-    let lines = explain(&pending, &everything).context("the image with every store is possible")?;
+    let lines = explain(&pending, &everything)
+        .ok_or_else(|| AnyError::new(ErrorKind::Bug, "the image with every store must be possible"))?;
     writeln!(out, "pending lines: {}", lines.len())?;
     if let Some(checkpoint) = pending.replay.checkpoint() {
         writeln!(out, "after checkpoint {checkpoint}")?;
@@ -100,7 +102,7 @@ pub(super) fn state(args: StateArgs, out: &mut dyn Write) -> anyhow::Result<Outc
 }
 
 /// Joins the files of the regions.
-fn read(layout: &Layout, files: &[PathBuf]) -> anyhow::Result<Image> {
+fn read(layout: &Layout, files: &[PathBuf]) -> Result<Image> {
     if files.len() != layout.parts().len() {
         return Err(refuse(format!(
             "{} files for the {} regions of the trace",

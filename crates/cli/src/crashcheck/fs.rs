@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::guest::{GuestConfig, Guests, Snapshot};
 use fastness_crashcheck::report::Report;
@@ -19,7 +18,8 @@ use fastness_crashcheck_workload::ace::{FileSet, Sequences};
 use super::analyze::work_dir;
 use super::options::{ImageArgs, Subject, threads};
 use super::report::{self, OutputArgs};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::output::{note, progress_bar};
 
 pub(super) const EXAMPLES: &str = "\
@@ -103,7 +103,7 @@ pub(crate) struct FsArgs {
     images: ImageArgs,
 }
 
-pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> Result<Outcome> {
     let known = file_systems(SYSTEMS).map_err(refuse)?;
     let systems = choose(&args.systems, &known)?;
     let tests = tests(&args)?;
@@ -133,7 +133,7 @@ pub(super) fn run(args: FsArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> 
 fn choose<'a>(
     names: &'a [String],
     known: &'a BTreeMap<String, FileSystem>,
-) -> anyhow::Result<Vec<(&'a str, &'a FileSystem)>> {
+) -> Result<Vec<(&'a str, &'a FileSystem)>> {
     let find = |name: &'a String| match known.get(name) {
         Some(system) => Ok((name.as_str(), system)),
         None => {
@@ -144,7 +144,7 @@ fn choose<'a>(
     names.iter().map(find).collect()
 }
 
-fn tests(args: &FsArgs) -> anyhow::Result<Vec<FileTest>> {
+fn tests(args: &FsArgs) -> Result<Vec<FileTest>> {
     if let Some(length) = args.ace {
         let count = usize::try_from(args.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let workloads = Sequences::new(length, FileSet::Intended);
@@ -176,7 +176,7 @@ struct Machine<'a> {
 
 /// The symbols of the guest's kernel; kept beside traces. Without them reports show addresses, which is no
 /// reason not to test.
-fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> anyhow::Result<Option<KernelSymbols>> {
+fn symbols(snapshot: &Snapshot, output: Option<&Path>) -> Result<Option<KernelSymbols>> {
     let symbols = match snapshot.kernel_symbols() {
         Ok(symbols) => symbols,
         Err(error) => {
@@ -197,7 +197,7 @@ fn run_all(
     tests: &[FileTest],
     machine: &Machine<'_>,
     work: &Path,
-) -> anyhow::Result<Vec<Vec<Option<Report>>>> {
+) -> Result<Vec<Vec<Option<Report>>>> {
     let mut reports = Vec::new();
     for test in tests {
         let mut of_test = Vec::new();

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::generate::{CrashImages, Layout, PointKind, begins_at, generate};
 use fastness_crashcheck::save::save;
@@ -11,6 +10,7 @@ use fastness_crashcheck::trace::open_trace;
 use serde_json::json;
 
 use super::options::{ImageArgs, Subject};
+use crate::error::{Context, Result};
 use crate::exit::Outcome;
 
 pub(super) const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ pub(crate) struct ImagesArgs {
     images: ImageArgs,
 }
 
-pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: ImagesArgs, out: &mut dyn Write) -> Result<Outcome> {
     let options = args.images.config(Subject::Program).options(begins_at(&mut open_trace(&args.trace)?)?);
     let mut reader = open_trace(&args.trace)?;
     let layout = Layout::of(reader.header())?;

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use fastness_crashcheck::litmus::{self, LitmusArgs, ModeOverride};
 use fastness_pm_model::Rules;
 
+use crate::error::Result;
 use crate::exit::Outcome;
 
 pub(super) const EXAMPLES: &str = "\
@@ -41,7 +42,7 @@ pub(crate) struct LitmusFiles {
     json: bool,
 }
 
-pub(super) fn run(args: LitmusFiles, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: LitmusFiles, out: &mut dyn Write) -> Result<Outcome> {
     let LitmusFiles { files, mode, strict_nt, json } = args;
     let rules = mode.map(|mode| match mode {
         ModeArg::Arch => Rules::Arch,

@@ -14,6 +14,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
+use crate::error::Result;
 use crate::exit::Outcome;
 
 /// Commands of the crash checker.
@@ -45,7 +46,7 @@ pub(crate) enum CrashcheckCommand {
     Litmus(litmus::LitmusFiles),
 }
 
-pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: CrashcheckCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         CrashcheckCommand::Run(args) => run::run(args, out),
         CrashcheckCommand::Fs(args) => fs::run(args, out),

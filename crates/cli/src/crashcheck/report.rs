@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::report::{Report, VERSION, html, junit, table, text};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Creates the folder, if one is wanted.
-    pub(super) fn make(&self) -> anyhow::Result<()> {
+    pub(super) fn make(&self) -> Result<()> {
         let Some(folder) = &self.output else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
     }
@@ -59,18 +59,18 @@ impl OutputArgs {
     }
 
     /// Keeps a report.
-    pub(super) fn save(&self, report: &Report) -> anyhow::Result<()> {
+    pub(super) fn save(&self, report: &Report) -> Result<()> {
         self.folder().map_or(Ok(()), |folder| save(report, folder))
     }
 
     /// Keeps the reports of all tests.
-    pub(super) fn save_all(&self, reports: &[Report]) -> anyhow::Result<()> {
+    pub(super) fn save_all(&self, reports: &[Report]) -> Result<()> {
         self.junit.as_deref().map_or(Ok(()), |path| save_junit(reports, path))
     }
 }
 
-pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    let reports = args.reports.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+pub(super) fn run(args: ReportArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let reports = args.reports.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     if let Some(path) = &args.html {
         let [report] = &reports[..] else { return Err(refuse("--html takes one report")) };
         write_file(path, &html(report))?;
@@ -95,18 +95,18 @@ pub(super) fn show(reports: &[Report], out: &mut dyn Write) -> std::io::Result<(
 }
 
 /// Writes JUnit XML.
-fn save_junit(reports: &[Report], path: &Path) -> anyhow::Result<()> {
+fn save_junit(reports: &[Report], path: &Path) -> Result<()> {
     write_file(path, &junit(reports))
 }
 
 /// Writes `NAME.json` and `NAME.html`.
-pub(super) fn save(report: &Report, folder: &Path) -> anyhow::Result<()> {
+pub(super) fn save(report: &Report, folder: &Path) -> Result<()> {
     let file = |extension: &str| folder.join(format!("{}.{extension}", report.name));
     write_file(&file("json"), &serde_json::to_string_pretty(report)?)?;
     write_file(&file("html"), &html(report))
 }
 
-fn read(path: &Path) -> anyhow::Result<Report> {
+fn read(path: &Path) -> Result<Report> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let report: Report = serde_json::from_str(&text)
         .map_err(|error| refuse(format!("{} is not a report: {error}", path.display())))?;
@@ -117,6 +117,6 @@ fn read(path: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use fastness_crashcheck::report::Report;
 use fastness_crashcheck::run::{ImagesConfig, PmConfig, RecoverConfig, Setting, Test, TraceConfig};
@@ -12,7 +11,8 @@ use fastness_crashcheck::tracer::Programs;
 use super::analyze::work_dir;
 use super::options::{ImageArgs, RecoverArgs, Subject, words};
 use super::report::{self, OutputArgs};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::output::{note, progress_bar};
 use crate::size;
 
@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     command: Vec<String>,
 }
 
-pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> Result<Outcome> {
     let tests = match args.tests.is_empty() {
         true => vec![from_arguments(&args)?],
         false => args.tests.iter().map(|path| Test::read(path)).collect::<Result<_, _>>()?,
@@ -96,7 +96,7 @@ pub(super) fn run(args: RunArgs, out: &mut dyn Write) -> anyhow::Result<Outcome>
     Ok(report::outcome(&reports))
 }
 
-fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Report>> {
+fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> Result<Vec<Report>> {
     let tools = Programs { qemu_user: args.qemu.clone(), plugin: args.plugin.clone() }.find()?;
     let mut reports = Vec::new();
     for test in tests {
@@ -123,7 +123,7 @@ fn run_all(args: &RunArgs, tests: &[Test], work: &Path) -> anyhow::Result<Vec<Re
 }
 
 /// The test that the command line describes.
-fn from_arguments(args: &RunArgs) -> anyhow::Result<Test> {
+fn from_arguments(args: &RunArgs) -> Result<Test> {
     let missing =
         |what| refuse(format!("{what} is missing; see the examples in `fastness crashcheck run --help`"));
     let recover = args.recover.as_deref().ok_or_else(|| missing("--recover COMMAND"))?;

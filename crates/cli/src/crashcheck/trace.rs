@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use fastness_crashcheck::trace::{Filter, show};
 use fastness_crashcheck_trace::{Header, Reader, Region, Writer, vinter};
 
 use super::explain;
 use super::options::SymbolArgs;
+use crate::error::{Context, Result};
 use crate::exit::Outcome;
 use crate::size;
 
@@ -94,16 +94,16 @@ fn address(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("{text} is not an address: write 4096 or 0x1000"))
 }
 
-fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
+fn open(path: &Path) -> Result<BufReader<File>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }
 
-fn create(path: &Path) -> anyhow::Result<File> {
+fn create(path: &Path) -> Result<File> {
     File::create_new(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
-pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(command: TraceCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         TraceCommand::State(args) => return explain::state(args, out),
         TraceCommand::Record(args) => return record::run(args, out),

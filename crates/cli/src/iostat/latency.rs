@@ -5,6 +5,7 @@ use std::io::Write;
 use fastness_daemon::{IoCounters, IoReport, IoRow, LatencyBucket};
 
 use super::since;
+use crate::error::Result;
 use crate::table::table;
 
 const PERCENTILES: [(f64, &str); 5] =
@@ -64,11 +65,7 @@ fn operations<'a>(
 }
 
 /// A line for each operation of each volume.
-pub(super) fn percentiles(
-    out: &mut dyn Write,
-    now: &IoReport,
-    before: Option<&IoReport>,
-) -> anyhow::Result<()> {
+pub(super) fn percentiles(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> Result<()> {
     let mut columns = vec![("VOLUME OR FILES", false), ("OPERATION", false), ("TIMED", true), ("MEAN", true)];
     columns.extend(PERCENTILES.map(|(_, name)| (name, true)));
     columns.push(("MAX", true));
@@ -85,11 +82,7 @@ pub(super) fn percentiles(
 }
 
 /// A histogram for each operation of each volume, a line for each power of two.
-pub(super) fn histograms(
-    out: &mut dyn Write,
-    now: &IoReport,
-    before: Option<&IoReport>,
-) -> anyhow::Result<()> {
+pub(super) fn histograms(out: &mut dyn Write, now: &IoReport, before: Option<&IoReport>) -> Result<()> {
     for (name, operation, change) in operations(now, before) {
         writeln!(out, "{name}, {operation}: {} timed, mean {}", change.timed_ops, mean(&change))?;
         let powers = by_power(&change.latencies);

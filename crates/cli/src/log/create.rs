@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use fastness_pmem::{OpenOptions as RegionOptions, REGION_ALIGN_BYTES, Region};
 use fastness_pmlog::{CreateOptions, PmLog};
 use fastness_prb::{Alignment, ChecksumKind};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::log::report;
 use crate::size;
 
@@ -71,7 +71,7 @@ fn is_in_dev(file: &Path) -> bool {
         .is_some_and(|parent| parent == Path::new("/dev"))
 }
 
-pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
     let alignment = match args.alignment {
         AlignmentArg::Line => Alignment::Line,
         AlignmentArg::Optane => Alignment::Optane,

@@ -9,7 +9,8 @@ use fastness_pmlog::{ChunkSurvey, EntrySurvey, FormatError, HeaderSlot, Superblo
 use fastness_prb::HdlHeader;
 use serde_json::{Value, json};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::log::{open_region, pool, report};
 use crate::size;
 
@@ -43,7 +44,7 @@ pub(crate) struct DumpArgs {
     chunk: Option<usize>,
 }
 
-pub(super) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &DumpArgs, out: &mut dyn Write) -> Result<Outcome> {
     if pool::is_pool(&args.file) {
         return pool::dump(&args.file, &args.devices, args.json, out);
     }

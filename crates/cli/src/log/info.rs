@@ -7,6 +7,7 @@ use clap::Args;
 use fastness_pmlog::{LogMedium, Survey};
 use serde_json::json;
 
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::log::{open_region, report};
 use crate::output::{fields, note};
@@ -21,7 +22,7 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &InfoArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<Outcome> {
     let range = open_region(&args.file)?;
     let info = LogMedium::region_info(&range).expect("a real region has information").clone();
     let survey = Survey::new(range);

@@ -12,10 +12,10 @@ mod write;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
 use clap::Subcommand;
 use fastness_pmem::{OpenOptions as RegionOptions, PmRange, Region};
 
+use crate::error::{Context, Result};
 use crate::exit::Outcome;
 
 /// Commands on a log.
@@ -43,7 +43,7 @@ pub(crate) enum LogCommand {
     Info(info::InfoArgs),
 }
 
-pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         LogCommand::Create(args) => create::run(&args, out),
         LogCommand::Write(args) => write::run(&args, out),
@@ -56,7 +56,7 @@ pub(crate) fn run(command: LogCommand, out: &mut dyn Write) -> anyhow::Result<Ou
 }
 
 /// Opens the region of an existing log, exclusively.
-fn open_region(path: &Path) -> anyhow::Result<PmRange> {
+fn open_region(path: &Path) -> Result<PmRange> {
     let region = Region::open(path, &RegionOptions::new());
     Ok(region.with_context(|| format!("cannot open the log {}", path.display()))?.into_range())
 }

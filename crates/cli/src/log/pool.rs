@@ -19,7 +19,8 @@ use fastness_store::{ImportOptions, LogConfig, MissingLog, Pool, PoolLog, PoolOp
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::output::{fields, note};
 use crate::size::short;
 use crate::start::tell_search;
@@ -41,7 +42,7 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
-pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<Outcome> {
     let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
     if args.json {
         let logs: Vec<_> = pools.iter().map(|pool| json!({"pool": pool.name, "log": pool.log})).collect();
@@ -134,7 +135,7 @@ struct Offline {
 }
 
 impl Offline {
-    fn open(name: &Path, places: &[PathBuf]) -> anyhow::Result<Offline> {
+    fn open(name: &Path, places: &[PathBuf]) -> Result<Offline> {
         let name = name.to_str().ok_or_else(|| refuse("the name of the pool is not valid UTF-8"))?;
         if Control::is_alive(&control_socket(&run_dir()?, name)?) {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
@@ -178,7 +179,7 @@ impl Offline {
     }
 
     /// The chunks, and how many regions an import would leave out or refuse.
-    fn chunks(&self) -> anyhow::Result<(Vec<Chunk>, usize)> {
+    fn chunks(&self) -> Result<(Vec<Chunk>, usize)> {
         let regions = self.regions();
         let missing = self.config.in_use().count() - regions.len();
         if regions.is_empty() {
@@ -237,7 +238,7 @@ impl Chunk {
 }
 
 /// Reports what an import would find.
-pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> Result<Outcome> {
     let offline = Offline::open(name, places)?;
     let (chunks, missing) = offline.chunks()?;
     let (mut damages, mut of_sides) = (0, missing);
@@ -296,12 +297,7 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> an
 }
 
 /// Shows the contents of the log.
-pub(super) fn dump(
-    name: &Path,
-    places: &[PathBuf],
-    is_json: bool,
-    out: &mut dyn Write,
-) -> anyhow::Result<Outcome> {
+pub(super) fn dump(name: &Path, places: &[PathBuf], is_json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let offline = Offline::open(name, places)?;
     let mut line = |text: String, value: serde_json::Value| {
         if is_json { writeln!(out, "{value}") } else { writeln!(out, "{text}") }

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_pmem::PmRange;
 use fastness_pmlog::{OpenOptions, PmLog, RecordId, Recovery};
 use fastness_prb::OnLoss;
 
 use crate::content::{self, Content};
+use crate::error::{Context, Result};
 use crate::exit::Outcome;
 use crate::log::open_region;
 use crate::output::{fields, note};
@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
     let path = args.file.display();
     let on_loss = if args.drop_tail { OnLoss::DropTail } else { OnLoss::Fail };
     let mut recovery = PmLog::open(open_region(&args.file)?, &OpenOptions::new().on_loss(on_loss))

@@ -5,8 +5,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use fastness_base::AnyError;
 use fastness_pmlog::{ErrorKind, OpenOptions, PmLog, Survey};
 
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::log::{open_region, pool};
 
@@ -20,7 +22,7 @@ pub(crate) struct VerifyArgs {
     devices: Vec<PathBuf>,
 }
 
-pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<Outcome> {
     if pool::is_pool(&args.file) {
         return pool::verify(&args.file, &args.devices, out);
     }
@@ -75,12 +77,11 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Outc
 }
 
 /// Recovers in a dry run, which finds missing records; returns the number of damaged places.
-fn check_order(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<usize> {
+fn check_order(args: &VerifyArgs, out: &mut dyn Write) -> Result<usize> {
     let recovery = match PmLog::open(open_region(&args.file)?, &OpenOptions::new()) {
         Ok(recovery) => recovery,
         Err(error) => {
-            let error = anyhow::Error::from(error);
-            writeln!(out, "damage: {error:#}")?;
+            writeln!(out, "damage: {:#}", AnyError::from(error))?;
             return Ok(1);
         }
     };

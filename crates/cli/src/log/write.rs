@@ -4,12 +4,12 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::Args;
 use fastness_pmem::PmRange;
 use fastness_pmlog::{OpenOptions, PmLog};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::log::open_region;
 use crate::output::note;
 use crate::{content, size};
@@ -58,7 +58,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Appends the next record, and acknowledges it when it is durable.
-    fn append(&mut self, record: &[u8]) -> anyhow::Result<()> {
+    fn append(&mut self, record: &[u8]) -> Result<()> {
         let number = self.records + 1;
         self.pace();
         self.log.append(record).with_context(|| format!("record {number} was not written"))?;
@@ -90,7 +90,7 @@ impl Writer<'_> {
     }
 }
 
-pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> Result<Outcome> {
     let path = args.file.display();
     let recovery = PmLog::open(open_region(&args.file)?, &OpenOptions::new())
         .with_context(|| format!("cannot open the log {path}"))?;
@@ -115,7 +115,7 @@ pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> anyhow::Result<Outco
     result.map(|()| Outcome::Clean)
 }
 
-fn write_generated(writer: &mut Writer<'_>, max: usize) -> anyhow::Result<()> {
+fn write_generated(writer: &mut Writer<'_>, max: usize) -> Result<()> {
     let len = usize::try_from(writer.args.size).unwrap_or(usize::MAX);
     if !(content::LEN_MIN..=max).contains(&len) {
         return Err(refuse(format!(
@@ -131,7 +131,7 @@ fn write_generated(writer: &mut Writer<'_>, max: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_lines(writer: &mut Writer<'_>, max: usize) -> anyhow::Result<()> {
+fn write_lines(writer: &mut Writer<'_>, max: usize) -> Result<()> {
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
     loop {

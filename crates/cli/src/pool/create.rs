@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use fastness_base::ErrorKind;
 use fastness_daemon::{
@@ -12,7 +11,8 @@ use fastness_daemon::{
 };
 use fastness_store::{Consent, Device, FailMode, ImportOptions, Pool, PoolError, Property};
 
-use crate::exit::{Outcome, refuse};
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
 use crate::pool::{PmArgs, assignments, list, vdevs};
 use crate::size;
 use crate::start::{BoundArgs, Import};
@@ -61,7 +61,7 @@ pub(crate) struct CreateArgs {
 }
 
 /// The only property that can be set when a pool is created.
-fn fail_mode(words: &[String]) -> anyhow::Result<Option<FailMode>> {
+fn fail_mode(words: &[String]) -> Result<Option<FailMode>> {
     let mut found = None;
     for (name, value) in assignments(words)? {
         if name != "failmode" {
@@ -72,7 +72,7 @@ fn fail_mode(words: &[String]) -> anyhow::Result<Option<FailMode>> {
     Ok(found)
 }
 
-pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
     if Control::is_alive(&control_socket(&run_dir()?, &args.pool)?) {
         return Err(refuse(format!("a pool called {} is running", args.pool)));
     }

@@ -8,6 +8,7 @@ use fastness_daemon::{Found, scan};
 use fastness_store::Consent;
 
 use crate::connect::print_json;
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::output::note;
 use crate::pool::list;
@@ -66,7 +67,7 @@ pub(crate) struct ImportArgs {
     bounds: BoundArgs,
 }
 
-pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> Result<Outcome> {
     let Some(name) = args.pool else {
         return candidates(args.devices, out);
     };
@@ -95,7 +96,7 @@ pub(super) fn run(args: ImportArgs, out: &mut dyn Write) -> anyhow::Result<Outco
 }
 
 /// Lists the pools that can be imported.
-fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn candidates(mut places: Vec<PathBuf>, out: &mut dyn Write) -> Result<Outcome> {
     let is_everything = places.is_empty();
     if is_everything {
         places.push(PathBuf::from("/dev"));

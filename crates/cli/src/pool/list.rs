@@ -6,6 +6,7 @@ use clap::Args;
 use fastness_daemon::{DamagedReport, DeviceReport, PoolReport, Request};
 
 use crate::connect::{ask_all, print_json};
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::output::{fields, note};
 use crate::size::short;
@@ -36,7 +37,7 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> Result<Outcome> {
     let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
     if args.json {
         print_json(out, &pools)?;
@@ -55,7 +56,7 @@ pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<O
     Ok(outcome(&pools))
 }
 
-pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> Result<Outcome> {
     let pools: Vec<PoolReport> = ask_all(args.pool.as_deref(), &Request::Status)?;
     if args.json {
         print_json(out, &pools)?;
@@ -82,7 +83,7 @@ pub(super) fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<Outco
 }
 
 /// Blocks without a right copy.
-fn damaged(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+fn damaged(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     if pool.damaged.is_empty() && pool.damaged_unlisted == 0 {
         return Ok(());
     }
@@ -107,7 +108,7 @@ fn none(pools: &[PoolReport]) {
 }
 
 /// A pool with its devices.
-pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> anyhow::Result<()> {
+pub(super) fn show(out: &mut dyn Write, pool: &PoolReport) -> Result<()> {
     let mut rows = vec![("pool", pool.name.clone()), ("state", pool.state.clone())];
     rows.push(("found", pool.found.clone()));
     rows.extend(pool.advice.clone().map(|advice| ("to do", advice)));

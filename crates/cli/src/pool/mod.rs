@@ -12,7 +12,8 @@ use clap::{Args, Subcommand};
 use fastness_daemon::{CheckReport, JobReport, PmUse, Request};
 
 use crate::connect::{ask, connect, follow, only_pool, print_json};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::output::{fields, note};
 use crate::size::{self, short};
 use crate::status::job;
@@ -232,7 +233,7 @@ pub(crate) struct CheckArgs {
     json: bool,
 }
 
-pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> Result<Outcome> {
     match command {
         PoolCommand::Create(args) => create::run(&args, out),
         PoolCommand::Import(args) => import::run(args, out),
@@ -279,13 +280,13 @@ pub(crate) fn run(command: PoolCommand, out: &mut dyn Write) -> anyhow::Result<O
     }
 }
 
-fn done(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
+fn done(pool: &str, request: &Request) -> Result<Outcome> {
     let () = ask(pool, request)?;
     Ok(Outcome::Clean)
 }
 
 /// Ends the process that runs a pool, and waits for it.
-fn end(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
+fn end(pool: &str, request: &Request) -> Result<Outcome> {
     let mut client = connect(pool)?;
     let () = client.call(request)?;
     client.wait_end();
@@ -293,7 +294,7 @@ fn end(pool: &str, request: &Request) -> anyhow::Result<Outcome> {
 }
 
 /// Starts a job, or runs it to its end.
-fn long(pool: &str, request: &Request, wait: bool, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn long(pool: &str, request: &Request, wait: bool, out: &mut dyn Write) -> Result<Outcome> {
     let report = if wait { follow(pool, request)? } else { ask(pool, request)? };
     writeln!(out, "{}", job(&report))?;
     if !wait {
@@ -303,7 +304,7 @@ fn long(pool: &str, request: &Request, wait: bool, out: &mut dyn Write) -> anyho
     Ok(if is_clean { Outcome::Clean } else { Outcome::Found })
 }
 
-fn check(args: CheckArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+fn check(args: CheckArgs, out: &mut dyn Write) -> Result<Outcome> {
     let report: CheckReport = ask(&only_pool(args.pool)?, &Request::Check)?;
     if args.json {
         print_json(out, &report)?;
@@ -325,7 +326,7 @@ fn check(args: CheckArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
 }
 
 /// Words `name=value`.
-pub(crate) fn assignments(words: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+pub(crate) fn assignments(words: &[String]) -> Result<Vec<(String, String)>> {
     let split = |word: &String| match word.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(refuse(format!("{word} is not of the form PROPERTY=VALUE"))),

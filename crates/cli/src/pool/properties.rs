@@ -6,7 +6,8 @@ use clap::Args;
 use fastness_daemon::{PropertyReport, Request};
 
 use crate::connect::{ask, print_json};
-use crate::exit::{Outcome, refuse};
+use crate::error::{Result, refuse};
+use crate::exit::Outcome;
 use crate::pool::{assignments, done};
 use crate::table::table;
 
@@ -31,7 +32,7 @@ pub(crate) struct GetArgs {
     json: bool,
 }
 
-pub(super) fn set(assignment: String, pools: &[String]) -> anyhow::Result<Outcome> {
+pub(super) fn set(assignment: String, pools: &[String]) -> Result<Outcome> {
     let (property, value) = assignments(&[assignment])?.remove(0);
     for pool in pools {
         done(pool, &Request::SetPoolProperty { property: property.clone(), value: value.clone() })?;
@@ -39,7 +40,7 @@ pub(super) fn set(assignment: String, pools: &[String]) -> anyhow::Result<Outcom
     Ok(Outcome::Clean)
 }
 
-pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn get(args: &GetArgs, out: &mut dyn Write) -> Result<Outcome> {
     let wanted: Vec<&str> = args.property.split(',').collect();
     let mut found: Vec<(&str, PropertyReport)> = Vec::new();
     for pool in &args.pools {

@@ -2,17 +2,17 @@
 
 use fastness_daemon::VdevRequest;
 
-use crate::exit::refuse;
+use crate::error::{Result, refuse};
 
 /// The same path for a process with another working directory.
-pub(super) fn absolute(path: &str) -> anyhow::Result<String> {
+pub(super) fn absolute(path: &str) -> Result<String> {
     let absolute = fastness_daemon::absolute(path.as_ref())?;
     absolute.into_os_string().into_string().map_err(|_| refuse(format!("{path} is not valid UTF-8")))
 }
 
 /// The words after the pool's name, as zpool reads them: `mirror` makes one vdev of the devices after it, up
 /// to the next keyword; the vdevs after `log` are for logs.
-pub(super) fn parse(words: &[String]) -> anyhow::Result<Vec<VdevRequest>> {
+pub(super) fn parse(words: &[String]) -> Result<Vec<VdevRequest>> {
     let mut vdevs = Vec::<VdevRequest>::new();
     let (mut is_log, mut in_mirror) = (false, false);
     for word in words {

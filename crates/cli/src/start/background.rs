@@ -4,12 +4,11 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use anyhow::Context;
 use fastness_daemon::{Failure, ImportWatch, ImportingReport, PoolReport, Request, run_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::ask;
-use crate::exit::gone;
+use crate::error::{Context, Result, gone};
 use crate::progress::Progress;
 
 use super::Import;
@@ -27,7 +26,7 @@ pub(super) enum Announcement {
 }
 
 impl Announcement {
-    pub(super) fn say(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(super) fn say(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(self)?)?;
         Ok(out.flush()?)
     }
@@ -44,7 +43,7 @@ pub(super) fn watch() -> ImportWatch {
 impl Import {
     /// Starts a process that imports the pool, and returns when it is ready; shows the progress if that takes
     /// long.
-    pub(crate) fn background(&self) -> anyhow::Result<PoolReport> {
+    pub(crate) fn background(&self) -> Result<PoolReport> {
         let log_path = run_dir()?.join(format!("{}.log", self.name));
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
         let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
@@ -74,7 +73,7 @@ impl Import {
     }
 
     /// This import as a command of its own.
-    fn command(&self) -> anyhow::Result<Command> {
+    fn command(&self) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.args(["pool", "import", &self.name, "--foreground", "--announce"]);
         command.args(self.bounds.arguments());

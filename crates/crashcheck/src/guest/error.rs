@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fastness_base::{ErrorKind, HasKind};
+
 use crate::symbols::KernelSymbolsError;
 
 /// Why a guest failed. `console` is the end of its console's output.
@@ -35,6 +37,12 @@ pub enum GuestError {
     /// An image of another size than the guest's PM. Bytes.
     #[error("the image {} has {actual_bytes} bytes, but the guest's PM has {expected_bytes}", path.display())]
     ImageSize { path: PathBuf, actual_bytes: u64, expected_bytes: u64 },
+}
+
+impl HasKind for GuestError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
+    }
 }
 
 impl GuestError {

@@ -59,6 +59,8 @@ impl KernelSymbolsError {
     }
 }
 
+fastness_base::has_kind!(KernelSymbolsError);
+
 /// Functions of a kernel and of its modules.
 ///
 /// Memory: the table as text, and 16 bytes a function.

@@ -94,3 +94,5 @@ impl TracerError {
         }
     }
 }
+
+fastness_base::has_kind!(TracerError);

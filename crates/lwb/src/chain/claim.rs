@@ -1,10 +1,10 @@
 //! Claim: finds the blocks of a chain after a crash and takes their space, before anything else is allocated.
 
 use crate::chain::End;
+use crate::chain::error::{ClaimError, Ended, LostRecords};
 use crate::chain::gather::Gather;
 use crate::chain::replay::Record;
 use crate::chain::walk::Walk;
-use crate::error::{ClaimError, Ended, LostRecords};
 use crate::format::pieces;
 use crate::header::{Chain, Claim, Header};
 use crate::ids::{BlockSeq, Extent, Lsn, Txg};

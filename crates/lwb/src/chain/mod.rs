@@ -14,6 +14,7 @@
 
 mod claim;
 mod end;
+mod error;
 mod gather;
 mod later;
 mod read;
@@ -23,6 +24,7 @@ mod walk;
 
 pub use claim::{Claimed, OnLoss, claim, claim_each};
 pub use end::End;
+pub use error::{ClaimError, Ended, LostRecords, ReplayError};
 pub use later::Later;
 pub use replay::{Record, Replayed};
 pub use survey::{BlockSurvey, Found, survey};

@@ -4,9 +4,9 @@
 use std::error::Error;
 
 use crate::chain::claim::Claimed;
+use crate::chain::error::{Ended, ReplayError};
 use crate::chain::gather::Gather;
 use crate::chain::walk::Walk;
-use crate::error::{Ended, ReplayError};
 use crate::format::pieces;
 use crate::header::{Claim, Header};
 use crate::ids::{Lsn, Place, Txg};

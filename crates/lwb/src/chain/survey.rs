@@ -1,9 +1,9 @@
 //! Reads a chain without claiming it: its contents, block by block, up to its end.
 
+use crate::chain::error::Ended;
 use crate::chain::gather::Gather;
 use crate::chain::replay::Record;
 use crate::chain::walk::Walk;
-use crate::error::Ended;
 use crate::format::pieces;
 use crate::header::Chain;
 use crate::ids::{AHEAD, BlockSeq, Extent, Txg};

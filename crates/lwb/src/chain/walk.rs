@@ -1,9 +1,9 @@
 //! Walks a chain from block to block.
 
 use crate::chain::End;
+use crate::chain::error::Ended;
 use crate::chain::later::Later;
 use crate::chain::read::Reader;
-use crate::error::Ended;
 use crate::format::BlockHeader;
 use crate::header::Chain;
 use crate::ids::{Ahead, BlockSeq, Extent, Place};

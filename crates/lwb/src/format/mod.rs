@@ -5,6 +5,7 @@ mod record;
 mod sector;
 
 pub(crate) use block::{BLOCK_HEADER_BYTES, BlockHeader, Reject, get_ahead, put_ahead};
+pub use record::RECORD_BYTES_MAX;
 pub(crate) use record::{PIECE_HEADER_BYTES, PieceHeader, padded, pieces};
 pub(crate) use sector::{Contents, Tags, capacity, stored_bytes};
 

@@ -3,8 +3,9 @@
 
 use crate::format::{BLOCK_HEADER_BYTES, BlockHeader, Contents, Reject, get_u32, get_u64, put};
 use crate::ids::{Lsn, Txg};
-use crate::log::RECORD_BYTES_MAX;
 
+/// Longest record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// Bytes of the header before the data of a piece.
 pub(crate) const PIECE_HEADER_BYTES: usize = 32;
 

@@ -2,8 +2,9 @@
 
 use fastness_sync::lock;
 
+use crate::format::RECORD_BYTES_MAX;
 use crate::ids::{Lsn, Txg};
-use crate::log::{Log, RECORD_BYTES_MAX};
+use crate::log::Log;
 use crate::space::Space;
 
 impl<S: Space> Log<S> {

@@ -44,9 +44,6 @@ use crate::log::issuer::Issuer;
 use crate::log::queue::Queue;
 use crate::space::{BLOCK_BYTES_MAX, Space, UNIT_BYTES};
 
-/// Longest record, in bytes.
-pub const RECORD_BYTES_MAX: usize = 64 << 20;
-
 /// How a log behaves.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {

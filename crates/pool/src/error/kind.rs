@@ -1,14 +1,10 @@
 //! What a caller must do about each error.
 
-use fastness_base::{ErrorKind, HasKind};
+use fastness_base::ErrorKind;
 
 use crate::error::PoolError;
 
-impl HasKind for PoolError {
-    fn kind(&self) -> ErrorKind {
-        PoolError::kind(self)
-    }
-}
+fastness_base::has_kind!(PoolError);
 
 impl PoolError {
     /// What the caller must do.

@@ -36,7 +36,7 @@ use crate::ids::{DatasetId, ImportId, Mark, ObjectId, Txg};
 use crate::objects::handle::Object;
 use crate::objects::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
-use crate::rows::RowLayer;
+use crate::rows::layer::RowLayer;
 use crate::state::DatasetCore;
 use fastness_sync::{lock, read};
 

@@ -12,7 +12,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{Guid, ImportId, Txg};
 use crate::import::find::{Found, find};
 use crate::import::options::{Host, ImportOptions, VdevSpec};
-use crate::log_space::LogBlocks;
+use crate::log_space::blocks::LogBlocks;
 use crate::metadata::file::MetaFile;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{

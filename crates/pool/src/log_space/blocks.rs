@@ -6,10 +6,20 @@ use std::sync::Arc;
 use crate::devices::config::VdevClass;
 use crate::devices::vdev::{Vdev, Vdevs};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Place, Txg, UNIT_BYTES};
-use crate::log_space::LogExtent;
-use crate::log_space::lost::Lost;
+use crate::ids::{Guid, Mark, Place, Txg, UNIT_BYTES};
 use crate::space::alloc::Allocator;
+
+/// Longest log block, in bytes.
+pub const LOG_BLOCK_BYTES_MAX: u32 = 128 << 10;
+
+/// Units of a log block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogExtent {
+    /// The first.
+    pub place: Place,
+    /// Length in bytes: a multiple of [`UNIT_BYTES`], at most [`LOG_BLOCK_BYTES_MAX`].
+    pub len_bytes: u32,
+}
 
 /// This many bytes of log blocks, or this share of the space that they may use, end the open txg soon: an
 /// import reads and replays them all. Otherwise only the time between two txgs would bound the log, because
@@ -18,6 +28,15 @@ const HURRY_BYTES_MAX: u64 = 64 << 20;
 const HURRY_SHARE: u64 = 8;
 /// Below this, even a small pool does not hurry: txgs have a cost, too.
 const HURRY_BYTES_MIN: u64 = 4 << 20;
+
+/// Since when a vdev for logs lacks txgs, see `lost`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    /// The txg that was open then.
+    pub(super) open: Txg,
+    /// The last mark that it took.
+    pub(super) last: Mark,
+}
 
 /// A log block.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::devices::vdev::{LogWrite, Vdev, failed};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
-use crate::log_space::LogSpace;
+use crate::log_space::space::LogSpace;
 use crate::state::Shared;
 use fastness_sync::{lock, read};
 

@@ -16,18 +16,10 @@
 
 use crate::devices::vdev::Vdev;
 use crate::error::{PoolError, Result};
-use crate::ids::{Mark, Txg};
+use crate::ids::Mark;
+use crate::log_space::blocks::Lost;
 use crate::state::Shared;
 use fastness_sync::lock;
-
-/// Since when a vdev for logs lacks txgs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lost {
-    /// The txg that was open then.
-    open: Txg,
-    /// The last mark that it took.
-    last: Mark,
-}
 
 impl Shared {
     /// Notes that these vdevs for logs did not take the mark of the txg being synced. Returns each with the

@@ -11,7 +11,7 @@ use crate::devices::config::VdevClass;
 use crate::devices::vdev::{LogWrite, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, Txg, UNIT_BYTES};
-use crate::log_space::LogSpace;
+use crate::log_space::space::LogSpace;
 use crate::objects::extent::{Extent, unpack};
 use crate::objects::stored::Address;
 use crate::space::alloc::Allocator;

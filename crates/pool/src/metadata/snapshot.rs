@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::metadata::tables::{AUX, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
-use crate::rows::StoredRows;
+use crate::rows::stored::Rows as StoredRows;
 
 /// Tables as of one txg.
 pub(crate) struct Snapshot {

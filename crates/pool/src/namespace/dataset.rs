@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, RwLock};
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
 use crate::metadata::tables::{DatasetKind, DatasetRow};
+use crate::namespace::names::check_component;
 use crate::namespace::props::{Compression, LogBias, Property, SyncMode, Values};
 use crate::pool::{Pool, Tx};
-use crate::rows::Rows;
+use crate::rows::layer::Rows;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Namespace, Shared};
 use crate::txg::freeing::WHOLE_DATASET;
@@ -39,15 +40,6 @@ impl std::fmt::Debug for Dataset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Dataset({})", self.core.id)
     }
-}
-
-pub(crate) fn check_component(name: &str) -> Result<()> {
-    let is_valid = !name.is_empty()
-        && name.len() <= 255
-        && name != "."
-        && name != ".."
-        && name.chars().all(|c| c.is_alphanumeric() || "-_.:".contains(c));
-    if is_valid { Ok(()) } else { Err(PoolError::invalid("name of a dataset", name)) }
 }
 
 impl DatasetCore {

@@ -3,11 +3,13 @@
 //! ```text
 //! change_settings  properties and features of a pool in use
 //! dataset          the tree
+//! names            what names may be
 //! props            values of properties, and how they are inherited
 //! settings         properties of the pool, features: what is stored of them
 //! ```
 
 pub(crate) mod change_settings;
 pub(crate) mod dataset;
+pub(crate) mod names;
 pub(crate) mod props;
 pub(crate) mod settings;

@@ -12,8 +12,9 @@ use std::ops::{Bound, ControlFlow};
 
 use crate::error::Result;
 use crate::ids::TableId;
+use crate::rows::layer::Rows;
+use crate::rows::stored;
 use crate::rows::table::Table;
-use crate::rows::{Rows, stored};
 use fastness_sync::read;
 
 /// Rows of one layer in a batch: few in the first one, because many scans end there.

@@ -2,40 +2,20 @@
 //!
 //! A row of the engine takes at most about a third of a page: so a page never grows to hold a long value, and
 //! a change of a short row next to a long one costs what its own charge says (`room`). A value is cut into
-//! fragments of [`fragment_bytes`], numbered from 0; only the last one is shorter, and may be empty.
+//! fragments (`limits`), numbered from 0; only the last one is shorter, and may be empty.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use redb::{ReadOnlyTable, Table, WriteTransaction};
+use redb::{ReadOnlyTable, Table};
 
 use crate::error::{PoolError, Result};
 use crate::ids::TableId;
-use crate::metadata::tables::{ROWS, RowKey};
-use crate::rows::{DirtyRows, ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row};
-use crate::state::Shared;
+use crate::metadata::tables::RowKey;
+use crate::rows::layer::Row;
+use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, fragment_bytes};
 
 pub(crate) type Rows = ReadOnlyTable<RowKey, &'static [u8]>;
-
-/// Longest fragment, if the key is short.
-const FRAGMENT_BYTES_MAX: usize = 1024;
-/// Longest key and fragment together.
-const STORED_BYTES_MAX: usize = 1280;
-
-/// Bytes of every fragment but the last.
-fn fragment_bytes(key_bytes: usize) -> usize {
-    (STORED_BYTES_MAX - key_bytes).min(FRAGMENT_BYTES_MAX)
-}
-
-/// Longest value in one fragment.
-pub(super) fn short_value_bytes_max(key_bytes: usize) -> usize {
-    fragment_bytes(key_bytes) - 1
-}
-
-/// Number of fragments.
-pub(super) fn fragments(key_bytes: usize, value_bytes: usize) -> u64 {
-    (value_bytes / fragment_bytes(key_bytes)) as u64 + 1
-}
 
 /// Key of the first fragment.
 fn first_of(dataset: u64, table: TableId, key: &[u8]) -> (u64, u8, &[u8], u16) {
@@ -178,7 +158,7 @@ pub(crate) fn remove_some(rows: &mut Stored<'_>, dataset: u64, count: usize) -> 
 
 /// Stores a changed row in the place of what is there: so many fragments, and none of those that a longer
 /// value has left.
-fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<()> {
+pub(super) fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Result<()> {
     let max = fragment_bytes(row.key().len());
     let (mut rest, mut has_old) = (row.value(), true);
     for number in 0..=u16::MAX {
@@ -195,29 +175,4 @@ fn store(rows: &mut Stored<'_>, dataset: u64, table: TableId, row: &Row) -> Resu
         has_old = old.is_some_and(|old| old.value().len() == max);
     }
     Err(bad("a value without its end"))
-}
-
-impl Shared {
-    /// Stores the rows of a txg, in the order of their keys.
-    pub(crate) fn store_rows(&self, transaction: &WriteTransaction, dirty: &[DirtyRows]) -> Result<()> {
-        if dirty.is_empty() {
-            return Ok(());
-        }
-        let mut stored = transaction.open_table(ROWS)?;
-        for shards in dirty.chunk_by(|a, b| a.core.id == b.core.id) {
-            let alive = || shards.iter().map(|dirty| &dirty.layer).filter(|layer| !layer.is_destroyed);
-            let tables: BTreeSet<TableId> = alive().flat_map(|layer| layer.tables.keys().copied()).collect();
-            for table in tables {
-                let mut rows: Vec<&Row> =
-                    alive().filter_map(|layer| layer.tables.get(&table)).flatten().collect();
-                // Of sorted runs, which a stable sort merges.
-                rows.sort();
-                for row in rows {
-                    store(&mut stored, shards[0].core.id.0, table, row)?;
-                }
-            }
-            self.pipeline.note_written(shards.iter().map(|dirty| dirty.layer.bytes).sum());
-        }
-        Ok(())
-    }
 }

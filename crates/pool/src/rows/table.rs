@@ -7,7 +7,9 @@ use crate::error::{PoolError, Result};
 use crate::ids::TableId;
 use crate::namespace::dataset::Dataset;
 use crate::pool::Tx;
-use crate::rows::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, Row, charge_of, stored};
+use crate::rows::layer::{Row, charge_of};
+use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, short_value_bytes_max};
+use crate::rows::stored;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared};
 use fastness_sync::read;
@@ -77,8 +79,7 @@ fn change_rows(
     let mut reserved = Charge::default();
     for RowChange { table, key, value } in changes {
         check_key(key)?;
-        let max =
-            if table.is_long() { ROW_VALUE_BYTES_MAX } else { stored::short_value_bytes_max(key.len()) };
+        let max = if table.is_long() { ROW_VALUE_BYTES_MAX } else { short_value_bytes_max(key.len()) };
         let len = value.map_or(0, <[u8]>::len);
         if len > max {
             return Err(PoolError::invalid("length of a row's value", len));
@@ -152,8 +153,7 @@ impl Table {
     /// [`PoolError::Overtaken`] if a newer txg creates the dataset. Nothing was changed.
     pub fn put(&self, tx: &Tx, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
-        let max =
-            if self.id.is_long() { ROW_VALUE_BYTES_MAX } else { stored::short_value_bytes_max(key.len()) };
+        let max = if self.id.is_long() { ROW_VALUE_BYTES_MAX } else { short_value_bytes_max(key.len()) };
         if value.len() > max {
             return Err(PoolError::invalid("length of a row's value", value.len()));
         }
@@ -187,3 +187,6 @@ impl Table {
         if self.core.is_destroyed.load(Ordering::SeqCst) { Err(self.gone()) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

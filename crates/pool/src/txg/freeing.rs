@@ -22,7 +22,7 @@ use crate::metadata::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS}
 use crate::objects::cleared::{Cleared, Clearing};
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_pieces};
 use crate::objects::object::is_freed_at_once;
-use crate::rows::remove_some;
+use crate::rows::stored::remove_some;
 use crate::space::room::{FREES, ROW};
 use crate::state::Shared;
 use fastness_sync::{lock, read};

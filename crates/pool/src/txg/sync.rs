@@ -29,7 +29,7 @@ use crate::objects::cleared::Cleared;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group};
 use crate::objects::object::ObjectCore;
 use crate::panics::caught;
-use crate::rows::DirtyRows;
+use crate::rows::dirty::DirtyRows;
 use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
 use crate::txg::dirty::Dirty;
 use crate::txg::freeing::{Freeing, bytes};

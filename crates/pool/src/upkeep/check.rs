@@ -10,7 +10,7 @@ use crate::metadata::groups::decode_row;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
 use crate::pool::Pool;
-use crate::rows::read_all;
+use crate::rows::stored::read_all;
 use crate::state::Shared;
 use fastness_sync::{lock, read};
 

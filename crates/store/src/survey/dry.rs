@@ -11,11 +11,12 @@ use fastness_zil::{ClaimProblem, ClaimSummary, KindId, LwbLogs};
 
 use crate::error::StoreError;
 use crate::import::OpenLog;
-use crate::log::{PoolLog, Tuning, logged};
+use crate::log::{PoolLog, logged};
 use crate::region::RegionParts;
 use crate::side::UntouchedBlocks;
 use crate::space::PoolSpace;
 use crate::survey::first_needed_txg;
+use crate::tuning::Tuning;
 
 /// What an import would find.
 #[derive(Debug, Clone)]

@@ -76,3 +76,5 @@ impl RecordError {
         if self.is_unknown() { ErrorKind::Invalid } else { ErrorKind::Corrupt }
     }
 }
+
+fastness_base::has_kind!(RecordError);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use fastness_crashcheck::tracer::{PmFile, Programs, UserTracer};
 
+use crate::error::Result;
 use crate::exit::Outcome;
 use crate::size;
 
@@ -71,7 +72,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| format!("{text} is not a time: write 60s or 5m"))
 }
 
-pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: RecordArgs, out: &mut dyn Write) -> Result<Outcome> {
     let RecordArgs { pm, output, reads, stacks, timeout, qemu, plugin, command } = args;
     let tracer = UserTracer {
         pm,

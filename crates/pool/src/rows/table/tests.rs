@@ -9,6 +9,7 @@ use redb::ReadableTable;
 use super::*;
 use crate::error::PoolError;
 use crate::metadata::tables::{DOOMED, ROWS};
+use crate::rows::layer::shard_of;
 use crate::{Dataset, DatasetKind, Device, Pool, PoolOptions, Property, VdevSpec};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);

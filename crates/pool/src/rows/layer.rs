@@ -1,0 +1,221 @@
+//! The rows that unsynced txgs have changed; see `rows`.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use twox_hash::XxHash3_64;
+
+use crate::ids::{TableId, Txg};
+use crate::rows::limits;
+use crate::space::room::Charge;
+use fastness_sync::{read, write};
+
+/// Memory that a row counts for besides its key and value: its places in the set and in the allocator.
+const ROW_BYTES: u64 = 64;
+const SHARDS: usize = 16;
+
+/// A changed row. Ordered by its key alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    /// Key, then value.
+    bytes: Box<[u8]>,
+    key_bytes: u16,
+    is_removed: bool,
+}
+
+impl Row {
+    /// The key must not be too long. Without a value the row is removed.
+    pub(super) fn new(key: &[u8], value: Option<&[u8]>) -> Row {
+        let mut bytes = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value.unwrap_or_default());
+        Row { bytes: bytes.into(), key_bytes: key.len() as u16, is_removed: value.is_none() }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.key_bytes)]
+    }
+
+    /// `None`: removed.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        (!self.is_removed).then(|| &self.bytes[usize::from(self.key_bytes)..])
+    }
+
+    /// Memory that it counts for.
+    fn memory_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + ROW_BYTES
+    }
+
+    fn charge(&self, table: TableId) -> Charge {
+        let key_bytes = usize::from(self.key_bytes);
+        charge_of(table, key_bytes, self.bytes.len() - key_bytes)
+    }
+}
+
+/// What a row takes of the room.
+pub(super) fn charge_of(table: TableId, key_bytes: usize, value_bytes: usize) -> Charge {
+    Charge::row(key_bytes, limits::fragments(key_bytes, value_bytes), table.is_long())
+}
+
+impl Borrow<[u8]> for Row {
+    fn borrow(&self) -> &[u8] {
+        self.key()
+    }
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Row) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Row {}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Row) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Row {
+    fn cmp(&self, other: &Row) -> Ordering {
+        self.key().cmp(other.key())
+    }
+}
+
+/// The rows of a shard that one txg has changed.
+#[derive(Debug)]
+pub(crate) struct RowLayer {
+    pub(crate) txg: Txg,
+    pub(crate) tables: BTreeMap<TableId, BTreeSet<Row>>,
+    /// Memory that it counts for.
+    pub(crate) bytes: u64,
+    /// What is reserved for it, see `room`.
+    pub(crate) charged: Charge,
+    pub(crate) is_destroyed: bool,
+}
+
+/// How a change has changed what a layer counts for.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    pub(super) bytes: i64,
+    pub(super) charged: Charge,
+}
+
+impl RowLayer {
+    fn new(txg: Txg) -> RowLayer {
+        let (tables, charged) = (BTreeMap::new(), Charge::default());
+        RowLayer { txg, tables, bytes: 0, charged, is_destroyed: false }
+    }
+
+    pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Row> {
+        self.tables.get(&table)?.get(key)
+    }
+
+    fn insert(&mut self, table: TableId, row: Row, change: &mut Change) {
+        let (bytes, charge) = (row.memory_bytes(), row.charge(table));
+        let old = self.tables.entry(table).or_default().replace(row);
+        let (old_bytes, old_charge) =
+            old.map_or((0, Charge::default()), |old| (old.memory_bytes(), old.charge(table)));
+        self.bytes = self.bytes + bytes - old_bytes;
+        self.charged += charge - old_charge;
+        change.bytes += bytes as i64 - old_bytes as i64;
+        change.charged += charge - old_charge;
+    }
+}
+
+/// Layers, oldest first. In its own cache lines.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(super) struct Shard(pub(super) RwLock<Vec<Arc<RowLayer>>>);
+
+/// The unsynced rows of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// Most datasets have none.
+    pub(super) shards: OnceLock<Box<[Shard; SHARDS]>>,
+}
+
+/// The layer, for changing it.
+fn layer_mut(layers: &mut [Arc<RowLayer>], index: usize) -> &mut RowLayer {
+    Arc::get_mut(&mut layers[index]).expect("the txg thread shares a layer after its txg has quiesced only")
+}
+
+/// The shard of a key.
+pub(super) fn shard_of(table: TableId, key: &[u8]) -> usize {
+    // Of all bits of the hash, so that tables with the same keys do not meet in the same shards.
+    (XxHash3_64::oneshot(key).wrapping_add(u64::from(table.0)) % SHARDS as u64) as usize
+}
+
+impl Rows {
+    fn shards(&self) -> &[Shard; SHARDS] {
+        self.shards.get_or_init(Box::default)
+    }
+
+    /// Calls `found` with the newest unsynced change of a row, if there is one.
+    pub(super) fn find<T>(&self, table: TableId, key: &[u8], found: impl FnOnce(&Row) -> T) -> Option<T> {
+        let layers = read(&self.shards.get()?[shard_of(table, key)].0);
+        layers.iter().rev().find_map(|layer| layer.get(table, key)).map(found)
+    }
+
+    /// Puts a row into the layer of `txg`, and into newer ones that have it too; tells `is_new` the shard of
+    /// a layer that did not exist. `None`: the dataset is destroyed.
+    pub(super) fn put(
+        &self,
+        txg: Txg,
+        table: TableId,
+        row: Row,
+        is_destroyed: &AtomicBool,
+        is_new: impl FnOnce(usize),
+    ) -> Option<Change> {
+        let shard = shard_of(table, row.key());
+        let mut layers = write(&self.shards()[shard].0);
+        // Under the lock: see `destroy_from`.
+        if is_destroyed.load(SeqCst) {
+            return None;
+        }
+        let mut change = Change::default();
+        let at = layers.partition_point(|layer| layer.txg < txg);
+        if layers.get(at).is_none_or(|layer| layer.txg != txg) {
+            layers.insert(at, Arc::new(RowLayer::new(txg)));
+            is_new(shard);
+        }
+        for later in at + 1..layers.len() {
+            if layers[later].get(table, row.key()).is_some() {
+                layer_mut(&mut layers, later).insert(table, row.clone(), &mut change);
+            }
+        }
+        layer_mut(&mut layers, at).insert(table, row, &mut change);
+        Some(change)
+    }
+
+    /// The dataset was marked as destroyed, in `txg`: that txg and newer ones store none of its rows. A
+    /// change that did not see the mark has come before, and is found here.
+    pub(crate) fn destroy_from(&self, txg: Txg) {
+        for shard in self.shards() {
+            let mut layers = write(&shard.0);
+            for index in layers.partition_point(|layer| layer.txg < txg)..layers.len() {
+                layer_mut(&mut layers, index).is_destroyed = true;
+            }
+        }
+    }
+
+    /// The layers of a shard, oldest first. There must be no transactions.
+    pub(crate) fn layers(&self, shard: usize) -> Vec<Arc<RowLayer>> {
+        read(&self.shards()[shard].0).clone()
+    }
+
+    /// The layer of a txg that has quiesced, and no other: those are being changed.
+    pub(super) fn layer(&self, shard: usize, txg: Txg) -> Option<Arc<RowLayer>> {
+        read(&self.shards()[shard].0).iter().find(|layer| layer.txg == txg).cloned()
+    }
+
+    /// Drops the layer of a txg that is durable.
+    pub(super) fn drop_layer(&self, shard: usize, txg: Txg) {
+        write(&self.shards()[shard].0).retain(|layer| layer.txg != txg);
+    }
+}
