@@ -32,7 +32,7 @@ struct Plan {
     into: usize,
     /// The other chunk holds what is overwritten.
     overwrites: bool,
-    /// `into` still counts as valid.
+    /// `into` is valid, and gives way.
     replaces: bool,
 }
 
@@ -145,8 +145,8 @@ impl<M: CacheMedium> Fr<M> {
             for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.replaces) {
                 locked.at(slot(at)).0.invalidate(plan.into)?;
             }
-            // PERSIST: the chunk is invalid before its bytes change. Excludes a valid chunk with bytes of
-            // another one.
+            // PERSIST: the chunk is invalid before its bytes and the other words of its tag change. Excludes a
+            // valid tag with words of two, and an older copy that counts with bytes of another write.
             locked.fence()?;
         }
         for (at, plan) in plans.iter().enumerate() {
