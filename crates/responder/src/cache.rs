@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::fr::Fr;
 use crate::geometry::{Geometry, INTENTS_OFFSET, LINE, TAGS_OFFSET};
-use crate::intent::{Intents, Numbered};
+use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
 use crate::protocol::{Clock, Protocol};
@@ -136,8 +136,7 @@ impl<M: CacheMedium> Cache<M> {
         // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
         // a region that holds no cache.
         region.fence()?;
-        let (cache, _) = Cache::assemble(region, backing, superblock, options)?;
-        Ok(cache)
+        Ok(Cache::assemble(region, backing, superblock, options))
     }
 
     /// The cache without a recovery.
@@ -146,17 +145,17 @@ impl<M: CacheMedium> Cache<M> {
         backing: Arc<dyn Backing>,
         superblock: Superblock,
         options: &Options,
-    ) -> Result<(Cache<M>, Vec<Numbered>), Error> {
+    ) -> Cache<M> {
         let Superblock { geometry, cache, .. } = superblock;
         let (front, rest) = region.divide(TAGS_OFFSET);
         let (tags, chunks) = rest.divide(geometry.chunks_offset() - TAGS_OFFSET);
         let (tags, _) = tags.divide(geometry.slots as usize * 2 * LINE);
         let files = Arc::new(FileTable::default());
         let protocol = Fr::new(geometry, cache, tags, chunks, Arc::clone(&files), options.clock);
-        let (intents, found) = Intents::open(front, cache)?;
-        let (intents, keys) = (Mutex::new(intents), Mutex::new(Keys::default()));
+        let intents = Mutex::new(Intents::new(front, cache));
+        let keys = Mutex::new(Keys::default());
         let names = RwLock::new(());
-        Ok((Cache { protocol, backing, files, intents, keys, names, superblock }, found))
+        Cache { protocol, backing, files, intents, keys, names, superblock }
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
@@ -202,10 +201,11 @@ impl<M: CacheMedium> Cache<M> {
         if lock(&file.state).opens > 0 || self.files.by_id(file.id).is_none() {
             return Ok(());
         }
-        let size = *read(&file.size);
+        let size = write(&file.size);
+        self.finish_truncation(file)?;
         self.protocol.flush(Some(file))?;
         let flush = lock(&file.flush);
-        self.protocol.cut(file, 0, size)?;
+        self.protocol.cut(file, 0, *size)?;
         drop(flush);
         self.files.remove(file);
         Ok(())
@@ -332,7 +332,16 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
-        self.protocol.flush(None)
+        let mut result = Ok(());
+        for file in self.files.take_trouble() {
+            let _size = write(&file.size);
+            let finished = self.finish_truncation(&file).and_then(|()| self.protocol.flush(Some(&file)));
+            if finished.is_err() {
+                self.files.note_trouble();
+            }
+            result = result.and(finished);
+        }
+        result.and(self.protocol.flush(None))
     }
 
     /// As [`flush`](Self::flush), of one file.

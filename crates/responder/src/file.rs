@@ -38,8 +38,16 @@ pub(crate) struct FileState {
     pub(crate) opens: u32,
     /// It has no name any more; the number of its intent.
     pub(crate) removal: Option<usize>,
-    /// Truncated, but the backing store has not confirmed that: the intent, and the length.
-    pub(crate) truncation: Option<(usize, u64)>,
+    /// Truncated, but the backing store has not confirmed that.
+    pub(crate) truncation: Option<Truncation>,
+}
+
+/// A length that is not durable yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Truncation {
+    pub(crate) size: u64,
+    /// The number of its intent; a file that gets longer needs none.
+    pub(crate) intent: Option<usize>,
 }
 
 impl File {
@@ -66,7 +74,7 @@ impl File {
     }
 
     /// Notes what has to be completed, or that it is; returns what was noted before.
-    pub(crate) fn set_truncation(&self, truncation: Option<(usize, u64)>) -> Option<(usize, u64)> {
+    pub(crate) fn set_truncation(&self, truncation: Option<Truncation>) -> Option<Truncation> {
         self.is_unfinished.store(truncation.is_some(), Ordering::Relaxed);
         std::mem::replace(&mut lock(&self.state).truncation, truncation)
     }
@@ -80,6 +88,8 @@ impl File {
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     maps: Mutex<Maps>,
+    /// Some file has a failed flush or an unfinished truncation; otherwise no flush looks through them all.
+    has_trouble: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +99,20 @@ struct Maps {
 }
 
 impl FileTable {
+    pub(crate) fn note_trouble(&self) {
+        self.has_trouble.store(true, Ordering::Relaxed);
+    }
+
+    /// The files with a failed flush or an unfinished truncation; who deals with them notes what remains.
+    pub(crate) fn take_trouble(&self) -> Vec<Arc<File>> {
+        if !self.has_trouble.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut files = self.all();
+        files.retain(|file| file.failure().is_some() || file.is_unfinished.load(Ordering::Relaxed));
+        files
+    }
+
     pub(crate) fn by_id(&self, id: FileId) -> Option<Arc<File>> {
         lock(&self.maps).by_id.get(&id).cloned()
     }

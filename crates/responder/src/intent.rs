@@ -88,22 +88,27 @@ pub(crate) struct Intents<M> {
 }
 
 impl<M: Medium> Intents<M> {
+    /// The intents of a region that has none yet, or whose are not known yet.
+    pub(crate) fn new(front: M, cache: CacheId) -> Intents<M> {
+        Intents { front, cache, used: 0 }
+    }
+
     /// Takes over those that are on the medium.
-    pub(crate) fn open(mut front: M, cache: CacheId) -> Result<(Intents<M>, Vec<Numbered>), Error> {
+    pub(crate) fn recover(&mut self) -> Result<Vec<Numbered>, Error> {
         // PERSIST: what a process that died left in the CPU's caches; the recovery acts on what it reads, so
         // a power cut must not take it away. Excludes a truncation that is half made, without its intent.
-        front.write_back(INTENTS_OFFSET, COUNT * LINE);
-        front.fence()?;
-        let (mut used, mut found) = (0, Vec::new());
+        self.front.write_back(INTENTS_OFFSET, COUNT * LINE);
+        self.front.fence()?;
+        let mut found = Vec::new();
         for at in 0..COUNT {
             let mut line = [0; LINE];
-            front.read(INTENTS_OFFSET + at * LINE, &mut line)?;
-            if let Some(intent) = Intent::decode(&line, cache) {
-                used |= 1 << at;
+            self.front.read(INTENTS_OFFSET + at * LINE, &mut line)?;
+            if let Some(intent) = Intent::decode(&line, self.cache) {
+                self.used |= 1 << at;
                 found.push((at, intent));
             }
         }
-        Ok((Intents { front, cache, used }, found))
+        Ok(found)
     }
 
     /// Notes one; its number is for [`end`](Self::end).

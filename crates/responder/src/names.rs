@@ -7,7 +7,7 @@ use fastness_sync::{lock, write};
 
 use crate::cache::{Cache, Handle};
 use crate::error::Error;
-use crate::file::File;
+use crate::file::{File, Truncation};
 use crate::intent::Intent;
 use crate::medium::CacheMedium;
 use crate::protocol::Protocol;
@@ -79,7 +79,12 @@ impl<M: CacheMedium> Cache<M> {
     pub(crate) fn forget(&self, file: &Arc<File>, intent: usize) -> Result<(), Error> {
         let mut size = write(&file.size);
         let flush = lock(&file.flush);
-        self.protocol.cut(file, 0, *size)?;
+        // With a truncation that is not completed, it has chunks beyond its length.
+        let unfinished = file.set_truncation(None);
+        self.protocol.cut(file, 0, unfinished.map_or(*size, |_| i64::MAX as u64))?;
+        if let Some(truncation) = unfinished.and_then(|unfinished| unfinished.intent) {
+            lock(&self.intents).end(truncation)?;
+        }
         let chunks = (*size).div_ceil(self.superblock.geometry.chunk_bytes);
         lock(&self.keys).resized(file.tenant, chunks, None);
         *size = 0;
@@ -100,25 +105,40 @@ impl<M: CacheMedium> Cache<M> {
         let mut now = write(&file.size);
         self.finish_truncation(file)?;
         if size > *now {
-            file.backing.truncate(size).map_err(Error::backing("lengthen a file"))?;
+            let done = file.backing.truncate(size).map_err(Error::backing("lengthen a file"));
+            if done.is_err() && !Self::has_size(file, size) {
+                return done;
+            }
             let before = std::mem::replace(&mut *now, size);
             self.resized(file, before, size);
-            return file.backing.sync().map_err(Error::backing("sync a file"));
+            self.unfinished(file, size, None);
+            return done.and(self.truncate_backing(file, size, before));
         }
         let intent = lock(&self.intents).begin(Intent::Truncate(file.id, size))?;
         let flush = lock(&file.flush);
         let done = self
             .keep_last_bytes(file, size)
             .and_then(|()| file.backing.truncate(size).map_err(Error::backing("shorten a file")));
-        if done.is_err() && !file.backing.stat().is_ok_and(|stat| stat.size == size) {
+        if done.is_err() && !Self::has_size(file, size) {
             lock(&self.intents).end(intent)?;
             return done;
         }
         drop(flush);
         let before = std::mem::replace(&mut *now, size);
         self.resized(file, before, size);
-        file.set_truncation(Some((intent, size)));
+        self.unfinished(file, size, Some(intent));
         done.and(self.truncate_backing(file, size, before))
+    }
+
+    /// Notes a truncation that has begun; a flush completes it if this call does not.
+    fn unfinished(&self, file: &File, size: u64, intent: Option<usize>) {
+        file.set_truncation(Some(Truncation { size, intent }));
+        self.files.note_trouble();
+    }
+
+    /// Whether the backing store has changed the length although it has failed.
+    fn has_size(file: &File, size: u64) -> bool {
+        file.backing.stat().is_ok_and(|stat| stat.size == size)
     }
 
     /// The chunk in which the file is to end is given up: the backing store gets what stays of it.
@@ -140,7 +160,7 @@ impl<M: CacheMedium> Cache<M> {
         self.protocol.cut(file, size, before)?;
         drop(flush);
         let done = file.set_truncation(None);
-        done.map_or(Ok(()), |(intent, _)| lock(&self.intents).end(intent))
+        done.and_then(|done| done.intent).map_or(Ok(()), |intent| lock(&self.intents).end(intent))
     }
 
     /// Completes a truncation whose sync failed. The caller holds the size.
@@ -148,7 +168,7 @@ impl<M: CacheMedium> Cache<M> {
         let unfinished = lock(&file.state).truncation;
         match unfinished {
             // All its chunks are looked at: how many it had is not known any more.
-            Some((_, size)) => self.truncate_backing(file, size, i64::MAX as u64),
+            Some(unfinished) => self.truncate_backing(file, unfinished.size, i64::MAX as u64),
             None => Ok(()),
         }
     }
@@ -161,7 +181,7 @@ impl<M: CacheMedium> Cache<M> {
         file: Option<&Arc<File>>,
     ) -> Result<(), Error> {
         if let (Intent::Truncate(_, size), Some(file)) = (intent, file) {
-            file.set_truncation(Some((number, size)));
+            self.unfinished(file, size, Some(number));
             let mut now = write(&file.size);
             self.truncate_backing(file, size, i64::MAX as u64)?;
             *now = size;

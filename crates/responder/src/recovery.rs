@@ -35,7 +35,8 @@ impl<M: CacheMedium> Cache<M> {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         check_directory(&superblock, &*backing)?;
-        let (cache, intents) = Cache::assemble(region, backing, superblock, options)?;
+        let cache = Cache::assemble(region, backing, superblock, options);
+        let intents = lock(&cache.intents).recover()?;
         let recovered = cache.recover(&intents)?;
         Ok((cache, recovered))
     }

@@ -12,14 +12,14 @@ use support::{Pm, Power, options};
 
 const VARIANTS: [Variant; 3] = [
     NT,
-    Variant { store_bytes: 64, ..NT },
-    Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), store_bytes: 8 },
+    Variant { store_bytes: 64, strict_nt: true, ..NT },
+    Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), store_bytes: 8, ..NT },
 ];
 
 fn survive(slots: usize, names: &[&'static str], steps: &[Step]) -> Vec<Summary> {
     let explored = VARIANTS.map(|variant| {
         let history = run(slots, names, steps, variant);
-        let (violation, summary) = first_violation(&history.trace, &history.moments);
+        let (violation, summary) = history.first_violation(variant);
         assert_eq!(violation, None, "{variant:?}");
         assert!(summary.images > 100, "{summary:?}: the history explores next to nothing");
         summary
@@ -135,6 +135,14 @@ fn a_chunk_with_two_copies_needs_no_recovery() {
             drop(open(&recorder, &moment.backing).unwrap());
             let stores = recorder.trace().ops.iter().filter(|op| matches!(op, Op::Store { .. })).count();
             assert_eq!(stores, 0);
+            // A full directory does not matter: the older copy gives way without a flush.
+            let (cache, _) = open(&recorder, &moment.backing).unwrap();
+            let handle = cache.open_file("a".as_ref(), None, 0).unwrap();
+            moment
+                .backing
+                .set_hook(|call| if call == Call::Sync { Verdict::Refuse(28) } else { Verdict::Do });
+            cache.write(&handle, 0, &[3; 10]).unwrap();
+            drop(cache);
             // It is overwritten, or flushed and overwritten, or makes room, with crashes at every moment.
             for steps in [
                 vec![Step::write("a", 0, 3, 10), Step::Flush],
@@ -144,7 +152,7 @@ fn a_chunk_with_two_copies_needs_no_recovery() {
                 let recorder = recorded(point.image, NT);
                 let backing = moment.backing.crashed(|| true);
                 let history = run_on(&recorder, &backing, &steps);
-                let (violation, _) = first_violation(&history.trace, &history.moments);
+                let (violation, _) = history.first_violation(NT);
                 assert_eq!(violation, None, "{steps:?}");
             }
         }
@@ -197,8 +205,8 @@ fn interrupted_completions_survive_every_crash() {
     assert!(explored > 50, "{explored}");
 }
 
-/// What a thread stored is durable when the call returns: the next one who has the group may be another thread,
-/// whose fences do not cover it.
+/// What a thread stored is durable when the call returns: the next one who has the group may be another
+/// thread, whose fences do not cover it.
 #[test]
 fn no_call_leaves_stores_pending() {
     let flushed =
@@ -221,9 +229,9 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
     let variant = VARIANTS[2];
     for steps in [
         vec![Step::write("a", 0, 1, 64), Step::write("a", 0, 2, 20)],
-        vec![Step::write("a", 0, 1, 60), Step::Truncate("a", 4)],
+        vec![Step::write("a", 0, 1, 170), Step::Truncate("a", 4)],
     ] {
-        let history = run(1, &["a"], &steps, variant);
+        let history = run(4, &["a"], &steps, variant);
         let (start, end) = history.steps[1];
         for cut in start..end {
             // Loads see all stores of the process that is gone.
@@ -238,12 +246,12 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
             let recorder =
                 Recorder::with_store_bytes(machine.volatile_image(), variant.style, variant.store_bytes);
             let backing = moment.backing.crashed(|| true);
-            let next = run_on_recovery(&recorder, &backing);
+            let next = run_recovery(&recorder, &backing, moment);
             let mut ops = dying.to_vec();
             ops.retain(|op| !matches!(op, Op::Mark(_)));
             ops.extend(next.trace.ops);
             let trace = Trace { initial: history.trace.initial.clone(), ops };
-            let (violation, _) = first_violation(&trace, &next.moments);
+            let (violation, _) = first_violation(&trace, &next.moments, variant);
             assert_eq!(violation, None, "cut at {cut}");
         }
     }
@@ -253,11 +261,13 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
 #[test]
 fn creation_and_detaching_survive_every_crash() {
     let (recorder, backing) = created(1, &["a"], NT);
-    let steps = [Step::write("a", 0, 1, 64), Step::write("a", 3, 2, 4), Step::Flush];
+    let steps = [Step::write("a", 0, 1, 64), Step::Create("b"), Step::write("b", 3, 2, 4)];
     let before = run_on(&recorder, &backing, &steps);
     let tree = before.moments.last().unwrap().allowed[0].clone();
+    let below: Tree = tree.keys().map(|name| (name.clone(), Vec::new())).collect();
     let recorder = Recorder::with_store_bytes(recorder.image(), NT.style, NT.store_bytes);
     let region = |recorder: &Recorder| Pm::whole(recorder, &Arc::new(Power::default()));
+    let before_flush = backing.copied();
     let overwrite = options(CHUNK).overwrite(true);
     drop(Cache::create(region(&recorder), Arc::new(backing.clone()), &overwrite).unwrap());
     recorder.mark(1);
@@ -274,18 +284,20 @@ fn creation_and_detaching_survive_every_crash() {
         let after = Recorder::new(point.image.to_vec(), RecordStyle::NonTemporal);
         // The directory belongs to the old cache or to the new one; what is in PM has to fit either.
         let found = [16, 4096 + 16].map(|at| {
-            let below = backing.copied();
+            let is_early = point.last_mark.is_none_or(|mark| mark == 1);
+            let below = if is_early { before_flush.copied() } else { backing.copied() };
             below.set_cache(Some(CacheId(point.image[at..at + 16].try_into().unwrap()))).unwrap();
             open(&after, &below)
                 .map(|(cache, recovered)| (support::history::tree(&cache, &below).unwrap(), recovered))
         });
         let [first, second] = found;
         let found = first.or(second);
-        let mut written = tree.clone();
+        let mut written = below.clone();
         Step::write("a", 0, 7, 64).apply(&mut written);
         match (point.last_mark, found) {
-            // Of the old cache or the new: nothing is dirty, nothing comes up.
-            (None | Some(1), Ok((_, recovered))) => assert!(recovered.dirty_chunks <= 2, "{recovered:?}"),
+            // The old cache with everything, or the new one with nothing.
+            (None, Ok((found, _))) => assert!(found == tree || found == below, "{found:x?}"),
+            (Some(1), Ok((found, _))) => assert!(found == below || found == written, "{found:x?}"),
             (None | Some(3), Err(Error::Superblock { .. })) => {}
             (Some(2 | 3), Ok((found, _))) => assert_eq!(found, written),
             (mark, other) => panic!("{mark:?}: {other:?}"),
@@ -294,4 +306,29 @@ fn creation_and_detaching_survive_every_crash() {
     })
     .unwrap();
     assert!(images > 30, "{images}");
+}
+
+/// When the directory is told that it has no cache, the region must have none for good.
+#[test]
+fn a_detached_region_is_durably_none() {
+    let (recorder, backing) = created(1, &["a"], NT);
+    let (cache, _) = open(&recorder, &backing).unwrap();
+    let trace_when_told = Arc::new(std::sync::Mutex::new(None));
+    let (seen, of_pm) = (trace_when_told.clone(), recorder.clone());
+    backing.set_hook(move |call| {
+        if call == Call::Names {
+            *seen.lock().unwrap() = Some(of_pm.trace());
+        }
+        Verdict::Do
+    });
+    cache.detach().map_err(|failed| failed.1).unwrap();
+    let trace = trace_when_told.lock().unwrap().take().unwrap();
+    let mut machine = Machine::new(trace.initial.clone(), Config::default());
+    trace.ops.iter().for_each(|op| machine.apply(op).unwrap());
+    assert_eq!(machine.pending_lines(), 0);
+    let image = machine.persistent_image().to_vec();
+    assert!(matches!(
+        open(&Recorder::new(image, RecordStyle::NonTemporal), &backing),
+        Err(Error::Superblock { .. })
+    ));
 }

@@ -236,3 +236,21 @@ fn files_that_nothing_has_open_are_given_up() {
     world.cache().flush().unwrap();
     assert!(world.backing.contents().iter().all(|(_, content)| content.len() == 1));
 }
+
+/// The directory may be changed while the region is not in use; what it has already is read from it then.
+#[test]
+fn a_chunk_that_is_clean_is_given_up_by_a_recovery() {
+    let mut world = World::new(2, 64);
+    let file = world.open("a");
+    world.write(&file, 0, &[1; 10]);
+    world.write(&file, 64, &[2; 10]);
+    world.cache().flush().unwrap();
+    world.write(&file, 64, &[3; 4]);
+    world.cache = None;
+    let (below, _) = world.backing.open(Path::new("a"), None).unwrap();
+    below.write_at(0, &[9; 3]).unwrap();
+    assert_eq!(world.reopen().dirty_chunks, 1);
+    let content = world.content(&world.open("a"));
+    assert_eq!(content[..10], [9, 9, 9, 1, 1, 1, 1, 1, 1, 1]);
+    assert_eq!(content[64..], [3, 3, 3, 3, 2, 2, 2, 2, 2, 2]);
+}

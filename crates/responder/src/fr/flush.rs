@@ -45,6 +45,9 @@ impl<M: CacheMedium> Fr<M> {
 
     pub(super) fn flush_dirty(&self, file: Option<&File>) -> Result<(), Error> {
         let dirty = self.dirty_chunks(file.map(|file| file.key))?;
+        if let Some(file) = file.filter(|_| dirty.is_empty()) {
+            file.failure.store(0, Ordering::Relaxed);
+        }
         let mut result = Ok(());
         for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
             // What belongs to no file stays where it is; the status counts it.
@@ -65,6 +68,9 @@ impl<M: CacheMedium> Fr<M> {
     fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
         let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
+        if result.is_err() {
+            self.files.note_trouble();
+        }
         file.failure.store(result.as_ref().err().map_or(0, Error::errno), Ordering::Relaxed);
         result
     }

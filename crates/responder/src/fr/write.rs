@@ -145,8 +145,8 @@ impl<M: CacheMedium> Fr<M> {
             for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.replaces) {
                 locked.at(slot(at)).0.invalidate(plan.into)?;
             }
-            // PERSIST: the chunk is invalid before its bytes and the other words of its tag change. Excludes a
-            // valid tag with words of two, and an older copy that counts with bytes of another write.
+            // PERSIST: the chunk is invalid before its bytes and the other words of its tag change. Excludes
+            // a valid tag with words of two, and an older copy that counts with bytes of another write.
             locked.fence()?;
         }
         for (at, plan) in plans.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Histories on recorded PM in front of a directory, and the oracle: after a crash at any moment, each file has
-//! what was acknowledged, and at most one more call, completely or not at all.
+//! Histories on recorded PM in front of a directory, and the oracle: after a crash at any moment, each file
+//! has what was acknowledged, and at most one more call, completely or not at all.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -73,6 +73,13 @@ pub struct History {
     pub steps: Vec<(usize, usize)>,
 }
 
+impl History {
+    /// See [`first_violation`].
+    pub fn first_violation(&self, variant: Variant) -> (Option<String>, Summary) {
+        first_violation(&self.trace, &self.moments, variant)
+    }
+}
+
 /// Collects moments while calls are made.
 struct Moments {
     recorder: Recorder,
@@ -123,9 +130,11 @@ impl Moments {
 pub struct Variant {
     pub style: RecordStyle,
     pub store_bytes: usize,
+    /// Non-temporal stores to one line are not ordered.
+    pub strict_nt: bool,
 }
 
-pub const NT: Variant = Variant { style: RecordStyle::NonTemporal, store_bytes: 8 };
+pub const NT: Variant = Variant { style: RecordStyle::NonTemporal, store_bytes: 8, strict_nt: false };
 
 pub fn open(recorder: &Recorder, backing: &MemoryBacking) -> Result<(Cache<Pm>, Recovered), Error> {
     let region = Pm::whole(recorder, &Arc::new(Power::default()));
@@ -262,10 +271,11 @@ pub fn check_all(image: &[u8], moment: &Moment) -> Result<(), String> {
 
 pub const BUDGET: Budget = Budget { exhaustive_limit: 3000, samples: 300, seed: 1 };
 
-/// The first violation, and what was explored.
-pub fn first_violation(trace: &Trace, moments: &[Moment]) -> (Option<String>, Summary) {
+/// The first violation, and what was explored. Before the first mark nothing is checked.
+pub fn first_violation(trace: &Trace, moments: &[Moment], variant: Variant) -> (Option<String>, Summary) {
     let mut violation = None;
-    let summary = explore(trace, &Config::default(), BUDGET, &mut |point| {
+    let config = Config { strict_nt: variant.strict_nt, ..Config::default() };
+    let summary = explore(trace, &config, BUDGET, &mut |point| {
         let Some(mark) = point.last_mark else { return ControlFlow::Continue(()) };
         match check_all(point.image, &moments[mark as usize]) {
             Ok(()) => ControlFlow::Continue(()),
@@ -278,12 +288,12 @@ pub fn first_violation(trace: &Trace, moments: &[Moment]) -> (Option<String>, Su
     (violation, summary.unwrap())
 }
 
-/// A recovery: what it has seen is what is allowed from then on.
-pub fn run_on_recovery(recorder: &Recorder, backing: &MemoryBacking) -> History {
+/// A recovery after a crash in `moment`: what it has seen is what is allowed from then on.
+pub fn run_recovery(recorder: &Recorder, backing: &MemoryBacking, moment: &Moment) -> History {
+    let moments = Moments::new(recorder, backing, moment.allowed.clone());
     let (cache, _) = open(recorder, backing).unwrap();
-    let seen = tree(&cache, backing).unwrap();
+    moments.begin(vec![tree(&cache, backing).unwrap()]);
     drop(cache);
-    let moments = Moments::new(recorder, backing, vec![seen]);
     History { trace: recorder.trace(), moments: moments.end(), steps: Vec::new() }
 }
 
@@ -291,10 +301,5 @@ pub fn run_on_recovery(recorder: &Recorder, backing: &MemoryBacking) -> History 
 pub fn violation_in_recovery(image: &[u8], moment: &Moment, variant: Variant) -> (Option<String>, Summary) {
     let recorder = Recorder::with_store_bytes(image.to_vec(), variant.style, variant.store_bytes);
     let backing = moment.backing.crashed(|| false);
-    let moments = Moments::new(&recorder, &backing, moment.allowed.clone());
-    let (cache, _) = open(&recorder, &backing).unwrap();
-    // What the recovery has shown stays so.
-    moments.begin(vec![tree(&cache, &backing).unwrap()]);
-    drop(cache);
-    first_violation(&recorder.trace(), &moments.end())
+    run_recovery(&recorder, &backing, moment).first_violation(variant)
 }

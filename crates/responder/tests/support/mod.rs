@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
 pub mod history;
+pub mod world;
 
 use std::path::Path;
 use std::sync::Arc;
