@@ -81,9 +81,12 @@ impl Directory {
         Ok((DirectoryFile { file, direct }, created))
     }
 
+    /// Looks through a folder of the directory's own file system. What cannot be read or opened is an error:
+    /// a file that is only not found would be taken for one that is gone.
     fn search(
         &self,
         folder: &Path,
+        device: u64,
         files: &BTreeSet<FileId>,
         found: &mut BTreeMap<FileId, Arc<dyn BackingFile>>,
     ) -> io::Result<()> {
@@ -91,8 +94,11 @@ impl Directory {
             let entry = entry?;
             let metadata = entry.metadata()?;
             let id = id_of(&metadata);
+            if metadata.dev() != device {
+                continue;
+            }
             if metadata.is_dir() {
-                self.search(&entry.path(), files, found)?;
+                self.search(&entry.path(), device, files, found)?;
             } else if metadata.is_file() && files.contains(&id) && !found.contains_key(&id) {
                 found.insert(id, Arc::new(Self::open_file(&entry.path(), None)?.0));
             }
@@ -154,7 +160,8 @@ impl Backing for Directory {
     fn find(&self, files: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, Arc<dyn BackingFile>>> {
         let mut found = BTreeMap::new();
         if !files.is_empty() {
-            self.search(&self.root, files, &mut found)?;
+            let device = fs::metadata(&self.root)?.dev();
+            self.search(&self.root, device, files, &mut found)?;
         }
         Ok(found)
     }

@@ -112,10 +112,17 @@ impl<M: CacheMedium> Fr<M> {
                     })
                     .expect("two chunks"),
             };
-            let (tag, other) = (&tags[which], &tags[which ^ 1]);
-            if tag.is_dirty() && !tag.is_superseded_by(other) {
-                return Ok(Some(InTheWay(*tag)));
+            let is_in_the_way =
+                |which: usize| tags[which].is_dirty() && !tags[which].is_superseded_by(&tags[which ^ 1]);
+            // A chunk that no file of the directory takes stays. What is beside it makes room, even if it
+            // holds what is overwritten: once it is clean, the backing store has that.
+            let is_stuck =
+                |which: usize| is_in_the_way(which) && self.files.by_key(tags[which].key).is_none();
+            let which = if is_stuck(which) { which ^ 1 } else { which };
+            if is_in_the_way(which) {
+                return Ok(Some(InTheWay(tags[which])));
             }
+            let (tag, other) = (&tags[which], &tags[which ^ 1]);
             let overwrites = other.holds(file.key, index);
             *plan = Plan { into: 2 * slot + which, overwrites, replaces: tag.is_valid() };
         }
