@@ -2,12 +2,11 @@
 
 use fastness_pmem::NoSum;
 
-use crate::backing::CacheId;
 use crate::error::Error;
 use crate::geometry::LINE;
 use crate::medium::CacheMedium;
 use crate::stats::Counts;
-use crate::tag::{Status, Tag};
+use crate::tag::{Seed, Status, Tag};
 
 /// Slots that follow each other, with their tags and chunks.
 ///
@@ -19,15 +18,15 @@ pub(crate) struct Group<M> {
     tags: M,
     chunks: M,
     chunk_bytes: usize,
-    cache: CacheId,
+    seed: Seed,
     /// Chunks with dirty data.
     pub(crate) dirty: u64,
     pub(crate) counts: Counts,
 }
 
 impl<M: CacheMedium> Group<M> {
-    pub(crate) fn new(tags: M, chunks: M, chunk_bytes: usize, cache: CacheId) -> Group<M> {
-        Group { tags, chunks, chunk_bytes, cache, dirty: 0, counts: Counts::default() }
+    pub(crate) fn new(tags: M, chunks: M, chunk_bytes: usize, seed: Seed) -> Group<M> {
+        Group { tags, chunks, chunk_bytes, seed, dirty: 0, counts: Counts::default() }
     }
 
     /// How many chunks it has.
@@ -38,7 +37,16 @@ impl<M: CacheMedium> Group<M> {
     pub(crate) fn tag(&self, chunk: usize) -> Result<Tag, Error> {
         let mut line = [0; LINE];
         self.tags.read(chunk * LINE, &mut line)?;
-        Tag::decode(&line, self.cache).map_err(|_| self.damaged(chunk))
+        Tag::decode(&line, self.seed).map_err(|_| self.damaged(chunk))
+    }
+
+    /// Both tags of a slot.
+    pub(crate) fn tags(&self, slot: usize) -> Result<[Tag; 2], Error> {
+        let mut lines = [[0; LINE]; 2];
+        self.tags.read(2 * slot * LINE, lines.as_flattened_mut())?;
+        let tag =
+            |which: usize| Tag::decode(&lines[which], self.seed).map_err(|_| self.damaged(2 * slot + which));
+        Ok([tag(0)?, tag(1)?])
     }
 
     /// The error of a tag that cannot be.
@@ -49,7 +57,7 @@ impl<M: CacheMedium> Group<M> {
     /// Stores a tag. If it differs from the one that is there in nothing but its status, that is one word,
     /// and a crash leaves either.
     pub(crate) fn set_tag(&mut self, chunk: usize, tag: &Tag) {
-        self.tags.copy(chunk * LINE, &tag.encode(self.cache), LINE, &mut NoSum);
+        self.tags.copy(chunk * LINE, &tag.encode(), LINE, &mut NoSum);
         let bit = 1 << chunk;
         self.dirty = if tag.is_dirty() { self.dirty | bit } else { self.dirty & !bit };
     }
@@ -63,10 +71,8 @@ impl<M: CacheMedium> Group<M> {
 
     /// The chunk of a slot that holds chunk `index` of a file, its newer copy if there are two.
     pub(crate) fn find(&self, slot: usize, key: u64, index: u64) -> Result<Option<(usize, Tag)>, Error> {
-        let tags = [self.tag(2 * slot)?, self.tag(2 * slot + 1)?];
-        let copies = (0..2).filter(|&which: &usize| tags[which].holds(key, index));
-        let newest = copies.max_by_key(|&which| tags[which].status.has(Status::NEW));
-        Ok(newest.map(|which| (2 * slot + which, tags[which])))
+        let tags = self.tags(slot)?;
+        Ok(which_holds(&tags, key, index).map(|which| (2 * slot + which, tags[which])))
     }
 
     pub(crate) fn read_chunk(&self, chunk: usize, at: usize, buffer: &mut [u8]) -> Result<(), Error> {
@@ -99,4 +105,10 @@ impl<M: CacheMedium> Group<M> {
         }
         Ok(())
     }
+}
+
+/// Which of a slot's two chunks holds chunk `index` of a file, the newer one if both do.
+pub(crate) fn which_holds(tags: &[Tag; 2], key: u64, index: u64) -> Option<usize> {
+    let copies = (0..2).filter(|&which: &usize| tags[which].holds(key, index));
+    copies.max_by_key(|&which| tags[which].status.has(Status::NEW))
 }

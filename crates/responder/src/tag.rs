@@ -21,7 +21,7 @@
 //!     60    4 CRC-32C of the cache's id, the key, and bytes 8 to 59
 //! ```
 
-use crate::backing::{CacheId, FileId};
+use crate::backing::FileId;
 use crate::geometry::LINE;
 
 /// Keys have 56 bits.
@@ -78,6 +78,18 @@ pub(crate) struct Tag {
     pub(crate) size: u64,
     pub(crate) timestamp: u64,
     pub(crate) chunks: u32,
+    /// The checksum, which does not cover the status: see [`sealed`](Self::sealed).
+    pub(crate) sum: u32,
+}
+
+/// What the checksums of a cache begin with, so that tags of another one are wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seed(u32);
+
+impl Seed {
+    pub(crate) fn new(cache: crate::backing::CacheId) -> Seed {
+        Seed(crc32c::crc32c(&cache.0))
+    }
 }
 
 /// A tag that contradicts itself.
@@ -109,7 +121,13 @@ impl Tag {
         Tag { status, ..self }
     }
 
-    pub(crate) fn encode(&self, cache: CacheId) -> [u8; LINE] {
+    /// The same with its checksum.
+    #[must_use]
+    pub(crate) fn sealed(self, seed: Seed) -> Tag {
+        Tag { sum: sum(&self.encode(), seed), ..self }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; LINE] {
         let mut line = [0; LINE];
         let word = self.key << 8 | u64::from(self.status.byte());
         let words = [word, self.index, self.file.inode, self.file.generation, self.size, self.timestamp];
@@ -117,36 +135,39 @@ impl Tag {
             line[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
         line[48..52].copy_from_slice(&self.chunks.to_le_bytes());
-        let sum = sum(&line, cache);
-        line[60..].copy_from_slice(&sum.to_le_bytes());
+        line[60..].copy_from_slice(&self.sum.to_le_bytes());
         line
     }
 
     /// Reads a tag; the bytes are not trusted. Of one that is not valid only the status is looked at: a crash
     /// may have torn the rest.
-    pub(crate) fn decode(line: &[u8; LINE], cache: CacheId) -> Result<Tag, Damaged> {
+    pub(crate) fn decode(line: &[u8; LINE], seed: Seed) -> Result<Tag, Damaged> {
         let status = Status::from_byte(line[0]).ok_or(Damaged)?;
         let word = |at: usize| u64::from_le_bytes(line[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(line[at..at + 4].try_into().expect("four bytes"));
-        if status.has(Status::VALID) && (half(60) != sum(line, cache) || line[52..60] != [0; 8]) {
+        if status.has(Status::VALID) && (half(60) != sum(line, seed) || word(52) != 0) {
             return Err(Damaged);
         }
         let file = FileId { inode: word(16), generation: word(24) };
         let (key, index, size, timestamp) = (word(0) >> 8, word(8), word(32), word(40));
-        Ok(Tag { status, key, index, file, size, timestamp, chunks: half(48) })
+        Ok(Tag { status, key, index, file, size, timestamp, chunks: half(48), sum: half(60) })
     }
 }
 
 /// Of all but the status, which changes alone.
-fn sum(line: &[u8; LINE], cache: CacheId) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&cache.0), &line[1..60])
+fn sum(line: &[u8; LINE], seed: Seed) -> u32 {
+    crc32c::crc32c_append(seed.0, &line[1..60])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CACHE: CacheId = CacheId([9; 16]);
+    use crate::backing::CacheId;
+
+    fn seed() -> Seed {
+        Seed::new(CacheId([9; 16]))
+    }
 
     fn example() -> Tag {
         Tag {
@@ -157,12 +178,14 @@ mod tests {
             size: 16000,
             timestamp: 23,
             chunks: 2,
+            sum: 0,
         }
+        .sealed(seed())
     }
 
     #[test]
     fn golden_bytes() {
-        let line = example().encode(CACHE);
+        let line = example().encode();
         let hex: String = line[..60].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "87debc9a78563412\
             0300000000000000\
@@ -173,25 +196,25 @@ mod tests {
             0200000000000000\
             00000000";
         assert_eq!(hex, expected);
-        assert_eq!(Tag::decode(&line, CACHE), Ok(example()));
-        assert_eq!(Tag::decode(&line, CacheId([8; 16])), Err(Damaged), "of another cache");
-        assert_eq!(Tag::decode(&[0; LINE], CACHE), Ok(Tag::default()));
+        assert_eq!(Tag::decode(&line, seed()), Ok(example()));
+        assert_eq!(Tag::decode(&line, Seed::new(CacheId([8; 16]))), Err(Damaged), "of another cache");
+        assert_eq!(Tag::decode(&[0; LINE], seed()), Ok(Tag::default()));
     }
 
     #[test]
     fn a_change_of_the_status_changes_one_word() {
-        let (line, other) = (example().encode(CACHE), example().with_status(Status::INVALID).encode(CACHE));
+        let (line, other) = (example().encode(), example().with_status(Status::INVALID).encode());
         assert_eq!(line[8..], other[8..]);
         assert_ne!(line[..8], other[..8]);
     }
 
     #[test]
     fn every_flipped_bit_of_a_valid_tag_is_noticed() {
-        let line = example().encode(CACHE);
+        let line = example().encode();
         for bit in 0..LINE * 8 {
             let mut line = line;
             line[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Tag::decode(&line, CACHE), Err(Damaged), "bit {bit}");
+            assert_eq!(Tag::decode(&line, seed()), Err(Damaged), "bit {bit}");
         }
     }
 }

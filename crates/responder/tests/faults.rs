@@ -237,6 +237,8 @@ fn writes_do_not_wait_for_a_slow_flush() {
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| world.cache().flush());
         is_in.recv().unwrap();
+        // Twice, so that the second is where the first flush has read from.
+        world.write(&a, 50, &[9; 100]);
         world.write(&a, 50, &[2; 100]);
         assert_eq!(world.content(&a)[50..], [2; 100]);
         drop(release);

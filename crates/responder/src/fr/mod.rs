@@ -37,11 +37,15 @@ use crate::group::Group;
 use crate::medium::CacheMedium;
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
+use crate::tag::Seed;
 
 /// Chunks that one write changes atomically.
 const WRITE_CHUNKS_MAX: usize = 256;
 /// Groups that these lie in.
 const WRITE_GROUPS_MAX: usize = WRITE_CHUNKS_MAX / 16 + 1;
+/// Chunks of a write that is planned in a smaller table, and their groups.
+const FEW_CHUNKS: usize = 16;
+const FEW_GROUPS: usize = FEW_CHUNKS / 16 + 1;
 
 /// Chunks of a file that follow each other.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +59,7 @@ struct Run {
 #[derive(Debug)]
 pub(crate) struct Fr<M> {
     geometry: Geometry,
+    seed: Seed,
     groups: Vec<Mutex<Group<M>>>,
     /// A bit for each group that may have dirty data.
     dirty_groups: Vec<AtomicU64>,
@@ -84,7 +89,7 @@ impl<M: CacheMedium> Fr<M> {
         files: Arc<FileTable>,
         clock: Clock,
     ) -> Fr<M> {
-        let slots = geometry.group_slots() as usize;
+        let (seed, slots) = (Seed::new(cache), geometry.group_slots() as usize);
         let chunk_bytes = geometry.chunk_bytes as usize;
         let (mut tags, mut chunks) = (tags, chunks);
         let mut groups = Vec::with_capacity(geometry.groups());
@@ -92,11 +97,11 @@ impl<M: CacheMedium> Fr<M> {
             let (tags_here, chunks_here);
             (tags_here, tags) = tags.divide(slots * 2 * crate::geometry::LINE);
             (chunks_here, chunks) = chunks.divide(slots * 2 * chunk_bytes);
-            groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, cache)));
+            groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, seed)));
         }
         let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Fr { geometry, groups, dirty_groups, files, clock, last_timestamp, forced_flushes }
+        Fr { geometry, seed, groups, dirty_groups, files, clock, last_timestamp, forced_flushes }
     }
 
     fn slot(&self, key: u64, index: u64) -> u64 {

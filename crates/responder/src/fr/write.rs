@@ -4,12 +4,12 @@ use fastness_sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::file::File;
-use crate::group::Group;
+use crate::group::{Group, which_holds};
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
 use super::locked::Locked;
-use super::{Fr, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
+use super::{FEW_CHUNKS, FEW_GROUPS, Fr, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
 
 /// Bytes that are put together outside of PM at a time.
 const PIECE_BYTES: usize = 4096;
@@ -30,6 +30,8 @@ struct Write<'a> {
 struct Plan {
     /// The chunk that is written to; the other one of the slot is `into ^ 1`.
     into: usize,
+    /// Tag of the other one.
+    other: Tag,
     /// The other chunk holds what is overwritten.
     overwrites: bool,
     /// `into` is valid, and gives way.
@@ -58,6 +60,8 @@ impl<M: CacheMedium> Fr<M> {
         let write = Write { offset, data, first, run, size: size.max(end) };
         if chunks == 1 {
             self.write_chunks::<1, 1>(file, &write)?;
+        } else if chunks <= FEW_CHUNKS {
+            self.write_chunks::<FEW_CHUNKS, FEW_GROUPS>(file, &write)?;
         } else {
             self.write_chunks::<WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX>(file, &write)?;
         }
@@ -100,10 +104,10 @@ impl<M: CacheMedium> Fr<M> {
         for (at, plan) in plans.iter_mut().enumerate() {
             let index = write.first + at as u64;
             let (group, slot) = locked.at(self.slot(file.key, index));
-            let tags = [group.tag(2 * slot)?, group.tag(2 * slot + 1)?];
-            let which = match group.find(slot, file.key, index)? {
+            let tags = group.tags(slot)?;
+            let which = match which_holds(&tags, file.key, index) {
                 // Cases 2-1, 3-1, 3-2: the other one of what is overwritten.
-                Some((chunk, _)) => (chunk ^ 1) & 1,
+                Some(which) => which ^ 1,
                 // Cases 1, 2-2: one that is free. Case 3-3: the older one.
                 None => (0..2)
                     .min_by_key(|&which: &usize| {
@@ -122,9 +126,9 @@ impl<M: CacheMedium> Fr<M> {
             if is_in_the_way(which) {
                 return Ok(Some(InTheWay(tags[which])));
             }
-            let (tag, other) = (&tags[which], &tags[which ^ 1]);
+            let other = tags[which ^ 1];
             let overwrites = other.holds(file.key, index);
-            *plan = Plan { into: 2 * slot + which, overwrites, replaces: tag.is_valid() };
+            *plan = Plan { into: 2 * slot + which, other, overwrites, replaces: tags[which].is_valid() };
         }
         Ok(None)
     }
@@ -138,14 +142,20 @@ impl<M: CacheMedium> Fr<M> {
     ) -> Result<(), Error> {
         let timestamp = self.timestamp();
         let slot = |at: usize| self.slot(file.key, write.first + at as u64);
-        let tag = |at: usize, status: Status| Tag {
-            status,
+        let tag = |at: usize| Tag {
+            status: Status::INVALID,
             key: file.key,
             index: write.first + at as u64,
             file: file.id,
             size: write.size,
             timestamp,
             chunks: if at == 0 { plans.len() as u32 } else { 0 },
+            sum: 0,
+        };
+        let first = tag(0).sealed(self.seed);
+        let tag = |at: usize, status: Status| {
+            let tag = if at == 0 { first } else { tag(at).sealed(self.seed) };
+            tag.with_status(status)
         };
         // Case 3: what gives way is clean, or an older copy.
         if plans.iter().any(|plan| plan.replaces) {
@@ -159,7 +169,7 @@ impl<M: CacheMedium> Fr<M> {
         for (at, plan) in plans.iter().enumerate() {
             let group = locked.at(slot(at)).0;
             self.fill_chunk(group, file, write, at, plan)?;
-            let other = group.tag(plan.into ^ 1)?;
+            let other = &plan.other;
             // Steps 1 of cases 2-1 and 2-2.
             if other.is_valid() && other.status.has(Status::NEW) {
                 group.set_tag(plan.into ^ 1, &other.with_status(other.status.without(Status::NEW)));
@@ -180,7 +190,8 @@ impl<M: CacheMedium> Fr<M> {
         self.commit(locked, write, plans, &slot, &tag)?;
         if plans.iter().any(|plan| plan.overwrites) {
             for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.overwrites) {
-                locked.at(slot(at)).0.invalidate(plan.into ^ 1)?;
+                let old = plan.other.with_status(Status::INVALID);
+                locked.at(slot(at)).0.set_tag(plan.into ^ 1, &old);
             }
             // PERSIST: what was overwritten is invalid before anything relies on that: the acknowledgement,
             // the flush after which the new chunk may go, the next write into the old one. Excludes that the
@@ -233,6 +244,11 @@ impl<M: CacheMedium> Fr<M> {
         let chunk_bytes = self.geometry.chunk_bytes as usize;
         let start = self.geometry.offset_of(write.first + at as u64);
         let end = write.offset + write.data.len() as u64;
+        if write.offset <= start && start + chunk_bytes as u64 <= end {
+            let from = (start - write.offset) as usize;
+            group.copy_chunk(plan.into, 0, &write.data[from..from + chunk_bytes]);
+            return Ok(());
+        }
         let mut buffer = [0; PIECE_BYTES];
         let mut has_loaded = false;
         for piece in (0..chunk_bytes).step_by(PIECE_BYTES) {
