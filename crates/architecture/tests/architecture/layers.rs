@@ -23,6 +23,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-lwb", 2),
     ("fastness-pmlog", 3),
     ("fastness-zil", 3),
+    ("fastness-responder", 3),
     // Only tests depend on these.
     ("fastness-history", 0),
     ("fastness-testkit", 6),

@@ -1,0 +1,240 @@
+//! A directory of the system's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
+
+use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
+
+/// The file in the directory that says which cache it belongs to: a magic number, the id, a checksum.
+const CACHE_FILE: &str = ".fastness-responder";
+const MAGIC: [u8; 8] = *b"FSTNRDIR";
+
+/// What direct I/O is aligned to.
+const ALIGN: usize = 4096;
+
+/// A directory of the system's and everything below it, on its file system.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    root: PathBuf,
+}
+
+fn nanoseconds(time: io::Result<std::time::SystemTime>) -> u64 {
+    let since = time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+fn id_of(metadata: &fs::Metadata) -> FileId {
+    FileId { inode: metadata.ino(), generation: nanoseconds(metadata.created()) }
+}
+
+fn stat_of(metadata: &fs::Metadata) -> Stat {
+    Stat {
+        id: id_of(metadata),
+        size: metadata.len(),
+        links: metadata.nlink(),
+        modified_ns: nanoseconds(metadata.modified()),
+    }
+}
+
+impl Directory {
+    /// The directory at `root`.
+    ///
+    /// # Errors
+    /// Of the system call; there is none.
+    pub fn open(root: impl AsRef<Path>) -> io::Result<Directory> {
+        let root = root.as_ref().canonicalize()?;
+        if !root.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Directory { root })
+    }
+
+    /// Makes the names in the folder of `path` durable.
+    fn sync_names(&self, path: &Path) -> io::Result<()> {
+        let path = self.root.join(path);
+        File::open(path.parent().unwrap_or(&self.root))?.sync_all()
+    }
+
+    fn open_file(path: &Path, create: Option<u32>) -> io::Result<(DirectoryFile, bool)> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let (file, created) = match (options.open(path), create) {
+            (Err(error), Some(mode)) if error.kind() == io::ErrorKind::NotFound => {
+                (options.create_new(true).mode(mode).open(path)?, true)
+            }
+            (file, _) => (file?, false),
+        };
+        // Where there is no direct I/O (tmpfs), the page cache takes the data, and the sync sees to them.
+        let direct = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+        let same = |direct: &File| Ok::<_, io::Error>(id_of(&direct.metadata()?) == id_of(&file.metadata()?));
+        let direct = match direct {
+            Ok(direct) if same(&direct)? => Some(direct),
+            _ => None,
+        };
+        Ok((DirectoryFile { file, direct }, created))
+    }
+
+    /// Looks through a folder of the directory's own file system. What cannot be read or opened is an error:
+    /// a file that is only not found would be taken for one that is gone.
+    fn search(
+        &self,
+        folder: &Path,
+        device: u64,
+        files: &BTreeSet<FileId>,
+        found: &mut BTreeMap<FileId, Arc<dyn BackingFile>>,
+    ) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            let id = id_of(&metadata);
+            if metadata.dev() != device {
+                continue;
+            }
+            if metadata.is_dir() {
+                self.search(&entry.path(), device, files, found)?;
+            } else if metadata.is_file() && files.contains(&id) && !found.contains_key(&id) {
+                found.insert(id, Arc::new(Self::open_file(&entry.path(), None)?.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Backing for Directory {
+    fn directory(&self) -> io::Result<DirectoryId> {
+        let metadata = fs::metadata(&self.root)?;
+        Ok(DirectoryId { device: metadata.dev(), id: id_of(&metadata) })
+    }
+
+    fn cache(&self) -> io::Result<Option<CacheId>> {
+        let bytes = match fs::read(self.root.join(CACHE_FILE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let whole = bytes.len() == 28
+            && bytes[..8] == MAGIC
+            && crc32c::crc32c(&bytes[..24]).to_le_bytes() == bytes[24..];
+        if !whole {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, ".fastness-responder is damaged"));
+        }
+        Ok(Some(CacheId(bytes[8..24].try_into().expect("sixteen bytes"))))
+    }
+
+    fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()> {
+        let path = self.root.join(CACHE_FILE);
+        if let Some(cache) = cache {
+            let mut bytes = [MAGIC.as_slice(), &cache.0].concat();
+            bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+            let next = self.root.join(".fastness-responder.new");
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+            file.write_all_at(&bytes, 0)?;
+            file.sync_all()?;
+            fs::rename(next, path)?;
+        } else {
+            fs::remove_file(path)?;
+        }
+        self.sync_names(Path::new(CACHE_FILE))
+    }
+
+    fn open(&self, path: &Path, create: Option<u32>) -> io::Result<(Arc<dyn BackingFile>, bool)> {
+        let (file, created) = Self::open_file(&self.root.join(path), create)?;
+        if created {
+            file.file.sync_all()?;
+            self.sync_names(path)?;
+        }
+        Ok((Arc::new(file), created))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(stat_of(&fs::symlink_metadata(self.root.join(path))?))
+    }
+
+    fn find(&self, files: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, Arc<dyn BackingFile>>> {
+        let mut found = BTreeMap::new();
+        if !files.is_empty() {
+            let device = fs::metadata(&self.root)?.dev();
+            self.search(&self.root, device, files, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(self.root.join(path))?;
+        self.sync_names(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(self.root.join(from), self.root.join(to))?;
+        self.sync_names(to)?;
+        self.sync_names(from)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(self.root.join(from), self.root.join(to))?;
+        self.sync_names(to)
+    }
+}
+
+#[derive(Debug)]
+struct DirectoryFile {
+    file: File,
+    direct: Option<File>,
+}
+
+impl BackingFile for DirectoryFile {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(stat_of(&self.file.metadata()?))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut len = 0;
+        while len < buffer.len() {
+            match self.file.read_at(&mut buffer[len..], offset + len as u64) {
+                Ok(0) => break,
+                Ok(more) => len += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let whole = data.len() - data.len() % ALIGN;
+        let Some(direct) = self.direct.as_ref().filter(|_| offset.is_multiple_of(ALIGN as u64) && whole > 0)
+        else {
+            return self.file.write_all_at(data, offset);
+        };
+        // The rest ends a file inside of a block; the page cache takes it, and the sync sees to it.
+        let mut aligned = vec![0; whole + ALIGN];
+        let start = aligned.as_ptr().align_offset(ALIGN);
+        aligned[start..start + whole].copy_from_slice(&data[..whole]);
+        direct.write_all_at(&aligned[start..start + whole], offset)?;
+        self.file.write_all_at(&data[whole..], offset + whole as u64)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.file.set_len(size)
+    }
+
+    fn set_modified(&self, modified_ns: u64) -> io::Result<()> {
+        let since = Duration::from_nanos(modified_ns);
+        let keep = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let last_modification =
+            Timespec { tv_sec: since.as_secs() as i64, tv_nsec: i64::from(since.subsec_nanos()) as _ };
+        rustix::fs::futimens(&self.file, &Timestamps { last_access: keep, last_modification })?;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,392 @@
+//! The cache: files opened through it, and what is in PM for them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fastness_pmem::NoSum;
+use fastness_sync::atomic::Ordering;
+use fastness_sync::{Mutex, RwLock, lock, read, write};
+
+use crate::backing::{Backing, CacheId, Stat};
+use crate::error::Error;
+use crate::file::{File, FileTable};
+use crate::fr::Fr;
+use crate::geometry::{Geometry, INTENTS_OFFSET, LINE, TAGS_OFFSET};
+use crate::intent::Intents;
+use crate::key::Keys;
+use crate::medium::CacheMedium;
+use crate::protocol::{Clock, Protocol};
+use crate::stats::Status;
+use crate::superblock::{BLOCK_BYTES, ProtocolKind, Superblock};
+
+/// Files that stay open below the cache although nothing has them open above it.
+const IDLE_FILES_MAX: usize = 1024;
+
+/// How a cache is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    clock: Clock,
+    chunk_bytes: u64,
+    overwrite: bool,
+}
+
+fn system_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false }
+    }
+}
+
+impl Options {
+    /// Chunks of 4 KiB.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Another clock, in ns since 1970.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Options {
+        Options { clock, ..self }
+    }
+
+    /// Other chunks, for [`Cache::create`]: a power of two, 64 to 1 MiB. Direct I/O needs 4096 or more.
+    #[must_use]
+    pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
+        Options { chunk_bytes, ..self }
+    }
+
+    /// For [`Cache::create`]: what the region holds and what the directory says of an earlier cache may be
+    /// lost.
+    #[must_use]
+    pub fn overwrite(self, overwrite: bool) -> Options {
+        Options { overwrite, ..self }
+    }
+}
+
+/// A file that is open; [`Cache::close`] closes it.
+#[derive(Debug)]
+#[must_use = "a file that is not closed stays open"]
+pub struct Handle {
+    pub(crate) file: Arc<File>,
+}
+
+/// Durable writes in PM in front of a directory.
+///
+/// Persistence: a write is durable when it returns, and so is every change of names and lengths. After a
+/// crash the cache has all of them, and at most one call that had not returned, completely or not at all; the
+/// directory alone has them after [`flush`](Self::flush).
+/// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks.
+#[derive(Debug)]
+pub struct Cache<M> {
+    pub(crate) protocol: Fr<M>,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) files: Arc<FileTable>,
+    pub(crate) intents: Mutex<Intents<M>>,
+    pub(crate) keys: Mutex<Keys>,
+    /// Shared by who opens files; held alone by who takes names from files.
+    pub(crate) names: RwLock<()>,
+    pub(crate) superblock: Superblock,
+}
+
+impl<M: CacheMedium> Cache<M> {
+    /// Makes an empty cache of `region`, for a directory that has none.
+    ///
+    /// Persistence: durable on return. A crash inside leaves a region that holds no cache, and perhaps a
+    /// directory that names one; the next creation has to be told to overwrite that.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Exists`] if the region holds a cache, [`Error::WrongDirectory`] if the directory
+    /// has one.
+    pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
+        let geometry = Geometry::new(region.len_bytes() as u64, options.chunk_bytes)?;
+        if !options.overwrite && Superblock::read(&region).is_ok() {
+            return Err(Error::Exists);
+        }
+        if !options.overwrite && backing.cache().map_err(Error::backing("say which cache it has"))?.is_some()
+        {
+            return Err(Error::WrongDirectory("the directory belongs to another region"));
+        }
+        let mut id = [0; 16];
+        getrandom::fill(&mut id)
+            .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
+        let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
+        let superblock = Superblock { protocol: ProtocolKind::Fr, cache: CacheId(id), geometry, directory };
+        let mut region = region;
+        for offset in [0, BLOCK_BYTES] {
+            region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
+        }
+        // PERSIST: no superblock is there before the first tag goes. Excludes an earlier cache that lacks
+        // some.
+        region.fence()?;
+        region.copy(INTENTS_OFFSET, &[], TAGS_OFFSET - INTENTS_OFFSET, &mut NoSum);
+        region.copy(TAGS_OFFSET, &[], geometry.tags_bytes(), &mut NoSum);
+        // PERSIST: all tags and intents are empty before a superblock says that there is a cache. Excludes a
+        // cache with tags that were something else.
+        region.fence()?;
+        backing.set_cache(Some(superblock.cache)).map_err(Error::backing("note its cache"))?;
+        let bytes = superblock.encode();
+        for offset in [0, BLOCK_BYTES] {
+            region.copy(offset, &bytes, BLOCK_BYTES, &mut NoSum);
+        }
+        // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
+        // a region that holds no cache.
+        region.fence()?;
+        Ok(Cache::assemble(region, backing, superblock, options))
+    }
+
+    /// The cache without a recovery.
+    pub(crate) fn assemble(
+        region: M,
+        backing: Arc<dyn Backing>,
+        superblock: Superblock,
+        options: &Options,
+    ) -> Cache<M> {
+        let Superblock { geometry, cache, .. } = superblock;
+        let (front, rest) = region.divide(TAGS_OFFSET);
+        let (tags, chunks) = rest.divide(geometry.chunks_offset() - TAGS_OFFSET);
+        let (tags, _) = tags.divide(geometry.slots as usize * 2 * LINE);
+        let files = Arc::new(FileTable::default());
+        let protocol = Fr::new(geometry, cache, tags, chunks, Arc::clone(&files), options.clock);
+        let intents = Mutex::new(Intents::new(front, cache));
+        let keys = Mutex::new(Keys::default());
+        let names = RwLock::new(());
+        Cache { protocol, backing, files, intents, keys, names, superblock }
+    }
+
+    /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
+    /// durably. `tenant` says whose files it resembles in length.
+    ///
+    /// # Errors
+    /// [`Error`], of the backing store most of all.
+    pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
+        let _names = read(&self.names);
+        let (backing, _) = self.backing.open(path, create).map_err(Error::backing("open a file"))?;
+        let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
+        let file = self.files.open(stat.id, || {
+            let geometry = self.superblock.geometry;
+            let chunks = stat.size.div_ceil(geometry.chunk_bytes);
+            let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
+            Ok::<_, Error>(File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns))
+        })?;
+        Ok(Handle { file })
+    }
+
+    /// Closes a file. If it has no name any more and nothing else has it open, it is gone.
+    ///
+    /// # Errors
+    /// [`Error`]; the file is closed nevertheless.
+    pub fn close(&self, handle: Handle) -> Result<(), Error> {
+        let mut state = lock(&handle.file.state);
+        state.opens -= 1;
+        if state.opens > 0 {
+            return Ok(());
+        }
+        let removal = state.removal.take();
+        drop(state);
+        match removal {
+            Some(intent) => self.forget(&handle.file, intent),
+            None if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
+    fn release(&self, file: &File) -> Result<(), Error> {
+        let _names = write(&self.names);
+        if lock(&file.state).opens > 0 || self.files.by_id(file.id).is_none() {
+            return Ok(());
+        }
+        let size = write(&file.size);
+        self.finish_truncation(file)?;
+        self.protocol.flush(Some(file))?;
+        let flush = lock(&file.flush);
+        self.protocol.cut(file, 0, *size)?;
+        drop(flush);
+        self.files.remove(file);
+        Ok(())
+    }
+
+    /// Writes all of `data` at `offset`. A part of it that is longer than 256 chunks, or than the region has
+    /// slots, can be found without what follows it after a crash.
+    ///
+    /// Persistence: durable on return.
+    ///
+    /// # Errors
+    /// [`Error`]; a prefix of `data` may have been written.
+    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let file = &handle.file;
+        let end = Self::end_of(offset, data.len())?;
+        let inside = read(&file.size);
+        if end <= *inside && !file.is_unfinished.load(Ordering::Relaxed) {
+            return self.write_at(file, offset, data, *inside).map(|_| ());
+        }
+        drop(inside);
+        let mut size = write(&file.size);
+        self.finish_truncation(file)?;
+        self.extend(file, offset, data, &mut size)
+    }
+
+    /// Writes all of `data` at the end of the file, whichever that is; returns where it was put.
+    ///
+    /// Persistence: durable on return.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<u64, Error> {
+        let mut size = write(&handle.file.size);
+        self.finish_truncation(&handle.file)?;
+        let offset = *size;
+        Self::end_of(offset, data.len())?;
+        self.extend(&handle.file, offset, data, &mut size)?;
+        Ok(offset)
+    }
+
+    fn end_of(offset: u64, len: usize) -> Result<u64, Error> {
+        let end = offset.checked_add(len as u64).filter(|&end| end <= i64::MAX as u64);
+        let too_large =
+            || Error::backing("hold a file of that length")(std::io::ErrorKind::InvalidInput.into());
+        end.ok_or_else(too_large)
+    }
+
+    /// Writes where the file may get longer.
+    fn extend(&self, file: &File, offset: u64, data: &[u8], size: &mut u64) -> Result<(), Error> {
+        let before = *size;
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < data.len() && result.is_ok() {
+            match self.protocol.write(file, offset + done as u64, &data[done..], *size) {
+                Ok(more) => {
+                    done += more;
+                    *size = (*size).max(offset + done as u64);
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        self.resized(file, before, *size);
+        result
+    }
+
+    fn write_at(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < data.len() {
+            done += self.protocol.write(file, offset + done as u64, &data[done..], size)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the Stride Table.
+    pub(crate) fn resized(&self, file: &File, before: u64, now: u64) {
+        let chunks = |size: u64| size.div_ceil(self.superblock.geometry.chunk_bytes);
+        if chunks(before) != chunks(now) {
+            lock(&self.keys).resized(file.tenant, chunks(before), Some(chunks(now)));
+        }
+    }
+
+    /// Reads from `offset` on, up to the end of the file; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`Error`]; what is in `buffer` then counts for nothing.
+    pub fn read(&self, handle: &Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        let size = read(&handle.file.size);
+        let len = buffer.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        self.protocol.read(&handle.file, offset, &mut buffer[..len])?;
+        Ok(len)
+    }
+
+    /// What there is to know about an open file; length and time are those of the last write.
+    ///
+    /// # Errors
+    /// Of the backing store.
+    pub fn stat(&self, handle: &Handle) -> Result<Stat, Error> {
+        let stat = handle.file.backing.stat().map_err(Error::backing("say what a file is"))?;
+        Ok(Self::with_cached(stat, &handle.file))
+    }
+
+    /// As [`stat`](Self::stat), of a name.
+    ///
+    /// # Errors
+    /// Of the backing store.
+    pub fn stat_path(&self, path: &Path) -> Result<Stat, Error> {
+        let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
+        Ok(match self.files.by_id(stat.id) {
+            Some(file) => Self::with_cached(stat, &file),
+            None => stat,
+        })
+    }
+
+    fn with_cached(stat: Stat, file: &File) -> Stat {
+        let modified_ns = stat.modified_ns.max(file.modified_ns.load(Ordering::Relaxed));
+        Stat { size: *read(&file.size), modified_ns, ..stat }
+    }
+
+    /// Writes everything to the directory that it does not have yet; also what a flusher calls.
+    ///
+    /// Persistence: on success the directory alone has every acknowledged write to files that are in it.
+    ///
+    /// # Errors
+    /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
+    /// flush.
+    pub fn flush(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for file in self.files.take_trouble() {
+            let _size = write(&file.size);
+            let finished = self.finish_truncation(&file).and_then(|()| self.protocol.flush(Some(&file)));
+            if finished.is_err() {
+                self.files.note_trouble();
+            }
+            result = result.and(finished);
+        }
+        result.and(self.protocol.flush(None))
+    }
+
+    /// As [`flush`](Self::flush), of one file.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_file(&self, handle: &Handle) -> Result<(), Error> {
+        self.protocol.flush(Some(&handle.file))
+    }
+
+    /// What the cache is like now.
+    ///
+    /// # Errors
+    /// PM cannot be read.
+    pub fn status(&self) -> Result<Status, Error> {
+        let mut status = Status::default();
+        self.protocol.fill(&mut status);
+        status.orphaned_chunks = self.protocol.orphaned_chunks()?;
+        let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
+        status.failures = self.files.all().iter().filter_map(failed).collect();
+        Ok(status)
+    }
+
+    /// Ends the cache: the directory has everything, and belongs to no region; the region holds no cache.
+    ///
+    /// Persistence: durable on return. A crash inside leaves a cache without dirty data, or none.
+    ///
+    /// # Errors
+    /// [`Error::NotFlushed`] and those of a flush: nothing was ended. The cache comes back, to go on with.
+    pub fn detach(self) -> Result<(), Box<(Cache<M>, Error)>> {
+        let result = self.flush().and_then(|()| self.status()).and_then(|status| match status.dirty_chunks {
+            0 => self.end(),
+            chunks => Err(Error::NotFlushed { chunks }),
+        });
+        result.map_err(|error| Box::new((self, error)))
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        let mut intents = lock(&self.intents);
+        for offset in [0, BLOCK_BYTES] {
+            intents.front().copy(offset, &[], BLOCK_BYTES, &mut NoSum);
+        }
+        // PERSIST: there is no cache before the directory says so. Excludes a cache that is taken up again
+        // after the directory was changed without it.
+        intents.front().fence()?;
+        self.backing.set_cache(None).map_err(Error::backing("note that it has no cache"))
+    }
+}

@@ -1,0 +1,125 @@
+//! Errors of the cache, and what the caller must do about each.
+
+use std::io;
+
+use fastness_base::{ErrorKind, HasKind};
+use fastness_pmem::{PersistError, ReadError};
+
+/// A call failed, or a region was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The backing store refused. Nothing that was acknowledged is lost: what it did not take stays in PM.
+    #[error("the backing store failed to {action}")]
+    Backing {
+        /// What it was to do.
+        action: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+    /// A fence failed: the region refuses all further ones until it is opened again.
+    #[error(transparent)]
+    Persist(#[from] PersistError),
+    /// PM cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A tag contradicts itself.
+    #[error("the tag at region offset {region_offset:#x} is damaged")]
+    Tag {
+        /// Where it is.
+        region_offset: u64,
+    },
+    /// Two keys belong to one file, or one key to two.
+    #[error("the tags of inode {inode} disagree about its key")]
+    Keys {
+        /// The file.
+        inode: u64,
+    },
+    /// The region holds no cache, or its superblock is damaged.
+    #[error("the superblock at region offset {region_offset:#x} has {problem}")]
+    Superblock {
+        /// Where the first copy is.
+        region_offset: u64,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The region holds a cache already.
+    #[error("the region holds a cache already; what is in it would be lost")]
+    Exists,
+    /// The region cannot be divided like that.
+    #[error("{0}")]
+    Geometry(&'static str),
+    /// The region belongs to another directory, or the directory to another region.
+    #[error("the region and the directory do not belong together: {0}")]
+    WrongDirectory(&'static str),
+    /// A slot is held by data of a file that is no longer in the directory.
+    #[error("the slot is held by acknowledged data of inode {inode}, which is not in the directory")]
+    Orphan {
+        /// The file.
+        inode: u64,
+    },
+    /// All keys of 56 bits have been given out.
+    #[error("the region has given out all its keys; detach it and create it again")]
+    KeysExhausted,
+    /// More files are removed while they are open, or being truncated, than the region has room to note.
+    #[error("too many files are removed while they are open")]
+    IntentsFull,
+    /// Data remain that the backing store did not take.
+    #[error("{chunks} chunks could not be written to the backing store")]
+    NotFlushed {
+        /// How many.
+        chunks: u64,
+    },
+}
+
+impl Error {
+    pub(crate) fn backing(action: &'static str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::Backing { action, source }
+    }
+
+    /// The error number that a system call returns for it.
+    pub fn errno(&self) -> i32 {
+        use rustix::io::Errno;
+        match self {
+            Error::Backing { source, .. } => source.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Error::Persist(_)
+            | Error::Read(_)
+            | Error::Tag { .. }
+            | Error::Keys { .. }
+            | Error::Superblock { .. }
+            | Error::Orphan { .. }
+            | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
+            Error::Exists => Errno::EXIST.raw_os_error(),
+            Error::Geometry(_) | Error::WrongDirectory(_) => Errno::INVAL.raw_os_error(),
+            Error::KeysExhausted | Error::IntentsFull => Errno::NOSPC.raw_os_error(),
+        }
+    }
+}
+
+impl HasKind for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Backing { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+                io::ErrorKind::NotFound
+                | io::ErrorKind::AlreadyExists
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::IsADirectory
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => ErrorKind::Retry,
+                _ => ErrorKind::MediaFailed,
+            },
+            Error::Persist(_) => ErrorKind::Closed,
+            Error::Read(_) => ErrorKind::MediaFailed,
+            Error::Tag { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
+            Error::Superblock { .. }
+            | Error::Exists
+            | Error::Geometry(_)
+            | Error::WrongDirectory(_)
+            | Error::Orphan { .. } => ErrorKind::Invalid,
+            Error::KeysExhausted | Error::IntentsFull => ErrorKind::NoSpace,
+            Error::NotFlushed { .. } => ErrorKind::Retry,
+        }
+    }
+}

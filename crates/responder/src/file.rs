@@ -1,0 +1,165 @@
+//! Files that the cache knows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fastness_sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use fastness_sync::{Mutex, RwLock, lock};
+
+use crate::backing::{BackingFile, FileId};
+
+/// A file that is open, or has chunks in PM.
+///
+/// Concurrency: the locks are taken in this order: `size`, `flush`, a group of slots, `state`. No thread that
+/// holds `flush` of a file takes `size` of any.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) id: FileId,
+    pub(crate) key: u64,
+    pub(crate) tenant: u32,
+    pub(crate) backing: Arc<dyn BackingFile>,
+    /// Its length in bytes, with what the backing store does not have yet. Who changes it holds it alone;
+    /// reads and writes inside of the file share it.
+    pub(crate) size: RwLock<u64>,
+    /// Held by whoever changes the file in the backing store: no older write arrives after a newer one.
+    pub(crate) flush: Mutex<()>,
+    /// Timestamp of the last write, in ns since 1970.
+    pub(crate) modified_ns: AtomicU64,
+    /// Error number of the last flush, 0 if it succeeded.
+    pub(crate) failure: AtomicI32,
+    /// It has a truncation that is not completed; changes while `size` is held alone.
+    pub(crate) is_unfinished: AtomicBool,
+    pub(crate) state: Mutex<FileState>,
+}
+
+/// What else there is to know about it.
+#[derive(Debug, Default)]
+pub(crate) struct FileState {
+    pub(crate) opens: u32,
+    /// It has no name any more; the number of its intent.
+    pub(crate) removal: Option<usize>,
+    /// Truncated, but the backing store has not confirmed that.
+    pub(crate) truncation: Option<Truncation>,
+}
+
+/// A length that is not durable yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Truncation {
+    pub(crate) size: u64,
+    /// The number of its intent; a file that gets longer needs none.
+    pub(crate) intent: Option<usize>,
+}
+
+impl File {
+    pub(crate) fn new(
+        id: FileId,
+        key: u64,
+        tenant: u32,
+        backing: Arc<dyn BackingFile>,
+        size: u64,
+        modified_ns: u64,
+    ) -> File {
+        File {
+            id,
+            key,
+            tenant,
+            backing,
+            size: RwLock::new(size),
+            flush: Mutex::new(()),
+            modified_ns: AtomicU64::new(modified_ns),
+            failure: AtomicI32::new(0),
+            is_unfinished: AtomicBool::new(false),
+            state: Mutex::new(FileState::default()),
+        }
+    }
+
+    /// Notes what has to be completed, or that it is; returns what was noted before.
+    pub(crate) fn set_truncation(&self, truncation: Option<Truncation>) -> Option<Truncation> {
+        self.is_unfinished.store(truncation.is_some(), Ordering::Relaxed);
+        std::mem::replace(&mut lock(&self.state).truncation, truncation)
+    }
+
+    pub(crate) fn failure(&self) -> Option<i32> {
+        Some(self.failure.load(Ordering::Relaxed)).filter(|&errno| errno != 0)
+    }
+}
+
+/// The files by what they are and by their keys.
+#[derive(Debug, Default)]
+pub(crate) struct FileTable {
+    maps: Mutex<Maps>,
+    /// Some file has a failed flush or an unfinished truncation; otherwise no flush looks through them all.
+    has_trouble: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Maps {
+    by_id: HashMap<FileId, Arc<File>>,
+    by_key: HashMap<u64, Arc<File>>,
+}
+
+impl FileTable {
+    pub(crate) fn note_trouble(&self) {
+        self.has_trouble.store(true, Ordering::Relaxed);
+    }
+
+    /// The files with a failed flush or an unfinished truncation; who deals with them notes what remains.
+    pub(crate) fn take_trouble(&self) -> Vec<Arc<File>> {
+        if !self.has_trouble.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut files = self.all();
+        files.retain(|file| file.failure().is_some() || file.is_unfinished.load(Ordering::Relaxed));
+        files
+    }
+
+    pub(crate) fn by_id(&self, id: FileId) -> Option<Arc<File>> {
+        lock(&self.maps).by_id.get(&id).cloned()
+    }
+
+    pub(crate) fn by_key(&self, key: u64) -> Option<Arc<File>> {
+        lock(&self.maps).by_key.get(&key).cloned()
+    }
+
+    /// Opens a file once more; `make` makes it if it is not known.
+    pub(crate) fn open<E>(&self, id: FileId, make: impl FnOnce() -> Result<File, E>) -> Result<Arc<File>, E> {
+        let mut maps = lock(&self.maps);
+        let file = match maps.by_id.get(&id) {
+            Some(file) => Arc::clone(file),
+            None => maps.add(make()?),
+        };
+        lock(&file.state).opens += 1;
+        Ok(file)
+    }
+
+    /// A file that nothing has open yet.
+    pub(crate) fn add(&self, file: File) -> Arc<File> {
+        lock(&self.maps).add(file)
+    }
+
+    /// Forgets a file that nothing has open, and that has no chunks.
+    pub(crate) fn remove(&self, file: &File) {
+        let mut maps = lock(&self.maps);
+        maps.by_id.remove(&file.id);
+        maps.by_key.remove(&file.key);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.maps).by_key.len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<File>> {
+        let mut files: Vec<_> = lock(&self.maps).by_key.values().cloned().collect();
+        files.sort_unstable_by_key(|file| file.key);
+        files
+    }
+}
+
+impl Maps {
+    fn add(&mut self, file: File) -> Arc<File> {
+        let file = Arc::new(file);
+        self.by_id.insert(file.id, Arc::clone(&file));
+        self.by_key.insert(file.key, Arc::clone(&file));
+        file
+    }
+}

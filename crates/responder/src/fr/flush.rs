@@ -1,0 +1,137 @@
+//! Writes dirty chunks to the backing store.
+
+use fastness_sync::atomic::Ordering;
+use fastness_sync::lock;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::medium::CacheMedium;
+use crate::tag::{Status, Tag};
+
+use super::Fr;
+
+/// Chunks that follow each other are written at once, up to so many bytes.
+const RUN_BYTES: usize = 1 << 20;
+
+/// A chunk that was given to the backing store, and how it was tagged then.
+struct Written {
+    group: usize,
+    chunk: usize,
+    tag: Tag,
+}
+
+impl<M: CacheMedium> Fr<M> {
+    /// Which chunks are dirty: keys and indices, in order. The groups that have none are no longer noted.
+    fn dirty_chunks(&self, only: Option<u64>) -> Result<Vec<(u64, u64)>, Error> {
+        let mut found = Vec::new();
+        for number in 0..self.groups.len() {
+            let (word, bit) = (&self.dirty_groups[number / 64], 1 << (number % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                continue;
+            }
+            let group = lock(&self.groups[number]);
+            if group.dirty == 0 {
+                word.fetch_and(!bit, Ordering::Relaxed);
+            }
+            for chunk in (0..group.len()).filter(|chunk| group.dirty >> chunk & 1 == 1) {
+                let tag = group.tag(chunk)?;
+                found.extend(only.is_none_or(|key| key == tag.key).then_some((tag.key, tag.index)));
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    pub(super) fn flush_dirty(&self, file: Option<&File>) -> Result<(), Error> {
+        let dirty = self.dirty_chunks(file.map(|file| file.key))?;
+        if let Some(file) = file.filter(|_| dirty.is_empty()) {
+            file.failure.store(0, Ordering::Relaxed);
+        }
+        let mut result = Ok(());
+        for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
+            // What belongs to no file stays where it is; the status counts it.
+            if let Some(file) = self.files.by_key(of_one[0].0) {
+                let indices: Vec<u64> = of_one.iter().map(|&(_, index)| index).collect();
+                result = result.and(self.flush_chunks(&file, &indices));
+            }
+        }
+        result
+    }
+
+    /// Makes room where a write needs it.
+    pub(super) fn flush_one(&self, tag: &Tag) -> Result<(), Error> {
+        let file = self.files.by_key(tag.key).ok_or(Error::Orphan { inode: tag.file.inode })?;
+        self.flush_chunks(&file, &[tag.index])
+    }
+
+    fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
+        let _flush = lock(&file.flush);
+        let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
+        if result.is_err() {
+            self.files.note_trouble();
+        }
+        file.failure.store(result.as_ref().err().map_or(0, Error::errno), Ordering::Relaxed);
+        result
+    }
+
+    /// Writes chunks of a file, which are durable on return.
+    fn write_out(&self, file: &File, indices: &[u64]) -> Result<Vec<Written>, Error> {
+        let (mut written, mut run, mut start) = (Vec::with_capacity(indices.len()), Vec::new(), 0);
+        let mut modified_ns = 0;
+        for &index in indices {
+            let (number, slot) = self.place(file.key, index);
+            let offset = self.geometry.offset_of(index);
+            if start + run.len() as u64 != offset || run.len() >= RUN_BYTES {
+                Self::write_run(file, start, &mut run)?;
+                start = offset;
+            }
+            let group = lock(&self.groups[number]);
+            let found = group.find(slot, file.key, index)?.filter(|(_, tag)| tag.is_dirty());
+            let Some((chunk, tag)) = found else { continue };
+            let at = run.len();
+            run.resize(at + self.valid_bytes(index, tag.size), 0);
+            group.read_chunk(chunk, 0, &mut run[at..])?;
+            modified_ns = modified_ns.max(tag.timestamp);
+            written.push(Written { group: number, chunk, tag });
+        }
+        Self::write_run(file, start, &mut run)?;
+        if !written.is_empty() {
+            file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
+            file.backing.sync().map_err(Error::backing("sync a file"))?;
+        }
+        Ok(written)
+    }
+
+    fn write_run(file: &File, start: u64, run: &mut Vec<u8>) -> Result<(), Error> {
+        if !run.is_empty() {
+            file.backing.write_at(start, run).map_err(Error::backing("write to a file"))?;
+            run.clear();
+        }
+        Ok(())
+    }
+
+    /// Says of chunks that the backing store has them, unless they have changed since.
+    fn mark_clean(&self, written: &[Written]) -> Result<(), Error> {
+        for of_one in written.chunk_by(|first, second| first.group == second.group) {
+            let mut group = lock(&self.groups[of_one[0].group]);
+            for Written { chunk, tag, .. } in of_one {
+                let now = group.tag(*chunk)?;
+                if now.is_dirty() && now.timestamp == tag.timestamp && now.holds(tag.key, tag.index) {
+                    if group.tag(chunk ^ 1)?.is_superseded_by(&now) {
+                        group.invalidate(chunk ^ 1)?;
+                        // PERSIST: the older copy, which a crash has left valid, is invalid before the newer
+                        // one is clean. Excludes that a recovery gives up the newer one and takes the older.
+                        group.fence()?;
+                    }
+                    group.set_tag(*chunk, &now.with_status(now.status.without(Status::DIRTY)));
+                    group.counts.flushed += 1;
+                }
+            }
+            // PERSIST: what this thread stored to the group is complete before another thread has it. A crash
+            // before that costs another flush of the same bytes.
+            group.fence()?;
+        }
+        Ok(())
+    }
+}

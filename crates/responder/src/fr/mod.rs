@@ -1,0 +1,162 @@
+//! The protocol FR (First Responder): a slot for each chunk, with room for two.
+//!
+//! A write never changes a chunk that counts. It goes into the other chunk of the slot; one word of the tag
+//! makes that the valid and new one, and the old one is invalidated afterwards. Placement is static: there is
+//! no allocator and no replacement policy, and a slot without room is made room in by a flush.
+//!
+//! Crash cases:
+//! 1. Before a tag is set: the chunk is not valid, and its predecessor is.
+//! 2. After it, before the predecessor is invalid: both hold the same chunk of the file; the one that is new
+//!    counts. No step of the recovery is needed: everything here knows that state.
+//! 3. In a write of several chunks before its first tag is complete: the recovery undoes the chunks of the
+//!    write, from the last to the first, which has the mark until then.
+//! 4. After that: the write is there.
+//!
+//! Performance: a chunk costs one copy, three fences, and nothing else in PM but two tags; one fence less if
+//! it overwrites nothing. No allocation, no system call.
+//!
+//! Source: "First Responder" in the dissertation, chapter V, figures 15 and 16. Where this differs, and why:
+//! `docs/adr/2026-11-25-responder.md`.
+
+mod flush;
+mod locked;
+mod read;
+mod recover;
+mod write;
+
+use std::sync::Arc;
+
+use fastness_sync::atomic::{AtomicU64, Ordering};
+use fastness_sync::{Mutex, lock};
+
+use crate::backing::CacheId;
+use crate::error::Error;
+use crate::file::{File, FileTable};
+use crate::geometry::Geometry;
+use crate::group::Group;
+use crate::medium::CacheMedium;
+use crate::protocol::{Clock, Protocol};
+use crate::stats::Status;
+use crate::tag::Seed;
+
+/// Chunks that one write changes atomically.
+const WRITE_CHUNKS_MAX: usize = 256;
+/// Groups that these lie in.
+const WRITE_GROUPS_MAX: usize = WRITE_CHUNKS_MAX / 16 + 1;
+/// Chunks of a write that is planned in a smaller table, and their groups.
+const FEW_CHUNKS: usize = 16;
+const FEW_GROUPS: usize = FEW_CHUNKS / 16 + 1;
+
+/// Chunks of a file that follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Of the first.
+    slot: u64,
+    chunks: usize,
+}
+
+/// Chunks in PM with their tags.
+#[derive(Debug)]
+pub(crate) struct Fr<M> {
+    geometry: Geometry,
+    seed: Seed,
+    groups: Vec<Mutex<Group<M>>>,
+    /// A bit for each group that may have dirty data.
+    dirty_groups: Vec<AtomicU64>,
+    files: Arc<FileTable>,
+    clock: Clock,
+    last_timestamp: AtomicU64,
+    forced_flushes: AtomicU64,
+}
+
+impl<M> Fr<M> {
+    /// Tells the flusher that the group may have dirty data.
+    fn note_dirty(&self, group: usize) {
+        let (word, bit) = (&self.dirty_groups[group / 64], 1 << (group % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<M: CacheMedium> Fr<M> {
+    /// Takes the ranges of the tags and of the chunks.
+    pub(crate) fn new(
+        geometry: Geometry,
+        cache: CacheId,
+        tags: M,
+        chunks: M,
+        files: Arc<FileTable>,
+        clock: Clock,
+    ) -> Fr<M> {
+        let (seed, slots) = (Seed::new(cache), geometry.group_slots() as usize);
+        let chunk_bytes = geometry.chunk_bytes as usize;
+        let (mut tags, mut chunks) = (tags, chunks);
+        let mut groups = Vec::with_capacity(geometry.groups());
+        for _ in 0..geometry.groups() {
+            let (tags_here, chunks_here);
+            (tags_here, tags) = tags.divide(slots * 2 * crate::geometry::LINE);
+            (chunks_here, chunks) = chunks.divide(slots * 2 * chunk_bytes);
+            groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, seed)));
+        }
+        let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Fr { geometry, seed, groups, dirty_groups, files, clock, last_timestamp, forced_flushes }
+    }
+
+    fn slot(&self, key: u64, index: u64) -> u64 {
+        key.wrapping_add(index) % self.geometry.slots
+    }
+
+    /// The time, and later than any before.
+    fn timestamp(&self) -> u64 {
+        let now = (self.clock)();
+        let later = |last: u64| Some(now.max(last + 1));
+        let last = self.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        now.max(last.expect("always later") + 1)
+    }
+
+    /// Group and slot in it of a chunk of a file.
+    fn place(&self, key: u64, index: u64) -> (usize, usize) {
+        let (slot, group_slots) = (self.slot(key, index), self.geometry.group_slots());
+        ((slot / group_slots) as usize, (slot % group_slots) as usize)
+    }
+
+    /// Where the data of a chunk end, by its tag: the file may end in it.
+    fn valid_bytes(&self, index: u64, size: u64) -> usize {
+        let start = self.geometry.offset_of(index);
+        size.saturating_sub(start).min(self.geometry.chunk_bytes) as usize
+    }
+}
+
+impl<M: CacheMedium> Protocol for Fr<M> {
+    fn write(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
+        self.write_file(file, offset, data, size)
+    }
+
+    fn read(&self, file: &File, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        self.read_file(file, offset, buffer)
+    }
+
+    fn cut(&self, file: &File, size: u64, before: u64) -> Result<(), Error> {
+        self.cut_file(file, size, before)
+    }
+
+    fn last_dirty_bytes(&self, file: &File, size: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        self.dirty_bytes_before(file, size)
+    }
+
+    fn flush(&self, file: Option<&File>) -> Result<(), Error> {
+        self.flush_dirty(file)
+    }
+
+    fn fill(&self, status: &mut Status) {
+        (status.slots, status.chunk_bytes) = (self.geometry.slots, self.geometry.chunk_bytes);
+        status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
+        for group in &self.groups {
+            let group = lock(group);
+            status.counts.add(&group.counts);
+            status.dirty_chunks += u64::from(group.dirty.count_ones());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `FR_write`: one chunk, or several of them atomically.
+
+use fastness_sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::group::{Group, which_holds};
+use crate::medium::CacheMedium;
+use crate::tag::{Status, Tag};
+
+use super::locked::Locked;
+use super::{FEW_CHUNKS, FEW_GROUPS, Fr, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
+
+/// Bytes that are put together outside of PM at a time.
+const PIECE_BYTES: usize = 4096;
+
+/// A write as far as it is made at once.
+#[derive(Debug, Clone, Copy)]
+struct Write<'a> {
+    offset: u64,
+    data: &'a [u8],
+    first: u64,
+    run: Run,
+    /// Length of the file with it.
+    size: u64,
+}
+
+/// What becomes of a slot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Plan {
+    /// The chunk that is written to; the other one of the slot is `into ^ 1`.
+    into: usize,
+    /// Tag of the other one.
+    other: Tag,
+    /// The other chunk holds what is overwritten.
+    overwrites: bool,
+    /// `into` is valid, and gives way.
+    replaces: bool,
+}
+
+/// A chunk that stands in the way and that the backing store does not have.
+#[derive(Debug, Clone, Copy)]
+struct InTheWay(Tag);
+
+impl<M: CacheMedium> Fr<M> {
+    pub(super) fn write_file(
+        &self,
+        file: &File,
+        offset: u64,
+        data: &[u8],
+        size: u64,
+    ) -> Result<usize, Error> {
+        let first = self.geometry.index_of(offset);
+        let last = self.geometry.index_of(offset + data.len() as u64 - 1);
+        let most = (WRITE_CHUNKS_MAX as u64).min(self.geometry.slots);
+        let chunks = (last - first + 1).min(most) as usize;
+        let end = self.geometry.offset_of(first + chunks as u64).min(offset + data.len() as u64);
+        let data = &data[..(end - offset) as usize];
+        let run = Run { slot: self.slot(file.key, first), chunks };
+        let write = Write { offset, data, first, run, size: size.max(end) };
+        if chunks == 1 {
+            self.write_chunks::<1, 1>(file, &write)?;
+        } else if chunks <= FEW_CHUNKS {
+            self.write_chunks::<FEW_CHUNKS, FEW_GROUPS>(file, &write)?;
+        } else {
+            self.write_chunks::<WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX>(file, &write)?;
+        }
+        Ok(data.len())
+    }
+
+    fn write_chunks<const N: usize, const G: usize>(
+        &self,
+        file: &File,
+        write: &Write<'_>,
+    ) -> Result<(), Error> {
+        loop {
+            let mut locked = Locked::<M, G>::new(self, write.run);
+            let mut plans = [Plan::default(); N];
+            let plans = &mut plans[..write.run.chunks];
+            match self.plan(&mut locked, file, write, plans)? {
+                None => {
+                    let done = self.perform(&mut locked, file, write, plans);
+                    locked.report(self);
+                    return done;
+                }
+                Some(InTheWay(tag)) => {
+                    // A flush locks the file before the slots.
+                    drop(locked);
+                    self.forced_flushes.fetch_add(1, Ordering::Relaxed);
+                    self.flush_one(&tag)?;
+                }
+            }
+        }
+    }
+
+    /// Finds the case of each slot; nothing is changed.
+    fn plan<const G: usize>(
+        &self,
+        locked: &mut Locked<'_, M, G>,
+        file: &File,
+        write: &Write<'_>,
+        plans: &mut [Plan],
+    ) -> Result<Option<InTheWay>, Error> {
+        for (at, plan) in plans.iter_mut().enumerate() {
+            let index = write.first + at as u64;
+            let (group, slot) = locked.at(self.slot(file.key, index));
+            let tags = group.tags(slot)?;
+            let which = match which_holds(&tags, file.key, index) {
+                // Cases 2-1, 3-1, 3-2: the other one of what is overwritten.
+                Some(which) => which ^ 1,
+                // Cases 1, 2-2: one that is free. Case 3-3: the older one.
+                None => (0..2)
+                    .min_by_key(|&which: &usize| {
+                        let tag = &tags[which];
+                        (tag.is_valid(), tag.status.has(Status::NEW), tag.timestamp)
+                    })
+                    .expect("two chunks"),
+            };
+            let is_in_the_way =
+                |which: usize| tags[which].is_dirty() && !tags[which].is_superseded_by(&tags[which ^ 1]);
+            // A chunk that no file of the directory takes stays. What is beside it makes room, even if it
+            // holds what is overwritten: once it is clean, the backing store has that.
+            let is_stuck =
+                |which: usize| is_in_the_way(which) && self.files.by_key(tags[which].key).is_none();
+            let which = if is_stuck(which) { which ^ 1 } else { which };
+            if is_in_the_way(which) {
+                return Ok(Some(InTheWay(tags[which])));
+            }
+            let other = tags[which ^ 1];
+            let overwrites = other.holds(file.key, index);
+            *plan = Plan { into: 2 * slot + which, other, overwrites, replaces: tags[which].is_valid() };
+        }
+        Ok(None)
+    }
+
+    fn perform<const G: usize>(
+        &self,
+        locked: &mut Locked<'_, M, G>,
+        file: &File,
+        write: &Write<'_>,
+        plans: &[Plan],
+    ) -> Result<(), Error> {
+        let timestamp = self.timestamp();
+        let slot = |at: usize| self.slot(file.key, write.first + at as u64);
+        let tag = |at: usize| Tag {
+            status: Status::INVALID,
+            key: file.key,
+            index: write.first + at as u64,
+            file: file.id,
+            size: write.size,
+            timestamp,
+            chunks: if at == 0 { plans.len() as u32 } else { 0 },
+            sum: 0,
+        };
+        let first = tag(0).sealed(self.seed);
+        let tag = |at: usize, status: Status| {
+            let tag = if at == 0 { first } else { tag(at).sealed(self.seed) };
+            tag.with_status(status)
+        };
+        // Case 3: what gives way is clean, or an older copy.
+        if plans.iter().any(|plan| plan.replaces) {
+            for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.replaces) {
+                locked.at(slot(at)).0.invalidate(plan.into)?;
+            }
+            // PERSIST: the chunk is invalid before its bytes and the other words of its tag change. Excludes
+            // a valid tag with words of two, and an older copy that counts with bytes of another write.
+            locked.fence()?;
+        }
+        for (at, plan) in plans.iter().enumerate() {
+            let group = locked.at(slot(at)).0;
+            self.fill_chunk(group, file, write, at, plan)?;
+            let other = &plan.other;
+            // Steps 1 of cases 2-1 and 2-2.
+            if other.is_valid() && other.status.has(Status::NEW) {
+                group.set_tag(plan.into ^ 1, &other.with_status(other.status.without(Status::NEW)));
+            }
+            group.set_tag(plan.into, &tag(at, Status::INVALID));
+            group.counts.replaced += u64::from(plan.replaces);
+            let count = match (plan.overwrites, other.is_valid()) {
+                (true, _) => &mut group.counts.overwritten,
+                (false, true) => &mut group.counts.placed_beside,
+                (false, false) => &mut group.counts.placed,
+            };
+            *count += 1;
+        }
+        // PERSIST: the data, all words of the tag but the status, and that the other chunk is not new, are
+        // durable before the chunk is valid. Excludes a valid chunk with torn data, a valid tag that is torn,
+        // and two new chunks of which the older one is taken.
+        locked.fence()?;
+        self.commit(locked, write, plans, &slot, &tag)?;
+        if plans.iter().any(|plan| plan.overwrites) {
+            for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.overwrites) {
+                let old = plan.other.with_status(Status::INVALID);
+                locked.at(slot(at)).0.set_tag(plan.into ^ 1, &old);
+            }
+            // PERSIST: what was overwritten is invalid before anything relies on that: the acknowledgement,
+            // the flush after which the new chunk may go, the next write into the old one. Excludes that the
+            // old one counts again.
+            locked.fence()?;
+        }
+        file.modified_ns.fetch_max(timestamp, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the new chunks valid: all of them or, after a crash and its recovery, none.
+    fn commit<const G: usize>(
+        &self,
+        locked: &mut Locked<'_, M, G>,
+        write: &Write<'_>,
+        plans: &[Plan],
+        slot: &dyn Fn(usize) -> u64,
+        tag: &dyn Fn(usize, Status) -> Tag,
+    ) -> Result<(), Error> {
+        const COMPLETE: Status = Status::VALID.with(Status::NEW).with(Status::DIRTY);
+        let set = |locked: &mut Locked<'_, M, G>, at: usize, status: Status| {
+            locked.at(slot(at)).0.set_tag(plans[at].into, &tag(at, status));
+        };
+        if write.run.chunks > 1 {
+            set(locked, 0, COMPLETE.with(Status::NOT_COMPLETE));
+            // PERSIST: the first chunk says that the write is not complete before any other one is valid.
+            // Excludes a part of a write that no recovery knows of.
+            locked.fence()?;
+            (1..plans.len()).for_each(|at| set(locked, at, COMPLETE));
+            // PERSIST: all others are valid before the first one says that the write is complete. Excludes a
+            // complete write that lacks a part.
+            locked.fence()?;
+            locked.at(slot(0)).0.counts.multi_chunk_writes += 1;
+        }
+        set(locked, 0, COMPLETE);
+        // PERSIST: the chunk is valid before what it replaces is invalid, and before the write is
+        // acknowledged. Excludes that neither counts.
+        locked.fence()
+    }
+
+    /// Copies what the chunk is to hold: bytes of the write, around them what it held, or the backing store.
+    fn fill_chunk(
+        &self,
+        group: &mut Group<M>,
+        file: &File,
+        write: &Write<'_>,
+        at: usize,
+        plan: &Plan,
+    ) -> Result<(), Error> {
+        let chunk_bytes = self.geometry.chunk_bytes as usize;
+        let start = self.geometry.offset_of(write.first + at as u64);
+        let end = write.offset + write.data.len() as u64;
+        if write.offset <= start && start + chunk_bytes as u64 <= end {
+            let from = (start - write.offset) as usize;
+            group.copy_chunk(plan.into, 0, &write.data[from..from + chunk_bytes]);
+            return Ok(());
+        }
+        let mut buffer = [0; PIECE_BYTES];
+        let mut has_loaded = false;
+        for piece in (0..chunk_bytes).step_by(PIECE_BYTES) {
+            let len = PIECE_BYTES.min(chunk_bytes - piece);
+            let here = start + piece as u64;
+            // What of the piece is written, in offsets of the file.
+            let (from, to) = (write.offset.max(here), end.min(here + len as u64));
+            let data = |from: u64, to: u64| {
+                &write.data[(from - write.offset) as usize..(to - write.offset) as usize]
+            };
+            if from == here && to == here + len as u64 {
+                group.copy_chunk(plan.into, piece, data(from, to));
+                continue;
+            }
+            let buffer = &mut buffer[..len];
+            if plan.overwrites {
+                group.read_chunk(plan.into ^ 1, piece, buffer)?;
+            } else {
+                let got = file.backing.read_at(here, buffer).map_err(Error::backing("read a file"))?;
+                buffer[got..].fill(0);
+                has_loaded = true;
+            }
+            if from < to {
+                buffer[(from - here) as usize..(to - here) as usize].copy_from_slice(data(from, to));
+            }
+            group.copy_chunk(plan.into, piece, buffer);
+        }
+        group.counts.loaded += u64::from(has_loaded);
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! How a region is divided.
+//!
+//! ```text
+//! 0       superblock
+//! 4096    superblock, second copy
+//! 8192    64 intents of 64 bytes
+//! 12288   unused
+//! 16384   2 tags of 64 bytes for each slot
+//! ...     2 chunks for each slot, from the next multiple of 4096 on
+//! ```
+
+use crate::error::Error;
+
+/// Region offset of the intents.
+pub(crate) const INTENTS_OFFSET: usize = 8192;
+/// Region offset of the tags.
+pub(crate) const TAGS_OFFSET: usize = 16384;
+/// Bytes of a tag, and of an intent.
+pub(crate) const LINE: usize = 64;
+/// Slots that share a lock.
+pub(crate) const GROUP_SLOTS: u64 = 16;
+
+/// How a region is divided.
+///
+/// Shape: the layout is in the module documentation. Units: bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Length of the region.
+    pub region_bytes: u64,
+    /// Length of a chunk: a power of two, 64 to 1 MiB.
+    pub chunk_bytes: u64,
+    /// Pairs of chunks: below 16, or a multiple of 16.
+    pub slots: u64,
+}
+
+impl Geometry {
+    /// As many slots as the region has room for.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`]: the region is too small, or no chunk has that length.
+    pub fn new(region_bytes: u64, chunk_bytes: u64) -> Result<Geometry, Error> {
+        let room = region_bytes.saturating_sub(TAGS_OFFSET as u64 + 4096);
+        let slots = room / (2 * (chunk_bytes + LINE as u64));
+        let slots = if slots < GROUP_SLOTS { slots } else { slots - slots % GROUP_SLOTS };
+        let geometry = Geometry { region_bytes, chunk_bytes, slots };
+        geometry.check()?;
+        Ok(geometry)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if !self.chunk_bytes.is_power_of_two() || !(64..=1 << 20).contains(&self.chunk_bytes) {
+            return Err(Error::Geometry("a chunk has 64 bytes to 1 MiB, a power of two"));
+        }
+        if self.slots == 0 || self.slots > 1 << 40 {
+            return Err(Error::Geometry("the region is too small for a slot"));
+        }
+        if self.slots > GROUP_SLOTS && !self.slots.is_multiple_of(GROUP_SLOTS) {
+            return Err(Error::Geometry("slots come in groups"));
+        }
+        if self.end() > self.region_bytes {
+            return Err(Error::Geometry("the slots do not fit into the region"));
+        }
+        Ok(())
+    }
+
+    /// Slots that share a lock.
+    pub(crate) fn group_slots(&self) -> u64 {
+        self.slots.min(GROUP_SLOTS)
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        (self.slots / self.group_slots()) as usize
+    }
+
+    pub(crate) fn tags_bytes(&self) -> usize {
+        self.slots as usize * 2 * LINE
+    }
+
+    /// Region offset of the first chunk.
+    pub(crate) fn chunks_offset(&self) -> usize {
+        (TAGS_OFFSET + self.tags_bytes()).next_multiple_of(4096)
+    }
+
+    fn end(&self) -> u64 {
+        (TAGS_OFFSET as u64 + self.slots * 2 * LINE as u64).next_multiple_of(4096)
+            + self.slots * 2 * self.chunk_bytes
+    }
+
+    /// The chunk of a file that holds the byte at `offset`.
+    pub(crate) fn index_of(&self, offset: u64) -> u64 {
+        offset / self.chunk_bytes
+    }
+
+    /// Where a chunk begins in its file.
+    pub(crate) fn offset_of(&self, index: u64) -> u64 {
+        index * self.chunk_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slots_of_every_region_fit() {
+        for region_kib in 16..4000 {
+            for chunk_bytes in [64, 4096, 65536] {
+                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes) {
+                    assert!(geometry.end() <= region_kib << 10, "{geometry:?}");
+                    assert_eq!(geometry.groups() as u64 * geometry.group_slots(), geometry.slots);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_ones_are_refused() {
+        for (region_bytes, chunk_bytes) in [(16384, 4096), (1 << 20, 100), (1 << 20, 32), (1 << 30, 2 << 20)]
+        {
+            assert!(Geometry::new(region_bytes, chunk_bytes).is_err(), "{region_bytes} {chunk_bytes}");
+        }
+        let geometry = Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2 };
+        assert!(geometry.check().is_err());
+    }
+}

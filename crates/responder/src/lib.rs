@@ -1,0 +1,60 @@
+//! Durable writes at the speed of persistent memory (PM) in front of a directory of any file system.
+//!
+//! A [`Cache`] puts each write into a region of PM, where it is durable when the call returns, and writes it
+//! to the directory in the background. After a crash [`Cache::open`] finds everything that was acknowledged;
+//! a [`Cache::flush`] later, the directory alone has it.
+//!
+//! # Design
+//! How a write becomes durable and atomic is a protocol's matter; there is one so far, FR (`fr`). The cache
+//! above it knows files, names, lengths, and intents; the backing store below it is a trait ([`Backing`]).
+//! Byte-exact layout: `docs/format.md`. Why it is so: `docs/adr/2026-11-25-responder.md`.
+//! ```text
+//! cache, names, recovery, flusher   files and names; what a crash needs completed
+//! fr                                the protocol: chunks in slots, tags, several chunks at once
+//! group, tag, intent, superblock    what is on the medium
+//! file, key                         files that the cache knows, and where their chunks go
+//! backing                           a directory of the system's, or one in memory that fails as told
+//! ```
+//!
+//! # Crash cases
+//! 1. In a write: all of it or nothing (`fr`, cases 1 to 4).
+//! 2. In a flush: the chunks are dirty still, and are flushed again. A chunk is clean only after a sync.
+//! 3. In a removal: the intent says that the file may be gone. If it is not in the directory any more, its
+//!    chunks are given up; if it is, it keeps them.
+//! 4. In a truncation: the intent says to which length; it is made again.
+//! 5. In a recovery: the next one does the same.
+//!
+//! Shutdown: nothing to do; dropping a cache leaves what a crash would. [`Cache::detach`] ends it.
+
+#![forbid(unsafe_code)]
+
+mod backing;
+mod cache;
+mod error;
+mod file;
+mod flusher;
+mod fr;
+mod geometry;
+mod group;
+mod intent;
+mod key;
+mod medium;
+mod names;
+mod protocol;
+mod recovery;
+mod stats;
+mod superblock;
+mod tag;
+
+pub use backing::{
+    Backing, BackingFile, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat, Verdict,
+};
+pub use cache::{Cache, Handle, Options};
+pub use error::Error;
+pub use fastness_base::{ErrorKind, HasKind};
+pub use flusher::{Flusher, PERIOD_DEFAULT};
+pub use geometry::Geometry;
+pub use medium::CacheMedium;
+pub use protocol::Clock;
+pub use stats::{Counts, Recovered, Status};
+pub use superblock::ProtocolKind;

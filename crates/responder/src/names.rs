@@ -1,0 +1,192 @@
+//! Names and lengths: what changes the backing store at once, and must leave no chunk behind.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fastness_sync::{lock, write};
+
+use crate::cache::{Cache, Handle};
+use crate::error::Error;
+use crate::file::{File, Truncation};
+use crate::intent::Intent;
+use crate::medium::CacheMedium;
+use crate::protocol::Protocol;
+
+impl<M: CacheMedium> Cache<M> {
+    /// Removes a name. The file's chunks go with its last name, once nothing has it open.
+    ///
+    /// Persistence: durable on return; a crash inside leaves the name with everything that was written, or
+    /// neither.
+    ///
+    /// # Errors
+    /// [`Error`]; the name is there still, unless the backing store failed after it had removed it.
+    pub fn unlink(&self, path: &Path) -> Result<(), Error> {
+        let _names = write(&self.names);
+        self.losing_a_name(path, || self.backing.remove(path).map_err(Error::backing("remove a name")))
+    }
+
+    /// Renames, in place of the file that has the name `to`.
+    ///
+    /// Persistence: as [`unlink`](Self::unlink), for both names at once as far as the backing store does
+    /// that.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink).
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let _names = write(&self.names);
+        let moved = self.backing.stat(from).map_err(Error::backing("say what a file is"))?.id;
+        let rename = || self.backing.rename(from, to).map_err(Error::backing("rename a file"));
+        match self.backing.stat(to) {
+            // Two names of one file: nothing happens.
+            Ok(stat) if stat.id == moved => Ok(()),
+            Ok(_) => self.losing_a_name(to, rename),
+            Err(_) => rename(),
+        }
+    }
+
+    /// Gives a file one more name. Chunks belong to files, not to names.
+    ///
+    /// Persistence: durable on return.
+    ///
+    /// # Errors
+    /// Of the backing store.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let _names = write(&self.names);
+        self.backing.link(from, to).map_err(Error::backing("give a file a name"))
+    }
+
+    /// Does what takes a name from the file that has it.
+    fn losing_a_name(&self, path: &Path, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
+        let Some(file) = self.files.by_id(stat.id).filter(|_| stat.links == 1) else { return act() };
+        let intent = lock(&self.intents).begin(Intent::Remove(stat.id))?;
+        let done = act();
+        if done.is_err() && self.backing.stat(path).is_ok_and(|now| now.id == stat.id) {
+            lock(&self.intents).end(intent)?;
+            return done;
+        }
+        let mut state = lock(&file.state);
+        if state.opens > 0 {
+            state.removal = Some(intent);
+            return done;
+        }
+        drop(state);
+        self.forget(&file, intent)?;
+        done
+    }
+
+    /// Gives up everything in PM of a file without a name.
+    pub(crate) fn forget(&self, file: &Arc<File>, intent: usize) -> Result<(), Error> {
+        let mut size = write(&file.size);
+        let flush = lock(&file.flush);
+        // With a truncation that is not completed, it has chunks beyond its length.
+        let unfinished = file.set_truncation(None);
+        self.protocol.cut(file, 0, unfinished.map_or(*size, |_| i64::MAX as u64))?;
+        if let Some(truncation) = unfinished.and_then(|unfinished| unfinished.intent) {
+            lock(&self.intents).end(truncation)?;
+        }
+        let chunks = (*size).div_ceil(self.superblock.geometry.chunk_bytes);
+        lock(&self.keys).resized(file.tenant, chunks, None);
+        *size = 0;
+        drop(flush);
+        self.files.remove(file);
+        lock(&self.intents).end(intent)
+    }
+
+    /// Sets the length of a file.
+    ///
+    /// Persistence: durable on return; a crash inside leaves the old length with everything, or the new one.
+    ///
+    /// # Errors
+    /// [`Error`]; the length is the old one, unless the backing store failed after it had changed it: then it
+    /// is the new one, and the next write waits until that is durable.
+    pub fn truncate(&self, handle: &Handle, size: u64) -> Result<(), Error> {
+        let file = &handle.file;
+        let mut now = write(&file.size);
+        self.finish_truncation(file)?;
+        if size > *now {
+            let done = file.backing.truncate(size).map_err(Error::backing("lengthen a file"));
+            if done.is_err() && !Self::has_size(file, size) {
+                return done;
+            }
+            let before = std::mem::replace(&mut *now, size);
+            self.resized(file, before, size);
+            self.unfinished(file, size, None);
+            return done.and(self.truncate_backing(file, size, before));
+        }
+        let intent = lock(&self.intents).begin(Intent::Truncate(file.id, size))?;
+        let flush = lock(&file.flush);
+        let done = self
+            .keep_last_bytes(file, size)
+            .and_then(|()| file.backing.truncate(size).map_err(Error::backing("shorten a file")));
+        if done.is_err() && !Self::has_size(file, size) {
+            lock(&self.intents).end(intent)?;
+            return done;
+        }
+        drop(flush);
+        let before = std::mem::replace(&mut *now, size);
+        self.resized(file, before, size);
+        self.unfinished(file, size, Some(intent));
+        done.and(self.truncate_backing(file, size, before))
+    }
+
+    /// Notes a truncation that has begun; a flush completes it if this call does not.
+    fn unfinished(&self, file: &File, size: u64, intent: Option<usize>) {
+        file.set_truncation(Some(Truncation { size, intent }));
+        self.files.note_trouble();
+    }
+
+    /// Whether the backing store has changed the length although it has failed.
+    fn has_size(file: &File, size: u64) -> bool {
+        file.backing.stat().is_ok_and(|stat| stat.size == size)
+    }
+
+    /// The chunk in which the file is to end is given up: the backing store gets what stays of it.
+    fn keep_last_bytes(&self, file: &File, size: u64) -> Result<(), Error> {
+        match self.protocol.last_dirty_bytes(file, size)? {
+            Some((offset, bytes)) => {
+                file.backing.write_at(offset, &bytes).map_err(Error::backing("write to a file"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Shortens the file in the backing store, then in PM; notes that it is done.
+    fn truncate_backing(&self, file: &File, size: u64, before: u64) -> Result<(), Error> {
+        let flush = lock(&file.flush);
+        self.keep_last_bytes(file, size)?;
+        file.backing.truncate(size).map_err(Error::backing("shorten a file"))?;
+        file.backing.sync().map_err(Error::backing("sync a file"))?;
+        self.protocol.cut(file, size, before)?;
+        drop(flush);
+        let done = file.set_truncation(None);
+        done.and_then(|done| done.intent).map_or(Ok(()), |intent| lock(&self.intents).end(intent))
+    }
+
+    /// Completes a truncation whose sync failed. The caller holds the size.
+    pub(crate) fn finish_truncation(&self, file: &File) -> Result<(), Error> {
+        let unfinished = lock(&file.state).truncation;
+        match unfinished {
+            // All its chunks are looked at: how many it had is not known any more.
+            Some(unfinished) => self.truncate_backing(file, unfinished.size, i64::MAX as u64),
+            None => Ok(()),
+        }
+    }
+
+    /// Completes what an intent names, if the file is in the directory.
+    pub(crate) fn complete(
+        &self,
+        number: usize,
+        intent: Intent,
+        file: Option<&Arc<File>>,
+    ) -> Result<(), Error> {
+        if let (Intent::Truncate(_, size), Some(file)) = (intent, file) {
+            self.unfinished(file, size, Some(number));
+            let mut now = write(&file.size);
+            self.truncate_backing(file, size, i64::MAX as u64)?;
+            *now = size;
+            return Ok(());
+        }
+        lock(&self.intents).end(number)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a cache has done, and what is in it.
+
+/// Counts since the cache was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Chunks that writes found in PM (case 2-1, and 3-1 and 3-2 after room was made).
+    pub overwritten: u64,
+    /// Chunks that writes put into an empty slot (case 1).
+    pub placed: u64,
+    /// Chunks that writes put beside another chunk (case 2-2, and 3-3 after room was made).
+    pub placed_beside: u64,
+    /// Of these and the overwritten, in a slot without room (case 3): the other chunk, or the older one, was
+    /// given up.
+    pub replaced: u64,
+    /// Chunks that writes had to load from the backing store first.
+    pub loaded: u64,
+    /// Writes of several chunks.
+    pub multi_chunk_writes: u64,
+    /// Chunks that reads found in PM.
+    pub read_hits: u64,
+    /// Chunks that reads took from the backing store.
+    pub read_misses: u64,
+    /// Chunks that were written to the backing store.
+    pub flushed: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.overwritten += other.overwritten;
+        self.placed += other.placed;
+        self.placed_beside += other.placed_beside;
+        self.replaced += other.replaced;
+        self.loaded += other.loaded;
+        self.multi_chunk_writes += other.multi_chunk_writes;
+        self.read_hits += other.read_hits;
+        self.read_misses += other.read_misses;
+        self.flushed += other.flushed;
+    }
+}
+
+/// What a cache is like now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// What it has done since it was opened.
+    pub counts: Counts,
+    /// Slots, each with two chunks.
+    pub slots: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Chunks that the backing store does not have.
+    pub dirty_chunks: u64,
+    /// Of these, chunks of files that are not in the directory any more: they stay until it has them again.
+    pub orphaned_chunks: u64,
+    /// Flushes forced by writes that found no room.
+    pub forced_flushes: u64,
+    /// Inodes of the files whose last flush failed, and the error number.
+    pub failures: Vec<(u64, i32)>,
+}
+
+/// What a recovery did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Chunks with acknowledged data that the backing store does not have.
+    pub dirty_chunks: u64,
+    /// Of these, chunks of files that are not in the directory any more.
+    pub orphaned_chunks: u64,
+    /// Writes of several chunks that were undone: they had not been acknowledged.
+    pub undone_writes: u64,
+    /// Removals that were completed.
+    pub removals: u64,
+    /// Truncations that were completed.
+    pub truncations: u64,
+}

@@ -1,0 +1,177 @@
+//! The superblock: says that a region is a cache, how it is divided, and which directory it belongs to.
+//!
+//! Written when a cache is created, and wiped when it is detached. There are two copies; either suffices.
+//!
+//! Shape: 4096 bytes, little endian:
+//! ```text
+//! offset size field
+//!      0    8 magic "FSTNRESP"
+//!      8    2 version, 1
+//!     10    1 protocol: 1 FR
+//!     11    1 log2 of the bytes of a chunk: 6 to 20
+//!     12    4 zero
+//!     16   16 id of the cache, random; the directory has it too
+//!     32    8 length of the region in bytes when the cache was created
+//!     40    8 number of slots
+//!     48    8 device of the directory, for messages only: numbers of devices change
+//!     56    8 inode of the directory
+//!     64    8 generation of the directory
+//!     72 4020 zero
+//!   4092    4 CRC-32C of bytes 0 to 4091
+//! ```
+
+use fastness_pmem::Medium;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::backing::{CacheId, DirectoryId, FileId};
+use crate::error::Error;
+use crate::geometry::Geometry;
+
+pub(crate) const BLOCK_BYTES: usize = 4096;
+const MAGIC: [u8; 8] = *b"FSTNRESP";
+const VERSION: u16 = 1;
+const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
+
+/// How a write becomes consistent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum ProtocolKind {
+    /// First Responder: pairs of chunks with tags.
+    Fr = 1,
+}
+
+/// The contents of a superblock; the layout is in the module documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) protocol: ProtocolKind,
+    pub(crate) cache: CacheId,
+    pub(crate) geometry: Geometry,
+    pub(crate) directory: DirectoryId,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U16,
+    protocol: u8,
+    chunk_log2: u8,
+    reserved: U32,
+    cache: [u8; 16],
+    region_bytes: U64,
+    slots: U64,
+    device: U64,
+    inode: U64,
+    generation: U64,
+    zero: [u8; 4020],
+    crc: U32,
+}
+
+const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES);
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES] {
+        let raw = Raw {
+            magic: MAGIC,
+            version: U16::new(VERSION),
+            protocol: self.protocol as u8,
+            chunk_log2: self.geometry.chunk_bytes.trailing_zeros() as u8,
+            reserved: U32::new(0),
+            cache: self.cache.0,
+            region_bytes: U64::new(self.geometry.region_bytes),
+            slots: U64::new(self.geometry.slots),
+            device: U64::new(self.directory.device),
+            inode: U64::new(self.directory.id.inode),
+            generation: U64::new(self.directory.id.generation),
+            zero: [0; 4020],
+            crc: U32::new(0),
+        };
+        let mut bytes: [u8; BLOCK_BYTES] = zerocopy::transmute!(raw);
+        let crc = crc32c::crc32c(&bytes[..SUMMED_BYTES]);
+        bytes[SUMMED_BYTES..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a superblock found at `region_offset`; the bytes are not trusted.
+    pub(crate) fn decode(bytes: &[u8; BLOCK_BYTES], region_offset: u64) -> Result<Superblock, Error> {
+        let bad = |problem| Error::Superblock { region_offset, problem };
+        let raw: &Raw = zerocopy::transmute_ref!(bytes);
+        if raw.magic != MAGIC {
+            return Err(bad("no magic: the region holds no cache"));
+        }
+        if crc32c::crc32c(&bytes[..SUMMED_BYTES]) != raw.crc.get() {
+            return Err(bad("a wrong checksum"));
+        }
+        if raw.version.get() != VERSION {
+            return Err(bad("another version"));
+        }
+        if raw.protocol != ProtocolKind::Fr as u8 {
+            return Err(bad("an unknown protocol"));
+        }
+        if raw.reserved.get() != 0 || raw.zero.iter().any(|&byte| byte != 0) {
+            return Err(bad("something in a reserved field"));
+        }
+        let chunk_bytes = 1_u64.checked_shl(u32::from(raw.chunk_log2)).unwrap_or(0);
+        let geometry = Geometry { region_bytes: raw.region_bytes.get(), chunk_bytes, slots: raw.slots.get() };
+        geometry.check().map_err(|_| bad("an impossible geometry"))?;
+        let id = FileId { inode: raw.inode.get(), generation: raw.generation.get() };
+        Ok(Superblock {
+            protocol: ProtocolKind::Fr,
+            cache: CacheId(raw.cache),
+            geometry,
+            directory: DirectoryId { device: raw.device.get(), id },
+        })
+    }
+
+    /// The first whole copy in a range that starts at the region's first byte.
+    pub(crate) fn read<M: Medium>(front: &M) -> Result<Superblock, Error> {
+        let copy = |offset: usize| {
+            let mut bytes = [0; BLOCK_BYTES];
+            front.read(offset, &mut bytes)?;
+            Superblock::decode(&bytes, offset as u64)
+        };
+        copy(0).or_else(|first| copy(BLOCK_BYTES).map_err(|_| first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Superblock {
+        Superblock {
+            protocol: ProtocolKind::Fr,
+            cache: CacheId([7; 16]),
+            geometry: Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: 96 },
+            directory: DirectoryId { device: 3, id: FileId { inode: 2, generation: 5 } },
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = example().encode();
+        let hex: String = bytes[..72].iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "4653544e52455350\
+            0100010c00000000\
+            07070707070707070707070707070707\
+            0000100000000000\
+            6000000000000000\
+            0300000000000000\
+            0200000000000000\
+            0500000000000000";
+        assert_eq!(hex, expected);
+        assert_eq!(Superblock::decode(&bytes, 0).unwrap(), example());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = example().encode();
+        for bit in 0..BLOCK_BYTES * 8 {
+            let mut bytes = bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&bytes, 0).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A directory of the system's, a region in memory, and threads.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_pmem::{OpenOptions, PmRange, Region};
+use fastness_responder::*;
+
+fn region(folder: &Path) -> PmRange {
+    let path = folder.join("region");
+    let options = OpenOptions::new();
+    let region = match path.exists() {
+        true => Region::open(&path, &options),
+        false => Region::create_file(&path, 16 << 20, &options),
+    };
+    region.unwrap().into_range()
+}
+
+fn create(folder: &Path, root: &Path) -> Cache<PmRange> {
+    fs::create_dir_all(root).unwrap();
+    Cache::create(region(folder), Arc::new(Directory::open(root).unwrap()), &Options::new()).unwrap()
+}
+
+fn open(folder: &Path, root: &Path) -> Result<(Cache<PmRange>, Recovered), Error> {
+    Cache::open(region(folder), Arc::new(Directory::open(root).unwrap()), &Options::new())
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    fastness_testkit::Rng(seed).bytes(len)
+}
+
+#[test]
+fn a_directory_alone_has_everything_after_a_recovery() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    fs::create_dir(root.join("sub")).unwrap();
+    let data = pattern(1, 40_000);
+    let file = cache.open_file(Path::new("sub/a"), Some(0o640), 0).unwrap();
+    cache.write(&file, 100, &data).unwrap();
+    cache.append(&file, b"the end").unwrap();
+    let expected = [vec![0; 100], data, b"the end".to_vec()].concat();
+    assert_eq!(cache.stat(&file).unwrap().size, expected.len() as u64);
+    assert_eq!(fs::read(root.join("sub/a")).unwrap(), b"");
+    drop(cache); // A crash does no more to the process.
+
+    // Names change without the cache.
+    fs::rename(root.join("sub"), root.join("moved")).unwrap();
+    let (cache, recovered) = open(folder, &root).unwrap();
+    assert_eq!((recovered.dirty_chunks, recovered.orphaned_chunks), (10, 0));
+    cache.flush().unwrap();
+    assert_eq!(fs::read(root.join("moved/a")).unwrap(), expected);
+    let written = cache.stat_path(Path::new("moved/a")).unwrap().modified_ns;
+    let modified = fs::metadata(root.join("moved/a")).unwrap().modified().unwrap();
+    assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos(), u128::from(written));
+    cache.detach().map_err(|failed| failed.1).unwrap();
+    assert!(!root.join(".fastness-responder").exists());
+}
+
+#[test]
+fn names_lengths_and_links() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    cache.write(&file, 0, &pattern(2, 9000)).unwrap();
+    cache.link(Path::new("a"), Path::new("b")).unwrap();
+    cache.unlink(Path::new("a")).unwrap();
+    cache.truncate(&file, 5000).unwrap();
+    cache.truncate(&file, 6000).unwrap();
+    cache.rename(Path::new("b"), Path::new("c")).unwrap();
+    let other = cache.open_file(Path::new("other"), Some(0o600), 0).unwrap();
+    cache.write(&other, 0, b"gone").unwrap();
+    cache.close(other).unwrap();
+    cache.rename(Path::new("c"), Path::new("other")).unwrap();
+    drop(cache);
+    let (cache, recovered) = open(folder, &root).unwrap();
+    assert_eq!(recovered.orphaned_chunks, 0);
+    cache.flush().unwrap();
+    let expected = [&pattern(2, 9000)[..5000], &[0; 1000]].concat();
+    assert_eq!(fs::read(root.join("other")).unwrap(), expected);
+    assert_eq!(cache.stat_path(Path::new("other")).unwrap().links, 1);
+}
+
+#[test]
+fn a_copy_of_the_directory_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    drop(create(folder, &root));
+    let copy = folder.join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(root.join(".fastness-responder"), copy.join(".fastness-responder")).unwrap();
+    assert!(matches!(open(folder, &copy), Err(Error::WrongDirectory(_))));
+    fs::write(copy.join(".fastness-responder"), b"damaged").unwrap();
+    assert!(matches!(open(folder, &copy), Err(Error::Backing { .. })));
+    assert!(open(folder, &root).is_ok());
+}
+
+/// Threads write to files of their own and to one that they share, while the flusher runs.
+#[test]
+fn threads_and_the_flusher() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = Arc::new(create(folder, &root));
+    let flusher = Flusher::start(Arc::clone(&cache), Duration::from_millis(1));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let own = cache.open_file(Path::new(&thread.to_string()), Some(0o600), 0).unwrap();
+                let shared = cache.open_file(Path::new("shared"), Some(0o600), 0).unwrap();
+                let mut rng = fastness_testkit::Rng(thread);
+                let mut content = vec![0; 100_000];
+                cache.write(&own, 0, &content).unwrap();
+                for _ in 0..60 {
+                    let (at, len) = (rng.index(90_000), 1 + rng.index(9_000));
+                    content[at..at + len].fill(rng.next() as u8);
+                    cache.write(&own, at as u64, &content[at..at + len]).unwrap();
+                    // Blocks that readers must never see in two halves.
+                    cache.write(&shared, 3000, &[thread as u8 + 1; 6000]).unwrap();
+                    let mut block = [0; 6000];
+                    cache.read(&shared, 3000, &mut block).unwrap();
+                    assert!(block.iter().all(|byte| *byte == block[0]), "a torn write");
+                }
+                let mut found = vec![0; content.len()];
+                assert_eq!(cache.read(&own, 0, &mut found).unwrap(), content.len());
+                assert!(found == content);
+                cache.flush_file(&own).unwrap();
+                cache.close(own).unwrap();
+                cache.close(shared).unwrap();
+            });
+        }
+    });
+    drop(flusher);
+    cache.flush().unwrap();
+    let status = cache.status().unwrap();
+    assert_eq!((status.dirty_chunks, status.failures.len()), (0, 0));
+    assert!(status.counts.flushed > 100);
+    assert_eq!(fs::metadata(root.join("shared")).unwrap().len(), 9000);
+}
+
+/// The flusher needs nobody to ask for it.
+#[test]
+fn the_flusher_brings_everything_to_the_directory() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = Arc::new(create(folder, &root));
+    let flusher = Flusher::start(Arc::clone(&cache), PERIOD_DEFAULT);
+    let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    cache.write(&file, 0, b"in time").unwrap();
+    for _ in 0..1000 {
+        if cache.status().unwrap().dirty_chunks == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(fs::read(root.join("a")).unwrap(), b"in time");
+    drop(flusher);
+}

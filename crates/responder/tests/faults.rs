@@ -1,0 +1,283 @@
+//! Directories that fail, are full, are slow or have changed, and PM that fails: nothing acknowledged is
+//! lost.
+
+mod support;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use fastness_pm_model::{RecordStyle, Recorder};
+use fastness_responder::*;
+use support::*;
+
+fn refuse(world: &World, wanted: impl Fn(Call) -> bool + Send + Sync + 'static, errno: i32) {
+    world.backing.set_hook(move |call| if wanted(call) { Verdict::Refuse(errno) } else { Verdict::Do });
+}
+
+fn errno_of<T: std::fmt::Debug>(result: Result<T, Error>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+#[test]
+fn a_full_directory_keeps_data_in_pm_and_says_so() {
+    let mut world = World::new(1, 64);
+    let (a, b, c) = (world.open("a"), world.open("b"), world.open("c"));
+    world.write(&a, 0, &[1; 64]);
+    refuse(&world, |call| matches!(call, Call::Write { grows } if grows > 0), 28);
+    assert_eq!(errno_of(world.cache().flush()), 28);
+    assert_eq!(world.cache().flush().unwrap_err().kind(), ErrorKind::NoSpace);
+    let status = world.cache().status().unwrap();
+    assert_eq!((status.dirty_chunks, status.failures.len(), status.failures[0].1), (1, 1, 28));
+    // Writes go on as long as there is room, also over what could not be flushed.
+    world.write(&a, 10, &[2; 4]);
+    world.write(&b, 0, &[3; 5]);
+    assert_eq!(errno_of(world.cache().write(&c, 0, &[4; 5])), 28, "there is no room for it");
+    assert_eq!(world.content(&c), b"", "and nothing of it is there");
+    let mut of_a = vec![1; 64];
+    of_a[10..14].fill(2);
+    assert_eq!((world.content(&a), world.content(&b)), (of_a.clone(), vec![3; 5]));
+    // A file can be removed to make room; it needs no flush.
+    world.cache().close(b).unwrap();
+    world.cache().unlink(Path::new("b")).unwrap();
+    world.write(&c, 0, &[5; 5]);
+    assert_eq!(world.reopen().dirty_chunks, 2);
+    world.backing.set_hook(|_| Verdict::Do);
+    world.cache().flush().unwrap();
+    let status = world.cache().status().unwrap();
+    assert_eq!((status.dirty_chunks, status.failures.len()), (0, 0));
+    assert_eq!((world.below("a"), world.below("c")), (of_a, vec![5; 5]));
+}
+
+/// A sync that fails may have lost what was written before, and the next one promises nothing of it.
+#[test]
+fn after_a_failed_sync_everything_is_written_again() {
+    let world = World::new(4, 64);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 200]);
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().flush()), 5);
+    assert_eq!(world.cache().status().unwrap().dirty_chunks, 4);
+    // The system drops what it could not write.
+    let lost = world.backing.crashed(|| false);
+    assert_eq!(lost.contents()[Path::new("a")], b"");
+    let written = Arc::new(AtomicBool::new(false));
+    let seen = written.clone();
+    world.backing.set_hook(move |call| {
+        seen.fetch_or(matches!(call, Call::Write { .. }), Ordering::SeqCst);
+        Verdict::Do
+    });
+    world.cache().flush().unwrap();
+    assert!(written.load(Ordering::SeqCst));
+    assert_eq!(world.cache().status().unwrap().dirty_chunks, 0);
+}
+
+#[test]
+fn one_file_that_fails_keeps_no_other_from_the_directory() {
+    let world = World::new(8, 64);
+    let (a, b) = (world.open("a"), world.open("b"));
+    world.write(&a, 0, &[1; 10]);
+    world.write(&b, 0, &[2; 10]);
+    refuse(&world, |call| matches!(call, Call::Write { grows: 10 }), 5);
+    world.backing.put("unrelated", b"");
+    let first = Arc::new(AtomicBool::new(true));
+    world.backing.set_hook(move |call| match call {
+        Call::Write { .. } if first.swap(false, Ordering::SeqCst) => Verdict::Refuse(5),
+        _ => Verdict::Do,
+    });
+    assert_eq!(errno_of(world.cache().flush()), 5);
+    assert_eq!(world.cache().status().unwrap().dirty_chunks, 1);
+    let (of_a, of_b) = (world.below("a").len(), world.below("b").len());
+    assert_eq!(of_a + of_b, 10, "one of them is there");
+}
+
+#[test]
+fn data_of_a_file_that_was_moved_away_stay_in_pm() {
+    let mut world = World::new(1, 64);
+    let (a, b) = (world.open("a"), world.open("b"));
+    world.write(&a, 0, &[1; 10]);
+    world.write(&b, 0, &[2; 10]);
+    let whole = world.backing.copied();
+    world.cache = None;
+    world.backing.remove(Path::new("a")).unwrap();
+    world.backing = world.backing.crashed(|| true);
+    // Another file gets the same inode.
+    world.backing.put("new", b"of another");
+    let recovered = world.reopen();
+    assert_eq!((recovered.dirty_chunks, recovered.orphaned_chunks), (2, 1));
+    world.cache().flush().unwrap();
+    let status = world.cache().status().unwrap();
+    assert_eq!((status.dirty_chunks, status.orphaned_chunks), (1, 1));
+    assert_eq!(world.below("new"), b"of another");
+    // It holds its slot, but does not keep others from the room beside it.
+    let (b, new) = (world.open("b"), world.open("new"));
+    world.write(&b, 0, &[3; 10]);
+    assert_eq!(world.content(&new), b"of another");
+    let cache = world.cache.take().unwrap();
+    let (cache, error) = *cache.detach().unwrap_err();
+    assert!(matches!(error, Error::NotFlushed { chunks: 1 }), "{error}");
+    drop(cache);
+    // It comes back, and everything is there.
+    world.backing = whole;
+    assert_eq!(world.reopen().orphaned_chunks, 0);
+    assert_eq!(world.content(&world.open("a")), [1; 10]);
+}
+
+#[test]
+fn a_recovery_that_cannot_look_through_the_directory_changes_nothing() {
+    let mut world = World::new(2, 64);
+    let a = world.open("a");
+    world.write(&a, 0, b"kept");
+    // Its removal is under way.
+    world.backing.set_hook(|call| if call == Call::Names { Verdict::Refuse(30) } else { Verdict::Do });
+    assert_eq!(errno_of(world.cache().unlink(Path::new("a"))), 30);
+    world.cache = None;
+    let calls = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    world.backing.set_hook(move |call| match call {
+        // The first asks which cache it has.
+        Call::Read if calls.fetch_add(1, Ordering::SeqCst) > 0 => Verdict::Refuse(30),
+        _ => Verdict::Do,
+    });
+    assert_eq!(errno_of(world.try_reopen()), 30);
+    world.backing.set_hook(|_| Verdict::Do);
+    assert_eq!(world.reopen().dirty_chunks, 1);
+    assert_eq!(world.content(&world.open("a")), b"kept");
+}
+
+#[test]
+fn damaged_tags_are_refused_with_their_place() {
+    let mut world = World::new(2, 64);
+    let a = world.open("a");
+    world.write(&a, 0, b"data");
+    let image = world.recorder.image();
+    for byte in 0..64 {
+        let mut image = image.clone();
+        image[16384 + byte] ^= 0x10;
+        world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
+        match world.try_reopen() {
+            Err(Error::Tag { region_offset }) => assert_eq!(region_offset, 16384),
+            other => panic!("byte {byte}: {other:?}"),
+        }
+    }
+    world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
+    assert_eq!(world.reopen().dirty_chunks, 1);
+}
+
+/// Any bytes at all: an error or a cache, and no panic.
+#[test]
+fn no_bytes_of_a_region_are_trusted() {
+    let mut rng = fastness_testkit::Rng(7);
+    let mut world = World::new(3, 64);
+    let (a, b) = (world.open("a"), world.open("b"));
+    world.write(&a, 0, &[1; 150]);
+    world.write(&b, 0, &[2; 150]);
+    world.cache().unlink(Path::new("b")).unwrap();
+    let image = world.recorder.image();
+    let (mut refused, mut taken) = (0, 0);
+    for _ in 0..3000 {
+        let mut image = image.clone();
+        for _ in 0..1 + rng.index(3) {
+            // In the blocks and lines that mean something.
+            let at = [rng.index(80), 4096 + rng.index(80), 8192 + rng.index(128), 16384 + rng.index(384)];
+            image[at[rng.index(4)]] = rng.next() as u8;
+        }
+        world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
+        let below = world.backing.copied();
+        let whole = std::mem::replace(&mut world.backing, below);
+        match world.try_reopen() {
+            Ok(_) => {
+                taken += 1;
+                // It can be used.
+                world.cache().flush().unwrap();
+            }
+            Err(_) => refused += 1,
+        }
+        world.backing = whole;
+    }
+    assert!(refused > 100 && taken > 100, "{refused} {taken}");
+}
+
+#[test]
+fn a_failed_fence_is_the_end_until_the_region_is_opened_again() {
+    let power = Arc::new(Power::default());
+    let recorder = recorder(2, 64);
+    let backing = MemoryBacking::default();
+    let cache = Cache::create(Pm::whole(&recorder, &power), Arc::new(backing.clone()), &options(64)).unwrap();
+    let a = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    cache.write(&a, 0, b"acknowledged").unwrap();
+    power.cut_in(3);
+    let error = cache.write(&a, 0, b"not").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(cache.write(&a, 100, b"not").is_err());
+    drop(cache);
+    power.turn_on();
+    let (cache, _) = Cache::open(Pm::whole(&recorder, &power), Arc::new(backing), &options(64)).unwrap();
+    let a = cache.open_file(Path::new("a"), None, 0).unwrap();
+    assert_eq!(content(&cache, &a).unwrap(), b"acknowledged");
+}
+
+/// A flush that is slow below holds up no write: they go to the other chunk of their slots.
+#[test]
+fn writes_do_not_wait_for_a_slow_flush() {
+    let world = World::new(4, 64);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 100]);
+    let (entered, is_in) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new((entered, released));
+    world.backing.set_hook(move |call| {
+        if call == Call::Sync {
+            let gate = gate.lock().unwrap();
+            gate.0.send(()).unwrap();
+            // Once released, for good.
+            let _ = gate.1.recv();
+        }
+        Verdict::Do
+    });
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| world.cache().flush());
+        is_in.recv().unwrap();
+        // Twice, so that the second is where the first flush has read from.
+        world.write(&a, 50, &[9; 100]);
+        world.write(&a, 50, &[2; 100]);
+        assert_eq!(world.content(&a)[50..], [2; 100]);
+        drop(release);
+        flush.join().unwrap().unwrap();
+    });
+    assert!(world.cache().status().unwrap().dirty_chunks > 0, "what was written meanwhile is not clean");
+    world.cache().flush().unwrap();
+    assert_eq!(world.below("a"), [vec![1; 50], vec![2; 100]].concat());
+}
+
+/// An older write to the directory never arrives after a newer one.
+#[test]
+fn a_forced_flush_waits_for_the_one_under_way() {
+    let world = World::new(1, 64);
+    let (a, b, c) = (world.open("a"), world.open("b"), world.open("c"));
+    world.write(&a, 0, b"old");
+    let (entered, is_in) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(Some((entered, released)));
+    world.backing.set_hook(move |call| {
+        if matches!(call, Call::Write { .. })
+            && let Some((entered, released)) = gate.lock().unwrap().take()
+        {
+            entered.send(()).unwrap();
+            released.recv().unwrap();
+        }
+        Verdict::Do
+    });
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| world.cache().flush());
+        is_in.recv().unwrap();
+        world.write(&a, 0, b"new");
+        world.write(&b, 0, b"b");
+        let third = scope.spawn(|| world.write(&c, 0, b"c"));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        release.send(()).unwrap();
+        flush.join().unwrap().unwrap();
+        third.join().unwrap();
+    });
+    world.cache().flush().unwrap();
+    assert_eq!(world.below("a"), b"new");
+}

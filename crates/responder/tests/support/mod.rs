@@ -1,0 +1,207 @@
+//! What the tests of the cache share: recorded PM and a power supply.
+
+#![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
+
+pub mod history;
+pub mod world;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, SidesFailed, Summer};
+use fastness_responder::*;
+
+/// A count of what changes media, and a cut at any of it.
+#[derive(Debug, Default)]
+pub struct Power {
+    events: AtomicU64,
+    cut_at: AtomicU64,
+    is_off: AtomicBool,
+}
+
+impl Power {
+    /// It fails at the `nth` event from now on.
+    pub fn cut_in(&self, nth: u64) {
+        self.cut_at.store(self.events.load(Ordering::SeqCst) + nth, Ordering::SeqCst);
+    }
+
+    pub fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::SeqCst)
+    }
+
+    pub fn turn_on(&self) {
+        self.cut_at.store(0, Ordering::SeqCst);
+        self.is_off.store(false, Ordering::SeqCst);
+    }
+
+    /// One more; false if there is no power for it.
+    pub fn event(&self) -> bool {
+        if !self.is_off()
+            && self.events.fetch_add(1, Ordering::SeqCst) + 1 == self.cut_at.load(Ordering::SeqCst)
+        {
+            self.is_off.store(true, Ordering::SeqCst);
+        }
+        !self.is_off()
+    }
+}
+
+/// A part of recorded PM.
+#[derive(Debug)]
+pub struct Pm {
+    range: RecordingRange,
+    power: Arc<Power>,
+}
+
+impl Pm {
+    /// All of it.
+    pub fn whole(recorder: &Recorder, power: &Arc<Power>) -> Pm {
+        Pm { range: recorder.range(0, recorder.image().len()), power: power.clone() }
+    }
+}
+
+impl CacheMedium for Pm {
+    fn divide(self, offset: usize) -> (Pm, Pm) {
+        let (low, high) = self.range.split(offset);
+        (Pm { range: low, power: self.power.clone() }, Pm { range: high, power: self.power })
+    }
+}
+
+impl Medium for Pm {
+    fn len_bytes(&self) -> usize {
+        self.range.len_bytes()
+    }
+
+    fn region_offset(&self) -> u64 {
+        self.range.region_offset()
+    }
+
+    fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S) {
+        if self.power.event() {
+            self.range.copy(offset, src, extent_bytes, summer);
+        }
+    }
+
+    fn write_back(&mut self, offset: usize, len_bytes: usize) {
+        if !self.power.is_off() {
+            self.range.write_back(offset, len_bytes);
+        }
+    }
+
+    fn fence(&mut self) -> Result<(), PersistError> {
+        if self.power.event() { self.range.fence() } else { Err(self.dead()) }
+    }
+
+    fn fence_both(&mut self, other: &mut Pm) -> Result<(), Box<SidesFailed>> {
+        if self.power.event() {
+            self.range.fence_both(&mut other.range)
+        } else {
+            SidesFailed::of(Err(self.dead()), Ok(()))
+        }
+    }
+
+    fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.range.read(offset, dst)
+    }
+
+    fn copy_side(&mut self, _side: usize, offset: usize, src: &[u8], extent_bytes: usize) {
+        self.copy(offset, src, extent_bytes, &mut NoSum);
+    }
+}
+
+impl Pm {
+    fn dead(&self) -> PersistError {
+        let start = self.region_offset();
+        let source = std::io::Error::from_raw_os_error(19);
+        PersistError { start, end: start + self.len_bytes() as u64, source }
+    }
+}
+
+/// Bytes of a region with so many slots.
+pub fn region_bytes(slots: usize, chunk_bytes: usize) -> usize {
+    16384 + 4096 + slots * 2 * (64 + chunk_bytes)
+}
+
+pub fn recorder(slots: usize, chunk_bytes: usize) -> Recorder {
+    Recorder::new(vec![0xa5; region_bytes(slots, chunk_bytes)], RecordStyle::NonTemporal)
+}
+
+static TIME: AtomicU64 = AtomicU64::new(1 << 40);
+
+/// A clock that stands still, so that only the order of writes makes timestamps differ.
+pub fn clock() -> u64 {
+    TIME.load(Ordering::SeqCst)
+}
+
+pub fn options(chunk_bytes: u64) -> Options {
+    Options::new().clock(clock).chunk_bytes(chunk_bytes)
+}
+
+/// A new cache in front of a new directory.
+pub struct World {
+    pub recorder: Recorder,
+    pub backing: MemoryBacking,
+    pub cache: Option<Cache<Pm>>,
+    pub chunk_bytes: u64,
+}
+
+impl World {
+    pub fn new(slots: usize, chunk_bytes: u64) -> World {
+        let recorder = recorder(slots, chunk_bytes as usize);
+        let backing = MemoryBacking::default();
+        let power = Arc::new(Power::default());
+        let cache =
+            Cache::create(Pm::whole(&recorder, &power), Arc::new(backing.clone()), &options(chunk_bytes));
+        let cache = Some(cache.unwrap());
+        let world = World { recorder, backing, cache, chunk_bytes };
+        let status = world.cache().status().unwrap();
+        assert_eq!(status.slots, slots as u64, "the region has as many slots as asked for");
+        world
+    }
+
+    pub fn cache(&self) -> &Cache<Pm> {
+        self.cache.as_ref().unwrap()
+    }
+
+    /// Closes the cache as the end of the process does, and opens it again.
+    pub fn reopen(&mut self) -> Recovered {
+        self.try_reopen().unwrap()
+    }
+
+    pub fn try_reopen(&mut self) -> Result<Recovered, Error> {
+        self.cache = None;
+        let power = Arc::new(Power::default());
+        let region = Pm::whole(&self.recorder, &power);
+        let (cache, recovered) =
+            Cache::open(region, Arc::new(self.backing.clone()), &options(self.chunk_bytes))?;
+        self.cache = Some(cache);
+        Ok(recovered)
+    }
+
+    /// A file that is made if it is not there.
+    pub fn open(&self, name: &str) -> Handle {
+        self.cache().open_file(Path::new(name), Some(0o600), 0).unwrap()
+    }
+
+    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) {
+        self.cache().write(handle, offset, data).unwrap();
+    }
+
+    pub fn content(&self, handle: &Handle) -> Vec<u8> {
+        content(self.cache(), handle).unwrap()
+    }
+
+    /// The file as a program without the cache reads it.
+    pub fn below(&self, name: &str) -> Vec<u8> {
+        self.backing.contents()[Path::new(name)].clone()
+    }
+}
+
+/// All of a file, as the cache has it.
+pub fn content(cache: &Cache<Pm>, handle: &Handle) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; cache.stat(handle)?.size as usize];
+    let len = cache.read(handle, 0, &mut bytes)?;
+    assert_eq!(len, bytes.len(), "a read inside of the file is not short");
+    Ok(bytes)
+}
