@@ -68,6 +68,9 @@ pub struct FileSystem {
     pub(crate) late: Late,
     pub(crate) objects: Cache<Ino, Arc<Object>>,
     pub(crate) clock: Clock,
+    /// Of the files that are created: the txg that was durable at the opening. A crash may lose files with
+    /// their numbers, which then come again, but the next import has made a newer txg durable.
+    pub(crate) generation: u64,
     pub(crate) live: OperationCounters,
 }
 
@@ -145,7 +148,8 @@ impl FileSystem {
         let (locks, late, objects) = (Locks::default(), Late::default(), Cache::new(OBJECTS_MAX));
         let moving = Mutex::default();
         let live = OperationCounters::default();
-        Ok(FileSystem { open, tables, locks, moving, late, objects, clock, live })
+        let generation = open.synced_txg().0;
+        Ok(FileSystem { open, tables, locks, moving, late, objects, clock, generation, live })
     }
 
     /// Its dataset.

@@ -111,24 +111,41 @@ impl Late {
 
     /// Remembers a file.
     pub(crate) fn set(&self, ino: Ino, known: Known) {
+        self.update(ino, |_| known);
+    }
+
+    fn update(&self, ino: Ino, new: impl FnOnce(Option<&Known>) -> Known) {
         let mut shard = self.shard(ino);
-        if shard.len() >= KNOWN_MAX && !shard.contains_key(&ino) {
+        let before = shard.get(&ino);
+        let (known, was_late) = (new(before), before.map(|before| before.is_late));
+        if shard.len() >= KNOWN_MAX && was_late.is_none() {
             shard.retain(|_, known| known.is_late);
         }
-        let before = shard.insert(ino, known);
-        self.of(ino).count(before.map(|before| before.is_late), known.is_late);
+        shard.insert(ino, known);
+        self.of(ino).count(was_late, known.is_late);
     }
 
     /// The inode was stored in a txg, with its newest times.
     pub(crate) fn stored(&self, ino: Ino, inode: &Inode, txg: Txg) {
         let (has_name, times) = (inode.links > 0, Times::of(inode));
-        self.set(ino, Known { stored: txg, has_name, times, is_late: false, logged: None });
+        self.update(ino, |before| {
+            let logged = before.and_then(|before| before.logged);
+            Known { stored: txg, has_name, times, is_late: false, logged }
+        });
     }
 
     /// The log has these times.
     pub(crate) fn logged(&self, ino: Ino) {
         if let Some(known) = self.shard(ino).get_mut(&ino) {
             known.logged = Some(known.times);
+        }
+    }
+
+    /// The log has, or will have with the next commit, a write with its time, and the txg has the same: while
+    /// that is the file's newest change, only the time of access may still have to be logged.
+    pub(crate) fn logged_write(&self, ino: Ino, time: Time) {
+        if let Some(logged) = self.shard(ino).get_mut(&ino).and_then(|known| known.logged.as_mut()) {
+            (logged.mtime, logged.ctime) = (time, time);
         }
     }
 

@@ -153,12 +153,12 @@ pub(crate) fn rename(
     Ok(Some(renamed))
 }
 
-fn whiteout(ino: Ino, uid: u32, gid: u32, now: Time) -> Making<'static> {
+fn whiteout(ino: Ino, (uid, gid): (u32, u32), generation: u64, now: Time) -> Making<'static> {
     let attributes = Created {
         mode: mode::CHAR_DEVICE,
         uid: u64::from(uid),
         gid: u64::from(gid),
-        generation: 1,
+        generation,
         crtime: now,
         rdev: 0,
     };
@@ -208,7 +208,7 @@ impl FileSystem {
                 Some((ino, uid, gid)) => {
                     let parent = edit.inode(from.directory)?;
                     let gid = if parent.mode & mode::SET_GID != 0 { parent.gid } else { gid };
-                    let making = whiteout(ino, uid, gid, now);
+                    let making = whiteout(ino, (uid, gid), self.generation, now);
                     let kind = RenameKind::Whiteout(ino.object(), making.attributes);
                     make::make(&mut edit, from.directory, from.name, making)?;
                     kind

@@ -20,7 +20,7 @@ fn set_id_bits_are_cleared_by_what_clears_them() {
         |fs| [&b"kept"[..], b"written", b"cut", b"owned", b"listed"].map(|name| program(fs, name)),
         |fs, [kept, written, cut, owned, listed]| {
             fs.write(kept, 0, &[2; 100], SYNC).unwrap();
-            fs.write(written, 0, &[2; 100], WriteHow { clears_set_id: true, is_sync: false }).unwrap();
+            fs.write(written, 0, &[2; 100], WriteHow { clears_set_id: true, ..WriteHow::default() }).unwrap();
             let set = SetAttributes { clears_set_id: true, ..SetAttributes::default() };
             fs.set_attributes(cut, &SetAttributes { size_bytes: Some(7), ..set }).unwrap();
             fs.set_attributes(owned, &SetAttributes { uid: Some(0), ..set }).unwrap();
