@@ -4,6 +4,7 @@
 //! error  what a caller must do about an error
 //! hash   a hash for keys that are numbers
 //! ids    txgs, datasets, objects, logs
+//! room   maps that keep what is gone for a while
 //! ```
 
 #![forbid(unsafe_code)]
@@ -11,7 +12,9 @@
 mod error;
 mod hash;
 mod ids;
+mod room;
 
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
+pub use room::Roomy;

@@ -22,6 +22,7 @@ mod log;
 mod man;
 mod metrics;
 mod notify;
+mod offline;
 mod output;
 mod pool;
 mod progress;

@@ -85,16 +85,16 @@ impl FileSystem {
         })
     }
 
-    /// Writes `data` at `offset`; the file grows if needed.
+    /// Writes `data` at `offset`, and returns how much of it; the file grows if needed.
     ///
     /// Persistence: with `is_sync` or `sync=always` durable on return; otherwise with the next
     /// [`sync_file`](Self::sync_file), or with its txg.
     ///
     /// # Errors
-    /// [`NoSpace`](PoolError::NoSpace): nothing is written, unless others take the room during a write of
-    /// more than 128 KiB; [`FsError::TooLarge`]; [`FsError::IsADirectory`], [`FsError::Invalid`] for what is
-    /// no file; those of a commit.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow) -> Result<()> {
+    /// [`NoSpace`](PoolError::NoSpace): nothing is written (if others take the room during a write of more
+    /// than 128 KiB, as much as was written before is returned, and no error); [`FsError::TooLarge`];
+    /// [`FsError::IsADirectory`], [`FsError::Invalid`] for what is no file; those of a commit.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
@@ -109,17 +109,22 @@ impl FileSystem {
                 // Before the first part is made.
                 self.check_room(data.len() as u64)?;
             }
-            let (mut at, mut is_durable) = (offset, true);
+            let (mut done, mut is_durable) = (0, true);
             let logging = Logging::new(commits, data.len(), how.keeps_times);
             for part in data.chunks(TX_BYTES_MAX) {
                 let _guard = self.locks.one(ino);
-                is_durable &= self.write_locked(ino, at, part, how, logging)?;
-                at += part.len() as u64;
+                match self.write_locked(ino, offset + done as u64, part, how, logging) {
+                    Ok(is_logged) => is_durable &= is_logged,
+                    // What was written is there, and a program is told how much that is.
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error),
+                }
+                done += part.len();
             }
             if commits && !is_durable {
                 self.open.commit(Some(ino.object()))?;
             }
-            Ok(())
+            Ok(done)
         })
     }
 
@@ -177,7 +182,7 @@ impl FileSystem {
                 false => Itx::need_copy(ino.object(), offset, data.len() as u64, false),
             });
         };
-        let known = if how.clears_set_id { None } else { self.late.get(ino) };
+        let known = self.late.get(ino).filter(|known| !(how.clears_set_id && known.has_set_id));
         if let (Some(known), Some(object)) = (known, self.objects.get(&ino)) {
             self.write_known((ino, &object), known, (offset, data, now), logging.keeps_times, log)?;
             if is_timed && logging.keeps_times {
@@ -188,7 +193,7 @@ impl FileSystem {
         let mut inode = self.file(ino)?;
         let mode = inode.mode;
         if how.clears_set_id {
-            clear_set_id(&mut inode);
+            clear_set_id(&mut inode, false);
         }
         (inode.mtime, inode.ctime) = (now, now);
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));

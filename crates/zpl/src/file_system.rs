@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fastness_store::record::Time;
 use fastness_store::{
     Dataset, DatasetKind, FrontEnd, Object, OpenDataset, Operation, OperationCounters, OperationStats,
-    PoolError, Property, Records, RowChange, Store, SyncMode, Tx,
+    PoolError, Property, Records, RowChange, Store, SyncMode, Tx, Txg,
 };
 use fastness_sync::Mutex;
 use quick_cache::sync::Cache;
@@ -21,7 +21,7 @@ use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::ino::Ino;
 use crate::inode::{Inode, mode};
-use crate::late::Late;
+use crate::late::{Known, Late};
 use crate::locks::Locks;
 use crate::tables::{INODES, Tables, super_row};
 
@@ -76,11 +76,27 @@ pub struct FileSystem {
 
 impl FrontEnd for FileSystem {
     type Error = FsError;
+    type Kept = LateTimes;
 
     fn open(dataset: OpenDataset) -> Result<FileSystem> {
         FileSystem::with_clock(dataset, now)
     }
+
+    fn keep(&self) -> LateTimes {
+        LateTimes(self.late.all_late())
+    }
+
+    fn take_over(&self, LateTimes(kept): LateTimes) {
+        for (ino, known) in kept {
+            // Its row is from another import, whose txgs and records count no more.
+            self.late.set(ino, Known { stored: Txg(0), logged: None, ..known });
+        }
+    }
 }
+
+/// Times that no row has yet, on their way to the next import.
+#[derive(Debug, Default)]
+pub struct LateTimes(Vec<(Ino, Known)>);
 
 fn root(options: &FileSystemOptions, now: Time) -> Inode {
     Inode {

@@ -96,6 +96,7 @@ pub(super) fn set_attributes(set: &SetAttr) -> SetAttributes {
         mtime: set.mtime.map(new),
         ctime: set.ctime.map(back),
         clears_set_id: set.clears_set_id,
+        is_outsider: false,
     }
 }
 

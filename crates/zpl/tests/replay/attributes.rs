@@ -1,7 +1,7 @@
 //! Modes, owners, extended attributes, times; quotas and properties that changed meanwhile.
 
 use fastness_store::Property;
-use fastness_zpl::{FileSystem, Ino, NewFile, SetAttributes, WriteHow, XattrHow};
+use fastness_zpl::{FileSystem, Ino, NewFile, RenameHow, SetAttributes, WriteHow, XattrHow};
 
 use crate::everything::list;
 use crate::support::{Log, World, archive, directory, file};
@@ -49,6 +49,11 @@ fn access_control_lists_and_modes_say_the_same() {
             fs.set_xattr(d, default, &list(1), XattrHow::Set, false).unwrap();
             let b = fs.make(d, b"b", &directory(0o777)).unwrap().ino;
             fs.make(b, b"c", &file(0o777)).unwrap();
+            // A whiteout inherits as well.
+            fs.rename((b, b"c"), (b, b"moved"), RenameHow::Whiteout { uid: 1, gid: 2 }).unwrap();
+            let white = fs.find(b, b"c").unwrap();
+            assert_eq!(fs.attributes(white).unwrap().mode, 0o020_000);
+            assert!(fs.xattr(white, access).is_ok());
             fs.remove_xattr(d, default).unwrap();
             fs.make(d, b"e", &file(0o777)).unwrap();
             fs.set_xattr(a, access, &list(3), XattrHow::Set, false).unwrap();

@@ -1,10 +1,15 @@
 //! Times of writes: what `fsync` and `O_SYNC` promise of them, and what that costs.
 
+use std::sync::Arc;
+
 use fastness_store::record::Time;
+use fastness_store::{Attached, Given, Store};
+use fastness_testkit::Rng;
+use fastness_testkit::media::Failing;
 use fastness_zpl::{FileSystem, Ino, WriteHow};
 
 use crate::SYNC;
-use crate::support::{Log, World, file};
+use crate::support::{FS, Log, World, file};
 
 /// As to a file that was opened with `O_SYNC`.
 const WITH_TIMES: WriteHow = WriteHow { keeps_times: true, ..SYNC };
@@ -108,4 +113,50 @@ fn an_fsync_after_a_write_without_its_times_logs_them() {
         drop(fs);
         assert_eq!(after_crash(world, a), wanted, "{log:?}");
     }
+}
+
+/// A suspended pool goes on, and so do times that only memory has.
+#[test]
+fn times_that_no_row_has_survive_a_clear() {
+    let world = World::logged(Log::Lwb, &[]);
+    let World { media, store } = &world;
+    let attached: Arc<Attached<FileSystem>> = Store::attach(store, FS).unwrap();
+    let fs = attached.get().unwrap();
+    let files = [b"a", b"b"].map(|name| fs.make(Ino::ROOT, name, &file(0o644)).unwrap().ino);
+    for ino in files {
+        for _ in 0..3 {
+            fs.write(ino, 0, &[7; 100], WriteHow::default()).unwrap();
+        }
+        fs.touch(ino).unwrap();
+    }
+    let wanted = files.map(|ino| times(&fs, ino));
+    drop(fs);
+    media.disk.fail(Failing::Writes, &mut Rng(1));
+    assert!(store.pool().sync().is_err());
+    media.disk.heal();
+    media.disk.reopen(0);
+    let mut source = Given { devices: vec![media.disk.device()], regions: Vec::new() };
+    store.clear(&mut source, false, &mut Vec::new()).unwrap();
+    let fs = attached.get().unwrap();
+    assert_eq!(files.map(|ino| times(&fs, ino)), wanted, "after the clear");
+    // And they are what an `fsync` makes durable.
+    fs.sync_file(files[0], false).unwrap();
+    drop((fs, attached));
+    assert_eq!(after_crash(world, files[0]), wanted[0], "after a crash");
+}
+
+/// Times of more files than are known of otherwise.
+#[test]
+fn times_of_any_number_of_files_are_kept() {
+    let world = World::with_txgs(256 << 20);
+    let fs = world.fs();
+    let name = |number: u32| number.to_string().into_bytes();
+    let files: Vec<_> =
+        (0..70_000).map(|number| fs.make(Ino::ROOT, &name(number), &file(0o644)).unwrap().ino).collect();
+    files.iter().for_each(|ino| fs.touch(*ino).unwrap());
+    let is_read = |ino: &Ino| {
+        let attributes = fs.attributes(*ino).unwrap();
+        attributes.atime > attributes.btime
+    };
+    assert!(files.iter().all(is_read), "a time of access is lost");
 }
