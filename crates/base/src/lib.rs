@@ -5,6 +5,7 @@
 //! any_error  an error of any surface, for programs
 //! hash       a hash for keys that are numbers
 //! ids        txgs, datasets, objects, logs
+//! room       maps that keep what is gone for a while
 //! ```
 
 #![forbid(unsafe_code)]
@@ -13,8 +14,10 @@ mod any_error;
 mod error;
 mod hash;
 mod ids;
+mod room;
 
 pub use any_error::AnyError;
 pub use error::{ErrorKind, HasKind, UnknownKind, chain, panic_text};
 pub use hash::NumberHasher;
 pub use ids::{DatasetId, LogGuid, ObjectId, Txg};
+pub use room::Roomy;

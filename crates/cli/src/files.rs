@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fastness_daemon::{
-    Address, DatasetReport, FilesCheckReport, MountRequest, PoolReport, Request, ServedReport, absolute,
+    Address, DatasetReport, FilesCheckReport, MountRequest, OfflineReport, PoolReport, Request, ServedReport,
+    absolute, check_files_offline,
 };
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
+use crate::offline;
 use crate::pool::assignments;
 use crate::size::short;
 use crate::table::table;
@@ -27,6 +29,13 @@ Examples:
   fastness fs mount tank/home /mnt -o ro,noexec --once
 It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
 noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3).";
+
+const CHECK: &str = "\
+Examples:
+  fastness fs check tank/home
+  fastness fs check tank/home /srv/disks   of a pool that does not run
+Of a pool that does not run, the tables of the last transaction group are compared, and nothing is changed. What the
+log has since then is not looked at, and the output says whether there may be something.";
 
 const HELPER: &str = "\
 mount(8) calls this program as /sbin/mount.fastness, a link to it: `mount -t fastness tank/home /home`, and lines of
@@ -59,9 +68,13 @@ pub(crate) enum FilesCommand {
         json: bool,
     },
     /// Compare links, entries, orphans and objects; for a file system that nothing changes meanwhile
+    #[command(after_help = CHECK)]
     Check {
         /// Full name
         files: String,
+        /// Devices of a pool that does not run, or folders of them, if they are elsewhere than they were
+        #[arg(value_name = "DEVICE")]
+        places: Vec<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -165,7 +178,7 @@ pub(crate) fn run(command: FilesCommand, out: &mut dyn Write) -> Result<Outcome>
         FilesCommand::MountHelper(args) => mount_for_mount(args)?,
         FilesCommand::Unmount { what, force } => return unmount(&what, force),
         FilesCommand::List { json } => return list(json, out),
-        FilesCommand::Check { files, json } => return check(&files, json, out),
+        FilesCommand::Check { files, places, json } => return check(&files, &places, json, out),
     }
     Ok(Outcome::Clean)
 }
@@ -251,11 +264,22 @@ fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn check(files: &str, json: bool, out: &mut dyn Write) -> Result<Outcome> {
-    let report: FilesCheckReport = ask(files, &Request::CheckFiles { name: files.to_owned() })?;
+fn check(files: &str, places: &[PathBuf], json: bool, out: &mut dyn Write) -> Result<Outcome> {
+    let pool = files.split('/').next().unwrap_or_default();
+    let report: FilesCheckReport = match offline::is_running(pool)? {
+        true => ask(files, &Request::CheckFiles { name: files.to_owned() })?,
+        false => check_files_offline(&*offline::open(pool, places)?, files)?,
+    };
     if json {
         print_json(out, &report)?;
     } else {
+        if let Some(OfflineReport { synced_txg, leaves_log_out }) = report.offline {
+            let log = match leaves_log_out {
+                true => "it was not exported, and what its log has since then was not looked at",
+                false => "it was exported, and its log has nothing since then",
+            };
+            writeln!(out, "pool {pool} does not run: the state of txg {synced_txg}; {log}")?;
+        }
         let FilesCheckReport { files: count, directories, names, without_name, .. } = report;
         writeln!(
             out,

@@ -24,6 +24,7 @@ mod log;
 mod man;
 mod metrics;
 mod notify;
+mod offline;
 mod output;
 mod pool;
 mod progress;

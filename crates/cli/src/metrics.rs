@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use clap::Args;
-use fastness_daemon::{Address, IoCounters, IoReport, IoRow, PoolReport, Request};
+use fastness_daemon::{Address, IoCounters, IoReport, IoRow, PoolReport, Request, RequestCounters};
 
 use crate::connect::ask_all;
 use crate::error::Result;
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &MetricsArgs, out: &mut dyn Write) -> Result<Outcome> {
     of_logs(&mut text, &pools);
     of_mounts(&mut text, &pools);
     of_operations(&mut text, &io);
+    of_requests(&mut text, &io);
     out.write_all(text.0.as_bytes())?;
     Ok(Outcome::Clean)
 }
@@ -198,7 +199,7 @@ fn of_operations(text: &mut Text, io: &[IoReport]) {
     let each = |text: &mut Text, show: &dyn Fn(&mut Text, Labels<'_>, &IoCounters)| {
         for report in io {
             for row in report.volumes.iter().chain(&report.devices) {
-                let IoRow { kind, name, read, write, sync_write, flush, discard } = row;
+                let IoRow { kind, name, read, write, sync_write, flush, discard, .. } = row;
                 for (operation, of) in [
                     ("read", read),
                     ("write", write),
@@ -224,15 +225,28 @@ fn of_operations(text: &mut Text, io: &[IoReport]) {
         each(text, &|text, labels, of| text.sample(name, labels, value(of)));
     }
     text.head("fastness_operation_seconds", "histogram", "Latencies of the operations that were timed");
-    each(text, &histogram);
+    each(text, &|text, labels, of| histogram(text, "fastness_operation_seconds", labels, of));
+}
+
+/// Latencies of what the kernel has asked mounts for.
+fn of_requests(text: &mut Text, io: &[IoReport]) {
+    const NAME: &str = "fastness_mount_request_seconds";
+    text.head(NAME, "histogram", "Latencies of requests of the kernel");
+    for report in io {
+        for row in &report.volumes {
+            for RequestCounters { request, counters } in &row.requests {
+                let labels = [("pool", &*report.pool), ("name", &*row.name), ("request", &**request)];
+                histogram(text, NAME, &labels, counters);
+            }
+        }
+    }
 }
 
 /// Devices have a sum and a count only.
-fn histogram(text: &mut Text, labels: Labels<'_>, of: &IoCounters) {
-    const NAME: &str = "fastness_operation_seconds";
+fn histogram(text: &mut Text, name: &str, labels: Labels<'_>, of: &IoCounters) {
     let bucket = |text: &mut Text, end: &str, count: u64| {
         let labels: Vec<_> = labels.iter().copied().chain([("le", end)]).collect();
-        text.sample(&format!("{NAME}_bucket"), &labels, count);
+        text.sample(&format!("{name}_bucket"), &labels, count);
     };
     if !of.latencies.is_empty() {
         for power in POWERS {
@@ -242,8 +256,8 @@ fn histogram(text: &mut Text, labels: Labels<'_>, of: &IoCounters) {
         }
     }
     bucket(text, "+Inf", of.timed_ops);
-    text.sample(&format!("{NAME}_sum"), labels, of.latency_ns_sum as f64 / 1e9);
-    text.sample(&format!("{NAME}_count"), labels, of.timed_ops);
+    text.sample(&format!("{name}_sum"), labels, of.latency_ns_sum as f64 / 1e9);
+    text.sample(&format!("{name}_count"), labels, of.timed_ops);
 }
 
 #[cfg(test)]
@@ -259,7 +273,7 @@ mod tests {
         let of =
             IoCounters { timed_ops: 100, latency_ns_sum: 1_500_000_000, latencies, ..IoCounters::default() };
         let mut text = Text::default();
-        histogram(&mut text, &[("pool", "tank")], &of);
+        histogram(&mut text, "fastness_operation_seconds", &[("pool", "tank")], &of);
         let lines: Vec<_> = text.0.lines().collect();
         let bucket =
             |end, count| format!("fastness_operation_seconds_bucket{{pool=\"tank\",le=\"{end}\"}} {count}");

@@ -25,6 +25,8 @@ mod locks;
 mod mapping;
 #[path = "mounts/mappings.rs"]
 mod mappings;
+#[path = "mounts/offline.rs"]
+mod offline;
 #[path = "mounts/permissions.rs"]
 mod permissions;
 #[path = "mounts/points.rs"]

@@ -37,6 +37,7 @@ mod export;
 mod find;
 mod imported;
 mod importing;
+mod io_report;
 mod jobs;
 mod journal;
 mod log_device;
@@ -61,18 +62,20 @@ pub use devices::{Candidate, Found, PATIENCE, Unreadable, open_vdevs, patiently,
 pub use error::StartError;
 pub use find::{FoundDevices, Search, find_devices};
 pub use importing::{ImportReport, ImportStep, ImportWatch, ImportingReport, StepReport};
+pub use io_report::{IoCounters, IoReport, IoRow, LatencyBucket, RequestCounters};
 pub use journal::EventReport;
 pub use log_device::{check_new_regions, is_persistent_memory};
 pub use medium::{Survival, describe};
+pub use mount::check_files_offline;
 pub use node::{Ending, Node, NodeOptions};
 pub use paths::{
     absolute, control_socket, known_devices, remember_devices, run_dir, running_pools, volume_socket,
 };
 pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{
-    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, IoCounters, IoReport, IoRow,
-    JobReport, LatencyBucket, LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport,
-    OperationReport, PoolReport, PropertyReport, RegionReport, ServedReport, VdevReport,
+    Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, JobReport, LogCauseReport,
+    LogCounters, LogMediumCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
+    PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;
 

@@ -11,9 +11,10 @@ use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
 use crate::export::VolumeExport;
+use crate::io_report::IoRow;
 use crate::journal::Journal;
 use crate::protocol::Failure;
-use crate::report::{Address, IoRow, ServedReport};
+use crate::report::{Address, ServedReport};
 use crate::service::Service;
 use crate::status::volume_row;
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use fastness_store::{Attached, DatasetId};
 use fastness_zvol::Volume;
 
+use crate::io_report::IoRow;
 use crate::lock;
 use crate::protocol::Failure;
-use crate::report::{IoRow, ServedReport};
+use crate::report::ServedReport;
 
 /// Something that is served until it is stopped.
 pub(crate) trait Service: Send + Sync {

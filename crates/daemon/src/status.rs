@@ -10,17 +10,17 @@ use fastness_store::{
 };
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
+use histogram::Histogram;
 
 use crate::damaged::{DamagedReport, damaged};
 use crate::durability::{Before, Facts, LogMedium};
+use crate::io_report::{IoCounters, IoReport, IoRow, LatencyBucket};
 use crate::lock;
 use crate::log_status::judge_regions;
 use crate::medium::{Survival, describe};
 use crate::node::Node;
 use crate::protocol::Failure;
-use crate::report::{
-    CheckReport, DeviceReport, IoCounters, IoReport, IoRow, LatencyBucket, PoolReport, VdevReport,
-};
+use crate::report::{CheckReport, DeviceReport, PoolReport, VdevReport};
 
 /// Maximum number of places named in a report.
 const PLACES_MAX: usize = 100;
@@ -232,12 +232,16 @@ pub(crate) fn files_row(fs: &FileSystem) -> IoRow {
     row("files", fs.dataset().name(), |operation| fs.stats(operation))
 }
 
+/// The buckets of a histogram that have any.
+pub(crate) fn buckets(latencies: &Histogram) -> Vec<LatencyBucket> {
+    let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
+    buckets.map(|bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() }).collect()
+}
+
 fn row(kind: &str, name: String, stats: impl Fn(store::Operation) -> store::OperationStats) -> IoRow {
     let of = |operation| {
         let store::OperationStats { ops, bytes, errors, latency_ns_sum, latencies } = stats(operation);
-        let buckets = latencies.iter().filter(|bucket| bucket.count() > 0);
-        let latencies: Vec<_> =
-            buckets.map(|bucket| LatencyBucket { to_ns: bucket.end(), ops: bucket.count() }).collect();
+        let latencies = buckets(&latencies);
         let timed_ops = latencies.iter().map(|bucket| bucket.ops).sum();
         IoCounters { ops, bytes, errors, timed_ops, latency_ns_sum, latencies }
     };
@@ -249,6 +253,7 @@ fn row(kind: &str, name: String, stats: impl Fn(store::Operation) -> store::Oper
         sync_write: of(store::Operation::SyncWrite),
         flush: of(store::Operation::Flush),
         discard: of(store::Operation::Discard),
+        requests: Vec::new(),
     }
 }
 
@@ -273,5 +278,6 @@ fn device_row(path: &str, stats: &StatsSnapshot) -> IoRow {
         sync_write: of(&[Operation::WriteFua]),
         flush: of(&[Operation::Flush]),
         discard: of(&[Operation::Discard]),
+        requests: Vec::new(),
     }
 }

@@ -3,12 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use histogram::{AtomicHistogram, Histogram};
 use rustix::io::Errno;
 
 use crate::wire::{self, OPCODES};
 
+/// Latency buckets: 8 for each power of two, so that a percentile is at most an eighth too long.
+const GROUPING_POWER: u8 = 3;
+/// Longest distinguishable latency: 2^40 ns, 18 minutes.
+const MAX_POWER: u8 = 40;
+
 /// Counters of one operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct OperationStats {
     /// Its name in the protocol.
     pub operation: &'static str,
@@ -18,13 +24,24 @@ pub struct OperationStats {
     pub errors: u64,
     /// Time that they took together.
     pub total: Duration,
+    /// How long each took in nanoseconds, in buckets an eighth of their values wide.
+    pub latencies: Histogram,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counter {
     count: AtomicU64,
     errors: AtomicU64,
     total_ns: AtomicU64,
+    latencies: AtomicHistogram,
+}
+
+impl Default for Counter {
+    fn default() -> Counter {
+        let latencies = AtomicHistogram::new(GROUPING_POWER, MAX_POWER).expect("powers within their bounds");
+        let [count, errors, total_ns] = Default::default();
+        Counter { count, errors, total_ns, latencies }
+    }
 }
 
 #[derive(Debug)]
@@ -40,7 +57,9 @@ impl Counters {
     pub(crate) fn add(&self, opcode: u32, took: Duration, error: Option<Errno>) {
         let Some(counter) = self.0.get(opcode as usize) else { return };
         counter.count.fetch_add(1, Ordering::Relaxed);
-        counter.total_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        let took_ns = took.as_nanos() as u64;
+        counter.total_ns.fetch_add(took_ns, Ordering::Relaxed);
+        counter.latencies.increment(took_ns.min((1 << MAX_POWER) - 1)).expect("within the bound");
         let is_usual = |error| matches!(error, Errno::NOENT | Errno::NODATA | Errno::NOSYS);
         if error.is_some_and(|error| !is_usual(error)) {
             counter.errors.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +73,37 @@ impl Counters {
             count: counter.count.load(Ordering::Relaxed),
             errors: counter.errors.load(Ordering::Relaxed),
             total: Duration::from_nanos(counter.total_ns.load(Ordering::Relaxed)),
+            latencies: counter.latencies.load(),
         };
         self.0.iter().enumerate().map(of).filter(|stats| stats.count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_at_most_an_eighth_too_long() {
+        let counters = Counters::default();
+        for us in 1..=1000 {
+            counters.add(wire::LOOKUP, Duration::from_micros(us), None);
+        }
+        counters.add(wire::LOOKUP, Duration::MAX, Some(Errno::IO));
+        let stats = counters.snapshot();
+        let [OperationStats { count: 1001, errors: 1, latencies, .. }] = &stats[..] else {
+            panic!("{stats:?}")
+        };
+        let buckets: Vec<_> = latencies.iter().filter(|bucket| bucket.count() > 0).collect();
+        assert_eq!(buckets.iter().map(|bucket| bucket.count()).sum::<u64>(), 1001);
+        let (mut seen, mut median_ns) = (0, 0);
+        for bucket in &buckets {
+            if seen < 500 {
+                median_ns = bucket.end();
+            }
+            seen += bucket.count();
+        }
+        assert!((500_000..=562_500).contains(&median_ns), "{median_ns}");
+        assert!(buckets.last().unwrap().end() >= (1 << 40) - 1);
     }
 }

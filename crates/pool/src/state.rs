@@ -1,6 +1,6 @@
 //! What all parts of an imported pool share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
@@ -24,6 +24,7 @@ use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Room};
 use crate::txg::pipeline::{Pipeline, RING};
 use crate::upkeep::damage::Damage;
+use fastness_base::Roomy;
 use fastness_sync::{lock, read, write};
 
 /// Settings of an import; none of them is stored.
@@ -140,7 +141,7 @@ pub(crate) struct DatasetCore {
     pub(crate) used_bytes: AtomicU64,
     /// Bytes reserved for unsynced data: an upper bound of what it will use.
     pub(crate) dirty_bytes: AtomicI64,
-    pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>>,
+    pub(crate) objects: Mutex<Roomy<ObjectId, Weak<ObjectCore>>>,
     pub(crate) rows: Rows,
     pub(crate) is_destroyed: AtomicBool,
 }

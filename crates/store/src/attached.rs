@@ -21,12 +21,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// Why an operation of it failed.
     type Error: HasKind + From<StoreError> + Send + Sync + 'static;
+    /// What it has in memory alone; `()`: nothing.
+    type Kept: Default + Send + 'static;
 
     /// Opens it; called again after each import of the pool.
     ///
     /// # Errors
     /// The dataset is of another kind, or damaged.
     fn open(dataset: OpenDataset) -> Result<Self, Self::Error>;
+
+    /// Hands out what it has in memory alone, before it is dropped because the pool is imported again.
+    fn keep(&self) -> Self::Kept {
+        Self::Kept::default()
+    }
+
+    /// Takes that over from the one before; nothing else uses it yet.
+    fn take_over(&self, kept: Self::Kept) {
+        drop(kept);
+    }
 }
 
 /// The outcome of a request.
@@ -41,17 +53,19 @@ pub enum Outcome<E> {
 /// A front end on a dataset, across imports of the pool. Made by [`Store::attach`].
 ///
 /// Concurrency: any number of threads; a request that goes through takes no lock here.
-pub struct Attached<F> {
+pub struct Attached<F: FrontEnd> {
     store: Arc<Store>,
     /// `None` while the pool is imported again.
     opened: ArcSwapOption<F>,
+    /// While the pool is imported again: what the one before had in memory alone.
+    kept: Mutex<Option<F::Kept>>,
     is_ended: AtomicBool,
     dataset: DatasetId,
     /// The last known name.
     name: Mutex<String>,
 }
 
-impl<F> std::fmt::Debug for Attached<F> {
+impl<F: FrontEnd> std::fmt::Debug for Attached<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Attached({})", *lock(&self.name))
     }
@@ -135,6 +149,7 @@ impl<F: FrontEnd> Reopen for Attached<F> {
         while Arc::strong_count(&opened) > 1 {
             fastness_sync::sleep(PAUSE);
         }
+        *lock(&self.kept) = Some(opened.keep());
     }
 
     fn take_up(&self) -> Result<(), Unopened> {
@@ -143,6 +158,7 @@ impl<F: FrontEnd> Reopen for Attached<F> {
         let opened = dataset.and_then(|dataset| self.store.open(&imported, dataset)).map_err(F::Error::from);
         match opened.and_then(F::open) {
             Ok(front) => {
+                front.take_over(lock(&self.kept).take().unwrap_or_default());
                 self.opened.store(Some(Arc::new(front)));
                 Ok(())
             }
@@ -168,6 +184,7 @@ impl Store {
         let attached = Arc::new(Attached {
             store: self.clone(),
             opened: ArcSwapOption::from_pointee(front),
+            kept: Mutex::default(),
             is_ended: AtomicBool::new(false),
             dataset: id,
             name: Mutex::new(name.to_owned()),

@@ -119,6 +119,7 @@ pub fn record(bytes: &[u8]) -> Result<RecordSurvey, RecordError> {
             WriteData::Inline(data) => (write.offset, data.len() as u64),
             WriteData::Indirect { len_bytes, .. } => (write.offset, len_bytes),
         }),
+        Record::TimedWrite(write) => Some((write.offset, write.data.len() as u64)),
         Record::Extend { offset, len_bytes } => Some((*offset, *len_bytes)),
         Record::Truncate(cut) => Some((cut.offset, cut.len_bytes)),
         Record::Zeroes(zeroes) => Some((zeroes.offset, zeroes.len_bytes)),

@@ -5,8 +5,9 @@
 //! syncs first. While `sync=disabled`, nothing is kept; a commit after that has been changed waits for the
 //! txg of what was not kept, before it writes anything.
 
-use fastness_pool::{ObjectId, SyncMode, Tx};
+use fastness_pool::{ObjectId, SyncMode, Tx, Txg};
 use fastness_zil::Itx;
+use fastness_zil::record::Time;
 
 use crate::dataset::{ChangeError, OpenDataset, Records};
 
@@ -16,12 +17,12 @@ impl Records<'_> {
         self.zil.assign(self.txg, itx);
     }
 
-    /// Logs at once that `data` was written at `offset`, if nothing else has to be written first; `None`: the
-    /// record is to be [kept](Self::assign). `Some(true)`: a commit of the object has nothing left to do.
-    /// `Some(false)`: the next commit waits for the txg.
+    /// Logs at once that `data` was written at `offset`, and when, if nothing else has to be written first;
+    /// `None`: the record is to be [kept](Self::assign). `Some(true)`: a commit of the object has nothing
+    /// left to do. `Some(false)`: the next commit waits for the txg.
     #[inline]
-    pub fn write_at_once(&self, object: ObjectId, offset: u64, data: &[u8]) -> Option<bool> {
-        self.zil.log_at_once(self.txg, object, offset, data)
+    pub fn write_at_once(&self, object: ObjectId, offset: u64, data: &[u8], time: Time) -> Option<bool> {
+        self.zil.log_at_once(self.txg, object, offset, data, time)
     }
 
     /// The object's records that no commit has taken need not be written: it was removed with its last name.
@@ -34,6 +35,12 @@ impl OpenDataset {
     /// Bytes that changes of users may still take in the pool.
     pub fn free_bytes(&self) -> u64 {
         self.pool.usable_bytes()
+    }
+
+    /// The newest txg that is durable. Every import makes one durable before anything is opened: what was
+    /// opened in an earlier import has seen older ones alone.
+    pub fn synced_txg(&self) -> Txg {
+        self.pool.synced_txg()
     }
 
     /// Makes a change, and keeps its records. The caller holds locks of its own, so that changes and records

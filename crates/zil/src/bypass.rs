@@ -56,7 +56,7 @@ use crate::itx::{Itx, WriteClass};
 use crate::kind::Kind;
 use crate::pool::Pool;
 use crate::record::{
-    Head, Record, Truncate, WRITE_HEAD_BYTES, Write, WriteData, Zeroes, encode_write, encode_write_head,
+    Head, Record, Time, Truncate, WRITE_HEAD_BYTES, Write, WriteData, Zeroes, encode_write, encode_write_head,
 };
 use crate::zil::{Committed, Zil};
 use fastness_base::{ObjectId, Txg};
@@ -99,7 +99,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         match self.way(&kind) {
             Way::Alone => {
                 let put = |record: [&[u8]; 2]| Some(self.log_record(&kind, txg, record));
-                self.write_pieces(&kind, txg, object, offset, data, put) == Some(true)
+                self.write_pieces(&kind, (txg, object), offset, data, None, put) == Some(true)
             }
             Way::List => self.list_write(&kind, txg, object, offset, data, commits_at_once),
             Way::Txg => self.not_logged(NotPersisted { txg, cause: LogCause::Behind }),
@@ -141,15 +141,23 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         None
     }
 
-    /// Logs a write to a file at once, in a transaction of `txg` that is still open and has made it, if the
-    /// commit list has nothing that a commit of the file would have to write first. `None`: it has, or the
-    /// kind is too slow for this: to be assigned. The caller holds the lock that orders changes of the file.
+    /// Logs a write to a file, and its time, at once, in a transaction of `txg` that is still open and has
+    /// made it, if the commit list has nothing that a commit of the file would have to write first. `None`:
+    /// it has, or the kind is too slow for this: to be assigned. The caller holds the lock that orders
+    /// changes of the file.
     ///
     /// Persistence: `Some(true)`: durable on return, with everything that a commit of the file would make
     /// durable; in pieces as [`log_write`](Self::log_write) makes them. `Some(false)`: with the txg, and
     /// every commit waits for that.
     #[inline]
-    pub fn log_at_once(&self, txg: Txg, object: ObjectId, offset: u64, data: &[u8]) -> Option<bool> {
+    pub fn log_at_once(
+        &self,
+        txg: Txg,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        time: Time,
+    ) -> Option<bool> {
         let kind = self.kind.load();
         if !kind.writes_alone()
             || !self.has_bypass.load(Ordering::Relaxed)
@@ -167,7 +175,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             }
             Err(not_persisted) => Some(self.not_logged(not_persisted)),
         };
-        self.write_pieces(&kind, txg, object, offset, data, put)
+        self.write_pieces(&kind, (txg, object), offset, data, Some(time), put)
     }
 
     /// Has each piece of a write put into the log; stops at the first that is not.
@@ -175,10 +183,10 @@ impl<P: Pool, K: Kind> Zil<P, K> {
     fn write_pieces(
         &self,
         kind: &K,
-        txg: Txg,
-        object: ObjectId,
+        (txg, object): (Txg, ObjectId),
         offset: u64,
         data: &[u8],
+        time: Option<Time>,
         put: impl Fn([&[u8]; 2]) -> Option<bool>,
     ) -> Option<bool> {
         let head = Head::new(txg, object);
@@ -189,10 +197,10 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         let mut at = offset;
         for piece in data.chunks(piece_bytes) {
             let is_logged = if piece.len().is_multiple_of(8) {
-                let front = encode_write_head(head, at, piece.len());
+                let front = encode_write_head(head, at, piece.len(), time);
                 put([&front, piece])
             } else {
-                log_padded(head, at, piece, &put)
+                log_padded(head, at, piece, time, &put)
             };
             if is_logged != Some(true) {
                 return is_logged;
@@ -327,14 +335,20 @@ impl<P: Pool, K: Kind> Zil<P, K> {
 
 /// Logs data that needs padding after it.
 #[cold]
-fn log_padded(head: Head, at: u64, piece: &[u8], put: impl Fn([&[u8]; 2]) -> Option<bool>) -> Option<bool> {
+fn log_padded(
+    head: Head,
+    at: u64,
+    piece: &[u8],
+    time: Option<Time>,
+    put: impl Fn([&[u8]; 2]) -> Option<bool>,
+) -> Option<bool> {
     SCRATCH.with(|buffer| {
         let mut buffer = buffer.borrow_mut();
         let needed = (WRITE_HEAD_BYTES + piece.len()).next_multiple_of(8);
         if buffer.len() < needed {
             buffer.resize(needed, 0);
         }
-        let len = encode_write(head, at, piece, &mut buffer);
+        let len = encode_write(head, at, piece, time, &mut buffer);
         put([&[], &buffer[..len]])
     })
 }

@@ -243,7 +243,7 @@ fn a_record_that_cannot_be_replayed_stops_replay_until_somebody_chooses<R: Rig>(
     world.volume_write(1, 0, b"first");
     world.zil.flush().unwrap();
     let mut unknown = [0; 64];
-    let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"", &mut unknown);
+    let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"", None, &mut unknown);
     unknown[2] = 99;
     world.zil.kind().log_alone(Txg(2), [&[], &unknown[..len]]).unwrap();
     world.volume_write(1, 8, b"behind");
@@ -269,7 +269,8 @@ fn crafted_records_are_reported_with_their_place<R: Rig>() {
         let rig = R::roomy();
         let world = rig.world(Contents::volume(1, 64));
         let mut bytes = [0; 72];
-        let len = record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"12345678", &mut bytes);
+        let len =
+            record::encode_write(record::Head::new(Txg(2), ObjectId(1)), 0, b"12345678", None, &mut bytes);
         bytes[at] = byte;
         world.zil.kind().log_alone(Txg(2), [&[], &bytes[..len]]).unwrap();
         let world = rig.crash(&world);

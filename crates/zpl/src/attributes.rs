@@ -79,6 +79,9 @@ pub struct SetAttributes {
     pub ctime: Option<Time>,
     /// The bits that run a program as another user or group are cleared.
     pub clears_set_id: bool,
+    /// With `clears_set_id`: the set-group bit of a file that its group may not execute is, too. For callers
+    /// outside of the [group](FileSystem::set_group).
+    pub is_outsider: bool,
 }
 
 impl SetAttributes {
@@ -90,10 +93,10 @@ impl SetAttributes {
 
 /// Clears the bits that run a program as its owner or group, as a write by another user does, and a new owner
 /// of whatever is no directory.
-pub(crate) fn clear_set_id(inode: &mut Inode) {
+pub(crate) fn clear_set_id(inode: &mut Inode, is_outsider: bool) {
     if !inode.is_directory() {
         inode.mode &= !mode::SET_UID;
-        if inode.mode & mode::GROUP_EXECUTE != 0 {
+        if is_outsider || inode.mode & mode::GROUP_EXECUTE != 0 {
             inode.mode &= !mode::SET_GID;
         }
     }
@@ -107,6 +110,17 @@ impl FileSystem {
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let inode = self.inode(ino)?;
         self.shown(ino, &inode)
+    }
+
+    /// The group of a file that has the set-group bit, and that its group may not execute: only callers
+    /// outside of it clear that bit with what they change.
+    ///
+    /// # Errors
+    /// As [`attributes`](Self::attributes).
+    pub fn set_group(&self, ino: Ino) -> Result<Option<u32>> {
+        let inode = self.inode(ino)?;
+        let bits = inode.mode & (mode::SET_GID | mode::GROUP_EXECUTE);
+        Ok((bits == mode::SET_GID && !inode.is_directory()).then_some(inode.gid))
     }
 
     pub(crate) fn shown(&self, ino: Ino, inode: &Inode) -> Result<Attributes> {
@@ -147,7 +161,7 @@ impl FileSystem {
         let mut edit = self.edit();
         let mut inode = edit.inode(ino)?;
         if let Some(size_bytes) = set.size_bytes {
-            self.resize(ino, &mut inode, size_bytes, now, set.clears_set_id)?;
+            self.resize(ino, &mut inode, size_bytes, now, set)?;
             if set.is_size_alone() {
                 return self.attributes(ino);
             }
@@ -162,7 +176,7 @@ impl FileSystem {
             acl::follow_mode(&mut edit, ino, inode.mode)?;
         }
         if set.clears_set_id {
-            clear_set_id(&mut inode);
+            clear_set_id(&mut inode, set.is_outsider);
         }
         (inode.uid, inode.gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
         inode.atime = set.atime.map_or(inode.atime, time);
@@ -185,7 +199,7 @@ impl FileSystem {
         inode: &mut Inode,
         size_bytes: u64,
         now: Time,
-        clears_set_id: bool,
+        set: &SetAttributes,
     ) -> Result<()> {
         match inode.file_type() {
             mode::FILE => {}
@@ -196,8 +210,8 @@ impl FileSystem {
             return Err(FsError::TooLarge);
         }
         (inode.mtime, inode.ctime) = (now, now);
-        if clears_set_id {
-            clear_set_id(inode);
+        if set.clears_set_id {
+            clear_set_id(inode, set.is_outsider);
         }
         let block_bytes = self.block_bytes_for(size_bytes);
         let cut = Truncate { offset: size_bytes, len_bytes: u64::MAX };

@@ -8,7 +8,7 @@
 //! straight from the caller's bytes, when nothing is kept that a commit of the file would write before it;
 //! otherwise it is kept, and a commit follows.
 
-use fastness_store::record::{Record, Truncate, Write, WriteData, attribute};
+use fastness_store::record::{Record, Time, TimedWrite, Truncate, attribute};
 use fastness_store::{
     Dataset, Itx, Object, Operation, PoolError, PoolResult, Property, Records, SyncMode, Tx,
 };
@@ -36,6 +36,8 @@ const SEGMENTS_MAX: usize = 1024;
 pub struct WriteHow {
     /// Durable on return: the file was opened with `O_SYNC` or `O_DSYNC`.
     pub is_sync: bool,
+    /// With `is_sync`: so are its times, as `O_SYNC` demands and `O_DSYNC` does not.
+    pub keeps_times: bool,
     /// The bits that run a program as another user or group are cleared.
     pub clears_set_id: bool,
 }
@@ -54,6 +56,15 @@ struct Logging {
     commits: bool,
     /// A record that waits for it has a copy of the bytes.
     is_copied: bool,
+    /// The times are to be as durable as the bytes.
+    keeps_times: bool,
+}
+
+impl Logging {
+    fn new(commits: bool, len_bytes: usize, keeps_times: bool) -> Logging {
+        let is_copied = commits && len_bytes <= COPIED_BYTES_MAX;
+        Logging { commits, is_copied, keeps_times: commits && keeps_times }
+    }
 }
 
 impl FileSystem {
@@ -74,16 +85,16 @@ impl FileSystem {
         })
     }
 
-    /// Writes `data` at `offset`; the file grows if needed.
+    /// Writes `data` at `offset`, and returns how much of it; the file grows if needed.
     ///
     /// Persistence: with `is_sync` or `sync=always` durable on return; otherwise with the next
     /// [`sync_file`](Self::sync_file), or with its txg.
     ///
     /// # Errors
-    /// [`NoSpace`](PoolError::NoSpace): nothing is written, unless others take the room during a write of
-    /// more than 128 KiB; [`FsError::TooLarge`]; [`FsError::IsADirectory`], [`FsError::Invalid`] for what is
-    /// no file; those of a commit.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow) -> Result<()> {
+    /// [`NoSpace`](PoolError::NoSpace): nothing is written (if others take the room during a write of more
+    /// than 128 KiB, as much as was written before is returned, and no error); [`FsError::TooLarge`];
+    /// [`FsError::IsADirectory`], [`FsError::Invalid`] for what is no file; those of a commit.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
@@ -98,17 +109,22 @@ impl FileSystem {
                 // Before the first part is made.
                 self.check_room(data.len() as u64)?;
             }
-            let (mut at, mut is_durable) = (offset, true);
-            let logging = Logging { commits, is_copied: commits && data.len() <= COPIED_BYTES_MAX };
+            let (mut done, mut is_durable) = (0, true);
+            let logging = Logging::new(commits, data.len(), how.keeps_times);
             for part in data.chunks(TX_BYTES_MAX) {
                 let _guard = self.locks.one(ino);
-                is_durable &= self.write_locked(ino, at, part, how, logging)?;
-                at += part.len() as u64;
+                match self.write_locked(ino, offset + done as u64, part, how, logging) {
+                    Ok(is_logged) => is_durable &= is_logged,
+                    // What was written is there, and a program is told how much that is.
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error),
+                }
+                done += part.len();
             }
             if commits && !is_durable {
                 self.open.commit(Some(ino.object()))?;
             }
-            Ok(())
+            Ok(done)
         })
     }
 
@@ -123,7 +139,7 @@ impl FileSystem {
         let guard = self.locks.one(ino);
         let offset = self.object(ino)?.map_or(0, |object| object.size_bytes());
         let commits = how.is_sync || self.dataset().sync_mode() == SyncMode::Always;
-        let logging = Logging { commits, is_copied: commits && data.len() <= COPIED_BYTES_MAX };
+        let logging = Logging::new(commits, data.len(), how.keeps_times);
         let is_durable = self.write_locked(ino, offset, data, how, logging)?;
         drop(guard);
         if commits && !is_durable {
@@ -134,7 +150,7 @@ impl FileSystem {
 
     /// Writes to a locked file, in one transaction; durable as a write that is not synchronous is.
     pub(crate) fn write_kept(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let logging = Logging { commits: false, is_copied: false };
+        let logging = Logging::new(false, data.len(), false);
         self.write_locked(ino, offset, data, WriteHow::default(), logging).map(drop)
     }
 
@@ -148,33 +164,37 @@ impl FileSystem {
         how: WriteHow,
         logging: Logging,
     ) -> Result<bool> {
-        let mut is_durable = false;
+        let now = self.now();
+        let (mut is_durable, mut is_timed) = (false, false);
         let log = |records: &Records<'_>| {
             if logging.commits
-                && let Some(is_logged) = records.write_at_once(ino.object(), offset, data)
+                && let Some(is_logged) = records.write_at_once(ino.object(), offset, data, now)
             {
-                is_durable = is_logged;
+                (is_durable, is_timed) = (is_logged, true);
                 return;
             }
+            is_timed = logging.is_copied;
             records.assign(match logging.is_copied {
                 true => {
-                    let write = Write { offset, data: WriteData::Inline(data) };
-                    Itx::unordered(ino.object(), &Record::Write(write))
+                    let write = TimedWrite { offset, time: now, data };
+                    Itx::unordered(ino.object(), &Record::TimedWrite(write))
                 }
                 false => Itx::need_copy(ino.object(), offset, data.len() as u64, false),
             });
         };
-        let known = if how.clears_set_id { None } else { self.late.get(ino) };
+        let known = self.late.get(ino).filter(|known| !(how.clears_set_id && known.has_set_id));
         if let (Some(known), Some(object)) = (known, self.objects.get(&ino)) {
-            self.write_known(ino, &object, known, offset, data, log)?;
+            self.write_known((ino, &object), known, (offset, data, now), logging.keeps_times, log)?;
+            if is_timed && logging.keeps_times {
+                self.late.logged_write(ino, now);
+            }
             return Ok(is_durable);
         }
         let mut inode = self.file(ino)?;
         let mode = inode.mode;
         if how.clears_set_id {
-            clear_set_id(&mut inode);
+            clear_set_id(&mut inode, false);
         }
-        let now = self.now();
         (inode.mtime, inode.ctime) = (now, now);
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));
         let block_bytes = self.block_bytes_for(offset + data.len() as u64);
@@ -186,24 +206,26 @@ impl FileSystem {
             cleared.into_iter().for_each(|itx| records.assign(itx));
             log(&records);
         })?;
+        if is_timed {
+            self.late.logged_write(ino, now);
+        }
         Ok(is_durable && !has_cleared)
     }
 
-    /// Writes to a file whose object is open, and whose inode this txg may have stored already.
+    /// Writes to a file whose object is open, and whose inode this txg may have stored already. Unless it
+    /// `keeps_times`, it is then not stored again.
     fn write_known(
         &self,
-        ino: Ino,
-        object: &Object,
+        (ino, object): (Ino, &Object),
         known: Known,
-        offset: u64,
-        data: &[u8],
+        (offset, data, now): (u64, &[u8], Time),
+        keeps_times: bool,
         log: impl FnOnce(&Records<'_>),
     ) -> Result<()> {
-        let now = self.now();
         let times = Times { mtime: now, ctime: now, ..known.times };
         let write = |tx: &Tx| {
             let txg = tx.txg();
-            if txg != known.stored {
+            if keeps_times || txg != known.stored {
                 self.store_times(tx, ino, times)?;
             }
             object.write(tx, offset, data)?;
@@ -214,7 +236,7 @@ impl FileSystem {
                 log(&records);
             }
         })?;
-        let is_late = known.stored == txg;
+        let is_late = !keeps_times && known.stored == txg;
         self.late.set(ino, Known { stored: txg, times, is_late, ..known });
         Ok(())
     }

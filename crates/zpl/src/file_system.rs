@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fastness_store::record::Time;
 use fastness_store::{
     Dataset, DatasetKind, FrontEnd, Object, OpenDataset, Operation, OperationCounters, OperationStats,
-    PoolError, Property, Records, RowChange, Store, SyncMode, Tx,
+    PoolError, Property, Records, RowChange, Store, SyncMode, Tx, Txg,
 };
 use fastness_sync::Mutex;
 use quick_cache::sync::Cache;
@@ -21,7 +21,7 @@ use crate::edit::Edit;
 use crate::error::{FsError, Result};
 use crate::ino::Ino;
 use crate::inode::{Inode, mode};
-use crate::late::Late;
+use crate::late::{Known, Late};
 use crate::locks::Locks;
 use crate::tables::{INODES, Tables, super_row};
 
@@ -68,16 +68,35 @@ pub struct FileSystem {
     pub(crate) late: Late,
     pub(crate) objects: Cache<Ino, Arc<Object>>,
     pub(crate) clock: Clock,
+    /// Of the files that are created: the txg that was durable at the opening. A crash may lose files with
+    /// their numbers, which then come again, but the next import has made a newer txg durable.
+    pub(crate) generation: u64,
     pub(crate) live: OperationCounters,
 }
 
 impl FrontEnd for FileSystem {
     type Error = FsError;
+    type Kept = LateTimes;
 
     fn open(dataset: OpenDataset) -> Result<FileSystem> {
         FileSystem::with_clock(dataset, now)
     }
+
+    fn keep(&self) -> LateTimes {
+        LateTimes(self.late.all_late())
+    }
+
+    fn take_over(&self, LateTimes(kept): LateTimes) {
+        for (ino, known) in kept {
+            // Its row is from another import, whose txgs and records count no more.
+            self.late.set(ino, Known { stored: Txg(0), logged: None, ..known });
+        }
+    }
 }
+
+/// Times that no row has yet, on their way to the next import.
+#[derive(Debug, Default)]
+pub struct LateTimes(Vec<(Ino, Known)>);
 
 fn root(options: &FileSystemOptions, now: Time) -> Inode {
     Inode {
@@ -145,7 +164,8 @@ impl FileSystem {
         let (locks, late, objects) = (Locks::default(), Late::default(), Cache::new(OBJECTS_MAX));
         let moving = Mutex::default();
         let live = OperationCounters::default();
-        Ok(FileSystem { open, tables, locks, moving, late, objects, clock, live })
+        let generation = open.synced_txg().0;
+        Ok(FileSystem { open, tables, locks, moving, late, objects, clock, generation, live })
     }
 
     /// Its dataset.

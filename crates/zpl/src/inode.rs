@@ -54,7 +54,7 @@ pub struct Inode {
     pub block_bytes: u32,
     /// Device number of a device node.
     pub rdev: u64,
-    /// Distinguishes files with the same number.
+    /// Distinguishes files with the same number: a crash may lose some, and their numbers come again.
     pub generation: u64,
     /// Of a directory: its entries; of a symlink: bytes of its target.
     pub entries: u64,

@@ -4,22 +4,20 @@
 //! here, until the inode is stored for another reason, the file is closed or synced, or there are too many.
 //! After a crash a file's times may be those of its first write in a txg.
 
-use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use fastness_base::NumberHasher;
+use fastness_base::{NumberHasher, Roomy};
 use fastness_store::Txg;
 use fastness_store::record::Time;
 use fastness_sync::atomic::{AtomicUsize, Ordering};
 use fastness_sync::{Mutex, MutexGuard, lock};
 
 use crate::ino::Ino;
-use crate::inode::Inode;
+use crate::inode::{Inode, mode};
 
 const SHARDS: usize = 64;
-/// Files in one shard that may be known; one that comes when there are so many forgets the others whose rows
-/// have their times.
-const KNOWN_MAX: usize = 1024;
+/// Files in one shard from which on those whose rows have their times are forgotten.
+const KNOWN_MIN: usize = 1024;
 
 /// What is known of a file that was written.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +26,8 @@ pub(crate) struct Known {
     pub(crate) stored: Txg,
     /// Whether it has a name: changes of others are not logged.
     pub(crate) has_name: bool,
+    /// Whether it has a bit that runs it as another user or group.
+    pub(crate) has_set_id: bool,
     pub(crate) times: Times,
     /// Whether its row has older ones.
     pub(crate) is_late: bool,
@@ -53,7 +53,16 @@ impl Times {
     }
 }
 
-type Files = HashMap<Ino, Known, BuildHasherDefault<NumberHasher>>;
+impl Known {
+    /// Of an inode that was stored in a txg.
+    pub(crate) fn of(inode: &Inode, stored: Txg) -> Known {
+        let (has_name, times) = (inode.links > 0, Times::of(inode));
+        let has_set_id = inode.mode & (mode::SET_UID | mode::SET_GID) != 0;
+        Known { stored, has_name, has_set_id, times, is_late: false, logged: None }
+    }
+}
+
+type Files = Roomy<Ino, Known, BuildHasherDefault<NumberHasher>>;
 
 /// In its own cache lines.
 #[repr(align(128))]
@@ -111,18 +120,26 @@ impl Late {
 
     /// Remembers a file.
     pub(crate) fn set(&self, ino: Ino, known: Known) {
+        self.update(ino, |_| known);
+    }
+
+    fn update(&self, ino: Ino, new: impl FnOnce(Option<&Known>) -> Known) {
         let mut shard = self.shard(ino);
-        if shard.len() >= KNOWN_MAX && !shard.contains_key(&ino) {
-            shard.retain(|_, known| known.is_late);
+        let before = shard.get(&ino);
+        let (known, was_late) = (new(before), before.map(|before| before.is_late));
+        if was_late.is_none() {
+            shard.make_room(KNOWN_MIN, |known| known.is_late);
         }
-        let before = shard.insert(ino, known);
-        self.of(ino).count(before.map(|before| before.is_late), known.is_late);
+        shard.insert(ino, known);
+        self.of(ino).count(was_late, known.is_late);
     }
 
     /// The inode was stored in a txg, with its newest times.
     pub(crate) fn stored(&self, ino: Ino, inode: &Inode, txg: Txg) {
-        let (has_name, times) = (inode.links > 0, Times::of(inode));
-        self.set(ino, Known { stored: txg, has_name, times, is_late: false, logged: None });
+        self.update(ino, |before| {
+            let logged = before.and_then(|before| before.logged);
+            Known { logged, ..Known::of(inode, txg) }
+        });
     }
 
     /// The log has these times.
@@ -130,6 +147,24 @@ impl Late {
         if let Some(known) = self.shard(ino).get_mut(&ino) {
             known.logged = Some(known.times);
         }
+    }
+
+    /// The log has, or will have with the next commit, a write with its time, and the txg has the same: while
+    /// that is the file's newest change, only the time of access may still have to be logged.
+    pub(crate) fn logged_write(&self, ino: Ino, time: Time) {
+        if let Some(logged) = self.shard(ino).get_mut(&ino).and_then(|known| known.logged.as_mut()) {
+            (logged.mtime, logged.ctime) = (time, time);
+        }
+    }
+
+    /// Files with newer times than their rows.
+    pub(crate) fn all_late(&self) -> Vec<(Ino, Known)> {
+        let of = |shard: &Shard| {
+            let files = lock(&shard.files);
+            let late = files.iter().filter(|(_, known)| known.is_late);
+            late.map(|(ino, known)| (*ino, *known)).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
     }
 
     /// The inode is gone.

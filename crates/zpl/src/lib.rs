@@ -59,7 +59,7 @@ pub use data::WriteHow;
 pub use error::{FsError, Result};
 pub use fastness_store::record::Time;
 pub use fastness_store::{Operation, OperationStats};
-pub use file_system::{Clock, FileSystem, FileSystemOptions, now};
+pub use file_system::{Clock, FileSystem, FileSystemOptions, LateTimes, now};
 pub use ino::Ino;
 pub use inode::{Inode, mode};
 pub use list::Listed;

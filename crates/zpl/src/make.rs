@@ -166,6 +166,8 @@ impl FileSystem {
         make(&mut edit, directory, name, making)?;
         let inode = edit.inode(ino)?;
         self.carry_out(&edit, |records| records.assign(itx))?;
+        // The record has the time of creation, and replay takes it for all of them.
+        self.late.logged(ino);
         self.shown(ino, &inode)
     }
 
@@ -201,7 +203,7 @@ impl FileSystem {
             mode,
             uid: u64::from(new.uid),
             gid: u64::from(gid),
-            generation: 1,
+            generation: self.generation,
             crtime: self.now(),
             rdev: new.rdev,
         };

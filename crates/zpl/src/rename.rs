@@ -1,18 +1,20 @@
 //! Renaming: within a directory, between two, over what is there, by exchange, and leaving a whiteout.
 
 use fastness_store::Itx;
-use fastness_store::record::{Attributes as Created, Record, Rename, RenameKind, Time};
+use fastness_store::record::{Attributes as Created, Record, Rename, RenameKind, SetXattr, Time, attribute};
 use fastness_sync::lock;
 
-use crate::acl::Inherited;
+use crate::acl::{self, Inherited};
+use crate::attributes::AttributesRecord;
 use crate::edit::{Edit, Found};
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
-use crate::inode::mode;
+use crate::inode::{Inode, mode};
 use crate::make::{self, Making, one_more_link};
 use crate::names::{self, Entry};
 use crate::remove::{Fate, drop_name};
+use crate::xattr;
 
 /// What is to happen at the two names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,16 +155,23 @@ pub(crate) fn rename(
     Ok(Some(renamed))
 }
 
-fn whiteout(ino: Ino, uid: u32, gid: u32, now: Time) -> Making<'static> {
+/// A whiteout, which inherits what any new file does; its mode gives nobody anything.
+fn whiteout(
+    ino: Ino,
+    (uid, gid): (u32, u32),
+    generation: u64,
+    inherited: Inherited,
+    now: Time,
+) -> Making<'static> {
     let attributes = Created {
         mode: mode::CHAR_DEVICE,
         uid: u64::from(uid),
         gid: u64::from(gid),
-        generation: 1,
+        generation,
         crtime: now,
         rdev: 0,
     };
-    Making { ino, attributes, target: &[], inherited: Inherited::default() }
+    Making { ino, attributes, target: &[], inherited }
 }
 
 impl FileSystem {
@@ -204,13 +213,19 @@ impl FileSystem {
             let Some(renamed) = rename(&mut edit, from, to, is_exchange, now, Fate::Stays)? else {
                 return Ok(None);
             };
+            let mut listed = Vec::new();
             let kind = match white {
                 Some((ino, uid, gid)) => {
                     let parent = edit.inode(from.directory)?;
                     let gid = if parent.mode & mode::SET_GID != 0 { parent.gid } else { gid };
-                    let making = whiteout(ino, uid, gid, now);
+                    let (_, inherited) = acl::inherit(&edit, from.directory, mode::CHAR_DEVICE, 0, false)?;
+                    let list = inherited.access.clone();
+                    let making = whiteout(ino, (uid, gid), self.generation, inherited, now);
                     let kind = RenameKind::Whiteout(ino.object(), making.attributes);
                     make::make(&mut edit, from.directory, from.name, making)?;
+                    if let Some(list) = list {
+                        listed = whiteout_list(ino, &list, &edit.inode(ino)?);
+                    }
                     kind
                 }
                 None if is_exchange => RenameKind::Exchange,
@@ -230,6 +245,7 @@ impl FileSystem {
             let gone = target.filter(|_| renamed.was_last);
             self.carry_out(&edit, |records| {
                 records.assign(itx);
+                listed.into_iter().for_each(|itx| records.assign(itx));
                 // Not before: a commit in between would cover neither its records nor its end.
                 if let Some(gone) = gone {
                     records.forget(gone.object());
@@ -238,6 +254,15 @@ impl FileSystem {
             return Ok(gone);
         }
     }
+}
+
+/// The records of a whiteout's list, after the rename that makes it: a crash may leave it without.
+fn whiteout_list(ino: Ino, list: &[u8], inode: &Inode) -> Vec<Itx> {
+    let value = xattr::logged_value(Some(list));
+    let set = Record::SetXattr(SetXattr { name: acl::ACCESS, value: &value });
+    let times = AttributesRecord::new(inode, attribute::EXTRA);
+    let itx = |record: &Record<'_>| Itx::sync(ino.object(), record, &[]);
+    vec![itx(&set), times.with(itx)]
 }
 
 /// Makes the rename that a record describes.

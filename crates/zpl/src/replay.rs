@@ -4,7 +4,8 @@
 //! on, it stays without a name, as it did. Times that a record does not have are those of the replay.
 
 use fastness_store::record::{
-    Create, Head, Record, Remove, Rename, SetAttr, SetXattr, Truncate, Write, WriteData, attribute,
+    Create, Head, Record, Remove, Rename, SetAttr, SetXattr, TimedWrite, Truncate, Write, WriteData,
+    attribute,
 };
 use fastness_store::{Dataset, Handler, Object, PoolError, PoolResult, ReplayError, Replaying, Tx};
 
@@ -149,6 +150,14 @@ fn change_file(
             with_object(dataset, tx, ino, &mut inode, offset + len_bytes, |object| {
                 replaying.write_stored(tx, object, *offset, (address, *len_bytes))
             })?;
+        }
+        Record::TimedWrite(TimedWrite { offset, time, data }) => {
+            with_object(dataset, tx, ino, &mut inode, offset + data.len() as u64, |object| {
+                object.write(tx, *offset, data)
+            })?;
+            (inode.mtime, inode.ctime) = (*time, *time);
+            edit.set_inode(ino, inode);
+            return Ok(());
         }
         Record::Zeroes(zeroes) => {
             with_object(dataset, tx, ino, &mut inode, 0, |object| {

@@ -1,14 +1,14 @@
 //! Making files durable, and what the file system says of its space.
 
 use fastness_store::record::attribute;
-use fastness_store::{Operation, PoolError};
+use fastness_store::{Operation, PoolError, Txg};
 
 use crate::attributes::attributes_itx;
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
 use crate::inode::Inode;
-use crate::late::{Known, Times};
+use crate::late::Known;
 
 /// After this many seconds a read changes the time of access, whatever the others are.
 const ACCESS_SECONDS: i64 = 24 * 60 * 60;
@@ -124,10 +124,9 @@ impl FileSystem {
         if is_old(&inode) {
             inode.atime = now;
             let known = self.late.get(ino);
-            let (times, has_name) = (Times::of(&inode), inode.links > 0);
-            let stored = known.map_or(fastness_store::Txg(0), |known| known.stored);
+            let stored = known.map_or(Txg(0), |known| known.stored);
             let logged = known.and_then(|known| known.logged);
-            self.late.set(ino, Known { stored, has_name, times, is_late: true, logged });
+            self.late.set(ino, Known { is_late: true, logged, ..Known::of(&inode, stored) });
         }
         Ok(())
     }

@@ -11,15 +11,20 @@ use fastness_zpl::{
 };
 use support::{World, directory, file, names, tree};
 
-/// Writes until the pool is full; returns the file.
-fn fill(fs: &FileSystem) -> Ino {
-    let ino = fs.make(Ino::ROOT, b"big", &file(0o644)).unwrap().ino;
+/// Bytes that do not get shorter.
+fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
-    let mut noise = || {
+    let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         (state >> 33) as u8
     };
-    let data: Vec<u8> = (0..128 << 10).map(|_| noise()).collect();
+    (0..len).map(|_| next()).collect()
+}
+
+/// Writes until the pool is full; returns the file.
+fn fill(fs: &FileSystem) -> Ino {
+    let ino = fs.make(Ino::ROOT, b"big", &file(0o644)).unwrap().ino;
+    let data = noise(128 << 10);
     let mut at = 0;
     for len in [data.len(), 4096] {
         while fs.write(ino, at, &data[..len], WriteHow::default()).is_ok() {
@@ -105,6 +110,40 @@ fn a_full_pool_refuses_what_takes_space_and_lets_go_of_what_frees_some() {
     world.check();
 }
 
+/// A long write for which there is room when it begins, and not for what comes with its bytes: what is there
+/// is what it says.
+#[test]
+fn a_write_that_is_cut_short_says_how_much_it_has_written() {
+    let (mut whole, mut short) = (0, 0);
+    for spare_bytes in (0..=1 << 20).step_by(64 << 10) {
+        let world = World::new(24 << 20);
+        let fs = world.fs();
+        fs.make(Ino::ROOT, b"big", &file(0o644)).unwrap();
+        let ino = fs.find(Ino::ROOT, b"big").unwrap();
+        let len = fs.space().free_bytes.saturating_sub(spare_bytes) as usize;
+        let data = noise(len);
+        let how = WriteHow { is_sync: true, ..WriteHow::default() };
+        match fs.write(ino, 0, &data, how) {
+            Ok(written) => {
+                assert_eq!(fs.attributes(ino).unwrap().size_bytes, written as u64);
+                let (is_whole, mut found) = (written == len, vec![0; written]);
+                (whole, short) = (whole + usize::from(is_whole), short + usize::from(!is_whole));
+                fs.read(ino, 0, &mut found).unwrap();
+                assert!(found == data[..written], "other bytes were written");
+                // Durable, as far as it says.
+                drop(fs);
+                let (world, _) = world.crash();
+                assert_eq!(world.fs().attributes(ino).unwrap().size_bytes, written as u64);
+            }
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::NOSPC);
+                assert_eq!(fs.attributes(ino).unwrap().size_bytes, 0, "nothing is half done");
+            }
+        }
+    }
+    assert!(short > 0, "none of {whole} whole writes was cut short");
+}
+
 #[test]
 fn a_quota_is_an_end() {
     let world = World::with_txgs(256 << 20);
@@ -118,7 +157,7 @@ fn a_quota_is_an_end() {
     assert!((4 << 20..16 << 20).contains(&size_bytes), "{size_bytes}");
     let refused = |result: fastness_zpl::Result<()>| result.map_err(|error| error.errno());
     let written = fs.write(big, size_bytes, &[1; 200 << 10], WriteHow::default());
-    assert_eq!(refused(written), Err(Errno::DQUOT));
+    assert_eq!(refused(written.map(drop)), Err(Errno::DQUOT));
     let reserved = fs.allocate(big, size_bytes, 8 << 20, Allocate::Reserve { keeps_size: true });
     assert_eq!(refused(reserved), Err(Errno::DQUOT));
     assert_eq!(fs.attributes(big).unwrap().size_bytes, size_bytes, "nothing is half done");
@@ -178,7 +217,7 @@ fn threads_change_one_tree() {
                                     &[1; 300],
                                     WriteHow { is_sync: true, ..WriteHow::default() },
                                 )
-                                .and_then(|()| fs.link(ino, to, &two))
+                                .and_then(|_| fs.link(ino, to, &two))
                                 .map(|_| None),
                             Err(error) => Err(error),
                         },

@@ -34,6 +34,7 @@ fn block_bytes(dataset: &Dataset) -> u64 {
 }
 
 impl FrontEnd for Volume {
+    type Kept = ();
     type Error = VolumeError;
 
     fn open(dataset: OpenDataset) -> Result<Volume> {

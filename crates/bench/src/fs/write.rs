@@ -53,15 +53,23 @@ impl<'a> Writer<'a> {
     }
 
     fn turn(&mut self) -> Result<f64> {
+        self.turn_as(false, false)
+    }
+
+    /// Writes, with an fsync after each if `syncs`; the record of the write has the times if `keeps_times`.
+    fn turn_as(&mut self, keeps_times: bool, syncs: bool) -> Result<f64> {
         if self.count.is_multiple_of(TURNS_PER_SYNC) {
             self.stack.settle()?;
         }
         self.count += 1;
-        let how = WriteHow { is_sync: true, ..WriteHow::default() };
+        let how = WriteHow { is_sync: true, keeps_times, ..WriteHow::default() };
         time_ns(|| {
             for _ in 0..WRITES {
                 let offset = self.numbers.below(FILE_BYTES / BLOCK_BYTES) * BLOCK_BYTES;
                 self.fs.write(self.file, offset, &self.data, how)?;
+                if syncs {
+                    self.fs.sync_file(self.file, false)?;
+                }
             }
             Ok(())
         })
@@ -86,8 +94,11 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
     let of_floor = || floor.turn(&entry, Alignment::Optane, WRITES as usize);
     let to_floor = by_turns(turns, WRITES as usize, || logged.turn(), of_floor)?;
     let to_disabled = by_turns(turns, WRITES as usize, || logged.turn(), || disabled.turn())?;
+    let mut timed = Writer::new(&stack, "timed")?;
+    let with_fsync =
+        by_turns(turns, WRITES as usize, || timed.turn_as(true, true), || logged.turn_as(false, true))?;
     ensure!(stack.fallbacks() == 0, "writes waited for txgs");
-    drop((logged, disabled));
+    drop((logged, disabled, timed));
     drop(stack);
     let pmem = Stack::new(site, "pmem", &plan)?;
     let lwb = Stack::new(site, "lwb", &Plan { kind: LogKind::LwbInMemory, ..plan })?;
@@ -102,6 +113,14 @@ pub(super) fn rows(site: &Site, options: Options) -> Result<Vec<Row>> {
             ..row(
                 "write 4 KiB, O_SYNC, to a file in process",
                 Row::ratio(to_floor.ratio(), Some((4.0, "at most"))),
+            )
+        },
+        Row {
+            value: Some(median(&with_fsync.a)),
+            baseline: Some(format!("the fsync logs the times, {:.0} ns", median(&with_fsync.b))),
+            ..row(
+                "the same, and the fsync that the kernel sends after it",
+                Row::ratio(with_fsync.ratio(), None),
             )
         },
         Row {

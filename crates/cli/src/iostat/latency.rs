@@ -43,11 +43,11 @@ fn percentile(latencies: &[LatencyBucket], share: f64) -> Option<u64> {
         .map(|bucket| bucket.to_ns)
 }
 
-/// Operations on volumes since a sample, with their names.
+/// Operations on volumes and files, and requests of the kernel to mounts, since a sample, with their names.
 fn operations<'a>(
     now: &'a IoReport,
     before: Option<&'a IoReport>,
-) -> impl Iterator<Item = (&'a str, &'static str, IoCounters)> {
+) -> impl Iterator<Item = (&'a str, String, IoCounters)> {
     now.volumes.iter().flat_map(move |row| {
         let old = before.and_then(|before| before.volumes.iter().find(|old| old.name == row.name));
         let old = old.cloned().unwrap_or_default();
@@ -59,7 +59,13 @@ fn operations<'a>(
             ("flush", since(flush, &old.flush)),
             ("discard", since(discard, &old.discard)),
         ];
-        let happened = each.into_iter().filter(|(_, change)| change.timed_ops > 0);
+        let requests = row.requests.iter().map(move |of| {
+            let before = old.requests.iter().find(|old| old.request == of.request);
+            let before = before.map(|old| old.counters.clone()).unwrap_or_default();
+            (format!("fuse {}", of.request), since(&of.counters, &before))
+        });
+        let each = each.map(|(operation, change)| (operation.to_owned(), change));
+        let happened = each.into_iter().chain(requests).filter(|(_, change)| change.timed_ops > 0);
         happened.map(|(operation, change)| (row.name.as_str(), operation, change))
     })
 }
@@ -70,8 +76,7 @@ pub(super) fn percentiles(out: &mut dyn Write, now: &IoReport, before: Option<&I
     columns.extend(PERCENTILES.map(|(_, name)| (name, true)));
     columns.push(("MAX", true));
     let rows = operations(now, before).map(|(name, operation, change)| {
-        let mut cells =
-            vec![name.to_owned(), operation.to_owned(), change.timed_ops.to_string(), mean(&change)];
+        let mut cells = vec![name.to_owned(), operation, change.timed_ops.to_string(), mean(&change)];
         let shares = PERCENTILES.iter().map(|(share, _)| *share).chain([1.0]);
         cells.extend(shares.map(|share| percentile(&change.latencies, share).map_or("-".to_owned(), text)));
         cells

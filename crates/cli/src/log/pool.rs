@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use fastness_daemon::{
-    Control, LogCauseReport, PATIENCE, PoolReport, Request, control_socket, find_devices, run_dir,
-};
+use fastness_daemon::{LogCauseReport, PoolReport, Request};
 use fastness_lwb::Found;
 use fastness_pmem::Region;
 use fastness_prb::{Located, SideFault, SideReport};
@@ -15,15 +13,15 @@ use fastness_store::survey::{
     ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
     record,
 };
-use fastness_store::{ImportOptions, LogConfig, MissingLog, Pool, PoolLog, PoolOptions, PoolSpace};
+use fastness_store::{LogConfig, Pool, PoolLog, PoolSpace};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
 use crate::error::{Result, refuse};
 use crate::exit::Outcome;
+use crate::offline;
 use crate::output::{fields, note};
 use crate::size::short;
-use crate::start::tell_search;
 use crate::table::table;
 
 pub(super) const SHOW: &str = "\
@@ -137,20 +135,11 @@ struct Offline {
 impl Offline {
     fn open(name: &Path, places: &[PathBuf]) -> Result<Offline> {
         let name = name.to_str().ok_or_else(|| refuse("the name of the pool is not valid UTF-8"))?;
-        if Control::is_alive(&control_socket(&run_dir()?, name)?) {
+        if offline::is_running(name)? {
             let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
             return Err(refuse(text));
         }
-        let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
-        // Nothing is changed, so any state may be examined.
-        let import = ImportOptions {
-            is_forced: true,
-            allows_degraded: true,
-            missing_log: MissingLog::Drop,
-            ..ImportOptions::default()
-        };
-        let options = PoolOptions { is_read_only: true, ..PoolOptions::default() };
-        let pool = Arc::new(Pool::import_paused(&devices, &import, options)?);
+        let pool = offline::open(name, places)?;
         let (config, volumes) = (PoolLog::config(&pool)?, headers(&pool)?);
         Ok(Offline { pool, config, volumes })
     }

@@ -6,7 +6,7 @@
 //! `FASTNESS_DIFFERENTIAL_SEED`.
 //!
 //! Not compared, because file systems differ in it: sizes and times of directories, blocks, times of access
-//! and change, the order of names, where holes are, access control lists of whiteouts.
+//! and change, the order of names, where holes are.
 
 #[path = "differential/ops.rs"]
 mod ops;
@@ -57,8 +57,7 @@ fn describe(tree: &Path) -> Vec<String> {
             if of.is_symlink() {
                 line += &format!(" to {:?}", fs::read_link(&path).unwrap());
             }
-            let is_whiteout = of.file_type().is_char_device() && of.rdev() == 0;
-            if !of.file_type().is_fifo() && !of.file_type().is_socket() && !is_whiteout {
+            if !of.file_type().is_fifo() && !of.file_type().is_socket() {
                 line += &attributes(&path);
             }
             lines.push(line);

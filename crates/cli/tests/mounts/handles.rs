@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -54,6 +55,28 @@ fn text(mut file: File) -> String {
     let mut text = String::new();
     file.read_to_string(&mut text).unwrap();
     text
+}
+
+/// A crash loses a file that nothing made durable, and its number is given again.
+#[test]
+fn a_handle_of_a_lost_file_finds_no_other_one() {
+    let Some(files) = mounted("") else { return };
+    for _ in 0..10 {
+        fs::write(files.path("lost"), "text").unwrap();
+        let number = fs::metadata(files.path("lost")).unwrap().ino();
+        let handle = handle_of(&files.path("lost")).unwrap();
+        files.kill();
+        files.bench.ok("pool import tank");
+        if fs::exists(files.path("lost")).unwrap() {
+            continue;
+        }
+        fs::write(files.path("next"), "other").unwrap();
+        if fs::metadata(files.path("next")).unwrap().ino() == number {
+            assert_eq!(open(&files.at, &handle).unwrap_err(), Errno::STALE);
+            return;
+        }
+    }
+    panic!("no file was lost and its number given again");
 }
 
 #[test]

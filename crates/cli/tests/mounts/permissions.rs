@@ -200,6 +200,44 @@ fn in_a_sticky_directory_files_belong_to_their_owners() {
     });
 }
 
+/// As the other file system of this machine does it: a member of the group leaves the bit, and so does root.
+#[test]
+fn a_set_group_bit_without_execution_is_cleared_from_outside_of_the_group() {
+    let Some(files) = mounted("") else { return };
+    fs::set_permissions(files.bench.dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    fs::set_permissions(other.path(), Permissions::from_mode(0o755)).unwrap();
+    let acts = [
+        "printf x >> a",
+        "printf x | dd of=a conv=notrunc oflag=direct",
+        "truncate -s 2 a",
+        "truncate -s 0 a; printf x > a",
+        "fallocate -l 100 a",
+        "chgrp 1000 a",
+        "chmod 2646 a",
+    ];
+    for act in acts {
+        for (uid, gid, groups) in [(0, 0, ""), (1000, 1000, ""), (1000, 77, ""), (1000, 1000, "77,5")] {
+            let modes = [files.at.as_path(), other.path()].map(|folder| {
+                let path = folder.join("a");
+                fs::write(&path, "text").unwrap();
+                chown(&path, Some(1000), Some(77)).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(0o2666)).unwrap();
+                let mut run = std::process::Command::new("setpriv");
+                let id = [format!("--reuid={uid}"), format!("--regid={gid}")];
+                let groups =
+                    if groups.is_empty() { "--clear-groups".into() } else { format!("--groups={groups}") };
+                run.args(id).arg(groups).args(["sh", "-c", act]).current_dir(folder);
+                run.output().unwrap();
+                let mode = fs::metadata(&path).unwrap().mode();
+                fs::remove_file(&path).unwrap();
+                mode
+            });
+            assert_eq!(modes[0], modes[1], "{act}, by {uid}:{gid} of {groups}");
+        }
+    }
+}
+
 #[test]
 fn a_whiteout_takes_a_free_name_only_if_that_is_asked_for() {
     let Some(files) = mounted("") else { return };

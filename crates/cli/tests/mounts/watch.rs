@@ -26,7 +26,17 @@ fn counters_of_files() {
     let flushes = row["flush"]["ops"].as_u64().unwrap();
     assert!([3, 4].contains(&flushes), "{flushes}");
     assert!(files.bench.ok("iostat").contains("files tank/home"));
-    assert!(files.bench.ok("iostat -l").contains("tank/home"));
+    let request = |name: &str| {
+        let requests = row["requests"].as_array().unwrap();
+        requests.iter().find(|of| of["request"] == name).unwrap_or_else(|| panic!("{name}: {requests:?}"))
+    };
+    let (create, timed) = (request("create"), &request("write")["latencies"]);
+    let timed: u64 = timed.as_array().unwrap().iter().map(|bucket| bucket["ops"].as_u64().unwrap()).sum();
+    assert_eq!((create["ops"].as_u64(), timed), (Some(2), 4));
+    let latencies = files.bench.ok("iostat -l");
+    let line = |operation: &str| latencies.lines().find(|line| line.contains(operation)).unwrap();
+    assert!(latencies.contains("p50") && latencies.contains("p99"));
+    assert!(line("fuse write").contains("tank/home") && line("fuse create").contains("tank/home"));
     let status = files.bench.json("status tank");
     let operations = status[0]["served"][0]["operations"].as_array().unwrap();
     let of =
@@ -44,6 +54,8 @@ fn counters_of_files() {
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
     }
+    let request = "{pool=\"tank\",name=\"tank/home\",request=\"write\"}";
+    assert!(text.contains(&format!("fastness_mount_request_seconds_count{request} 4")), "{text}");
     assert!(
         text.contains("fastness_operation_seconds_bucket{pool=\"tank\",kind=\"files\",name=\"tank/home\"")
     );

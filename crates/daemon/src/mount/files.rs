@@ -10,6 +10,7 @@ use fastness_fuse::{
 use fastness_zpl::{FileSystem, FsError, Ino, SetAttributes};
 
 use crate::mount::adapter::Adapter;
+use crate::mount::groups;
 use crate::mount::translate::{self, ATTR_VALID, attr, entry, new_file, no_entry, open, opened};
 
 /// Names that are looked at in one scan of a directory.
@@ -47,9 +48,13 @@ impl Files for Adapter {
             true => {
                 let owner = fs.attributes(Ino(node))?.uid;
                 let clears_set_id = [0, owner].contains(&caller.uid);
-                fs.set_attributes(Ino(node), &SetAttributes { clears_set_id, ..set })
+                let is_outsider = clears_set_id && is_outsider(fs, caller, Ino(node))?;
+                fs.set_attributes(Ino(node), &SetAttributes { clears_set_id, is_outsider, ..set })
             }
-            false => fs.set_attributes(Ino(node), &set),
+            false => {
+                let is_outsider = set.clears_set_id && is_outsider(fs, caller, Ino(node))?;
+                fs.set_attributes(Ino(node), &SetAttributes { is_outsider, ..set })
+            }
         };
         Ok((attr(&self.change(caller, change)?), ATTR_VALID))
     }
@@ -139,8 +144,16 @@ impl Files for Adapter {
         data: &[u8],
         flags: WriteFlags,
     ) -> Reply<usize> {
-        self.change(caller, |fs| fs.write(Ino(file.node), offset, data, translate::write_how(flags)))?;
-        Ok(data.len())
+        let (ino, how) = (Ino(file.node), translate::write_how(flags));
+        self.change(caller, |fs| {
+            if how.clears_set_id && is_outsider(fs, caller, ino)? {
+                // Before the bytes: no crash may leave what another user wrote with this bit.
+                let set =
+                    SetAttributes { clears_set_id: true, is_outsider: true, ..SetAttributes::default() };
+                fs.set_attributes(ino, &set)?;
+            }
+            fs.write(ino, offset, data, how)
+        })
     }
 
     fn flush(&self, _: Caller<'_>, _: Open) -> Reply<()> {
@@ -278,8 +291,14 @@ fn clear_set_id(fs: &FileSystem, caller: Caller<'_>, ino: Ino) -> Result<(), FsE
     if caller.uid == 0 || fs.attributes(ino)?.mode & SET_ID == 0 {
         return Ok(());
     }
-    let set = SetAttributes { clears_set_id: true, ..SetAttributes::default() };
+    let is_outsider = is_outsider(fs, caller, ino)?;
+    let set = SetAttributes { clears_set_id: true, is_outsider, ..SetAttributes::default() };
     fs.set_attributes(ino, &set).map(drop)
+}
+
+/// Whether a caller is outside of the group of a file, and so clears a set-group bit that members leave.
+fn is_outsider(fs: &FileSystem, caller: Caller<'_>, ino: Ino) -> Result<bool, FsError> {
+    Ok(fs.set_group(ino)?.is_some_and(|group| !groups::keeps_set_gid(caller, group)))
 }
 
 impl Adapter {

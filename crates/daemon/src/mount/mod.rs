@@ -2,6 +2,7 @@
 
 mod adapter;
 mod files;
+mod groups;
 mod known;
 mod service;
 mod translate;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use fastness_base::{ErrorKind, chain};
 use fastness_fuse::MountOptions;
-use fastness_store::{Dataset, DatasetKind};
+use fastness_store::{Dataset, DatasetKind, Pool};
 use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use crate::datasets::parse_properties;
 use crate::lock;
 use crate::node::Node;
 use crate::protocol::{Failure, MountRequest};
-use crate::report::{FilesCheckReport, ServedReport};
+use crate::report::{FilesCheckReport, OfflineReport, ServedReport};
 use crate::service::Service;
 use service::MountService;
 
@@ -41,6 +42,37 @@ fn options_of(request: MountRequest) -> MountOptions {
         no_access_time: request.no_access_time,
         allows_others: request.allows_others,
     }
+}
+
+fn files_of(pool: &Pool, name: &str) -> Result<Dataset, FsError> {
+    let dataset = pool.dataset(name)?;
+    match dataset.kind() {
+        DatasetKind::Filesystem => Ok(dataset),
+        _ => Err(FsError::NotAFileSystem { name: name.to_owned() }),
+    }
+}
+
+fn checked(files: &Dataset, offline: Option<OfflineReport>) -> Result<FilesCheckReport, FsError> {
+    let report = fastness_zpl::check(files)?;
+    Ok(FilesCheckReport {
+        files: report.files,
+        directories: report.directories,
+        names: report.entries,
+        without_name: report.orphans,
+        findings: report.findings.iter().map(ToString::to_string).collect(),
+        findings_count: report.findings_count,
+        offline,
+    })
+}
+
+/// Compares all tables of a file system with each other, of a pool that does not run and was opened
+/// read-only: in the state of its last txg, without the records that its log may have besides.
+///
+/// # Errors
+/// Those of reading the tables; it is no file system.
+pub fn check_files_offline(pool: &Pool, name: &str) -> Result<FilesCheckReport, Failure> {
+    let offline = OfflineReport { synced_txg: pool.synced_txg().0, leaves_log_out: !pool.was_exported() };
+    Ok(checked(&files_of(pool, name)?, Some(offline))?)
 }
 
 impl Node {
@@ -118,15 +150,7 @@ impl Node {
 
     /// Compares all of a file system's tables with each other. What changes meanwhile may be a finding.
     pub(crate) fn check_files(&self, name: &str) -> Result<FilesCheckReport, Failure> {
-        let report = fastness_zpl::check(&self.files(name)?)?;
-        Ok(FilesCheckReport {
-            files: report.files,
-            directories: report.directories,
-            names: report.entries,
-            without_name: report.orphans,
-            findings: report.findings.iter().map(ToString::to_string).collect(),
-            findings_count: report.findings_count,
-        })
+        Ok(checked(&self.files(name)?, None)?)
     }
 
     /// Mounts the file systems that are set to be mounted after each import; notes those that cannot be.
@@ -142,11 +166,7 @@ impl Node {
     }
 
     fn files(&self, name: &str) -> Result<Dataset, Failure> {
-        let dataset = self.pool().dataset(name)?;
-        match dataset.kind() {
-            DatasetKind::Filesystem => Ok(dataset),
-            _ => Err(FsError::NotAFileSystem { name: name.to_owned() }.into()),
-        }
+        Ok(files_of(&self.pool(), name)?)
     }
 
     fn kept_mount(&self, dataset: &Dataset) -> Option<Kept> {

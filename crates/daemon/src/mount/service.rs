@@ -9,13 +9,14 @@ use fastness_fuse::{MountError, MountOptions, MountPoint, Session, SessionOption
 use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
 
+use crate::io_report::{IoCounters, IoRow, RequestCounters};
 use crate::journal::Journal;
 use crate::mount::adapter::{Adapter, Owed};
 use crate::mount::known::Known;
 use crate::protocol::Failure;
-use crate::report::{Address, IoRow, OperationReport, ServedReport};
+use crate::report::{Address, OperationReport, ServedReport};
 use crate::service::Service;
-use crate::status::files_row;
+use crate::status::{buckets, files_row};
 
 /// How long requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -131,7 +132,19 @@ impl Service for MountService {
     }
 
     fn io(&self) -> Option<IoRow> {
-        Some(files_row(&*self.adapter.fs.get()?))
+        let requests = self.session.stats().into_iter().map(|stats| {
+            let latencies = buckets(&stats.latencies);
+            let counters = IoCounters {
+                ops: stats.count,
+                errors: stats.errors,
+                timed_ops: latencies.iter().map(|bucket| bucket.ops).sum(),
+                latency_ns_sum: stats.total.as_nanos() as u64,
+                latencies,
+                ..IoCounters::default()
+            };
+            RequestCounters { request: stats.operation.to_lowercase(), counters }
+        });
+        Some(IoRow { requests: requests.collect(), ..files_row(&*self.adapter.fs.get()?) })
     }
 
     fn mounted_at(&self) -> Option<String> {

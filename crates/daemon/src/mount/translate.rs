@@ -19,6 +19,8 @@ pub(super) mod open {
     pub(in crate::mount) const EXCL: u32 = 0o200;
     /// `O_DSYNC`, which `O_SYNC` includes.
     pub(in crate::mount) const DSYNC: u32 = 0o10_000;
+    /// What `O_SYNC` has besides: times are durable as well.
+    pub(in crate::mount) const SYNC: u32 = 0o4_000_000;
 }
 
 fn time(time: Time) -> fastness_fuse::Time {
@@ -65,7 +67,8 @@ pub(super) fn opened() -> Opened {
 pub(super) fn write_how(flags: WriteFlags) -> WriteHow {
     // Pages from the cache become durable with the `fsync` that the kernel sends after them.
     let is_sync = flags.open & open::DSYNC != 0 && !flags.is_from_cache;
-    WriteHow { is_sync, clears_set_id: flags.clears_set_id }
+    let keeps_times = is_sync && flags.open & open::SYNC != 0;
+    WriteHow { is_sync, keeps_times, clears_set_id: flags.clears_set_id }
 }
 
 pub(super) fn new_file<'a>(caller: Caller<'_>, new: &NewNode<'a>) -> NewFile<'a> {
@@ -93,6 +96,7 @@ pub(super) fn set_attributes(set: &SetAttr) -> SetAttributes {
         mtime: set.mtime.map(new),
         ctime: set.ctime.map(back),
         clears_set_id: set.clears_set_id,
+        is_outsider: false,
     }
 }
 

@@ -15,6 +15,9 @@ use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
 use fastness_sync::{lock, write};
 
+/// Objects of a dataset that are known at least, before those that nothing has open are forgotten.
+const KNOWN_MIN: usize = 1000;
+
 impl Dataset {
     /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset
     /// the first one is [`ObjectId`] 1, and numbers count up.
@@ -74,6 +77,7 @@ impl Dataset {
             return Err(PoolError::NoDataset(self.core.id.to_string()));
         }
         let core = Arc::new(ObjectCore::new(self.core.id, id, tx.txg(), block_bytes, 0));
+        objects.make_room(KNOWN_MIN, |core| core.strong_count() > 0);
         objects.insert(id, Arc::downgrade(&core));
         let object = Object::new(self.shared.clone(), self.core.clone(), core);
         // A new layer is charged exactly this.
@@ -101,9 +105,7 @@ impl Dataset {
                 let row = self.shared.explained(row)?.ok_or_else(none)?;
                 let (size_bytes, block_bytes) = row.value();
                 let core = Arc::new(ObjectCore::new(self.core.id, id, Txg(0), block_bytes, size_bytes));
-                if objects.len() > 1000 {
-                    objects.retain(|_, core| core.strong_count() > 0);
-                }
+                objects.make_room(KNOWN_MIN, |core| core.strong_count() > 0);
                 objects.insert(id, Arc::downgrade(&core));
                 core
             }

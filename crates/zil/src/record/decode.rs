@@ -5,7 +5,7 @@ use super::error::{RecordError, RecordFault};
 use super::head::{HEAD_BYTES, Head, RecordType};
 use super::types::{
     CloneRange, Create, CreateKind, Link, Record, Remove, Rename, RenameKind, SetAcl, SetAttr, SetXattr,
-    Truncate, Write, WriteData, Zeroes, attribute,
+    TimedWrite, Truncate, Write, WriteData, Zeroes, attribute,
 };
 use fastness_base::ObjectId;
 
@@ -66,6 +66,10 @@ fn read_body<'a>(input: &mut In<'a>, record_type: RecordType) -> Result<Record<'
         }
         RecordType::SetXattr => read_xattr(input)?,
         RecordType::CloneRange => read_clone(input)?,
+        RecordType::TimedWrite => {
+            let (offset, len_bytes) = read_range(input)?;
+            Record::TimedWrite(TimedWrite { offset, time: input.time()?, data: input.bytes(len_bytes)? })
+        }
     })
 }
 

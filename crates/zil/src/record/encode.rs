@@ -69,6 +69,11 @@ impl Record<'_> {
                 out.u64(clone.addresses.len() as u64);
                 out.bytes(clone.addresses);
             }
+            Self::TimedWrite(write) => {
+                write_range(out, write.offset, write.data.len() as u64);
+                out.time(write.time);
+                out.bytes(write.data);
+            }
         }
         out.pad();
     }

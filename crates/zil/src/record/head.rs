@@ -50,11 +50,13 @@ pub enum RecordType {
     SetXattr = 17,
     /// Blocks of another object were inserted by reference.
     CloneRange = 18,
+    /// Bytes were written at a time, which is that of the last change.
+    TimedWrite = 19,
 }
 
 impl RecordType {
     /// All types.
-    pub const ALL: [RecordType; 18] = [
+    pub const ALL: [RecordType; 19] = [
         Self::Create,
         Self::Mkdir,
         Self::Mkxattr,
@@ -73,6 +75,7 @@ impl RecordType {
         Self::SetAcl,
         Self::SetXattr,
         Self::CloneRange,
+        Self::TimedWrite,
     ];
 
     /// The type with a number on the medium.
@@ -93,6 +96,7 @@ impl RecordType {
                 | Self::SetAcl
                 | Self::SetXattr
                 | Self::CloneRange
+                | Self::TimedWrite
         )
     }
 }

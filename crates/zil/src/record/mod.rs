@@ -22,7 +22,7 @@ pub use error::{RecordError, RecordFault};
 pub use head::{HEAD_BYTES, Head, RECORD_BYTES_MAX, RECORD_VERSION, RecordType};
 pub use types::{
     Attributes, CloneRange, Create, CreateKind, Link, Record, Remove, Rename, RenameKind, SetAcl, SetAttr,
-    SetXattr, Time, Truncate, Write, WriteData, Zeroes, attribute,
+    SetXattr, Time, TimedWrite, Truncate, Write, WriteData, Zeroes, attribute,
 };
 pub use write::{WRITE_HEAD_BYTES, encode_write, encode_write_around, encode_write_head};
 

@@ -57,6 +57,7 @@ fn examples() -> Vec<Record<'static>> {
         Record::SetXattr(SetXattr { name: b"user.a", value: b"value" }),
         Record::SetXattr(SetXattr { name: b"user.a", value: b"" }),
         Record::CloneRange(CloneRange { offset: 0, len_bytes: 8192, block_bytes: 4096, addresses: &[9; 66] }),
+        Record::TimedWrite(TimedWrite { offset: 4096, time: crtime, data: b"hello, log" }),
     ]
 }
 
@@ -82,10 +83,17 @@ fn every_type_comes_back_as_it_was_and_leaves_no_byte_of_the_buffer() {
 #[test]
 fn the_quick_write_is_the_same_record() {
     for data in [&b""[..], b"x", b"12345678", &[7; 4096]] {
-        let record = Record::Write(Write { offset: 77, data: WriteData::Inline(data) });
-        let mut buffer = vec![0xee; record.encoded_bytes()];
-        let len = encode_write(HEAD, 77, data, &mut buffer);
-        assert_eq!(buffer[..len], *record.to_bytes(HEAD));
+        let time = Time { seconds: -3, nanoseconds: 999_999_999 };
+        let plain = Record::Write(Write { offset: 77, data: WriteData::Inline(data) });
+        let timed = Record::TimedWrite(TimedWrite { offset: 77, time, data });
+        for (record, time) in [(plain, None), (timed, Some(time))] {
+            let mut buffer = vec![0xee; record.encoded_bytes()];
+            let len = encode_write(HEAD, 77, data, time, &mut buffer);
+            assert_eq!(buffer[..len], *record.to_bytes(HEAD));
+            if data.len().is_multiple_of(8) {
+                assert_eq!(buffer[..64], encode_write_head(HEAD, 77, data.len(), time));
+            }
+        }
     }
 }
 
@@ -142,8 +150,8 @@ fn what_cannot_be_is_told_with_its_place() {
         record[at..at + bytes.len()].copy_from_slice(bytes);
         Record::decode(&record).unwrap_err()
     };
-    let error = changed(2, &[19, 0]);
-    assert_eq!(error, RecordError::new(2, RecordFault::UnknownType { found: 19 }));
+    let error = changed(2, &[20, 0]);
+    assert_eq!(error, RecordError::new(2, RecordFault::UnknownType { found: 20 }));
     assert!(error.is_unknown());
     assert_eq!(error.kind(), fastness_base::ErrorKind::Invalid);
     assert_eq!(changed(0, &[2, 0]).fault, RecordFault::Version { found: 2, known: 1 });

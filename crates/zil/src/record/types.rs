@@ -141,6 +141,18 @@ pub struct Write<'a> {
     pub data: WriteData<'a>,
 }
 
+/// Bytes were written to a file, at a time that is then that of the last change of its contents and of its
+/// attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedWrite<'a> {
+    /// First byte.
+    pub offset: u64,
+    /// When.
+    pub time: Time,
+    /// The bytes.
+    pub data: &'a [u8],
+}
+
 /// A range of the object was truncated or freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncate {
@@ -231,6 +243,7 @@ pub enum Record<'a> {
     SetAcl(SetAcl<'a>),
     SetXattr(SetXattr<'a>),
     CloneRange(CloneRange<'a>),
+    TimedWrite(TimedWrite<'a>),
 }
 
 impl Record<'_> {
@@ -264,6 +277,7 @@ impl Record<'_> {
             Self::SetAcl(_) => RecordType::SetAcl,
             Self::SetXattr(_) => RecordType::SetXattr,
             Self::CloneRange(_) => RecordType::CloneRange,
+            Self::TimedWrite(_) => RecordType::TimedWrite,
         }
     }
 }

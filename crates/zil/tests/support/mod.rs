@@ -171,6 +171,7 @@ pub fn op_of(head: &Head, record: &Record<'_>, contents: &Contents) -> Op {
         Record::Write(Write { offset, data: WriteData::Inline(data) }) => {
             Op::Write(object, *offset as usize, data.to_vec())
         }
+        Record::TimedWrite(write) => Op::Write(object, write.offset as usize, write.data.to_vec()),
         Record::Truncate(truncate) => Op::Truncate(object, truncate.offset as usize),
         Record::Zeroes(zeroes) => Op::Zeroes(object, zeroes.offset as usize, zeroes.len_bytes as usize),
         other => panic!("no test writes {other:?}"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fastness_lwb::Space;
 use fastness_pmem::Medium;
 use fastness_prb::Config;
+use fastness_zil::record::Time;
 use fastness_zil::*;
 
 use super::*;
@@ -215,7 +216,7 @@ impl<L: Logs> World<L> {
     pub fn write_at_once(&self, object: u64, offset: usize, data: &[u8]) -> Option<bool> {
         let tx = self.pool.tx();
         self.pool.apply(&tx, DATASET, &Op::Write(object, offset, data.to_vec())).unwrap();
-        self.zil.log_at_once(tx.txg, ObjectId(object), offset as u64, data)
+        self.zil.log_at_once(tx.txg, ObjectId(object), offset as u64, data, Time::default())
     }
 
     /// Writes to the volume.

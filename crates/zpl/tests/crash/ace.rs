@@ -78,7 +78,7 @@ fn carry_out(fs: &FileSystem, command: &Command, byte: u8) -> Result<(), FsError
         Command::Write { file, offset, len }
         | Command::Dwrite { file, offset, len }
         | Command::Mmapwrite { file, offset, len } => {
-            fs.write(find(fs, file)?, *offset, &vec![byte; *len as usize], WriteHow::default())
+            fs.write(find(fs, file)?, *offset, &vec![byte; *len as usize], WriteHow::default()).map(drop)
         }
         Command::Falloc { file, flags, offset, len } => {
             let keeps_size = flags.contains(FallocFlags::KEEP_SIZE);

@@ -24,7 +24,9 @@ fn find(fs: &FileSystem, name: &[u8]) -> Ino {
 }
 
 fn write(name: &'static [u8], offset: u64, data: &'static [u8]) -> Step {
-    step(move |fs| fs.write(find(fs, name), offset, data, WriteHow::default()).unwrap())
+    step(move |fs| {
+        fs.write(find(fs, name), offset, data, WriteHow::default()).unwrap();
+    })
 }
 
 fn set(name: &'static [u8], set: SetAttributes) -> Step {
@@ -64,6 +66,7 @@ pub(crate) fn programs() -> Vec<Program> {
         mtime: None,
         ctime: None,
         clears_set_id: false,
+        is_outsider: false,
     };
     let link = step(|fs| {
         fs.link(find(fs, b"a"), Ino::ROOT, b"b").unwrap();

@@ -1,7 +1,7 @@
 //! Modes, owners, extended attributes, times; quotas and properties that changed meanwhile.
 
 use fastness_store::Property;
-use fastness_zpl::{FileSystem, Ino, NewFile, SetAttributes, WriteHow, XattrHow};
+use fastness_zpl::{FileSystem, Ino, NewFile, RenameHow, SetAttributes, WriteHow, XattrHow};
 
 use crate::everything::list;
 use crate::support::{Log, World, archive, directory, file};
@@ -20,7 +20,7 @@ fn set_id_bits_are_cleared_by_what_clears_them() {
         |fs| [&b"kept"[..], b"written", b"cut", b"owned", b"listed"].map(|name| program(fs, name)),
         |fs, [kept, written, cut, owned, listed]| {
             fs.write(kept, 0, &[2; 100], SYNC).unwrap();
-            fs.write(written, 0, &[2; 100], WriteHow { clears_set_id: true, is_sync: false }).unwrap();
+            fs.write(written, 0, &[2; 100], WriteHow { clears_set_id: true, ..WriteHow::default() }).unwrap();
             let set = SetAttributes { clears_set_id: true, ..SetAttributes::default() };
             fs.set_attributes(cut, &SetAttributes { size_bytes: Some(7), ..set }).unwrap();
             fs.set_attributes(owned, &SetAttributes { uid: Some(0), ..set }).unwrap();
@@ -49,6 +49,11 @@ fn access_control_lists_and_modes_say_the_same() {
             fs.set_xattr(d, default, &list(1), XattrHow::Set, false).unwrap();
             let b = fs.make(d, b"b", &directory(0o777)).unwrap().ino;
             fs.make(b, b"c", &file(0o777)).unwrap();
+            // A whiteout inherits as well.
+            fs.rename((b, b"c"), (b, b"moved"), RenameHow::Whiteout { uid: 1, gid: 2 }).unwrap();
+            let white = fs.find(b, b"c").unwrap();
+            assert_eq!(fs.attributes(white).unwrap().mode, 0o020_000);
+            assert!(fs.xattr(white, access).is_ok());
             fs.remove_xattr(d, default).unwrap();
             fs.make(d, b"e", &file(0o777)).unwrap();
             fs.set_xattr(a, access, &list(3), XattrHow::Set, false).unwrap();

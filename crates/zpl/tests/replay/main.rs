@@ -12,13 +12,14 @@ mod attributes;
 mod everything;
 mod order;
 mod reuse;
+mod times;
 
 use fastness_store::Property;
 use fastness_zpl::{FileSystem, Ino, WriteHow};
 
 use support::{Holes, Log, Tree, World, archive};
 
-const SYNC: WriteHow = WriteHow { is_sync: true, clears_set_id: false };
+const SYNC: WriteHow = WriteHow { is_sync: true, keeps_times: false, clears_set_id: false };
 
 /// Runs a scenario in frozen pools of both kinds, from a tree that `before` makes and a txg has. All is
 /// synced at the end of `act`; then a crash, and what is there must be what was there.

@@ -64,13 +64,13 @@ fn nothing_is_left_of_a_tree_that_was_made_and_removed() {
     );
 }
 
-/// What was not synced is lost, and its numbers with it: the same numbers come again, for other files. Life
-/// after life.
+/// What was not synced is lost, and its numbers with it: the same numbers come again, for other files, which
+/// have other generations. Life after life.
 #[test]
 fn numbers_of_lost_files_come_again_for_others() {
     for log in Log::ALL {
         let mut world = World::logged(log, &[]);
-        let mut seen = Vec::new();
+        let (mut seen, mut handles) = (Vec::new(), Vec::new());
         for life in 1..6_u8 {
             let fs = world.fs();
             world.store.pool().freeze();
@@ -79,7 +79,9 @@ fn numbers_of_lost_files_come_again_for_others() {
             fs.write(kept, 0, &[life; 5000], SYNC).unwrap();
             let wanted = archive(&fs);
             // Lost, with all that happens to them.
-            let lost = fs.make(Ino::ROOT, b"lost", &file(0o777)).unwrap().ino;
+            let lost = fs.make(Ino::ROOT, b"lost", &file(0o777)).unwrap();
+            handles.push((lost.ino, lost.generation));
+            let lost = lost.ino;
             fs.write(lost, 0, &[0xee; 200_000], WriteHow::default()).unwrap();
             fs.set_xattr(lost, b"user.lost", b"x", XattrHow::Set, false).unwrap();
             fs.make(Ino::ROOT, b"lost too", &directory(0o777)).unwrap();
@@ -96,8 +98,14 @@ fn numbers_of_lost_files_come_again_for_others() {
             let found = archive(&fs).0;
             assert_eq!(found.keys().collect::<Vec<_>>(), wanted.0.keys().collect::<Vec<_>>());
             assert_eq!(found[&[b'/', b'k', life][..]].2, [], "{log:?}: attributes of a lost file");
-            let reused = fs.make(Ino::ROOT, b"probe", &file(0)).unwrap().ino;
+            let probes = [b"probe", b"again"].map(|name| fs.make(Ino::ROOT, name, &file(0)).unwrap());
+            let reused = probes[0].ino;
             assert!(reused <= Ino(lost.0 + 1), "{log:?}: {reused} after {lost} was lost");
+            for probe in probes {
+                let handle = (probe.ino, probe.generation);
+                assert!(!handles.contains(&handle), "{log:?}: {handle:?} is the handle of a lost file");
+            }
+            fs.unlink(Ino::ROOT, b"again").unwrap();
             fs.unlink(Ino::ROOT, b"probe").unwrap();
             drop(fs);
         }

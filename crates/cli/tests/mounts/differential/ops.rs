@@ -100,7 +100,7 @@ fn path(rng: &mut Rng) -> PathBuf {
 }
 
 fn mode(rng: &mut Rng) -> u32 {
-    [0o644, 0o755, 0o777, 0o600, 0o000, 0o4755, 0o2755, 0o6777, 0o1777, 0o444][rng.index(10)]
+    [0o644, 0o755, 0o777, 0o600, 0o000, 0o4755, 0o2755, 0o6777, 0o1777, 0o444, 0o2666, 0o6646][rng.index(12)]
 }
 
 fn open_flags(rng: &mut Rng) -> OFlags {
