@@ -9,16 +9,18 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::backing::{Backing, CacheId, Stat};
+use crate::chunks::ChunkStore;
 use crate::error::Error;
 use crate::file::{File, FileTable};
-use crate::fr::Fr;
-use crate::geometry::{Geometry, INTENTS_OFFSET, LINE, TAGS_OFFSET};
+use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
 use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
+use crate::operation::log_bytes;
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
-use crate::superblock::{BLOCK_BYTES, ProtocolKind, Superblock};
+use crate::superblock::{BLOCK_BYTES, ProtocolKind, Superblock, operation_logs};
+use crate::tag::LINE;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
@@ -29,6 +31,7 @@ pub struct Options {
     clock: Clock,
     chunk_bytes: u64,
     overwrite: bool,
+    protocol: ProtocolKind,
 }
 
 fn system_clock() -> u64 {
@@ -38,7 +41,7 @@ fn system_clock() -> u64 {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false }
+        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false, protocol: ProtocolKind::Fr }
     }
 }
 
@@ -58,6 +61,12 @@ impl Options {
     #[must_use]
     pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
         Options { chunk_bytes, ..self }
+    }
+
+    /// For [`Cache::create`]: another protocol than FR.
+    #[must_use]
+    pub fn protocol(self, protocol: ProtocolKind) -> Options {
+        Options { protocol, ..self }
     }
 
     /// For [`Cache::create`]: what the region holds and what the directory says of an earlier cache may be
@@ -83,7 +92,7 @@ pub struct Handle {
 /// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks.
 #[derive(Debug)]
 pub struct Cache<M> {
-    pub(crate) protocol: Fr<M>,
+    pub(crate) protocol: ChunkStore<M>,
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) files: Arc<FileTable>,
     pub(crate) intents: Mutex<Intents<M>>,
@@ -103,7 +112,8 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`]; [`Error::Exists`] if the region holds a cache, [`Error::WrongDirectory`] if the directory
     /// has one.
     pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
-        let geometry = Geometry::new(region.len_bytes() as u64, options.chunk_bytes)?;
+        let geometry =
+            Geometry::new(region.len_bytes() as u64, options.chunk_bytes, operation_logs(options.protocol))?;
         if !options.overwrite && Superblock::read(&region).is_ok() {
             return Err(Error::Exists);
         }
@@ -115,7 +125,7 @@ impl<M: CacheMedium> Cache<M> {
         getrandom::fill(&mut id)
             .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
         let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
-        let superblock = Superblock { protocol: ProtocolKind::Fr, cache: CacheId(id), geometry, directory };
+        let superblock = Superblock { protocol: options.protocol, cache: CacheId(id), geometry, directory };
         let mut region = region;
         for offset in [0, BLOCK_BYTES] {
             region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
@@ -125,6 +135,10 @@ impl<M: CacheMedium> Cache<M> {
         region.fence()?;
         region.copy(INTENTS_OFFSET, &[], TAGS_OFFSET - INTENTS_OFFSET, &mut NoSum);
         region.copy(TAGS_OFFSET, &[], geometry.tags_bytes(), &mut NoSum);
+        for log in 0..geometry.operation_logs {
+            let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
+            region.copy(offset as usize, &[], LINE, &mut NoSum);
+        }
         // PERSIST: all tags and intents are empty before a superblock says that there is a cache. Excludes a
         // cache with tags that were something else.
         region.fence()?;
@@ -148,10 +162,8 @@ impl<M: CacheMedium> Cache<M> {
     ) -> Cache<M> {
         let Superblock { geometry, cache, .. } = superblock;
         let (front, rest) = region.divide(TAGS_OFFSET);
-        let (tags, chunks) = rest.divide(geometry.chunks_offset() - TAGS_OFFSET);
-        let (tags, _) = tags.divide(geometry.slots as usize * 2 * LINE);
         let files = Arc::new(FileTable::default());
-        let protocol = Fr::new(geometry, cache, tags, chunks, Arc::clone(&files), options.clock);
+        let protocol = ChunkStore::new(geometry, cache, rest, Arc::clone(&files), options.clock);
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
         let names = RwLock::new(());

@@ -43,7 +43,8 @@ impl<M: CacheMedium> Cache<M> {
 
     fn recover(&self, intents: &[Numbered]) -> Result<Recovered, Error> {
         let mut chunks = self.protocol.recover()?;
-        let mut recovered = Recovered { undone_writes: chunks.undone, ..Recovered::default() };
+        let mut recovered =
+            Recovered { undone_writes: chunks.undone, redone_writes: chunks.redone, ..Recovered::default() };
         let named = intents.iter().map(|(_, intent)| intent.file());
         let wanted: BTreeSet<FileId> = chunks.files.keys().copied().chain(named).collect();
         let found = self.backing.find(&wanted).map_err(Error::backing("find the files of the cache"))?;
