@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_pmem::NoSum;
 use fastness_sync::atomic::Ordering;
@@ -17,65 +16,14 @@ use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
 use crate::operation::log_bytes;
-use crate::protocol::{Clock, Protocol};
+use crate::options::Options;
+use crate::protocol::Protocol;
 use crate::stats::Status;
-use crate::superblock::{BLOCK_BYTES, ProtocolKind, Superblock, operation_logs};
+use crate::superblock::{BLOCK_BYTES, Superblock, operation_logs};
 use crate::tag::LINE;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
-
-/// How a cache is opened.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    clock: Clock,
-    chunk_bytes: u64,
-    overwrite: bool,
-    protocol: ProtocolKind,
-}
-
-fn system_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false, protocol: ProtocolKind::Fr }
-    }
-}
-
-impl Options {
-    /// Chunks of 4 KiB.
-    pub fn new() -> Options {
-        Options::default()
-    }
-
-    /// Another clock, in ns since 1970.
-    #[must_use]
-    pub fn clock(self, clock: Clock) -> Options {
-        Options { clock, ..self }
-    }
-
-    /// Other chunks, for [`Cache::create`]: a power of two, 64 to 1 MiB. Direct I/O needs 4096 or more.
-    #[must_use]
-    pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
-        Options { chunk_bytes, ..self }
-    }
-
-    /// For [`Cache::create`]: another protocol than FR.
-    #[must_use]
-    pub fn protocol(self, protocol: ProtocolKind) -> Options {
-        Options { protocol, ..self }
-    }
-
-    /// For [`Cache::create`]: what the region holds and what the directory says of an earlier cache may be
-    /// lost.
-    #[must_use]
-    pub fn overwrite(self, overwrite: bool) -> Options {
-        Options { overwrite, ..self }
-    }
-}
 
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]

@@ -42,6 +42,7 @@ mod key;
 mod medium;
 mod names;
 mod operation;
+mod options;
 mod protocol;
 mod recovery;
 mod stats;
@@ -51,12 +52,13 @@ mod tag;
 pub use backing::{
     Backing, BackingFile, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat, Verdict,
 };
-pub use cache::{Cache, Handle, Options};
+pub use cache::{Cache, Handle};
 pub use error::Error;
 pub use fastness_base::{ErrorKind, HasKind};
 pub use flusher::{Flusher, PERIOD_DEFAULT};
 pub use geometry::Geometry;
 pub use medium::CacheMedium;
+pub use options::Options;
 pub use protocol::Clock;
 pub use stats::{Counts, Recovered, Status};
 pub use superblock::ProtocolKind;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use fastness_sync::lock;
 
 use crate::backing::{Backing, FileId};
-use crate::cache::{Cache, Options};
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::file::File;
 use crate::intent::Numbered;
 use crate::medium::CacheMedium;
+use crate::options::Options;
 use crate::stats::Recovered;
 use crate::superblock::Superblock;
 
