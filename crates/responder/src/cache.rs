@@ -1,5 +1,6 @@
 //! The cache: files opened through it, and what is in PM for them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,8 +8,8 @@ use fastness_pmem::NoSum;
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
-use crate::backing::{Backing, CacheId, Stat};
-use crate::chunks::ChunkStore;
+use crate::backing::{Backing, CacheId, FileId, Stat};
+use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
@@ -45,6 +46,8 @@ pub struct Cache<M> {
     pub(crate) files: Arc<FileTable>,
     pub(crate) intents: Mutex<Intents<M>>,
     pub(crate) keys: Mutex<Keys>,
+    /// Files that were not in the directory when the cache was opened, and have chunks.
+    pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     /// Shared by who opens files; held alone by who takes names from files.
     pub(crate) names: RwLock<()>,
     pub(crate) superblock: Superblock,
@@ -114,8 +117,8 @@ impl<M: CacheMedium> Cache<M> {
         let protocol = ChunkStore::new(geometry, cache, rest, Arc::clone(&files), options.clock);
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
-        let names = RwLock::new(());
-        Cache { protocol, backing, files, intents, keys, names, superblock }
+        let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
+        Cache { protocol, backing, files, intents, keys, orphans, names, superblock }
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
@@ -130,10 +133,25 @@ impl<M: CacheMedium> Cache<M> {
         let file = self.files.open(stat.id, || {
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
+            if let Some(orphan) = self.take_orphan(stat.id)? {
+                let (size, modified_ns) =
+                    (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
+                return Ok(File::new(stat.id, orphan.key, tenant, backing, size, modified_ns));
+            }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
             Ok::<_, Error>(File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns))
         })?;
         Ok(Handle { file })
+    }
+
+    /// The chunks of a file that has come back to the directory.
+    fn take_orphan(&self, id: FileId) -> Result<Option<Found>, Error> {
+        let mut orphans = lock(&self.orphans);
+        match orphans.get(&id) {
+            // Only a recovery completes its truncation.
+            Some(orphan) if orphan.has_intent => Err(Error::Orphan { inode: id.inode }),
+            _ => Ok(orphans.remove(&id)),
+        }
     }
 
     /// Closes a file. If it has no name any more and nothing else has it open, it is gone.

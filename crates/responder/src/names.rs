@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fastness_sync::{lock, write};
 
+use crate::backing::BackingFile;
 use crate::cache::{Cache, Handle};
 use crate::error::Error;
 use crate::file::{File, Truncation};
@@ -173,20 +174,26 @@ impl<M: CacheMedium> Cache<M> {
         }
     }
 
-    /// Completes what an intent names, if the file is in the directory.
+    /// Completes what an intent names, of a file that is in the directory.
     pub(crate) fn complete(
         &self,
         number: usize,
         intent: Intent,
-        file: Option<&Arc<File>>,
+        backing: &Arc<dyn BackingFile>,
     ) -> Result<(), Error> {
-        if let (Intent::Truncate(_, size), Some(file)) = (intent, file) {
-            self.unfinished(file, size, Some(number));
-            let mut now = write(&file.size);
-            self.truncate_backing(file, size, i64::MAX as u64)?;
-            *now = size;
-            return Ok(());
-        }
-        lock(&self.intents).end(number)
+        let Intent::Truncate(id, size) = intent else { return lock(&self.intents).end(number) };
+        let file = match self.files.by_id(id) {
+            Some(file) => file,
+            None => {
+                // Nothing of it is in PM; the truncation may not have reached the directory.
+                let key = lock(&self.keys).give(0, 0, self.superblock.geometry.slots)?;
+                self.files.add(File::new(id, key, 0, Arc::clone(backing), 0, 0))
+            }
+        };
+        self.unfinished(&file, size, Some(number));
+        let mut now = write(&file.size);
+        self.truncate_backing(&file, size, i64::MAX as u64)?;
+        *now = size;
+        Ok(())
     }
 }

@@ -281,3 +281,24 @@ fn a_forced_flush_waits_for_the_one_under_way() {
     world.cache().flush().unwrap();
     assert_eq!(world.below("a"), b"new");
 }
+
+/// A truncation whose sync failed, and the file is elsewhere at the next start: nothing is given up.
+#[test]
+fn a_truncation_waits_for_a_file_that_is_elsewhere() {
+    let mut world = World::new(4, 64);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 200]);
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    let with = world.backing.crashed(|| false);
+    let without = with.copied();
+    without.remove(Path::new("a")).unwrap();
+    world.backing = without.crashed(|| true);
+    let recovered = world.reopen();
+    assert_eq!((recovered.orphaned_chunks, recovered.removals, recovered.truncations), (4, 0, 0));
+    assert_eq!(world.reopen().orphaned_chunks, 4, "and it stays so");
+    world.backing = with;
+    let recovered = world.reopen();
+    assert_eq!((recovered.orphaned_chunks, recovered.truncations), (0, 1));
+    assert_eq!(world.content(&world.open("a")), [1; 100]);
+}

@@ -28,6 +28,8 @@ use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
 use crate::tag::{LINE, Seed};
 
+pub(crate) use recover::Found;
+
 /// Chunks that one write changes atomically.
 const WRITE_CHUNKS_MAX: usize = 256;
 /// Groups that these lie in.

@@ -22,6 +22,8 @@ pub(crate) struct Found {
     /// The key of the next file is beyond this many chunks.
     pub(crate) chunks: u64,
     pub(crate) modified_ns: u64,
+    /// Its truncation is not completed.
+    pub(crate) has_intent: bool,
 }
 
 /// The files that have dirty chunks.
@@ -130,7 +132,8 @@ impl<M: CacheMedium> ChunkStore<M> {
     fn count(&self, chunks: &mut DirtyFiles, tag: &Tag) -> Result<(), Error> {
         let start = self.geometry.offset_of(tag.index);
         let end = start + self.valid_bytes(tag.index, tag.size) as u64;
-        let new = Found { key: tag.key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0 };
+        let new =
+            Found { key: tag.key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0, has_intent: false };
         let found = chunks.files.entry(tag.file).or_insert(new);
         if found.key != tag.key {
             return Err(Error::Keys { inode: tag.file.inode });
