@@ -152,13 +152,20 @@ impl<M: CacheMedium> Cache<M> {
         }
     }
 
-    /// Shortens the file in the backing store, then in PM; notes that it is done.
+    /// Sets the length in the backing store, then shortens the file in PM; notes that it is done.
     fn truncate_backing(&self, file: &File, size: u64, before: u64) -> Result<(), Error> {
+        // A file that gets longer loses nothing in PM. Nothing is written for it, either: of what is not
+        // synced a crash may leave a part, and with it a length that nothing asked for.
+        let shortens = lock(&file.state).truncation.is_some_and(|truncation| truncation.intent.is_some());
         let flush = lock(&file.flush);
-        self.keep_last_bytes(file, size)?;
-        file.backing.truncate(size).map_err(Error::backing("shorten a file"))?;
+        if shortens {
+            self.keep_last_bytes(file, size)?;
+        }
+        file.backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
         file.backing.sync().map_err(Error::backing("sync a file"))?;
-        self.protocol.cut(file, size, before)?;
+        if shortens {
+            self.protocol.cut(file, size, before)?;
+        }
         drop(flush);
         let done = file.set_truncation(None);
         done.and_then(|done| done.intent).map_or(Ok(()), |intent| lock(&self.intents).end(intent))

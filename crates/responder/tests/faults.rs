@@ -249,7 +249,8 @@ fn writes_do_not_wait_for_a_slow_flush() {
     assert_eq!(world.below("a"), [vec![1; 50], vec![2; 100]].concat());
 }
 
-/// An older write to the directory never arrives after a newer one.
+/// An older write to the directory never arrives after a newer one: the flush that makes room waits for the
+/// one under way.
 #[test]
 fn a_forced_flush_waits_for_the_one_under_way() {
     let world = World::new(1, 64);
@@ -259,9 +260,8 @@ fn a_forced_flush_waits_for_the_one_under_way() {
     let (release, released) = mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(Some((entered, released)));
     world.backing.set_hook(move |call| {
-        if matches!(call, Call::Write { .. })
-            && let Some((entered, released)) = gate.lock().unwrap().take()
-        {
+        let first = matches!(call, Call::Write { .. }).then(|| gate.lock().unwrap().take()).flatten();
+        if let Some((entered, released)) = first {
             entered.send(()).unwrap();
             released.recv().unwrap();
         }
@@ -272,10 +272,15 @@ fn a_forced_flush_waits_for_the_one_under_way() {
         is_in.recv().unwrap();
         world.write(&a, 0, b"new");
         world.write(&b, 0, b"b");
-        let third = scope.spawn(|| world.write(&c, 0, b"c"));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        // It needs the room of "new", the older one.
+        let (wrote, has_written) = mpsc::channel();
+        let (cache, c) = (world.cache(), &c);
+        let third = scope.spawn(move || wrote.send(cache.write(c, 0, b"c")).unwrap());
+        let early = has_written.recv_timeout(std::time::Duration::from_millis(300));
         release.send(()).unwrap();
+        assert!(early.is_err(), "the older write was still under way");
         flush.join().unwrap().unwrap();
+        has_written.recv().unwrap().unwrap();
         third.join().unwrap();
     });
     world.cache().flush().unwrap();
