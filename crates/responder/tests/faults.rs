@@ -307,3 +307,26 @@ fn a_truncation_waits_for_a_file_that_is_elsewhere() {
     assert_eq!((recovered.orphaned_chunks, recovered.truncations), (0, 1));
     assert_eq!(world.content(&world.open("a")), [1; 100]);
 }
+
+/// Of what is not synced a crash may leave a part: a lengthening writes nothing of the file's last chunk.
+#[test]
+fn a_lengthening_leaves_one_length_or_the_other() {
+    let mut world = World::new(4, 128);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 20]);
+    refuse(&world, |call| matches!(call, Call::Sync | Call::Truncate), 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    assert_eq!(world.content(&a), [1; 20]);
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    assert_eq!(world.content(&a).len(), 100);
+    let mut pieces = 0;
+    let first_pieces = world.backing.crashed(|| {
+        pieces += 1;
+        pieces == 2
+    });
+    world.backing = first_pieces;
+    world.reopen();
+    let len = world.content(&world.open("a")).len();
+    assert!(len == 20 || len == 100, "{len}");
+}
