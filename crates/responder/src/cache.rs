@@ -1,72 +1,30 @@
 //! The cache: files opened through it, and what is in PM for them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fastness_pmem::NoSum;
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
-use crate::backing::{Backing, CacheId, Stat};
+use crate::backing::{Backing, CacheId, FileId, Stat};
+use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
 use crate::file::{File, FileTable};
-use crate::fr::Fr;
-use crate::geometry::{Geometry, INTENTS_OFFSET, LINE, TAGS_OFFSET};
+use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
 use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
-use crate::protocol::{Clock, Protocol};
+use crate::operation::log_bytes;
+use crate::options::Options;
+use crate::protocol::Protocol;
 use crate::stats::Status;
-use crate::superblock::{BLOCK_BYTES, ProtocolKind, Superblock};
+use crate::superblock::{BLOCK_BYTES, Superblock, operation_logs};
+use crate::tag::LINE;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
-
-/// How a cache is opened.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    clock: Clock,
-    chunk_bytes: u64,
-    overwrite: bool,
-}
-
-fn system_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false }
-    }
-}
-
-impl Options {
-    /// Chunks of 4 KiB.
-    pub fn new() -> Options {
-        Options::default()
-    }
-
-    /// Another clock, in ns since 1970.
-    #[must_use]
-    pub fn clock(self, clock: Clock) -> Options {
-        Options { clock, ..self }
-    }
-
-    /// Other chunks, for [`Cache::create`]: a power of two, 64 to 1 MiB. Direct I/O needs 4096 or more.
-    #[must_use]
-    pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
-        Options { chunk_bytes, ..self }
-    }
-
-    /// For [`Cache::create`]: what the region holds and what the directory says of an earlier cache may be
-    /// lost.
-    #[must_use]
-    pub fn overwrite(self, overwrite: bool) -> Options {
-        Options { overwrite, ..self }
-    }
-}
 
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]
@@ -83,11 +41,13 @@ pub struct Handle {
 /// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks.
 #[derive(Debug)]
 pub struct Cache<M> {
-    pub(crate) protocol: Fr<M>,
+    pub(crate) protocol: ChunkStore<M>,
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) files: Arc<FileTable>,
     pub(crate) intents: Mutex<Intents<M>>,
     pub(crate) keys: Mutex<Keys>,
+    /// Files that were not in the directory when the cache was opened, and have chunks.
+    pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     /// Shared by who opens files; held alone by who takes names from files.
     pub(crate) names: RwLock<()>,
     pub(crate) superblock: Superblock,
@@ -103,7 +63,8 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`]; [`Error::Exists`] if the region holds a cache, [`Error::WrongDirectory`] if the directory
     /// has one.
     pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
-        let geometry = Geometry::new(region.len_bytes() as u64, options.chunk_bytes)?;
+        let geometry =
+            Geometry::new(region.len_bytes() as u64, options.chunk_bytes, operation_logs(options.protocol))?;
         if !options.overwrite && Superblock::read(&region).is_ok() {
             return Err(Error::Exists);
         }
@@ -115,7 +76,7 @@ impl<M: CacheMedium> Cache<M> {
         getrandom::fill(&mut id)
             .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
         let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
-        let superblock = Superblock { protocol: ProtocolKind::Fr, cache: CacheId(id), geometry, directory };
+        let superblock = Superblock { protocol: options.protocol, cache: CacheId(id), geometry, directory };
         let mut region = region;
         for offset in [0, BLOCK_BYTES] {
             region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
@@ -125,6 +86,10 @@ impl<M: CacheMedium> Cache<M> {
         region.fence()?;
         region.copy(INTENTS_OFFSET, &[], TAGS_OFFSET - INTENTS_OFFSET, &mut NoSum);
         region.copy(TAGS_OFFSET, &[], geometry.tags_bytes(), &mut NoSum);
+        for log in 0..geometry.operation_logs {
+            let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
+            region.copy(offset as usize, &[], LINE, &mut NoSum);
+        }
         // PERSIST: all tags and intents are empty before a superblock says that there is a cache. Excludes a
         // cache with tags that were something else.
         region.fence()?;
@@ -148,14 +113,12 @@ impl<M: CacheMedium> Cache<M> {
     ) -> Cache<M> {
         let Superblock { geometry, cache, .. } = superblock;
         let (front, rest) = region.divide(TAGS_OFFSET);
-        let (tags, chunks) = rest.divide(geometry.chunks_offset() - TAGS_OFFSET);
-        let (tags, _) = tags.divide(geometry.slots as usize * 2 * LINE);
         let files = Arc::new(FileTable::default());
-        let protocol = Fr::new(geometry, cache, tags, chunks, Arc::clone(&files), options.clock);
+        let protocol = ChunkStore::new(geometry, cache, rest, Arc::clone(&files), options.clock);
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
-        let names = RwLock::new(());
-        Cache { protocol, backing, files, intents, keys, names, superblock }
+        let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
+        Cache { protocol, backing, files, intents, keys, orphans, names, superblock }
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
@@ -170,10 +133,25 @@ impl<M: CacheMedium> Cache<M> {
         let file = self.files.open(stat.id, || {
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
+            if let Some(orphan) = self.take_orphan(stat.id)? {
+                let (size, modified_ns) =
+                    (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
+                return Ok(File::new(stat.id, orphan.key, tenant, backing, size, modified_ns));
+            }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
             Ok::<_, Error>(File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns))
         })?;
         Ok(Handle { file })
+    }
+
+    /// The chunks of a file that has come back to the directory.
+    fn take_orphan(&self, id: FileId) -> Result<Option<Found>, Error> {
+        let mut orphans = lock(&self.orphans);
+        match orphans.get(&id) {
+            // Only a recovery completes its truncation.
+            Some(orphan) if orphan.has_intent => Err(Error::Orphan { inode: id.inode }),
+            _ => Ok(orphans.remove(&id)),
+        }
     }
 
     /// Closes a file. If it has no name any more and nothing else has it open, it is gone.

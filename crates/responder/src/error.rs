@@ -29,6 +29,12 @@ pub enum Error {
         /// Where it is.
         region_offset: u64,
     },
+    /// An operation log contradicts itself, although its operation is to be made again.
+    #[error("the operation log at region offset {region_offset:#x} is damaged")]
+    Operation {
+        /// Where it is.
+        region_offset: u64,
+    },
     /// Two keys belong to one file, or one key to two.
     #[error("the tags of inode {inode} disagree about its key")]
     Keys {
@@ -85,6 +91,7 @@ impl Error {
             Error::Persist(_)
             | Error::Read(_)
             | Error::Tag { .. }
+            | Error::Operation { .. }
             | Error::Keys { .. }
             | Error::Superblock { .. }
             | Error::Orphan { .. }
@@ -112,7 +119,7 @@ impl HasKind for Error {
             },
             Error::Persist(_) => ErrorKind::Closed,
             Error::Read(_) => ErrorKind::MediaFailed,
-            Error::Tag { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
+            Error::Tag { .. } | Error::Operation { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
             Error::Superblock { .. }
             | Error::Exists
             | Error::Geometry(_)

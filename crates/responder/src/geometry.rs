@@ -7,16 +7,17 @@
 //! 12288   unused
 //! 16384   2 tags of 64 bytes for each slot
 //! ...     2 chunks for each slot, from the next multiple of 4096 on
+//! ...     8 operation logs, with the protocol MeLo@V
 //! ```
 
 use crate::error::Error;
+use crate::operation::log_bytes;
+use crate::tag::LINE;
 
 /// Region offset of the intents.
 pub(crate) const INTENTS_OFFSET: usize = 8192;
 /// Region offset of the tags.
 pub(crate) const TAGS_OFFSET: usize = 16384;
-/// Bytes of a tag, and of an intent.
-pub(crate) const LINE: usize = 64;
 /// Slots that share a lock.
 pub(crate) const GROUP_SLOTS: u64 = 16;
 
@@ -31,6 +32,8 @@ pub struct Geometry {
     pub chunk_bytes: u64,
     /// Pairs of chunks: below 16, or a multiple of 16.
     pub slots: u64,
+    /// Operation logs, after the chunks.
+    pub operation_logs: usize,
 }
 
 impl Geometry {
@@ -38,11 +41,12 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::Geometry`]: the region is too small, or no chunk has that length.
-    pub fn new(region_bytes: u64, chunk_bytes: u64) -> Result<Geometry, Error> {
-        let room = region_bytes.saturating_sub(TAGS_OFFSET as u64 + 4096);
+    pub fn new(region_bytes: u64, chunk_bytes: u64, operation_logs: usize) -> Result<Geometry, Error> {
+        let logs = operation_logs as u64 * log_bytes(chunk_bytes);
+        let room = region_bytes.saturating_sub(TAGS_OFFSET as u64 + 4096 + logs);
         let slots = room / (2 * (chunk_bytes + LINE as u64));
         let slots = if slots < GROUP_SLOTS { slots } else { slots - slots % GROUP_SLOTS };
-        let geometry = Geometry { region_bytes, chunk_bytes, slots };
+        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs };
         geometry.check()?;
         Ok(geometry)
     }
@@ -57,7 +61,7 @@ impl Geometry {
         if self.slots > GROUP_SLOTS && !self.slots.is_multiple_of(GROUP_SLOTS) {
             return Err(Error::Geometry("slots come in groups"));
         }
-        if self.end() > self.region_bytes {
+        if self.logs_offset() + self.operation_logs as u64 * log_bytes(self.chunk_bytes) > self.region_bytes {
             return Err(Error::Geometry("the slots do not fit into the region"));
         }
         Ok(())
@@ -81,7 +85,8 @@ impl Geometry {
         (TAGS_OFFSET + self.tags_bytes()).next_multiple_of(4096)
     }
 
-    fn end(&self) -> u64 {
+    /// Region offset of the first operation log.
+    pub(crate) fn logs_offset(&self) -> u64 {
         (TAGS_OFFSET as u64 + self.slots * 2 * LINE as u64).next_multiple_of(4096)
             + self.slots * 2 * self.chunk_bytes
     }
@@ -104,9 +109,12 @@ mod tests {
     #[test]
     fn the_slots_of_every_region_fit() {
         for region_kib in 16..4000 {
-            for chunk_bytes in [64, 4096, 65536] {
-                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes) {
-                    assert!(geometry.end() <= region_kib << 10, "{geometry:?}");
+            for (chunk_bytes, logs) in [(64, 0), (4096, 0), (65536, 0), (64, 8), (4096, 8)] {
+                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes, logs) {
+                    assert!(
+                        geometry.logs_offset() + logs as u64 * log_bytes(chunk_bytes) <= region_kib << 10,
+                        "{geometry:?}"
+                    );
                     assert_eq!(geometry.groups() as u64 * geometry.group_slots(), geometry.slots);
                 }
             }
@@ -117,9 +125,10 @@ mod tests {
     fn impossible_ones_are_refused() {
         for (region_bytes, chunk_bytes) in [(16384, 4096), (1 << 20, 100), (1 << 20, 32), (1 << 30, 2 << 20)]
         {
-            assert!(Geometry::new(region_bytes, chunk_bytes).is_err(), "{region_bytes} {chunk_bytes}");
+            assert!(Geometry::new(region_bytes, chunk_bytes, 0).is_err(), "{region_bytes} {chunk_bytes}");
         }
-        let geometry = Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2 };
+        let geometry =
+            Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2, operation_logs: 0 };
         assert!(geometry.check().is_err());
     }
 }

@@ -3,10 +3,9 @@
 use fastness_pmem::NoSum;
 
 use crate::error::Error;
-use crate::geometry::LINE;
 use crate::medium::CacheMedium;
 use crate::stats::Counts;
-use crate::tag::{Seed, Status, Tag};
+use crate::tag::{LINE, Seed, Status, Tag};
 
 /// Slots that follow each other, with their tags and chunks.
 ///

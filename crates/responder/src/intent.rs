@@ -19,7 +19,8 @@ use fastness_pmem::{Medium, NoSum};
 
 use crate::backing::{CacheId, FileId};
 use crate::error::Error;
-use crate::geometry::{INTENTS_OFFSET, LINE};
+use crate::geometry::INTENTS_OFFSET;
+use crate::tag::LINE;
 
 /// How many there can be at a time.
 const COUNT: usize = 64;

@@ -5,19 +5,20 @@
 //! a [`Cache::flush`] later, the directory alone has it.
 //!
 //! # Design
-//! How a write becomes durable and atomic is a protocol's matter; there is one so far, FR (`fr`). The cache
-//! above it knows files, names, lengths, and intents; the backing store below it is a trait ([`Backing`]).
-//! Byte-exact layout: `docs/format.md`. Why it is so: `docs/adr/2026-11-25-responder.md`.
+//! How a write becomes durable and atomic is a protocol's matter; there are two so far, FR and MeLo@V, over
+//! the same chunks (`chunks`). The cache above them knows files, names, lengths, and intents; the backing
+//! store below it is a trait ([`Backing`]). Byte-exact layout: `docs/format.md`. Why it is so:
+//! `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, names, recovery, flusher   files and names; what a crash needs completed
-//! fr                                the protocol: chunks in slots, tags, several chunks at once
-//! group, tag, intent, superblock    what is on the medium
+//! chunks                            chunks in slots, and the protocols that write to them
+//! group, tag, operation, intent, superblock   what is on the medium
 //! file, key                         files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told
 //! ```
 //!
 //! # Crash cases
-//! 1. In a write: all of it or nothing (`fr`, cases 1 to 4).
+//! 1. In a write: all of it or nothing (`chunks::fr`, `chunks::melo`).
 //! 2. In a flush: the chunks are dirty still, and are flushed again. A chunk is clean only after a sync.
 //! 3. In a removal: the intent says that the file may be gone. If it is not in the directory any more, its
 //!    chunks are given up; if it is, it keeps them.
@@ -30,16 +31,18 @@
 
 mod backing;
 mod cache;
+mod chunks;
 mod error;
 mod file;
 mod flusher;
-mod fr;
 mod geometry;
 mod group;
 mod intent;
 mod key;
 mod medium;
 mod names;
+mod operation;
+mod options;
 mod protocol;
 mod recovery;
 mod stats;
@@ -49,12 +52,13 @@ mod tag;
 pub use backing::{
     Backing, BackingFile, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat, Verdict,
 };
-pub use cache::{Cache, Handle, Options};
+pub use cache::{Cache, Handle};
 pub use error::Error;
 pub use fastness_base::{ErrorKind, HasKind};
 pub use flusher::{Flusher, PERIOD_DEFAULT};
 pub use geometry::Geometry;
 pub use medium::CacheMedium;
+pub use options::Options;
 pub use protocol::Clock;
 pub use stats::{Counts, Recovered, Status};
 pub use superblock::ProtocolKind;

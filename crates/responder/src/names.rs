@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fastness_sync::{lock, write};
 
+use crate::backing::BackingFile;
 use crate::cache::{Cache, Handle};
 use crate::error::Error;
 use crate::file::{File, Truncation};
@@ -151,13 +152,20 @@ impl<M: CacheMedium> Cache<M> {
         }
     }
 
-    /// Shortens the file in the backing store, then in PM; notes that it is done.
+    /// Sets the length in the backing store, then shortens the file in PM; notes that it is done.
     fn truncate_backing(&self, file: &File, size: u64, before: u64) -> Result<(), Error> {
+        // A file that gets longer loses nothing in PM. Nothing is written for it, either: of what is not
+        // synced a crash may leave a part, and with it a length that nothing asked for.
+        let shortens = lock(&file.state).truncation.is_some_and(|truncation| truncation.intent.is_some());
         let flush = lock(&file.flush);
-        self.keep_last_bytes(file, size)?;
-        file.backing.truncate(size).map_err(Error::backing("shorten a file"))?;
+        if shortens {
+            self.keep_last_bytes(file, size)?;
+        }
+        file.backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
         file.backing.sync().map_err(Error::backing("sync a file"))?;
-        self.protocol.cut(file, size, before)?;
+        if shortens {
+            self.protocol.cut(file, size, before)?;
+        }
         drop(flush);
         let done = file.set_truncation(None);
         done.and_then(|done| done.intent).map_or(Ok(()), |intent| lock(&self.intents).end(intent))
@@ -173,20 +181,26 @@ impl<M: CacheMedium> Cache<M> {
         }
     }
 
-    /// Completes what an intent names, if the file is in the directory.
+    /// Completes what an intent names, of a file that is in the directory.
     pub(crate) fn complete(
         &self,
         number: usize,
         intent: Intent,
-        file: Option<&Arc<File>>,
+        backing: &Arc<dyn BackingFile>,
     ) -> Result<(), Error> {
-        if let (Intent::Truncate(_, size), Some(file)) = (intent, file) {
-            self.unfinished(file, size, Some(number));
-            let mut now = write(&file.size);
-            self.truncate_backing(file, size, i64::MAX as u64)?;
-            *now = size;
-            return Ok(());
-        }
-        lock(&self.intents).end(number)
+        let Intent::Truncate(id, size) = intent else { return lock(&self.intents).end(number) };
+        let file = match self.files.by_id(id) {
+            Some(file) => file,
+            None => {
+                // Nothing of it is in PM; the truncation may not have reached the directory.
+                let key = lock(&self.keys).give(0, 0, self.superblock.geometry.slots)?;
+                self.files.add(File::new(id, key, 0, Arc::clone(backing), 0, 0))
+            }
+        };
+        self.unfinished(&file, size, Some(number));
+        let mut now = write(&file.size);
+        self.truncate_backing(&file, size, i64::MAX as u64)?;
+        *now = size;
+        Ok(())
     }
 }

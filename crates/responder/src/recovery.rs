@@ -6,11 +6,12 @@ use std::sync::Arc;
 use fastness_sync::lock;
 
 use crate::backing::{Backing, FileId};
-use crate::cache::{Cache, Options};
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::file::File;
-use crate::intent::Numbered;
+use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
+use crate::options::Options;
 use crate::stats::Recovered;
 use crate::superblock::Superblock;
 
@@ -43,15 +44,18 @@ impl<M: CacheMedium> Cache<M> {
 
     fn recover(&self, intents: &[Numbered]) -> Result<Recovered, Error> {
         let mut chunks = self.protocol.recover()?;
-        let mut recovered = Recovered { undone_writes: chunks.undone, ..Recovered::default() };
+        let mut recovered =
+            Recovered { undone_writes: chunks.undone, redone_writes: chunks.redone, ..Recovered::default() };
         let named = intents.iter().map(|(_, intent)| intent.file());
         let wanted: BTreeSet<FileId> = chunks.files.keys().copied().chain(named).collect();
         let found = self.backing.find(&wanted).map_err(Error::backing("find the files of the cache"))?;
         // Removed for good: the intent says so, and the file is not there.
-        for (_, intent) in intents.iter().filter(|(_, intent)| !found.contains_key(&intent.file())) {
+        let is_gone = |intent: Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
+        for &(number, intent) in intents.iter().filter(|(_, intent)| is_gone(*intent)) {
             if let Some(gone) = chunks.files.remove(&intent.file()) {
                 self.protocol.give_up_all(gone.key)?;
             }
+            lock(&self.intents).end(number)?;
             recovered.removals += 1;
         }
         for (&id, of_file) in &chunks.files {
@@ -59,24 +63,20 @@ impl<M: CacheMedium> Cache<M> {
             recovered.dirty_chunks += of_file.dirty_chunks;
             let Some(backing) = found.get(&id) else {
                 recovered.orphaned_chunks += of_file.dirty_chunks;
+                lock(&self.orphans).insert(id, *of_file);
                 continue;
             };
             let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
             let (size, modified_ns) = (stat.size.max(of_file.end), stat.modified_ns.max(of_file.modified_ns));
             self.files.add(File::new(id, of_file.key, 0, Arc::clone(backing), size, modified_ns));
         }
-        for &(number, intent) in intents {
-            let id = intent.file();
-            let file = match (self.files.by_id(id), found.get(&id)) {
-                (None, Some(backing)) if intent.is_truncation() => {
-                    // Nothing of it is in PM; the truncation may not have reached the directory.
-                    let key = lock(&self.keys).give(0, 0, self.superblock.geometry.slots)?;
-                    Some(self.files.add(File::new(id, key, 0, Arc::clone(backing), 0, 0)))
-                }
-                (file, _) => file,
-            };
-            recovered.truncations += u64::from(file.is_some() && intent.is_truncation());
-            self.complete(number, intent, file.as_ref())?;
+        for &(number, intent) in intents.iter().filter(|(_, intent)| found.contains_key(&intent.file())) {
+            self.complete(number, intent, &found[&intent.file()])?;
+            recovered.truncations += u64::from(intent.is_truncation());
+        }
+        // A truncation of a file that is not there waits for it, as its data do.
+        for (_, intent) in intents.iter().filter(|(_, intent)| !found.contains_key(&intent.file())) {
+            lock(&self.orphans).entry(intent.file()).and_modify(|orphan| orphan.has_intent = true);
         }
         Ok(recovered)
     }

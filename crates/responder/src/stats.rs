@@ -66,6 +66,8 @@ pub struct Recovered {
     pub orphaned_chunks: u64,
     /// Writes of several chunks that were undone: they had not been acknowledged.
     pub undone_writes: u64,
+    /// Writes in place that were made again: they may not have been acknowledged.
+    pub redone_writes: u64,
     /// Removals that were completed.
     pub removals: u64,
     /// Truncations that were completed.

@@ -7,7 +7,7 @@
 //! offset size field
 //!      0    8 magic "FSTNRESP"
 //!      8    2 version, 1
-//!     10    1 protocol: 1 FR
+//!     10    1 protocol: 1 FR, 2 MeLo@V
 //!     11    1 log2 of the bytes of a chunk: 6 to 20
 //!     12    4 zero
 //!     16   16 id of the cache, random; the directory has it too
@@ -27,6 +27,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::backing::{CacheId, DirectoryId, FileId};
 use crate::error::Error;
 use crate::geometry::Geometry;
+use crate::operation::OPERATION_LOGS;
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
@@ -40,6 +41,16 @@ const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 pub enum ProtocolKind {
     /// First Responder: pairs of chunks with tags.
     Fr = 1,
+    /// MeLo@V: operations are logged with their data, then made in place.
+    Melo = 2,
+}
+
+/// Operation logs of a region with that protocol.
+pub(crate) fn operation_logs(protocol: ProtocolKind) -> usize {
+    match protocol {
+        ProtocolKind::Fr => 0,
+        ProtocolKind::Melo => OPERATION_LOGS,
+    }
 }
 
 /// The contents of a superblock; the layout is in the module documentation.
@@ -107,18 +118,26 @@ impl Superblock {
         if raw.version.get() != VERSION {
             return Err(bad("another version"));
         }
-        if raw.protocol != ProtocolKind::Fr as u8 {
-            return Err(bad("an unknown protocol"));
-        }
+        let protocol = match raw.protocol {
+            1 => ProtocolKind::Fr,
+            2 => ProtocolKind::Melo,
+            _ => return Err(bad("an unknown protocol")),
+        };
         if raw.reserved.get() != 0 || raw.zero.iter().any(|&byte| byte != 0) {
             return Err(bad("something in a reserved field"));
         }
         let chunk_bytes = 1_u64.checked_shl(u32::from(raw.chunk_log2)).unwrap_or(0);
-        let geometry = Geometry { region_bytes: raw.region_bytes.get(), chunk_bytes, slots: raw.slots.get() };
+        let operation_logs = operation_logs(protocol);
+        let geometry = Geometry {
+            operation_logs,
+            region_bytes: raw.region_bytes.get(),
+            chunk_bytes,
+            slots: raw.slots.get(),
+        };
         geometry.check().map_err(|_| bad("an impossible geometry"))?;
         let id = FileId { inode: raw.inode.get(), generation: raw.generation.get() };
         Ok(Superblock {
-            protocol: ProtocolKind::Fr,
+            protocol,
             cache: CacheId(raw.cache),
             geometry,
             directory: DirectoryId { device: raw.device.get(), id },
@@ -144,7 +163,7 @@ mod tests {
         Superblock {
             protocol: ProtocolKind::Fr,
             cache: CacheId([7; 16]),
-            geometry: Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: 96 },
+            geometry: Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: 96, operation_logs: 0 },
             directory: DirectoryId { device: 3, id: FileId { inode: 2, generation: 5 } },
         }
     }

@@ -22,8 +22,9 @@
 //! ```
 
 use crate::backing::FileId;
-use crate::geometry::LINE;
 
+/// Bytes of a tag, and of an intent: a cache line.
+pub(crate) const LINE: usize = 64;
 /// Keys have 56 bits.
 pub(crate) const KEY_MAX: u64 = (1 << 56) - 1;
 
@@ -89,6 +90,10 @@ pub(crate) struct Seed(u32);
 impl Seed {
     pub(crate) fn new(cache: crate::backing::CacheId) -> Seed {
         Seed(crc32c::crc32c(&cache.0))
+    }
+
+    pub(crate) fn sum(self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.0, bytes)
     }
 }
 
@@ -156,7 +161,7 @@ impl Tag {
 
 /// Of all but the status, which changes alone.
 fn sum(line: &[u8; LINE], seed: Seed) -> u32 {
-    crc32c::crc32c_append(seed.0, &line[1..60])
+    seed.sum(&line[1..60])
 }
 
 #[cfg(test)]

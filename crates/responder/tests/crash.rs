@@ -5,10 +5,12 @@ mod support;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fastness_pm_model::{Config, FlushKind, Machine, Op, RecordStyle, Recorder, Summary, Trace, explore};
+use fastness_pm_model::{
+    Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, Summary, Trace, explore,
+};
 use fastness_responder::*;
 use support::history::*;
-use support::{Pm, Power, options};
+use support::{Pm, Power, options, set_protocol};
 
 const VARIANTS: [Variant; 3] = [
     NT,
@@ -79,9 +81,8 @@ fn writes_of_several_chunks_survive_every_crash() {
     survive(4, &["a", "b"], &several_chunks());
 }
 
-#[test]
-fn truncations_and_growth_survive_every_crash() {
-    let steps = [
+fn truncations_and_growth() -> Vec<Step> {
+    vec![
         Step::write("a", 0, 1, 150),
         Step::Truncate("a", 70),
         Step::write("a", 140, 2, 4),
@@ -91,13 +92,16 @@ fn truncations_and_growth_survive_every_crash() {
         Step::Truncate("a", 300),
         Step::Reopen,
         Step::write("a", 2, 4, 1),
-    ];
-    survive(4, &["a"], &steps);
+    ]
 }
 
 #[test]
-fn removed_and_replaced_files_survive_every_crash() {
-    let steps = [
+fn truncations_and_growth_survive_every_crash() {
+    survive(4, &["a"], &truncations_and_growth());
+}
+
+fn removals_and_renames() -> Vec<Step> {
+    vec![
         Step::write("a", 0, 1, 100),
         Step::write("b", 0, 2, 30),
         Step::Rename("b", "a"),
@@ -109,8 +113,57 @@ fn removed_and_replaced_files_survive_every_crash() {
         Step::write("b", 0, 5, 70),
         Step::Flush,
         Step::Unlink("b"),
-    ];
-    survive(4, &["a", "b"], &steps);
+    ]
+}
+
+#[test]
+fn removed_and_replaced_files_survive_every_crash() {
+    survive(4, &["a", "b"], &removals_and_renames());
+}
+
+/// MeLo@V: the same histories.
+#[test]
+fn writes_in_place_survive_every_crash() {
+    set_protocol(ProtocolKind::Melo);
+    survive(1, &["a"], &overwrites());
+    survive(1, &["a", "b", "c"], &collisions());
+    survive(4, &["a", "b"], &several_chunks());
+    survive(4, &["a"], &truncations_and_growth());
+    survive(4, &["a", "b"], &removals_and_renames());
+}
+
+/// Where COMMIT of the first operation log is set.
+fn is_committed(image: &[u8]) -> bool {
+    let logs = image.len() - 8 * (128 + 16 * CHUNK as usize);
+    // The region has a page in reserve, for the alignment of the chunks.
+    image[logs - 4096..].chunks(64).any(|line| line[0] == 1 && line[1..8] == [0; 7] && line[16..24] != [0; 8])
+}
+
+/// An operation that is made again is interrupted at any moment, and is made again.
+#[test]
+fn interrupted_operations_are_made_again_after_every_crash() {
+    set_protocol(ProtocolKind::Melo);
+    let steps = [Step::write("a", 0, 1, 192), Step::Flush, Step::write("a", 20, 2, 150)];
+    for variant in [NT, VARIANTS[2]] {
+        let history = run(4, &["a"], &steps, variant);
+        let (mut explored, mut committed) = (0, 0);
+        let budget = Budget { exhaustive_limit: 300, samples: 60, seed: 2 };
+        explore(&history.trace, &Config::default(), budget, &mut |point| {
+            let Some(mark) = point.last_mark.filter(|_| is_committed(point.image)) else {
+                return ControlFlow::Continue(());
+            };
+            committed += 1;
+            if committed % 7 == 0 {
+                let moment = &history.moments[mark as usize];
+                let (violation, summary) = violation_in_recovery(point.image, moment, variant);
+                assert_eq!(violation, None, "operation {}", point.op_index);
+                explored += summary.images;
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(committed > 20 && explored > 100, "{committed} {explored}");
+    }
 }
 
 /// A crash leaves two copies of a chunk; no step of the recovery touches them, and the newer one stays.
@@ -211,7 +264,13 @@ fn interrupted_completions_survive_every_crash() {
 fn no_call_leaves_stores_pending() {
     let flushed =
         [Step::Flush, Step::Reopen, Step::write("a", 3, 9, 100), Step::Flush, Step::Truncate("a", 5)];
-    for steps in [overwrites(), several_chunks()] {
+    let all = [
+        (ProtocolKind::Fr, overwrites()),
+        (ProtocolKind::Fr, several_chunks()),
+        (ProtocolKind::Melo, several_chunks()),
+    ];
+    for (protocol, steps) in all {
+        set_protocol(protocol);
         let steps = [steps, flushed.to_vec()].concat();
         let history = run(4, &["a", "b"], &steps, NT);
         for (step, (_, end)) in steps.iter().zip(&history.steps) {
@@ -227,13 +286,17 @@ fn no_call_leaves_stores_pending() {
 #[test]
 fn what_a_recovery_has_seen_survives_a_later_power_cut() {
     let variant = VARIANTS[2];
-    for steps in [
-        vec![Step::write("a", 0, 1, 64), Step::write("a", 0, 2, 20)],
-        vec![Step::write("a", 0, 1, 170), Step::Truncate("a", 4)],
+    for (protocol, steps) in [
+        (ProtocolKind::Fr, vec![Step::write("a", 0, 1, 64), Step::write("a", 0, 2, 20)]),
+        (ProtocolKind::Fr, vec![Step::write("a", 0, 1, 170), Step::Truncate("a", 4)]),
+        (ProtocolKind::Melo, vec![Step::write("a", 0, 1, 170), Step::write("a", 10, 2, 140)]),
     ] {
+        set_protocol(protocol);
         let history = run(4, &["a"], &steps, variant);
         let (start, end) = history.steps[1];
-        for cut in start..end {
+        // The log of an operation is longer than a line: every fifth store meets each of its lines.
+        let step = if protocol == ProtocolKind::Melo { 5 } else { 1 };
+        for cut in (start..end).step_by(step) {
             // Loads see all stores of the process that is gone.
             let mut machine = Machine::new(history.trace.initial.clone(), Config::default());
             let dying = &history.trace.ops[..cut];

@@ -159,3 +159,24 @@ fn the_flusher_brings_everything_to_the_directory() {
     assert_eq!(fs::read(root.join("a")).unwrap(), b"in time");
     drop(flusher);
 }
+
+/// A file that is elsewhere while its cache is opened comes back, with its chunks or with its truncation.
+#[test]
+fn files_that_come_back_have_their_data() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    cache.write(&file, 0, b"acknowledged").unwrap();
+    drop(cache);
+    fs::rename(root.join("a"), folder.join("elsewhere")).unwrap();
+    let (cache, recovered) = open(folder, &root).unwrap();
+    assert_eq!(recovered.orphaned_chunks, 1);
+    fs::rename(folder.join("elsewhere"), root.join("b")).unwrap();
+    let file = cache.open_file(Path::new("b"), None, 0).unwrap();
+    let mut found = [0; 20];
+    assert_eq!(cache.read(&file, 0, &mut found).unwrap(), 12);
+    cache.flush().unwrap();
+    assert_eq!(cache.status().unwrap().dirty_chunks, 0);
+    assert_eq!(fs::read(root.join("b")).unwrap(), b"acknowledged");
+}

@@ -249,7 +249,8 @@ fn writes_do_not_wait_for_a_slow_flush() {
     assert_eq!(world.below("a"), [vec![1; 50], vec![2; 100]].concat());
 }
 
-/// An older write to the directory never arrives after a newer one.
+/// An older write to the directory never arrives after a newer one: the flush that makes room waits for the
+/// one under way.
 #[test]
 fn a_forced_flush_waits_for_the_one_under_way() {
     let world = World::new(1, 64);
@@ -259,9 +260,8 @@ fn a_forced_flush_waits_for_the_one_under_way() {
     let (release, released) = mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(Some((entered, released)));
     world.backing.set_hook(move |call| {
-        if matches!(call, Call::Write { .. })
-            && let Some((entered, released)) = gate.lock().unwrap().take()
-        {
+        let first = matches!(call, Call::Write { .. }).then(|| gate.lock().unwrap().take()).flatten();
+        if let Some((entered, released)) = first {
             entered.send(()).unwrap();
             released.recv().unwrap();
         }
@@ -272,12 +272,61 @@ fn a_forced_flush_waits_for_the_one_under_way() {
         is_in.recv().unwrap();
         world.write(&a, 0, b"new");
         world.write(&b, 0, b"b");
-        let third = scope.spawn(|| world.write(&c, 0, b"c"));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        // It needs the room of "new", the older one.
+        let (wrote, has_written) = mpsc::channel();
+        let (cache, c) = (world.cache(), &c);
+        let third = scope.spawn(move || wrote.send(cache.write(c, 0, b"c")).unwrap());
+        let early = has_written.recv_timeout(std::time::Duration::from_millis(300));
         release.send(()).unwrap();
+        assert!(early.is_err(), "the older write was still under way");
         flush.join().unwrap().unwrap();
+        has_written.recv().unwrap().unwrap();
         third.join().unwrap();
     });
     world.cache().flush().unwrap();
     assert_eq!(world.below("a"), b"new");
+}
+
+/// A truncation whose sync failed, and the file is elsewhere at the next start: nothing is given up.
+#[test]
+fn a_truncation_waits_for_a_file_that_is_elsewhere() {
+    let mut world = World::new(4, 64);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 200]);
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    let with = world.backing.crashed(|| false);
+    let without = with.copied();
+    without.remove(Path::new("a")).unwrap();
+    world.backing = without.crashed(|| true);
+    let recovered = world.reopen();
+    assert_eq!((recovered.orphaned_chunks, recovered.removals, recovered.truncations), (4, 0, 0));
+    assert_eq!(world.reopen().orphaned_chunks, 4, "and it stays so");
+    world.backing = with;
+    let recovered = world.reopen();
+    assert_eq!((recovered.orphaned_chunks, recovered.truncations), (0, 1));
+    assert_eq!(world.content(&world.open("a")), [1; 100]);
+}
+
+/// Of what is not synced a crash may leave a part: a lengthening writes nothing of the file's last chunk.
+#[test]
+fn a_lengthening_leaves_one_length_or_the_other() {
+    let mut world = World::new(4, 128);
+    let a = world.open("a");
+    world.write(&a, 0, &[1; 20]);
+    refuse(&world, |call| matches!(call, Call::Sync | Call::Truncate), 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    assert_eq!(world.content(&a), [1; 20]);
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
+    assert_eq!(world.content(&a).len(), 100);
+    let mut pieces = 0;
+    let first_pieces = world.backing.crashed(|| {
+        pieces += 1;
+        pieces == 2
+    });
+    world.backing = first_pieces;
+    world.reopen();
+    let len = world.content(&world.open("a")).len();
+    assert!(len == 20 || len == 100, "{len}");
 }

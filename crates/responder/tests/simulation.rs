@@ -10,7 +10,7 @@ use fastness_responder::*;
 use fastness_testkit::Rng;
 use support::history::{Tree, tree};
 use support::world::*;
-use support::{Pm, content};
+use support::{Pm, content, set_protocol};
 
 struct Simulation {
     rng: Rng,
@@ -31,6 +31,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut rng = Rng(seed);
+        set_protocol(rng.pick(&[ProtocolKind::Fr, ProtocolKind::Melo]));
         let slots = rng.pick(&[1, 2, 3, 5, 8, 16, 32]);
         let chunk_bytes = rng.pick(&[64, 64, 128, 8192]);
         let media = Media::new(slots, chunk_bytes, &mut rng);

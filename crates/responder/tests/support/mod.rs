@@ -118,9 +118,23 @@ impl Pm {
     }
 }
 
+thread_local! {
+    static PROTOCOL: std::cell::Cell<ProtocolKind> = const { std::cell::Cell::new(ProtocolKind::Fr) };
+}
+
+/// The protocol of the caches that this thread makes.
+pub fn protocol() -> ProtocolKind {
+    PROTOCOL.get()
+}
+
+pub fn set_protocol(protocol: ProtocolKind) {
+    PROTOCOL.set(protocol);
+}
+
 /// Bytes of a region with so many slots.
 pub fn region_bytes(slots: usize, chunk_bytes: usize) -> usize {
-    16384 + 4096 + slots * 2 * (64 + chunk_bytes)
+    let logs = if protocol() == ProtocolKind::Melo { 8 * (128 + 16 * chunk_bytes) } else { 0 };
+    16384 + 4096 + slots * 2 * (64 + chunk_bytes) + logs
 }
 
 pub fn recorder(slots: usize, chunk_bytes: usize) -> Recorder {
@@ -135,7 +149,7 @@ pub fn clock() -> u64 {
 }
 
 pub fn options(chunk_bytes: u64) -> Options {
-    Options::new().clock(clock).chunk_bytes(chunk_bytes)
+    Options::new().clock(clock).chunk_bytes(chunk_bytes).protocol(protocol())
 }
 
 /// A new cache in front of a new directory.

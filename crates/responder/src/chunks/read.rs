@@ -6,9 +6,9 @@ use crate::medium::CacheMedium;
 use crate::tag::Status;
 
 use super::locked::Locked;
-use super::{Fr, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
+use super::{ChunkStore, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
 
-impl<M: CacheMedium> Fr<M> {
+impl<M: CacheMedium> ChunkStore<M> {
     /// Reads chunks from PM, and others from the backing store: its page cache keeps them at the speed of
     /// DRAM, so nothing is placed in PM for a reader.
     pub(super) fn read_file(&self, file: &File, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {

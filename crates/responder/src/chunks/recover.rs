@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
-use super::{Fr, WRITE_CHUNKS_MAX};
+use super::{ChunkStore, WRITE_CHUNKS_MAX};
 
 /// What the tags say of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,23 +22,28 @@ pub(crate) struct Found {
     /// The key of the next file is beyond this many chunks.
     pub(crate) chunks: u64,
     pub(crate) modified_ns: u64,
+    /// Its truncation is not completed.
+    pub(crate) has_intent: bool,
 }
 
 /// The files that have dirty chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Chunks {
+pub(crate) struct DirtyFiles {
     pub(crate) files: BTreeMap<FileId, Found>,
     /// Writes of several chunks that were undone.
     pub(crate) undone: u64,
+    /// Writes in place that were made again.
+    pub(crate) redone: u64,
 }
 
-impl<M: CacheMedium> Fr<M> {
+impl<M: CacheMedium> ChunkStore<M> {
     /// Undoes writes that are not complete, gives up what is clean, and says what there is.
     ///
     /// What is clean may have been changed in the backing store since: the region was not in use.
     ///
     /// Persistence: durable on return. A crash inside leaves a region that is recovered in the same way.
-    pub(crate) fn recover(&self) -> Result<Chunks, Error> {
+    pub(crate) fn recover(&self) -> Result<DirtyFiles, Error> {
+        let redone = self.redo()?;
         let mut incomplete = Vec::new();
         let mut last_timestamp = 0;
         let index_end = i64::MAX as u64 / self.geometry.chunk_bytes;
@@ -66,7 +71,7 @@ impl<M: CacheMedium> Fr<M> {
         for first in &incomplete {
             self.undo(first)?;
         }
-        let mut chunks = Chunks { undone: incomplete.len() as u64, ..Chunks::default() };
+        let mut chunks = DirtyFiles { undone: incomplete.len() as u64, redone, ..DirtyFiles::default() };
         self.for_each_group(|group| {
             group.dirty = 0;
             for chunk in 0..group.len() {
@@ -124,10 +129,11 @@ impl<M: CacheMedium> Fr<M> {
         Ok(())
     }
 
-    fn count(&self, chunks: &mut Chunks, tag: &Tag) -> Result<(), Error> {
+    fn count(&self, chunks: &mut DirtyFiles, tag: &Tag) -> Result<(), Error> {
         let start = self.geometry.offset_of(tag.index);
         let end = start + self.valid_bytes(tag.index, tag.size) as u64;
-        let new = Found { key: tag.key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0 };
+        let new =
+            Found { key: tag.key, dirty_chunks: 0, end: 0, chunks: 0, modified_ns: 0, has_intent: false };
         let found = chunks.files.entry(tag.file).or_insert(new);
         if found.key != tag.key {
             return Err(Error::Keys { inode: tag.file.inode });

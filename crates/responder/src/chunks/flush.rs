@@ -8,7 +8,7 @@ use crate::file::File;
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
-use super::Fr;
+use super::ChunkStore;
 
 /// Chunks that follow each other are written at once, up to so many bytes.
 const RUN_BYTES: usize = 1 << 20;
@@ -20,7 +20,7 @@ struct Written {
     tag: Tag,
 }
 
-impl<M: CacheMedium> Fr<M> {
+impl<M: CacheMedium> ChunkStore<M> {
     /// Which chunks are dirty: keys and indices, in order. The groups that have none are no longer noted.
     fn dirty_chunks(&self, only: Option<u64>) -> Result<Vec<(u64, u64)>, Error> {
         let mut found = Vec::new();

@@ -1,28 +1,16 @@
-//! The protocol FR (First Responder): a slot for each chunk, with room for two.
+//! Chunks of files in PM, in slots of two, and the protocols that write to them.
 //!
-//! A write never changes a chunk that counts. It goes into the other chunk of the slot; one word of the tag
-//! makes that the valid and new one, and the old one is invalidated afterwards. Placement is static: there is
-//! no allocator and no replacement policy, and a slot without room is made room in by a flush.
-//!
-//! Crash cases:
-//! 1. Before a tag is set: the chunk is not valid, and its predecessor is.
-//! 2. After it, before the predecessor is invalid: both hold the same chunk of the file; the one that is new
-//!    counts. No step of the recovery is needed: everything here knows that state.
-//! 3. In a write of several chunks before its first tag is complete: the recovery undoes the chunks of the
-//!    write, from the last to the first, which has the mark until then.
-//! 4. After that: the write is there.
-//!
-//! Performance: a chunk costs one copy, three fences, and nothing else in PM but two tags; one fence less if
-//! it overwrites nothing. No allocation, no system call.
-//!
-//! Source: "First Responder" in the dissertation, chapter V, figures 15 and 16. Where this differs, and why:
-//! `docs/adr/2026-11-25-responder.md`.
+//! Chunk `index` of a file with key `k` is in slot `(k + index) mod slots`: there is no allocator and no
+//! replacement policy. Two chunks fit into a slot; what is in the way of a third, and dirty, is flushed
+//! first. The protocols differ in how they write: `fr` into the other chunk of the slot, `melo` in place
+//! under an operation log. Reads, flushes, truncations, and who gives way are the same for both.
 
 mod flush;
+mod fr;
 mod locked;
+mod melo;
 mod read;
 mod recover;
-mod write;
 
 use std::sync::Arc;
 
@@ -32,12 +20,15 @@ use fastness_sync::{Mutex, lock};
 use crate::backing::CacheId;
 use crate::error::Error;
 use crate::file::{File, FileTable};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::group::Group;
 use crate::medium::CacheMedium;
+use crate::operation::{OperationLog, log_bytes};
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
-use crate::tag::Seed;
+use crate::tag::{LINE, Seed};
+
+pub(crate) use recover::Found;
 
 /// Chunks that one write changes atomically.
 const WRITE_CHUNKS_MAX: usize = 256;
@@ -57,19 +48,21 @@ struct Run {
 
 /// Chunks in PM with their tags.
 #[derive(Debug)]
-pub(crate) struct Fr<M> {
+pub(crate) struct ChunkStore<M> {
     geometry: Geometry,
     seed: Seed,
     groups: Vec<Mutex<Group<M>>>,
     /// A bit for each group that may have dirty data.
     dirty_groups: Vec<AtomicU64>,
+    /// With these, writes are made in place.
+    operations: Vec<Mutex<OperationLog<M>>>,
     files: Arc<FileTable>,
     clock: Clock,
     last_timestamp: AtomicU64,
     forced_flushes: AtomicU64,
 }
 
-impl<M> Fr<M> {
+impl<M> ChunkStore<M> {
     /// Tells the flusher that the group may have dirty data.
     fn note_dirty(&self, group: usize) {
         let (word, bit) = (&self.dirty_groups[group / 64], 1 << (group % 64));
@@ -79,29 +72,51 @@ impl<M> Fr<M> {
     }
 }
 
-impl<M: CacheMedium> Fr<M> {
-    /// Takes the ranges of the tags and of the chunks.
+impl<M: CacheMedium> ChunkStore<M> {
+    /// Takes what follows the intents.
     pub(crate) fn new(
         geometry: Geometry,
         cache: CacheId,
-        tags: M,
-        chunks: M,
+        rest: M,
         files: Arc<FileTable>,
         clock: Clock,
-    ) -> Fr<M> {
+    ) -> ChunkStore<M> {
         let (seed, slots) = (Seed::new(cache), geometry.group_slots() as usize);
         let chunk_bytes = geometry.chunk_bytes as usize;
-        let (mut tags, mut chunks) = (tags, chunks);
+        let start = geometry.chunks_offset() - TAGS_OFFSET;
+        let (mut tags, rest) = rest.divide(start);
+        let (mut chunks, mut rest) = rest.divide((geometry.logs_offset() as usize - TAGS_OFFSET) - start);
         let mut groups = Vec::with_capacity(geometry.groups());
         for _ in 0..geometry.groups() {
             let (tags_here, chunks_here);
-            (tags_here, tags) = tags.divide(slots * 2 * crate::geometry::LINE);
+            (tags_here, tags) = tags.divide(slots * 2 * LINE);
             (chunks_here, chunks) = chunks.divide(slots * 2 * chunk_bytes);
             groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, seed)));
         }
+        let mut operations = Vec::with_capacity(geometry.operation_logs);
+        for _ in 0..geometry.operation_logs {
+            let log;
+            (log, rest) = rest.divide(log_bytes(geometry.chunk_bytes) as usize);
+            operations.push(Mutex::new(OperationLog::new(log, seed)));
+        }
         let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Fr { geometry, seed, groups, dirty_groups, files, clock, last_timestamp, forced_flushes }
+        ChunkStore {
+            geometry,
+            seed,
+            groups,
+            operations,
+            dirty_groups,
+            files,
+            clock,
+            last_timestamp,
+            forced_flushes,
+        }
+    }
+
+    /// Whether the protocol is MeLo@V.
+    fn is_in_place(&self) -> bool {
+        !self.operations.is_empty()
     }
 
     fn slot(&self, key: u64, index: u64) -> u64 {
@@ -129,9 +144,13 @@ impl<M: CacheMedium> Fr<M> {
     }
 }
 
-impl<M: CacheMedium> Protocol for Fr<M> {
+impl<M: CacheMedium> Protocol for ChunkStore<M> {
     fn write(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
-        self.write_file(file, offset, data, size)
+        if self.is_in_place() {
+            self.write_in_place(file, offset, data, size)
+        } else {
+            self.write_file(file, offset, data, size)
+        }
     }
 
     fn read(&self, file: &File, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use fastness_sync::{MutexGuard, lock};
 use crate::group::Group;
 use crate::medium::CacheMedium;
 
-use super::{Fr, Run};
+use super::{ChunkStore, Run};
 
 /// Up to `G` groups that follow each other, the first after the last.
 ///
@@ -18,15 +18,15 @@ pub(super) struct Locked<'a, M, const G: usize> {
 }
 
 impl<'a, M: CacheMedium, const G: usize> Locked<'a, M, G> {
-    pub(super) fn new(fr: &'a Fr<M>, run: Run) -> Locked<'a, M, G> {
-        let (group_slots, groups) = (fr.geometry.group_slots(), fr.groups.len());
+    pub(super) fn new(store: &'a ChunkStore<M>, run: Run) -> Locked<'a, M, G> {
+        let (group_slots, groups) = (store.geometry.group_slots(), store.groups.len());
         let first = (run.slot / group_slots) as usize;
         let spanned = (run.slot % group_slots) as usize + run.chunks - 1;
         let count = (spanned / group_slots as usize + 1).min(groups);
         let wrapped = (first + count).saturating_sub(groups);
         let mut guards = [const { None }; G];
         for number in (0..wrapped).chain(first..groups.min(first + count)) {
-            guards[(number + groups - first) % groups] = Some(lock(&fr.groups[number]));
+            guards[(number + groups - first) % groups] = Some(lock(&store.groups[number]));
         }
         Locked { guards, first, groups, group_slots }
     }
@@ -48,10 +48,10 @@ impl<'a, M: CacheMedium, const G: usize> Locked<'a, M, G> {
 
 impl<M, const G: usize> Locked<'_, M, G> {
     /// Tells the flusher which of them have dirty data.
-    pub(super) fn report(&self, fr: &Fr<M>) {
+    pub(super) fn report(&self, store: &ChunkStore<M>) {
         for (place, group) in self.guards.iter().enumerate() {
             if group.as_ref().is_some_and(|group| group.dirty != 0) {
-                fr.note_dirty((self.first + place) % self.groups);
+                store.note_dirty((self.first + place) % self.groups);
             }
         }
     }

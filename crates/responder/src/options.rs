@@ -1,0 +1,59 @@
+//! How a cache is created and opened.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::protocol::Clock;
+use crate::superblock::ProtocolKind;
+
+/// How a cache is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub(crate) clock: Clock,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) overwrite: bool,
+    pub(crate) protocol: ProtocolKind,
+}
+
+fn system_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false, protocol: ProtocolKind::Fr }
+    }
+}
+
+impl Options {
+    /// Chunks of 4 KiB.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Another clock, in ns since 1970.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Options {
+        Options { clock, ..self }
+    }
+
+    /// Other chunks, for [`Cache::create`](crate::Cache::create): a power of two, 64 to 1 MiB. Direct I/O
+    /// needs 4096 or more.
+    #[must_use]
+    pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
+        Options { chunk_bytes, ..self }
+    }
+
+    /// For [`Cache::create`](crate::Cache::create): another protocol than FR.
+    #[must_use]
+    pub fn protocol(self, protocol: ProtocolKind) -> Options {
+        Options { protocol, ..self }
+    }
+
+    /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an
+    /// earlier cache may be lost.
+    #[must_use]
+    pub fn overwrite(self, overwrite: bool) -> Options {
+        Options { overwrite, ..self }
+    }
+}
