@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use arbitrary::Arbitrary;
 use fastness_fuzz::{Damage, body};
-use fastness_pmlog::{CreateOptions, OpenOptions, PmLog, Survey};
+use fastness_pmlog::{CreateOptions, OpenOptions, RecordLog, Survey};
 use fastness_prb::{Alignment, ChecksumKind, OnLoss};
 use fastness_testkit::{Heap, SeededEntropy};
 use libfuzzer_sys::fuzz_target;
@@ -58,7 +58,7 @@ fn open(heap: &Heap, len: usize, oracle: impl Fn(OnLoss, &[Vec<u8>]), sound: boo
     survey(heap, len);
     for policy in [OnLoss::Fail, OnLoss::DropTail] {
         let range = || heap.range(0..len);
-        let Ok(recovery) = PmLog::open(range(), &options(2).on_loss(policy)) else { continue };
+        let Ok(recovery) = RecordLog::open(range(), &options(2).on_loss(policy)) else { continue };
         let mut records = Vec::new();
         let mut take = |_, record: &[u8]| {
             records.push(record.to_vec());
@@ -70,7 +70,7 @@ fn open(heap: &Heap, len: usize, oracle: impl Fn(OnLoss, &[Vec<u8>]), sound: boo
         if policy == OnLoss::Fail && before.len() % 2 == 0 {
             continue; // Leave it to the other policy.
         }
-        let mut recovery = PmLog::open(range(), &options(3).on_loss(policy)).expect("it was opened before");
+        let mut recovery = RecordLog::open(range(), &options(3).on_loss(policy)).expect("it was opened before");
         let mut take = |_, record: &[u8]| {
             records.push(record.to_vec());
             Ok::<_, Infallible>(())
@@ -86,7 +86,7 @@ fn open(heap: &Heap, len: usize, oracle: impl Fn(OnLoss, &[Vec<u8>]), sound: boo
         drop(log);
         if sound {
             heap.cure();
-            let recovery = PmLog::open(range(), &options(4)).expect("the log was just written");
+            let recovery = RecordLog::open(range(), &options(4)).expect("the log was just written");
             assert_eq!(recovery.records(), 1);
         }
         return;
@@ -112,7 +112,7 @@ fuzz_target!(|input: Input| match input {
         let heap = Heap::new(vec![0; REGION]);
         let checksum = if strong { ChecksumKind::Xxh3 } else { ChecksumKind::Crc32c };
         let create = CreateOptions::new().chunk_bytes(2048).alignment(Alignment::Line).checksum(checksum);
-        let mut log = PmLog::create(heap.range(0..REGION), &create.open(options(1))).unwrap();
+        let mut log = RecordLog::create(heap.range(0..REGION), &create.open(options(1))).unwrap();
         let mut appended = Vec::new();
         for (number, step) in steps.iter().take(40).enumerate() {
             match *step {
@@ -129,7 +129,7 @@ fuzz_target!(|input: Input| match input {
                 }
                 Step::Reopen => {
                     drop(log);
-                    let recovery = PmLog::open(heap.range(0..REGION), &options(10 + number as u64)).unwrap();
+                    let recovery = RecordLog::open(heap.range(0..REGION), &options(10 + number as u64)).unwrap();
                     log = recovery.discard().unwrap();
                     appended.clear();
                 }

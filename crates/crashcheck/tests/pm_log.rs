@@ -17,7 +17,7 @@ use fastness_crashcheck::run::{Analysis, ImagesConfig};
 use fastness_crashcheck::trace::record;
 use fastness_pm_model::{Config, FlushKind, Machine, Op, RecordStyle, Recorder, RecordingRange, Trace};
 use fastness_pmem::{Medium, NoSum, PersistError, ReadError, RegionInfo, Summer};
-use fastness_pmlog::{CreateOptions, LogMedium, OpenOptions, PmLog};
+use fastness_pmlog::{CreateOptions, LogMedium, OpenOptions, RecordLog};
 use fastness_prb::Alignment;
 use fastness_testkit::SeededEntropy;
 
@@ -80,7 +80,7 @@ fn appended() -> Trace {
     let recorder =
         Recorder::with_store_bytes(vec![0; LEN_BYTES], RecordStyle::StoreFlush(FlushKind::Clwb), 64);
     let create = CreateOptions::new().chunk_bytes(1024).alignment(Alignment::Line).open(options(1));
-    let log = PmLog::create(Recorded(recorder.range(0, LEN_BYTES)), &create).unwrap();
+    let log = RecordLog::create(Recorded(recorder.range(0, LEN_BYTES)), &create).unwrap();
     recorder.mark(0);
     for number in 1..=RECORDS {
         log.append(format!("record {number} of some length").as_bytes()).unwrap();
@@ -105,7 +105,7 @@ impl Extract for Reopened {
         contents.memory.read(0, &mut image);
         let recorder = Recorder::new(image, RecordStyle::NonTemporal);
         let mut text = Vec::new();
-        let opened = PmLog::open(Recorded(recorder.range(0, LEN_BYTES)), &options(2));
+        let opened = RecordLog::open(Recorded(recorder.range(0, LEN_BYTES)), &options(2));
         let read = opened.map_err(|error| error.to_string()).and_then(|mut recovery| {
             let mut print = |record: &[u8]| {
                 text.extend_from_slice(record);

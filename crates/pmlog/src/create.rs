@@ -7,7 +7,7 @@ use fastness_prb::{Alignment, ChecksumKind, Entropy, HdlHeader, Prb, Txg};
 use crate::error::CreateError;
 use crate::front::{Front, divide, read_superblocks};
 use crate::geometry::Geometry;
-use crate::log::PmLog;
+use crate::log::RecordLog;
 use crate::medium::LogMedium;
 use crate::open::OpenOptions;
 use crate::slot::HeaderSlot;
@@ -89,7 +89,7 @@ fn random_uuid(entropy: &dyn Entropy) -> Uuid {
     Uuid(bytes)
 }
 
-impl<R: LogMedium> PmLog<R> {
+impl<R: LogMedium> RecordLog<R> {
     /// Creates an empty log in all of `range`, which starts at the region's first byte.
     ///
     /// Persistence: the log exists durably on return; after a crash inside, it exists and is empty, or the
@@ -125,7 +125,7 @@ impl<R: LogMedium> PmLog<R> {
             unsafe_shutdowns,
             header: HdlHeader::NoZil,
         };
-        let mut log = PmLog::new(Arc::clone(&prb), hdl, Front::new(front, 1, slot), geometry, committers);
+        let mut log = RecordLog::new(Arc::clone(&prb), hdl, Front::new(front, 1, slot), geometry, committers);
         log.start_log(Txg(0))?;
         log.front.write_superblocks(&Superblock { uuid, geometry })?;
         Ok(log)

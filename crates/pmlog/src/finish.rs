@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use fastness_prb::{Misuse, Txg};
 
 use crate::error::RecoverError;
-use crate::log::PmLog;
+use crate::log::RecordLog;
 use crate::medium::LogMedium;
 use crate::recovery::Recovery;
 
@@ -21,7 +21,7 @@ impl<R: LogMedium> Recovery<R> {
     ///
     /// # Errors
     /// [`RecoverError`]; the log is unchanged, except after Collect, when it is empty.
-    pub fn finish(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
+    pub fn finish(mut self) -> Result<RecordLog<R>, RecoverError<Infallible>> {
         if self.records() == 0 {
             self.hand_out(|_, _| Ok(()))?;
         }
@@ -40,7 +40,7 @@ impl<R: LogMedium> Recovery<R> {
     ///
     /// # Errors
     /// As [`Recovery::finish`].
-    pub fn discard(mut self) -> Result<PmLog<R>, RecoverError<Infallible>> {
+    pub fn discard(mut self) -> Result<RecordLog<R>, RecoverError<Infallible>> {
         let sync_txg = self.sync_txg();
         // As in `finish`: the header of the new log replaces it.
         let _nozil = self.hdl.destroy_log(sync_txg).map_err(RecoverError::Bug)?;
@@ -52,10 +52,10 @@ impl<R: LogMedium> Recovery<R> {
         Txg(self.front.slot().synced.0 + 1)
     }
 
-    fn start_anew(self, sync_txg: Txg) -> Result<PmLog<R>, RecoverError<Infallible>> {
+    fn start_anew(self, sync_txg: Txg) -> Result<RecordLog<R>, RecoverError<Infallible>> {
         let geometry = *self.geometry();
         let Self { prb, hdl, front, committers, .. } = self;
-        let mut log = PmLog::new(prb, hdl, front, geometry, committers);
+        let mut log = RecordLog::new(prb, hdl, front, geometry, committers);
         log.start_log(sync_txg)?;
         log.prb().finish_claiming().map_err(RecoverError::Bug)?;
         log.collect(sync_txg)?;

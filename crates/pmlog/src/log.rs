@@ -41,10 +41,10 @@ pub struct Trimmed {
 
 /// A log that takes records; see the crate's documentation.
 ///
-/// Concurrency: [`PmLog::append`] may be called by many threads; functions that order records take `&mut
+/// Concurrency: [`RecordLog::append`] may be called by many threads; functions that order records take `&mut
 /// self`.
 #[derive(Debug)]
-pub struct PmLog<R: LogMedium> {
+pub struct RecordLog<R: LogMedium> {
     prb: Arc<Prb<R>>,
     hdl: Hdl<R>,
     pub(crate) front: Front<R>,
@@ -57,7 +57,7 @@ pub struct PmLog<R: LogMedium> {
     failed: AtomicBool,
 }
 
-impl<R: LogMedium> PmLog<R> {
+impl<R: LogMedium> RecordLog<R> {
     /// A log that must be started before it is used.
     pub(crate) fn new(
         prb: Arc<Prb<R>>,
@@ -121,10 +121,10 @@ impl<R: LogMedium> PmLog<R> {
         self.hdl.start_generation().expect("a log in use is in state logging");
     }
 
-    /// Appends a record after a barrier; see [`PmLog::barrier`].
+    /// Appends a record after a barrier; see [`RecordLog::barrier`].
     ///
     /// # Errors
-    /// As [`PmLog::append`].
+    /// As [`RecordLog::append`].
     pub fn append_ordered(&mut self, record: &[u8]) -> Result<RecordId, AppendError> {
         self.barrier();
         self.append(record)
@@ -197,7 +197,7 @@ impl<R: LogMedium> PmLog<R> {
     }
 
     /// Closes the log, as dropping it does: every appended record is already durable, and stays in the log
-    /// for the next [`PmLog::open`]. Returns the final statistics.
+    /// for the next [`RecordLog::open`]. Returns the final statistics.
     pub fn close(self) -> Stats {
         self.stats()
     }

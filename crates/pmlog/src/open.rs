@@ -8,7 +8,7 @@ use crate::error::OpenError;
 use crate::front::{Front, choose_slot, choose_superblock, divide, read_slots, read_superblocks};
 use crate::geometry::{DATA_OFFSET, Geometry};
 use crate::hidden::Hidden;
-use crate::log::PmLog;
+use crate::log::RecordLog;
 use crate::medium::LogMedium;
 use crate::recovery::{Findings, Recovery};
 
@@ -75,7 +75,7 @@ impl OpenOptions {
     }
 }
 
-impl<R: LogMedium> PmLog<R> {
+impl<R: LogMedium> RecordLog<R> {
     /// Opens the log in `range`, which starts at the region's first byte, for recovery.
     ///
     /// Every record is read and checked. The contents of the medium are not changed; what was visible but not

@@ -32,7 +32,7 @@ pub struct Replayed {
 /// An opened log whose records wait to be carried out.
 ///
 /// The order of use is [`Recovery::replay`], then [`Recovery::finish`]. Dropping it instead leaves the
-/// records for the next [`PmLog::open`](crate::PmLog::open).
+/// records for the next [`RecordLog::open`](crate::RecordLog::open).
 #[derive(Debug)]
 pub struct Recovery<R: LogMedium> {
     pub(crate) prb: Arc<Prb<R>>,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use fastness_pmem::{OpenOptions as RegionOptions, REGION_ALIGN_BYTES, Region};
-use fastness_pmlog::{CreateOptions, PmLog};
+use fastness_pmlog::{CreateOptions, RecordLog};
 use fastness_prb::{Alignment, ChecksumKind};
 
 use crate::error::{Context, Result, refuse};
@@ -112,7 +112,7 @@ pub(super) fn run(args: &CreateArgs, out: &mut dyn Write) -> Result<Outcome> {
         }
     };
     let region = region.with_context(|| format!("cannot create a log in {path}"))?;
-    let log = PmLog::create(region.into_range(), &options)
+    let log = RecordLog::create(region.into_range(), &options)
         .with_context(|| format!("cannot create a log in {path}"))?;
     writeln!(out, "created log {}", log.uuid())?;
     let info = log.region_info().expect("a real region has information");

@@ -2,18 +2,12 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
-use fastness_daemon::{LogCauseReport, PoolReport, Request};
+use fastness_daemon::{LogCauseReport, PATIENCE, PoolReport, Request, find_devices};
 use fastness_lwb::Found;
-use fastness_pmem::Region;
-use fastness_prb::{Located, SideFault, SideReport};
-use fastness_store::survey::{
-    ChunkSurvey, DryClaim, RegionSurvey, Untouched, VolumeSurvey, claim_dry, first_needed_txg, headers,
-    record,
-};
-use fastness_store::{LogConfig, Pool, PoolLog, PoolSpace};
+use fastness_store::survey::{ChunkFound, DryClaim, LogSurvey, RegionsFound, record};
+use fastness_store::{Consent, Local, LogImportStep, Places};
 use serde_json::json;
 
 use crate::connect::{ask_all, print_json};
@@ -22,6 +16,7 @@ use crate::exit::Outcome;
 use crate::offline;
 use crate::output::{fields, note};
 use crate::size::short;
+use crate::start::tell_search;
 use crate::table::table;
 
 pub(super) const SHOW: &str = "\
@@ -125,113 +120,37 @@ pub(super) fn is_pool(word: &Path) -> bool {
     word.components().count() == 1 && !word.is_absolute() && (!word.exists() || word.is_dir())
 }
 
-/// A pool that is not running, imported read-only.
-struct Offline {
-    pool: Arc<Pool>,
-    config: LogConfig,
-    volumes: Vec<VolumeSurvey>,
+/// Looks at the log of a pool that is not running; nothing is changed.
+fn look<T>(name: &Path, places: &[PathBuf], with: impl FnOnce(&mut LogSurvey<'_>) -> Result<T>) -> Result<T> {
+    let name = name.to_str().ok_or_else(|| refuse("the name of the pool is not valid UTF-8"))?;
+    if offline::is_running(name)? {
+        let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
+        return Err(refuse(text));
+    }
+    let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
+    // As much as there is.
+    let places = Places { consent: Consent::ALL, ..Places::default() };
+    let (tell, mut step) = (|text: String| note(text), |_: LogImportStep<'_>| ());
+    let mut source = Local::new(&places, devices, &tell, &mut step);
+    with(&mut LogSurvey::open(&mut source)?)
 }
 
-impl Offline {
-    fn open(name: &Path, places: &[PathBuf]) -> Result<Offline> {
-        let name = name.to_str().ok_or_else(|| refuse("the name of the pool is not valid UTF-8"))?;
-        if offline::is_running(name)? {
-            let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
-            return Err(refuse(text));
-        }
-        let pool = offline::open(name, places)?;
-        let (config, volumes) = (PoolLog::config(&pool)?, headers(&pool)?);
-        Ok(Offline { pool, config, volumes })
-    }
-
-    fn regions(&self) -> Vec<Region> {
-        let open = |region: &fastness_store::RegionConfig| {
-            let opened = PoolLog::open_region(&region.path, region.emulates);
-            opened.inspect_err(|error| note(format_args!("{}: {error}", region.path.display()))).ok()
-        };
-        self.config.in_use().filter_map(open).collect()
-    }
-
-    fn name(&self, dataset: fastness_store::DatasetId) -> String {
-        let volume = self.volumes.iter().find(|volume| volume.dataset == dataset);
-        volume.map_or_else(|| dataset.to_string(), |volume| volume.name.clone())
-    }
-
-    /// The volume that needs the entry.
-    fn needed(&self, entry: &Located) -> Option<&VolumeSurvey> {
-        let header = &entry.header;
-        let first = first_needed_txg(&self.pool);
-        self.volumes.iter().find(|volume| {
-            let is_it = |(log, first): (_, fastness_store::Txg)| header.log == log && header.txg.0 >= first.0;
-            volume.entries(first).is_some_and(is_it)
-        })
-    }
-
-    /// The chunks, and how many regions an import would leave out or refuse.
-    fn chunks(&self) -> Result<(Vec<Chunk>, usize)> {
-        let regions = self.regions();
-        let missing = self.config.in_use().count() - regions.len();
-        if regions.is_empty() {
-            return Ok((Vec::new(), missing));
-        }
-        let survey = RegionSurvey::new(&self.pool, &self.config, regions)?;
-        for (_, error) in survey.errors() {
-            note(format_args!("damage: {error}"));
-        }
-        let look = |index| {
-            let found = survey.chunk(index);
-            let behind = survey.behind(index, &found, |entry| self.needed(entry).is_some());
-            Chunk { index, found, behind, sides: survey.side_report(index) }
-        };
-        Ok(((0..survey.chunks()).map(look).collect(), missing + survey.errors().len()))
-    }
-}
-
-/// A chunk of the region.
-struct Chunk {
-    index: usize,
-    found: ChunkSurvey,
-    /// A needed entry after the end, and its region offset.
-    behind: Option<(u64, Located)>,
-    /// How the sides of a mirror differ.
-    sides: SideReport,
-}
-
-impl Chunk {
-    /// Why no crash leaves such an end.
-    fn damage(&self) -> Option<String> {
-        let ChunkSurvey { ends_at, end, .. } = &self.found;
-        match &self.behind {
-            Some((offset, entry)) => {
-                let id = entry.header.id;
-                Some(format!("chunk {} ends at {ends_at:#x}, but {id} follows at {offset:#x}", self.index))
-            }
-            None => end.is_damage().then(|| format!("chunk {} ends at {ends_at:#x}: {end:?}", self.index)),
-        }
-    }
-}
-
-impl Chunk {
-    /// What is damaged on one side of a mirror, and intact on the other.
-    fn side_damage(&self) -> Vec<String> {
-        let of = |fault: &SideFault| {
-            format!(
-                "chunk {}: {} is damaged on side {}: {}",
-                self.index, fault.entry.header.id, fault.side, fault.error
-            )
-        };
-        let apart = format!("chunk {}: one side is an older copy", self.index);
-        let damage = self.sides.faults.iter().filter(|fault| fault.is_damage).map(of);
-        damage.chain(self.sides.is_apart.then_some(apart)).collect()
-    }
+/// The chunks, and how many regions an import would leave out or refuse.
+fn chunks(log: &mut LogSurvey<'_>) -> Result<(Vec<ChunkFound>, usize)> {
+    let RegionsFound { chunks, missing, errors } = log.regions()?;
+    errors.iter().for_each(|error| note(format_args!("damage: {error}")));
+    Ok((chunks, missing + errors.len()))
 }
 
 /// Reports what an import would find.
 pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> Result<Outcome> {
-    let offline = Offline::open(name, places)?;
-    let (chunks, missing) = offline.chunks()?;
+    look(name, places, |log| verify_log(log, out))
+}
+
+fn verify_log(log: &mut LogSurvey<'_>, out: &mut dyn Write) -> Result<Outcome> {
+    let (chunks, missing) = chunks(log)?;
     let (mut damages, mut of_sides) = (0, missing);
-    for region in offline.config.regions.iter().filter(|region| region.is_out) {
+    for region in log.config().regions.iter().filter(|region| region.is_out) {
         writeln!(out, "degraded: {} is out: nothing in it is needed", region.path.display())?;
         of_sides += 1;
     }
@@ -248,24 +167,19 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> Re
             damages += 1;
         }
         for entry in &chunk.found.entries {
-            if let (Some(volume), Err(fault)) = (offline.needed(&entry.entry), &entry.record) {
+            if let (Some(volume), Err(fault)) = (log.needed(&entry.entry), &entry.record) {
                 writeln!(out, "damage: {}: entry at {:#x}: {fault}", volume.name, entry.region_offset)?;
                 damages += 1;
             }
         }
     }
-    let DryClaim { summaries, problems } = claim_dry(&offline.pool, offline.regions())?;
+    let DryClaim { summaries, problems } = log.claim()?;
     for problem in &problems {
-        writeln!(out, "damage: {}: {}", offline.name(problem.dataset), problem.cause)?;
+        writeln!(out, "damage: {}: {}", log.name(problem.dataset), problem.cause)?;
         damages += 1;
     }
     let row = |found: &fastness_store::ClaimSummary| {
-        vec![
-            offline.name(found.dataset),
-            found.records.to_string(),
-            short(found.bytes),
-            found.gaps.to_string(),
-        ]
+        vec![log.name(found.dataset), found.records.to_string(), short(found.bytes), found.gaps.to_string()]
     };
     let columns = [("VOLUME", false), ("TO REPLAY", true), ("BYTES", true), ("GAPS", true)];
     table(out, &columns, summaries.iter().map(row).collect())?;
@@ -287,34 +201,35 @@ pub(super) fn verify(name: &Path, places: &[PathBuf], out: &mut dyn Write) -> Re
 
 /// Shows the contents of the log.
 pub(super) fn dump(name: &Path, places: &[PathBuf], is_json: bool, out: &mut dyn Write) -> Result<Outcome> {
-    let offline = Offline::open(name, places)?;
+    look(name, places, |log| dump_log(log, is_json, out))
+}
+
+fn dump_log(log: &mut LogSurvey<'_>, is_json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let mut line = |text: String, value: serde_json::Value| {
         if is_json { writeln!(out, "{value}") } else { writeln!(out, "{text}") }
     };
     let regions: Vec<_> =
-        offline.config.regions.iter().map(|region| region.path.display().to_string()).collect();
-    let kind = offline.config.kind.name();
-    let synced = offline.pool.synced_txg();
+        log.config().regions.iter().map(|region| region.path.display().to_string()).collect();
+    let kind = log.config().kind.name();
+    let synced = log.synced_txg();
     line(
         format!("log of kind {kind} {}; {synced} is synced", regions.join(" ")),
         json!({"kind": kind, "regions": regions, "synced_txg": synced.0}),
     )?;
-    for volume in &offline.volumes {
+    for volume in log.volumes() {
         let header = match &volume.header {
             Ok(header) => format!("{header:?}"),
             Err(error) => format!("DAMAGE: {error}"),
         };
         line(format!("{}: {header}", volume.name), json!({"volume": volume.name, "header": header}))?;
-        let Some(chain) = volume.chain() else { continue };
-        let space = Untouched(PoolSpace::new(offline.pool.log_space()));
         let mut found = Vec::new();
-        let ended = fastness_lwb::survey(&space, &chain, |each| found.push(block_or_record(each)));
+        let Some(ended) = log.chain(volume, &mut |each| found.push(block_or_record(each))) else { continue };
         for (text, value) in found {
             line(text, value)?;
         }
         line(format!("  ends: {ended}"), json!({"chain_ends": ended.to_string()}))?;
     }
-    for each in offline.chunks()?.0 {
+    for each in chunks(log)?.0 {
         let (index, chunk, damage) = (each.index, &each.found, each.damage());
         if chunk.entries.is_empty() && damage.is_none() {
             continue;
@@ -324,7 +239,7 @@ pub(super) fn dump(name: &Path, places: &[PathBuf], is_json: bool, out: &mut dyn
             json!({"chunk": index, "region_offset": chunk.region_offset, "entries": chunk.entries.len()}),
         )?;
         for entry in &chunk.entries {
-            let of = offline.needed(&entry.entry).map_or("not needed", |volume| &volume.name);
+            let of = log.needed(&entry.entry).map_or("not needed", |volume| &volume.name);
             let head = &entry.entry.header;
             let what = match &entry.record {
                 Ok(Some(record)) => describe(record),

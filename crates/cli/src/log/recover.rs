@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_pmem::PmRange;
-use fastness_pmlog::{OpenOptions, PmLog, RecordId, Recovery};
+use fastness_pmlog::{OpenOptions, RecordId, RecordLog, Recovery};
 use fastness_prb::OnLoss;
 
 use crate::content::{self, Content};
@@ -86,7 +86,7 @@ impl Tally {
 pub(super) fn run(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
     let path = args.file.display();
     let on_loss = if args.drop_tail { OnLoss::DropTail } else { OnLoss::Fail };
-    let mut recovery = PmLog::open(open_region(&args.file)?, &OpenOptions::new().on_loss(on_loss))
+    let mut recovery = RecordLog::open(open_region(&args.file)?, &OpenOptions::new().on_loss(on_loss))
         .with_context(|| format!("cannot recover the log {path}"))?;
     let mut found = report_findings(&recovery);
     let (gaps, resumed) = (recovery.gaps(), recovery.is_resumed());

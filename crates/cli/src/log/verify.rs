@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fastness_base::AnyError;
-use fastness_pmlog::{ErrorKind, OpenOptions, PmLog, Survey};
+use fastness_pmlog::{ErrorKind, OpenOptions, RecordLog, Survey};
 
 use crate::error::Result;
 use crate::exit::Outcome;
@@ -78,7 +78,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<Outcome> {
 
 /// Recovers in a dry run, which finds missing records; returns the number of damaged places.
 fn check_order(args: &VerifyArgs, out: &mut dyn Write) -> Result<usize> {
-    let recovery = match PmLog::open(open_region(&args.file)?, &OpenOptions::new()) {
+    let recovery = match RecordLog::open(open_region(&args.file)?, &OpenOptions::new()) {
         Ok(recovery) => recovery,
         Err(error) => {
             writeln!(out, "damage: {:#}", AnyError::from(error))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use fastness_pmem::PmRange;
-use fastness_pmlog::{OpenOptions, PmLog};
+use fastness_pmlog::{OpenOptions, RecordLog};
 
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
@@ -48,7 +48,7 @@ pub(crate) struct WriteArgs {
 
 /// Writes records and keeps count.
 struct Writer<'a> {
-    log: PmLog<PmRange>,
+    log: RecordLog<PmRange>,
     args: &'a WriteArgs,
     out: &'a mut dyn Write,
     started: Instant,
@@ -92,7 +92,7 @@ impl Writer<'_> {
 
 pub(super) fn run(args: &WriteArgs, out: &mut dyn Write) -> Result<Outcome> {
     let path = args.file.display();
-    let recovery = PmLog::open(open_region(&args.file)?, &OpenOptions::new())
+    let recovery = RecordLog::open(open_region(&args.file)?, &OpenOptions::new())
         .with_context(|| format!("cannot open the log {path}"))?;
     if recovery.records() > 0 {
         let records = recovery.records();

@@ -34,7 +34,7 @@ pub(super) struct History {
 pub(super) fn run(steps: &[Step]) -> History {
     let recorder = recorder(vec![0; SMALL]);
     let mut history = Recording { recorder: recorder.clone(), states: Vec::new(), ends: Vec::new() };
-    let mut log = Some(PmLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
+    let mut log = Some(RecordLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
     let mut state = Vec::new();
     history.acknowledge(&state);
     for (index, &step) in steps.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn run(steps: &[Step]) -> History {
             Step::Recover | Step::Replay => {
                 drop(log.take());
                 let mut recovery =
-                    PmLog::open(whole(&recorder, SMALL), &reopen_options(index as u64)).unwrap();
+                    RecordLog::open(whole(&recorder, SMALL), &reopen_options(index as u64)).unwrap();
                 recovery.replay(|_, _| Ok::<_, Infallible>(())).unwrap();
                 if let Step::Recover = step {
                     log = Some(recovery.finish().unwrap());
@@ -55,7 +55,7 @@ pub(super) fn run(steps: &[Step]) -> History {
             Step::Overwrite => {
                 drop(log.take());
                 let options = create_options().overwrite(true).open(reopen_options(index as u64));
-                log = Some(PmLog::create(whole(&recorder, SMALL), &options).unwrap());
+                log = Some(RecordLog::create(whole(&recorder, SMALL), &options).unwrap());
             }
         }
         match step {
@@ -110,7 +110,7 @@ fn go_on(image: &[u8], found: &[Vec<u8>]) -> Result<(), String> {
     let recorder = recorder(image.to_vec());
     let fail = |error: &dyn std::fmt::Display| error.to_string();
     let mut recovery =
-        PmLog::open(whole(&recorder, SMALL), &reopen_options(77)).map_err(|error| fail(&error))?;
+        RecordLog::open(whole(&recorder, SMALL), &reopen_options(77)).map_err(|error| fail(&error))?;
     let mut again = Vec::new();
     let take = |_, bytes: &[u8]| {
         again.push(bytes.to_vec());

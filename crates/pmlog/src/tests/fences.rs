@@ -94,11 +94,11 @@ fn a_recovery_makes_the_header_durable_before_it_empties_chunks() {
 /// Returns the trace, and where the recovery begins and ends in it.
 fn killed_writer(style: RecordStyle) -> (Trace, usize, usize) {
     let recorder = Recorder::with_store_bytes(vec![0; SMALL], style, 8);
-    let log = PmLog::create(whole(&recorder, SMALL), &create_options()).unwrap();
+    let log = RecordLog::create(whole(&recorder, SMALL), &create_options()).unwrap();
     log.append(b"seen").unwrap();
     drop(log);
     let written = recorder.op_count();
-    let recovery = PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     assert_eq!(records_of(recovery), [b"seen"]);
     let recovered = recorder.op_count();
     recorder.mark(1);
@@ -146,9 +146,9 @@ fn opening_makes_durable_what_it_hands_out() {
 #[test]
 fn opening_makes_the_superblock_durable() {
     let recorder = Recorder::with_store_bytes(vec![0; SMALL], RecordStyle::StoreFlush(FlushKind::Clwb), 8);
-    drop(PmLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
+    drop(RecordLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
     let created = recorder.op_count();
-    let recovery = PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     let opened = recorder.op_count();
     recovery.finish().unwrap().append(b"seen").unwrap();
     recorder.mark(1);

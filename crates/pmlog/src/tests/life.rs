@@ -32,7 +32,7 @@ fn a_recovery_that_is_not_finished_changes_nothing_and_one_that_is_starts_anew()
     let last = log.append(b"one").unwrap();
     drop(log);
     let before = recorder.image();
-    let open = || PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let open = || RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     assert_eq!(records_of(open()), [b"one"]);
     drop(open());
     assert!(matches!(open().finish(), Err(RecoverError::NotReplayed)));
@@ -61,7 +61,7 @@ fn replay_goes_on_with_the_record_that_could_not_be_carried_out() {
     let (recorder, log) = new_log(SMALL);
     append_all(&log, 0..3);
     drop(log);
-    let mut recovery = PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let mut recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     let mut seen = Vec::new();
     let failed = recovery.replay(|_, bytes| {
         if seen.len() == 1 {
@@ -107,7 +107,7 @@ fn discard_gives_up_what_was_not_handed_out() {
     let (recorder, log) = new_log(SMALL);
     log.append(b"one").unwrap();
     drop(log);
-    let recovery = PmLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    let recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     recovery.discard().unwrap().append(b"two").unwrap();
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()), [b"two"]);
 }
@@ -117,10 +117,10 @@ fn a_log_is_overwritten_only_if_asked_for() {
     let (recorder, log) = new_log(SMALL);
     log.append(b"precious").unwrap();
     drop(log);
-    let again = PmLog::create(whole(&recorder, SMALL), &create_options());
+    let again = RecordLog::create(whole(&recorder, SMALL), &create_options());
     assert!(matches!(again, Err(CreateError::Exists)));
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()).len(), 1);
-    PmLog::create(whole(&recorder, SMALL), &create_options().overwrite(true)).unwrap();
+    RecordLog::create(whole(&recorder, SMALL), &create_options().overwrite(true)).unwrap();
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()).len(), 0);
 }
 
@@ -128,13 +128,13 @@ fn a_log_is_overwritten_only_if_asked_for() {
 fn a_failed_fence_closes_the_log() {
     for fences_before in 0..2 {
         let recorder = recorder(vec![0; SMALL]);
-        let mut log = PmLog::create(whole(&recorder, SMALL), &create_options()).unwrap();
+        let mut log = RecordLog::create(whole(&recorder, SMALL), &create_options()).unwrap();
         log.append(b"acknowledged").unwrap();
         drop(log);
         let mut range = whole(&recorder, SMALL);
         // Opening fences the front once, finishing twice.
         range.inject(Fault::FailFence { after: 3 + fences_before });
-        log = match PmLog::open(range, &reopen_options(0)).unwrap().discard() {
+        log = match RecordLog::open(range, &reopen_options(0)).unwrap().discard() {
             Ok(log) => log,
             Err(error) => panic!("{error}"),
         };
@@ -153,7 +153,7 @@ fn one_unreadable_line_in_front_costs_nothing() {
     for line in (0..16384).step_by(64) {
         let mut range = whole(&recorder, SMALL);
         range.inject(Fault::Poison(line..line + 64));
-        let recovery = PmLog::open(range, &reopen_options(0)).unwrap();
+        let recovery = RecordLog::open(range, &reopen_options(0)).unwrap();
         assert!(matches!(recovery.damaged_blocks(), [FormatError::Read { .. }]));
         assert_eq!(records_of(recovery), [b"one"]);
     }
@@ -174,7 +174,7 @@ fn a_damaged_header_in_the_middle_of_a_chunk_is_no_silent_end() {
     // Recovered with the loss accepted, it is not reported again.
     let recorder = super::recorder(image);
     let partly = reopen_options(0).on_loss(OnLoss::DropTail);
-    let mut recovery = PmLog::open(whole(&recorder, SMALL), &partly).unwrap();
+    let mut recovery = RecordLog::open(whole(&recorder, SMALL), &partly).unwrap();
     recovery.replay(|_, _| Ok::<_, Infallible>(())).unwrap();
     drop(recovery);
     assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(0..1));
@@ -232,7 +232,7 @@ fn an_empty_place_in_front_of_records_is_no_silent_end() {
 #[test]
 fn a_log_can_be_shared_by_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<PmLog<fastness_pmem::PmRange>>();
+    shared::<RecordLog<fastness_pmem::PmRange>>();
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_survey_shows_what_is_there_and_never_writes() {
 fn threads_append_in_parallel_and_lose_nothing() {
     let region = Region::anonymous(4 << 20).unwrap();
     let options = CreateOptions::new().chunk_bytes(64 << 10).alignment(Alignment::Line);
-    let mut log = PmLog::create(region.into_range(), &options).unwrap();
+    let mut log = RecordLog::create(region.into_range(), &options).unwrap();
     for _ in 0..3 {
         let ids: Vec<Vec<RecordId>> = std::thread::scope(|scope| {
             let log = &log;

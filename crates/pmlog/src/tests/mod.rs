@@ -14,7 +14,7 @@ use fastness_pmem::RegionInfo;
 use fastness_prb::{Alignment, OnLoss};
 use fastness_testkit::SeededEntropy;
 
-use crate::{CreateOptions, LogMedium, OpenError, OpenOptions, PmLog, Recovery};
+use crate::{CreateOptions, LogMedium, OpenError, OpenOptions, RecordLog, Recovery};
 
 impl LogMedium for RecordingRange {
     fn split(self, mid: usize) -> (Self, Self) {
@@ -46,9 +46,9 @@ fn whole(recorder: &Recorder, len: usize) -> RecordingRange {
 }
 
 /// A log in fresh memory, and its recorder.
-fn new_log(len: usize) -> (Recorder, PmLog<RecordingRange>) {
+fn new_log(len: usize) -> (Recorder, RecordLog<RecordingRange>) {
     let recorder = recorder(vec![0; len]);
-    let log = PmLog::create(whole(&recorder, len), &create_options()).unwrap();
+    let log = RecordLog::create(whole(&recorder, len), &create_options()).unwrap();
     (recorder, log)
 }
 
@@ -59,12 +59,12 @@ fn reopen_options(seed: u64) -> OpenOptions {
 
 fn open_image(image: &[u8]) -> Result<Recovery<RecordingRange>, OpenError> {
     let recorder = recorder(image.to_vec());
-    PmLog::open(whole(&recorder, image.len()), &reopen_options(0))
+    RecordLog::open(whole(&recorder, image.len()), &reopen_options(0))
 }
 
 fn open_partly(image: &[u8]) -> Result<Recovery<RecordingRange>, OpenError> {
     let recorder = recorder(image.to_vec());
-    PmLog::open(whole(&recorder, image.len()), &reopen_options(0).on_loss(OnLoss::DropTail))
+    RecordLog::open(whole(&recorder, image.len()), &reopen_options(0).on_loss(OnLoss::DropTail))
 }
 
 /// The records of a recovery, which changes nothing.
@@ -87,7 +87,7 @@ fn records(numbers: std::ops::Range<u64>) -> Vec<Vec<u8>> {
     numbers.map(record).collect()
 }
 
-fn append_all(log: &PmLog<RecordingRange>, numbers: std::ops::Range<u64>) {
+fn append_all(log: &RecordLog<RecordingRange>, numbers: std::ops::Range<u64>) {
     for number in numbers {
         log.append(&record(number)).unwrap();
     }

@@ -39,7 +39,7 @@ proptest! {
         let mut log = Some(log);
         let mut model: Vec<Vec<u8>> = Vec::new();
         for (index, step) in steps.into_iter().enumerate() {
-            let open = || PmLog::open(whole(&recorder, len), &reopen_options(index as u64)).unwrap();
+            let open = || RecordLog::open(whole(&recorder, len), &reopen_options(index as u64)).unwrap();
             // After an abandoned recovery, only another recovery helps.
             if log.is_none() && !matches!(step, Step::Begin | Step::Discard) {
                 let mut recovery = open();

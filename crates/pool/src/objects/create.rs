@@ -13,7 +13,7 @@ use crate::objects::handle::Object;
 use crate::objects::object::ObjectCore;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 /// Objects of a dataset that are known at least, before those that nothing has open are forgotten.
 const KNOWN_MIN: usize = 1000;

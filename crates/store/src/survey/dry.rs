@@ -85,12 +85,19 @@ impl Space for Untouched {
 
 /// Claims all logs of a pool in memory only, and drops the claims again: what an import would report. The
 /// pool is imported read-only. Kind pmem: bodies of entries are not read; see
-/// [`RegionSurvey::chunk`](crate::survey::RegionSurvey::chunk) for these.
+/// [`LogSurvey::regions`](crate::survey::LogSurvey::regions) for these.
 ///
 /// # Errors
 /// What prevents claiming any log at all: a region that is missing or is a different one, a damaged
 /// description.
 pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, StoreError> {
+    claim_dry_of(pool, regions.into_iter().map(RegionParts::of).collect())
+}
+
+pub(super) fn claim_dry_of(
+    pool: &Arc<Pool>,
+    regions: Vec<Result<RegionParts, StoreError>>,
+) -> Result<DryClaim, StoreError> {
     let config = PoolLog::config(pool)?;
     if config.kind == KindId::Lwb {
         let with_logs = logged(pool, |_| false)?.into_iter();
@@ -102,7 +109,6 @@ pub fn claim_dry(pool: &Arc<Pool>, regions: Vec<Region>) -> Result<DryClaim, Sto
         return Ok(DryClaim { summaries: import.summaries().to_vec(), problems });
     }
     let look = |chunks| Config { repairs_sides: false, ..Tuning::default().config(chunks) };
-    let regions = regions.into_iter().map(RegionParts::of).collect();
     let claims = OpenLog::of(&config, regions, pool.synced_mark())?.claim(pool, look, |_| false)?;
     Ok(DryClaim { summaries: claims.summaries().to_vec(), problems: claims.problems() })
 }
