@@ -46,7 +46,7 @@ fn errors_with_a_kind_have_the_trait() {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("impl") {
                 let words = rest.split(|char: char| !(char.is_alphanumeric() || char == '_'));
-                name = words.filter(|word| word.len() > 1).last().unwrap_or_default().to_owned();
+                name = words.rev().find(|word| word.len() > 1).unwrap_or_default().to_owned();
                 if let Some(generic) = rest.strip_prefix("<E> ") {
                     name = generic.split('<').next().unwrap().to_owned();
                 }
