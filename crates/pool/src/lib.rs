@@ -24,6 +24,7 @@
 //! import/     create and import; from a suspended pool to its next import
 //! upkeep/     devices added, replaced, back; scrub, resilver, check, status
 //! state       what all parts of an imported pool share
+//! order       in which order a thread takes locks
 //! pool        a pool in use: transactions, waiting, export
 //! panics      turns a panic into an error
 //! ```
@@ -41,6 +42,7 @@ mod log_space;
 mod metadata;
 mod namespace;
 mod objects;
+mod order;
 mod panics;
 mod pool;
 mod rows;

@@ -1,17 +1,19 @@
 //! A pool in use: transactions, syncing, export.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::devices::config::{PoolConfig, PoolState};
 use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
+use crate::order;
 use crate::space::room::Claim;
 use crate::state::{Shared, TxgHook};
 use crate::txg::pipeline::{DELAY_MAX, Hold, SHARDS};
 use crate::txg::thread;
-use fastness_sync::{lock, sleep, wait};
+use fastness_sync::order::{Mutex, lock, wait};
+use fastness_sync::sleep;
 
 /// An imported pool.
 ///
@@ -22,7 +24,7 @@ use fastness_sync::{lock, sleep, wait};
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
     homes: Vec<Arc<Home>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>, { order::THREAD }>,
 }
 
 impl std::fmt::Debug for Pool {

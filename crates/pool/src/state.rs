@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use redb::Database;
 
@@ -19,12 +19,14 @@ use crate::namespace::props::{Property, Values};
 use crate::namespace::settings::Settings;
 use crate::objects::buffers::{Block, Buffers};
 use crate::objects::object::ObjectCore;
+use crate::order;
 use crate::rows::layer::Rows;
-use crate::space::alloc::Allocator;
+use crate::space::elsewhere::SharedAllocator;
 use crate::space::room::{Charge, Room};
 use crate::txg::pipeline::{Pipeline, RING};
 use crate::upkeep::damage::Damage;
-use fastness_sync::{lock, read, write};
+use fastness_sync::MutexGuard;
+use fastness_sync::order::{Guard, Mutex, RwLock, lock, read, write};
 
 /// Settings of an import; none of them is stored.
 #[derive(Debug, Clone)]
@@ -130,9 +132,9 @@ pub(crate) struct DatasetCore {
     pub(crate) id: DatasetId,
     /// The txg that creates it; no older one may store anything for it.
     pub(crate) born: Txg,
-    pub(crate) row: RwLock<DatasetRow>,
+    pub(crate) row: RwLock<DatasetRow, { order::ROW }>,
     /// Values, with inherited ones filled in.
-    pub(crate) effective: RwLock<Values>,
+    pub(crate) effective: RwLock<Values, { order::EFFECTIVE }>,
     pub(crate) next_object: AtomicU64,
     /// As the last txg has stored it.
     pub(crate) stored_next: AtomicU64,
@@ -140,7 +142,7 @@ pub(crate) struct DatasetCore {
     pub(crate) used_bytes: AtomicU64,
     /// Bytes reserved for unsynced data: an upper bound of what it will use.
     pub(crate) dirty_bytes: AtomicI64,
-    pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>>,
+    pub(crate) objects: Mutex<HashMap<ObjectId, Weak<ObjectCore>>, { order::OBJECTS }>,
     pub(crate) rows: Rows,
     pub(crate) is_destroyed: AtomicBool,
 }
@@ -188,41 +190,41 @@ pub(crate) type Cache =
 
 pub(crate) struct Shared {
     pub(crate) options: PoolOptions,
-    pub(crate) config: Mutex<PoolConfig>,
+    pub(crate) config: Mutex<PoolConfig, { order::CONFIG }>,
     /// The last uberblock that is durable. Txg 0 if there is none yet.
-    pub(crate) uberblock: Mutex<Uberblock>,
+    pub(crate) uberblock: Mutex<Uberblock, { order::UBERBLOCK }>,
     /// Of this import.
     pub(crate) import: ImportId,
     /// Whether it had been exported before.
     pub(crate) was_exported: bool,
     pub(crate) vdevs: Arc<Vdevs>,
-    pub(crate) allocator: Arc<Mutex<Allocator>>,
+    pub(crate) allocator: Arc<SharedAllocator>,
     pub(crate) meta: MetaFile,
     pub(crate) database: Database,
-    pub(crate) snapshot: RwLock<Arc<Snapshot>>,
+    pub(crate) snapshot: RwLock<Arc<Snapshot>, { order::SNAPSHOT }>,
     pub(crate) pipeline: Pipeline,
-    pub(crate) changes: [Mutex<TxgChanges>; RING],
-    pub(crate) namespace: RwLock<Namespace>,
+    pub(crate) changes: [Mutex<TxgChanges, { order::CHANGES }>; RING],
+    pub(crate) namespace: RwLock<Namespace, { order::NAMESPACE }>,
     /// Settings of the pool, and the newest txg that changed them.
-    pub(crate) settings: Mutex<(Txg, Settings)>,
+    pub(crate) settings: Mutex<(Txg, Settings), { order::SETTINGS }>,
     pub(crate) cache: Cache,
     pub(crate) buffers: Buffers,
     /// Threads that pack blocks in a sync.
     pub(crate) packers: usize,
-    pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>>,
+    pub(crate) hooks: Mutex<Vec<Arc<dyn TxgHook>>, { order::HOOKS }>,
     /// Labels could not be written: devices may disagree. The next txg writes them again.
     pub(crate) has_unsure_labels: AtomicBool,
     /// Held while a txg syncs, and by any thread during whose work no txg may sync.
-    pub(crate) syncing: Mutex<()>,
+    pub(crate) syncing: Mutex<(), { order::SYNCING }>,
     /// Held while devices come and go, until the labels say so, and when labels are written without
     /// `syncing`. Its holder waits for no transaction, so a transaction may wait for it. Taken after
     /// `syncing`.
-    pub(crate) naming: Mutex<()>,
+    pub(crate) naming: Mutex<(), { order::NAMING }>,
     /// Log blocks. Taken before the allocator's lock; like that, not held during I/O.
-    pub(crate) log: Mutex<LogBlocks>,
+    pub(crate) log: Mutex<LogBlocks, { order::LOG }>,
     /// Held shared while blocks of a snapshot are read without an object's lock; exclusively while freed
     /// space is made available again.
-    pub(crate) reuse: RwLock<()>,
+    pub(crate) reuse: RwLock<(), { order::REUSE }>,
     pub(crate) is_closed: AtomicBool,
     /// What is free, and reserved.
     pub(crate) room: Room,
@@ -230,8 +232,8 @@ pub(crate) struct Shared {
     pub(crate) has_doomed: AtomicBool,
     /// Whether something cleared has not been freed yet; and where freeing continues.
     pub(crate) has_cleared: AtomicBool,
-    pub(crate) next_cleared: Mutex<ExtentKey>,
-    pub(crate) damage: Mutex<Damage>,
+    pub(crate) next_cleared: Mutex<ExtentKey, { order::NEXT_CLEARED }>,
+    pub(crate) damage: Mutex<Damage, { order::DAMAGE }>,
     /// Datasets with a quota or a reservation.
     pub(crate) limits: AtomicU64,
     /// Whether the pool was closed or suspended: a transaction checks this before it takes a lock to find out
@@ -256,7 +258,7 @@ impl Shared {
         result.map_err(|error| self.meta.explain(error))
     }
 
-    pub(crate) fn changes(&self, txg: Txg) -> fastness_sync::MutexGuard<'_, TxgChanges> {
+    pub(crate) fn changes(&self, txg: Txg) -> Guard<MutexGuard<'_, TxgChanges>> {
         lock(&self.changes[txg.0 as usize % RING])
     }
 

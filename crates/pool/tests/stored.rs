@@ -307,7 +307,10 @@ fn what_changes_while_it_is_stored_is_what_the_txg_has() {
 
 #[test]
 fn a_txg_that_ends_while_a_block_is_stored_does_not_take_it_over() {
-    let (rig, pool, object, runs) = store_while(|pool, _| assert!(pool.sync().is_ok()));
+    let (rig, pool, object, runs) = store_while(|pool, _| {
+        // Another thread's, as txgs are: this one is in the middle of its I/O.
+        std::thread::scope(|scope| assert!(scope.spawn(|| pool.sync().is_ok()).join().unwrap()));
+    });
     let expected = contents(&object);
     let held = clean(&pool).log_units * UNIT_BYTES;
     assert_eq!(held, runs[0].written_bytes, "its record may be of a txg that is open still");

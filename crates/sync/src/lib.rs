@@ -145,5 +145,7 @@ pub fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, rest: Durati
     condvar.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner).0
 }
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod order;
 #[cfg(feature = "turns")]
 pub mod turns;

@@ -14,7 +14,7 @@ use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::panics::caught;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// Longest request.
 const RUN_BYTES_MAX: usize = 1 << 20;

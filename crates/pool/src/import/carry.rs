@@ -38,7 +38,7 @@ use crate::objects::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::RowLayer;
 use crate::state::DatasetCore;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// What a pool had in memory when it was abandoned.
 ///

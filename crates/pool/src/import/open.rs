@@ -1,7 +1,7 @@
 //! Creating and importing pools.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, RwLock};
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
@@ -29,7 +29,7 @@ use crate::space::room::Room;
 use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
 use crate::txg::pipeline::Pipeline;
 use crate::upkeep::damaged;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{Mutex, RwLock, lock, read};
 
 impl Pool {
     /// Creates a pool on devices, whose contents are lost.
@@ -73,8 +73,8 @@ impl Pool {
         };
         let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
         shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
-        add_dataset(&mut fastness_sync::write(&shared.namespace), 1, row, (1, 0));
-        fastness_sync::write(&shared.namespace).next_id = 2;
+        add_dataset(&mut fastness_sync::order::write(&shared.namespace), 1, row, (1, 0));
+        fastness_sync::order::write(&shared.namespace).next_id = 2;
         read(&shared.namespace).refresh(1);
         shared.sync_txg()?;
         // Last: without labels there is no pool.
@@ -158,7 +158,10 @@ fn open_shared(
         transaction.commit()?;
     }
     let mut namespace = Namespace::default();
-    load_rows(&database, synced, &mut namespace, &mut lock(&allocator))?;
+    // Not locked meanwhile: reading the tables takes the lock of the engine's file.
+    let mut loading = std::mem::take(&mut *lock(&allocator));
+    load_rows(&database, synced, &mut namespace, &mut loading)?;
+    *lock(&allocator) = loading;
     let damage = damaged::load(&database)?;
     let limits = namespace.count_limits();
     let room = Room::default();

@@ -8,7 +8,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::log_space::space::LogSpace;
 use crate::state::Shared;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 fn whole_units(len: usize) -> u64 {
     assert!(len > 0 && (len as u64).is_multiple_of(UNIT_BYTES), "{len} bytes of a log block");

@@ -19,7 +19,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::Mark;
 use crate::log_space::blocks::Lost;
 use crate::state::Shared;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 impl Shared {
     /// Notes that these vdevs for logs did not take the mark of the txg being synced. Returns each with the

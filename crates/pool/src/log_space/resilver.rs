@@ -8,7 +8,7 @@ use crate::devices::vdev::{Side, Vdev};
 use crate::error::Result;
 use crate::ids::{Guid, UNIT_BYTES};
 use crate::state::Shared;
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 impl Shared {
     /// Sets a vdev's sides, one of which is new or was away: that one has none of the log blocks.

@@ -14,7 +14,7 @@ use crate::space::alloc::Allocator;
 use crate::space::room::Claim;
 use crate::state::Shared;
 use crate::upkeep::check::CheckReport;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// How a vdev is used for log blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

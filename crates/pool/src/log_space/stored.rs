@@ -16,7 +16,7 @@ use crate::objects::extent::{Extent, unpack};
 use crate::objects::stored::Address;
 use crate::space::alloc::Allocator;
 use crate::state::Shared;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// Longest write.
 const WRITE_BYTES_MAX: u64 = 1 << 20;

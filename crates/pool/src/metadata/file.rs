@@ -23,7 +23,7 @@ mod map;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fastness_sync::undisturbed;
 use redb::StorageBackend;
@@ -33,9 +33,9 @@ use crate::devices::run::write_all;
 use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::UNIT_BYTES;
-use crate::space::alloc::Allocator;
-use crate::space::elsewhere::with_room;
-use fastness_sync::lock;
+use crate::order;
+use crate::space::elsewhere::{SharedAllocator, with_room};
+use fastness_sync::order::{Mutex, lock};
 use map::{Entry, PageMap};
 
 const PAGE: usize = UNIT_BYTES as usize;
@@ -58,8 +58,8 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct MetaFile {
     vdevs: Arc<Vdevs>,
-    allocator: Arc<Mutex<Allocator>>,
-    state: Arc<Mutex<State>>,
+    allocator: Arc<SharedAllocator>,
+    state: Arc<Mutex<State, { order::META }>>,
     /// Whether several threads may write when there are many pages.
     has_threads: bool,
 }
@@ -72,7 +72,7 @@ impl std::fmt::Debug for MetaFile {
 
 impl MetaFile {
     /// An empty file.
-    pub(crate) fn new(vdevs: Arc<Vdevs>, allocator: Arc<Mutex<Allocator>>, has_threads: bool) -> MetaFile {
+    pub(crate) fn new(vdevs: Arc<Vdevs>, allocator: Arc<SharedAllocator>, has_threads: bool) -> MetaFile {
         MetaFile { vdevs, allocator, state: Arc::default(), has_threads }
     }
 
@@ -83,6 +83,7 @@ impl MetaFile {
         for place in map.places() {
             allocator.claim_meta(place)?;
         }
+        drop(allocator);
         *lock(&self.state) = State { map, len_bytes, ..State::default() };
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::error::{PoolError, Result};
 use crate::namespace::settings::{FAILMODE, FailMode, Feature, SETTINGS, Settings};
 use crate::pool::{Pool, Tx};
 use crate::state::Shared;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 impl Shared {
     /// Changes the settings in a transaction; changes must be in the order of their txgs.

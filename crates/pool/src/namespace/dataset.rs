@@ -1,7 +1,7 @@
 //! Datasets: a tree of names with properties, each with its objects.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
@@ -13,7 +13,7 @@ use crate::rows::layer::Rows;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Namespace, Shared};
 use crate::txg::freeing::WHOLE_DATASET;
-use fastness_sync::{lock, read, write};
+use fastness_sync::order::{Mutex, RwLock, lock, read, write};
 
 /// A dataset of an imported pool.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::txg::pipeline::{SHARDS, shard_of_thread};
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// A block in memory. The layer that holds it owns it alone and may change it; once it is in the cache, it is
 /// immutable.

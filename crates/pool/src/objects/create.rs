@@ -13,7 +13,7 @@ use crate::objects::handle::Object;
 use crate::objects::object::ObjectCore;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim};
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 impl Dataset {
     /// Creates an empty object with blocks of the dataset's `recordsize` or `volblocksize`. In a new dataset

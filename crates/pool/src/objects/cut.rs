@@ -11,7 +11,7 @@ use crate::objects::handle::Object;
 use crate::objects::object::Contents;
 use crate::pool::Tx;
 use crate::space::room::Claim;
-use fastness_sync::write;
+use fastness_sync::order::write;
 
 /// A range that becomes zero.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::objects::object::{Contents, Found, ObjectCore};
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
 use crate::state::{DatasetCore, Shared};
-use fastness_sync::{read, write};
+use fastness_sync::order::{read, write};
 
 /// Room reserved for a change, and what the layers had been charged before it.
 #[derive(Debug)]

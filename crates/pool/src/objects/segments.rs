@@ -7,7 +7,7 @@ use crate::metadata::groups::decode_row;
 use crate::objects::extent::GROUP_BLOCKS;
 use crate::objects::handle::Object;
 use crate::objects::object::{Contents, Found};
-use fastness_sync::read;
+use fastness_sync::order::read;
 
 /// Most rows that one call reads, so that a call for a huge range ends soon.
 const ROWS_MAX: usize = 8192;

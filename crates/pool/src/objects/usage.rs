@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::metadata::groups::decode_row;
 use crate::objects::handle::Object;
 use crate::txg::freeing::bytes;
-use fastness_sync::read;
+use fastness_sync::order::read;
 
 impl Object {
     /// Bytes that it takes: on the vdevs as of the last synced txg, and what is unsynced, uncompressed. What

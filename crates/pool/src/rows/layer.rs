@@ -5,14 +5,15 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use twox_hash::XxHash3_64;
 
 use crate::ids::{TableId, Txg};
+use crate::order;
 use crate::rows::limits;
 use crate::space::room::Charge;
-use fastness_sync::{read, write};
+use fastness_sync::order::{RwLock, read, write};
 
 /// Memory that a row counts for besides its key and value: its places in the set and in the allocator.
 const ROW_BYTES: u64 = 64;
@@ -131,7 +132,7 @@ impl RowLayer {
 /// Layers, oldest first. In its own cache lines.
 #[repr(align(128))]
 #[derive(Debug, Default)]
-pub(super) struct Shard(pub(super) RwLock<Vec<Arc<RowLayer>>>);
+pub(super) struct Shard(pub(super) RwLock<Vec<Arc<RowLayer>>, { order::ROWS }>);
 
 /// The unsynced rows of a dataset.
 #[derive(Debug, Default)]

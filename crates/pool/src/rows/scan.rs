@@ -15,7 +15,7 @@ use crate::ids::TableId;
 use crate::rows::layer::Rows;
 use crate::rows::stored;
 use crate::rows::table::Table;
-use fastness_sync::read;
+use fastness_sync::order::read;
 
 /// Rows of one layer in a batch: few in the first one, because many scans end there.
 const LAYER_ROWS: [usize; 2] = [4, 64];

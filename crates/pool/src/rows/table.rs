@@ -12,7 +12,7 @@ use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, short_value_by
 use crate::rows::stored;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared};
-use fastness_sync::read;
+use fastness_sync::order::read;
 
 /// An ordered table of a dataset: rows of a key and a value, ordered by the bytes of their keys.
 ///

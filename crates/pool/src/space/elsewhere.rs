@@ -10,14 +10,16 @@
 //! See `alloc/full` for what happens to the device. The step is repeated from its beginning, at most once for
 //! each vdev; whatever it refers to must be unchanged.
 
-use std::sync::Mutex;
-
 use fastness_blkdev::Cause;
 
 use crate::devices::vdev::{Vdev, Vdevs};
 use crate::error::{PoolError, Result};
+use crate::order;
 use crate::space::alloc::Allocator;
-use fastness_sync::lock;
+use fastness_sync::order::{Mutex, lock};
+
+/// Which units are free; the lock is shared with the engine's file.
+pub(crate) type SharedAllocator = Mutex<Allocator, { order::ALLOCATOR }>;
 
 fn is_refusal(error: &PoolError) -> bool {
     matches!(error, PoolError::Device(error) if matches!(error.cause, Cause::NoSpace(_) | Cause::Media(_)))
@@ -30,7 +32,7 @@ fn is_refusal(error: &PoolError) -> bool {
 /// rest.
 pub(crate) fn with_room<T>(
     vdevs: &Vdevs,
-    allocator: &Mutex<Allocator>,
+    allocator: &SharedAllocator,
     mut step: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let mut first = None;

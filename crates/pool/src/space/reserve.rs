@@ -7,7 +7,7 @@ use crate::namespace::props::Property;
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Claim};
 use crate::state::{DatasetCore, Shared, TxgChanges};
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 impl Shared {
     /// Reserves room for a change of a dataset's objects, or refuses it. The caller may hold the contents of

@@ -25,7 +25,7 @@ use crate::objects::object::is_freed_at_once;
 use crate::rows::stored::remove_some;
 use crate::space::room::{FREES, ROW};
 use crate::state::Shared;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// First and last object of a destroyed dataset, whose tables go as well.
 pub(crate) const WHOLE_DATASET: (u64, u64) = (0, u64::MAX);

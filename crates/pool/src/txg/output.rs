@@ -23,7 +23,7 @@ use crate::objects::object::RANGE_BYTES;
 use crate::space::elsewhere::with_room;
 use crate::state::Shared;
 use crate::txg::dirty::Dirty;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// Bytes that are packed together before progress is reported to writers. No more than a CPU's own cache
 /// holds.

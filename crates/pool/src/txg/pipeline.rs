@@ -21,13 +21,14 @@
 //! Counting: writers add to a counter of their shard, and to the common one only what has come together
 //! there.
 
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use crate::error::PoolError;
 use crate::ids::Txg;
-use fastness_sync::lock;
+use crate::order;
+use fastness_sync::order::{Mutex, lock};
 
 /// Groups of threads that share counters and caches with each other only.
 pub(crate) const SHARDS: usize = 16;
@@ -72,7 +73,7 @@ pub(crate) struct Progress {
 pub(crate) struct Pipeline {
     open: AtomicU64,
     shards: [Shard; SHARDS],
-    pub(crate) progress: Mutex<Progress>,
+    pub(crate) progress: Mutex<Progress, { order::PROGRESS }>,
     pub(crate) changed: Condvar,
     dirty: Dirty,
     dirty_max_bytes: u64,
@@ -150,9 +151,9 @@ impl Pipeline {
         let txg = self.open.fetch_add(1, Ordering::SeqCst);
         let is_held =
             || self.shards.iter().any(|shard| shard.holds[txg as usize % RING].load(Ordering::SeqCst) != 0);
-        let mut progress = fastness_sync::lock(&self.progress);
+        let mut progress = fastness_sync::order::lock(&self.progress);
         while is_held() {
-            progress = fastness_sync::wait(&self.changed, progress);
+            progress = fastness_sync::order::wait(&self.changed, progress);
         }
         Txg(txg)
     }

@@ -17,7 +17,7 @@ use crate::space::room::Charge;
 use crate::state::Shared;
 use crate::txg::dirty::Dirty;
 use crate::txg::sync::Outcome;
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 /// Longer blocks are not cached when they are written: they usually belong to streams, whose memory is better
 /// reused at once.

@@ -35,7 +35,7 @@ use crate::txg::dirty::Dirty;
 use crate::txg::freeing::{Freeing, bytes};
 use crate::txg::output::Written;
 use crate::txg::pipeline::Progress;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// What a txg leaves to be published when it is durable.
 pub(crate) struct Outcome {

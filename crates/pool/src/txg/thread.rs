@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::panics::caught;
 use crate::state::Shared;
-use fastness_sync::{lock, wait_for};
+use fastness_sync::order::{lock, wait_for};
 
 /// Runs until the pool stops or is suspended. Ending for any reason but a stop suspends the pool.
 pub(crate) fn run_caught(shared: &Shared) {

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::state::Shared;
 use crate::upkeep::damage::Found;
 use crate::upkeep::scrub::ScrubReport;
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 impl Pool {
     /// Adds a vdev. Returns its number.

@@ -12,7 +12,7 @@ use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
 use crate::pool::Pool;
 use crate::rows::stored::read_all;
 use crate::state::Shared;
-use fastness_sync::{lock, read};
+use fastness_sync::order::lock;
 
 /// What a full check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Pool {
     /// Those of reading the tables.
     pub fn check(&self) -> Result<CheckReport> {
         let _syncing = lock(&self.shared.syncing);
-        self.shared.explained(check(&self.shared, &read(&self.shared.snapshot).clone()))
+        self.shared.explained(check(&self.shared, &self.shared.current()))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::metadata::tables::{DAMAGED, DAMAGED_UNLISTED, NUMBERS};
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::upkeep::damage::{Damage, DamagedBlock, Found, Identity, Key, METADATA};
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// The list as it is stored.
 pub(crate) fn load(database: &Database) -> Result<Damage> {

@@ -11,7 +11,7 @@ use crate::devices::vdev::{Device, Side};
 use crate::error::{PoolError, Result};
 use crate::ids::Guid;
 use crate::pool::Pool;
-use fastness_sync::{lock, write};
+use fastness_sync::order::{lock, write};
 
 impl Pool {
     /// Releases a device: it is stale, and missing until [`online`](Self::online). Nothing is copied.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::devices::config::{DeviceState, PoolConfig};
 use crate::error::Result;
 use crate::state::Shared;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 impl Shared {
     /// Changes the configuration and writes it onto all devices, durably.

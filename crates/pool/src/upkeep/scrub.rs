@@ -20,7 +20,7 @@ use crate::objects::extent::Extent;
 use crate::pool::Pool;
 use crate::state::Shared;
 use crate::upkeep::damage::Found;
-use fastness_sync::{lock, read, write};
+use fastness_sync::order::{lock, read, write};
 
 /// Rows of a step.
 const STEP_ROWS: usize = 64;

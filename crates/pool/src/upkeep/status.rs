@@ -6,7 +6,7 @@ use crate::devices::vdev::{DeviceErrors, Side, Vdev};
 use crate::error::PoolError;
 use crate::ids::{Guid, Txg};
 use crate::pool::Pool;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 /// State of one device.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use fastness_blkdev::{BlockError, Request};
 use crate::devices::config::DeviceState;
 use crate::devices::vdev::sides::Outcome;
 use crate::devices::vdev::{Side, Vdev};
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// One write: first unit, whole units of data.
 pub(crate) type LogWrite<'a> = (u64, &'a [u8]);

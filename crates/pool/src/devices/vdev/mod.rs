@@ -22,7 +22,9 @@ use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};
 use crate::devices::label::DATA_START_BYTES;
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Place, UNIT_BYTES};
-use fastness_sync::{lock, read, write};
+use crate::order;
+use fastness_sync::order as ordered;
+use fastness_sync::order::{lock, read, write};
 
 /// A device as it is passed to a pool: opened, locked, with its name for messages.
 #[derive(Clone)]
@@ -204,7 +206,7 @@ pub(crate) struct Vdev {
     judging: Mutex<()>,
     /// Held shared while log blocks are written, flushed or healed; exclusively while a side is made current,
     /// added or removed.
-    pub(crate) log_io: RwLock<()>,
+    pub(crate) log_io: ordered::RwLock<(), { order::LOG_IO }>,
 }
 
 /// What a read found, besides the bytes.
@@ -228,7 +230,7 @@ impl Vdev {
             has_no_room: AtomicBool::new(false),
             has_failed_writes: AtomicBool::new(false),
             judging: Mutex::new(()),
-            log_io: RwLock::new(()),
+            log_io: ordered::RwLock::new(()),
         }
     }
 

@@ -6,7 +6,7 @@ use fastness_blkdev::{BlockDevice, BlockError};
 
 use crate::devices::vdev::{Side, Vdev};
 use crate::ids::Guid;
-use fastness_sync::{lock, read};
+use fastness_sync::order::{lock, read};
 
 /// A side's results for several changes; `None`: the side is not writable.
 type Answers = Option<Vec<Result<(), BlockError>>>;

@@ -10,7 +10,7 @@ use crate::devices::label::{self, Uberblock};
 use crate::devices::vdev::{Health, Vdev};
 use crate::error::{PoolError, Result};
 use crate::ids::{Guid, Mark, Place};
-use fastness_sync::{read, write};
+use fastness_sync::order::{read, write};
 
 /// The top-level vdevs, by number.
 pub(crate) struct Vdevs {

@@ -4,16 +4,14 @@
 //! Leaves describe pages, upper-level blocks describe leaves, and the root (in the uberblock) describes the
 //! upper level.
 
-use std::sync::Mutex;
-
 use crate::codec::{Reader, Writer, checksum};
 use crate::devices::run::{Run, write_all};
 use crate::devices::vdev::Vdevs;
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
-use crate::space::alloc::Allocator;
+use crate::space::elsewhere::SharedAllocator;
 use crate::space::elsewhere::with_room;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 const FAN: usize = 256;
 /// Most neighbouring units that are read together.
@@ -152,7 +150,7 @@ impl PageMap {
         &mut self,
         len_bytes: u64,
         vdevs: &Vdevs,
-        allocator: &Mutex<Allocator>,
+        allocator: &SharedAllocator,
     ) -> Result<Vec<u8>> {
         self.upper.resize_with(self.leaves.len().div_ceil(FAN).max(self.upper.len()), Node::default);
         let (leaves, upper) = with_room(vdevs, allocator, || {
@@ -206,7 +204,7 @@ impl PageMap {
 }
 
 /// Writes a node to a new place, or nothing if it is empty; returns its entry.
-fn store(node: &Node, allocator: &Mutex<Allocator>, run: &mut Run<'_>) -> Result<Option<Entry>> {
+fn store(node: &Node, allocator: &SharedAllocator, run: &mut Run<'_>) -> Result<Option<Entry>> {
     if node.is_empty() {
         return Ok(None);
     }

@@ -47,7 +47,7 @@ use crate::namespace::props::Compression;
 use crate::objects::extent::{BLOCK_BYTES_MAX, Extent, pack};
 use crate::objects::handle::Object;
 use crate::pool::Pool;
-use fastness_sync::read;
+use fastness_sync::order::read;
 
 /// Most bytes that one call stores.
 const STORE_BYTES_MAX: usize = 8 << 20;

@@ -7,7 +7,7 @@ use crate::ids::Txg;
 use crate::objects::handle::Object;
 use crate::objects::object::Contents;
 use crate::objects::stored::{Part, StoreRequest};
-use fastness_sync::{lock, read, write};
+use fastness_sync::order::{lock, read, write};
 
 impl Contents {
     /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is no longer

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use fastness_sync::lock;
+use fastness_sync::order::lock;
 
 const MIB: i64 = 1 << 20;
 

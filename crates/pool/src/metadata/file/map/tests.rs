@@ -1,13 +1,14 @@
 use super::*;
 use crate::golden::{hex, sample_vdevs};
-use fastness_sync::lock;
+use crate::space::alloc::Allocator;
+use fastness_sync::order::lock;
 
 /// A map of three pages, written to a pool of one device; its root, and the vdevs.
 fn written() -> (Vec<u8>, Vdevs) {
     let vdevs = sample_vdevs();
     let mut allocator = Allocator::default();
     allocator.add_vdev(0, vdevs.all()[0].units);
-    let allocator = Mutex::new(allocator);
+    let allocator = SharedAllocator::new(allocator);
     let mut map = PageMap::default();
     for page in [0, 2, 300] {
         let place = lock(&allocator).allocate_meta().unwrap();
