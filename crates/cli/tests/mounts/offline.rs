@@ -40,6 +40,6 @@ fn a_pool_that_does_not_run_is_checked_and_left_as_it_is() {
         }
         assert!(media(files.bench.dir.path()) == before, "{ends}: something was changed");
     }
-    let refused = files.bench.fails("fs check tank/none", 10);
+    let refused = files.bench.fails("fs check tank/none", 3);
     assert!(refused.contains("tank/none"), "{refused}");
 }
