@@ -142,11 +142,17 @@ impl Files for Memory {
     fn rename(&self, caller: Caller<'_>, from: (u64, Name<'_>), to: (u64, Name<'_>), _: u32) -> Reply<()> {
         let moved = self.lookup(caller, from.0, from.1)?.attr.node;
         self.unlink(caller, from.0, from.1)?;
-        self.with(to.0, |parent| Ok(drop(parent.names.insert(to.1.to_vec(), moved))))
+        self.with(to.0, |parent| {
+            parent.names.insert(to.1.to_vec(), moved);
+            Ok(())
+        })
     }
 
     fn link(&self, _: Caller<'_>, node: u64, parent: u64, name: Name<'_>) -> Reply<Entry> {
-        self.with(parent, |parent| Ok(drop(parent.names.insert(name.to_vec(), node))))?;
+        self.with(parent, |parent| {
+            parent.names.insert(name.to_vec(), node);
+            Ok(())
+        })?;
         self.entry(node)
     }
 

@@ -70,7 +70,8 @@ fn open(heap: &Heap, len: usize, oracle: impl Fn(OnLoss, &[Vec<u8>]), sound: boo
         if policy == OnLoss::Fail && before.len() % 2 == 0 {
             continue; // Leave it to the other policy.
         }
-        let mut recovery = RecordLog::open(range(), &options(3).on_loss(policy)).expect("it was opened before");
+        let mut recovery =
+            RecordLog::open(range(), &options(3).on_loss(policy)).expect("it was opened before");
         let mut take = |_, record: &[u8]| {
             records.push(record.to_vec());
             Ok::<_, Infallible>(())
@@ -129,7 +130,8 @@ fuzz_target!(|input: Input| match input {
                 }
                 Step::Reopen => {
                     drop(log);
-                    let recovery = RecordLog::open(heap.range(0..REGION), &options(10 + number as u64)).unwrap();
+                    let recovery =
+                        RecordLog::open(heap.range(0..REGION), &options(10 + number as u64)).unwrap();
                     log = recovery.discard().unwrap();
                     appended.clear();
                 }

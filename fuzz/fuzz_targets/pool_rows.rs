@@ -27,8 +27,15 @@ enum Input {
     Space(Vec<(u8, u8, Vec<u8>)>),
     /// Fragments of any length, or of one that is likely to be right.
     Fragments(Vec<Fragment>),
-    AddressBytes { bytes: Vec<u8>, len_bytes: u64 },
-    Address { shift: u8, blocks: Vec<Block>, is_read: bool },
+    AddressBytes {
+        bytes: Vec<u8>,
+        len_bytes: u64,
+    },
+    Address {
+        shift: u8,
+        blocks: Vec<Block>,
+        is_read: bool,
+    },
 }
 
 /// A block of an address, of numbers that are likely to be accepted.

@@ -1,9 +1,10 @@
 //! Entry points for fuzzing the decoders: media are never trusted, so no decoder panics, allocates without
 //! bound, or accepts what would not be written back as the same bytes.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use fastness_blkdev::{BlockDevice, MemDevice, MemImage};
+use fastness_sync::order::Mutex;
 
 use crate::codec::{Writer, checksum};
 use crate::devices::config::{DeviceState, PoolConfig, VdevClass};
