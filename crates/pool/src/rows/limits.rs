@@ -2,7 +2,7 @@
 
 /// Longest key of a row.
 pub const ROW_KEY_BYTES_MAX: usize = 1024;
-/// Longest value of a row, in tables from [`TableId::FIRST_LONG`] on.
+/// Longest value of a row, in tables from [`TableId::FIRST_LONG`](crate::TableId::FIRST_LONG) on.
 pub const ROW_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Longest value in the other tables. Key and value together have at most 1279 bytes there.
 pub const ROW_SHORT_VALUE_BYTES_MAX: usize = 1023;
