@@ -6,6 +6,7 @@
 
 mod crashcheck;
 mod error;
+mod folder;
 mod fs;
 mod histogram;
 mod lwb;

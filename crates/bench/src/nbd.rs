@@ -4,7 +4,7 @@
 //! nbdkit with its defaults, with its bytes in memory. Without nbdkit there is nothing to compare with; the
 //! rows say so.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use fastness_nbd::wire::{command, command_flag};
 use fastness_nbd::{Client, Endpoint, Request};
 
 use crate::error::{Context, Result, foreign, wrong};
+use crate::folder::Folder;
 use crate::measure::{by_turns, time_ns};
 use crate::{Options, Row};
 
@@ -89,19 +90,13 @@ impl Server {
 }
 
 /// A server of a volume; `name` is that of its pool, `options` go to `fastness up`.
-fn ours(folder: &Path, name: &str, options: &[&str]) -> Result<Server> {
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(program);
-    command
-        .args(["up", "--size", "64M"])
-        .args(options)
-        .arg(folder.join(name))
-        .env("FASTNESS_RUN_DIR", folder.join("run"));
+fn ours(folder: &Folder, name: &str, options: &[&str]) -> Result<Server> {
+    let mut command = folder.up(name, "64M", options)?;
     let socket = folder.join(name).join("volume.sock");
     Server::start(&mut command, socket, &format!("{name}/volume")).context("`fastness up`")
 }
 
-fn theirs(folder: &Path) -> Result<Server> {
+fn theirs(folder: &Folder) -> Result<Server> {
     let socket = folder.join("nbdkit.sock");
     let mut command = Command::new("nbdkit");
     command.arg("--foreground").arg("--unix").arg(&socket).args(["memory", "64M"]);
@@ -113,16 +108,10 @@ fn theirs(folder: &Path) -> Result<Server> {
 /// # Errors
 /// If our server does not start, or a request fails.
 pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
-    let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let folder = parent.join(format!("fastness-bench-nbd-{}", std::process::id()));
-    std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let rows = rows(&folder, options);
-    // What is left then is for the user to see.
-    let _ = std::fs::remove_dir_all(&folder);
-    rows
+    rows(&Folder::new()?, options)
 }
 
-fn rows(folder: &Path, options: Options) -> Result<Vec<Row>> {
+fn rows(folder: &Folder, options: Options) -> Result<Vec<Row>> {
     let mut plain = ours(folder, "bench", &[])?;
     let mut theirs = theirs(folder).ok();
     let turns = if options.quick { 41 } else { 201 };

@@ -18,7 +18,7 @@ use crate::log::logged;
 
 pub use data::DataSurvey;
 pub use dry::{DryClaim, Untouched, claim_dry};
-pub use offline::{ChunkFound, LogSurvey, RegionsFound};
+pub use offline::{ChunkFound, LogSurvey, RegionsFound, import_to_look};
 pub use regions::{ChunkSurvey, EntryFault, EntrySurvey};
 
 /// A stored log header, decoded.

@@ -9,13 +9,12 @@ mod pass_through;
 mod served;
 mod work;
 
-use std::path::PathBuf;
-
 use served::Places;
 
 pub use pass_through::serve_pass_through;
 
-use crate::error::{Context, Result};
+use crate::error::Result;
+use crate::folder::Folder;
 use crate::{Options, Row};
 
 /// Runs the benchmark.
@@ -23,11 +22,6 @@ use crate::{Options, Row};
 /// # Errors
 /// If nothing can be mounted, or a system call fails.
 pub(crate) fn run(options: Options) -> Result<Vec<Row>> {
-    let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let folder = parent.join(format!("fastness-bench-mount-{}", std::process::id()));
-    std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let rows = Places::new(&folder).and_then(|places| work::rows(&places, options));
-    // What is left then is for the user to see.
-    let _ = std::fs::remove_dir_all(&folder);
-    rows
+    let folder = Folder::new()?;
+    work::rows(&Places::new(&folder)?, options)
 }

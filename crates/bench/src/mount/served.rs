@@ -1,13 +1,14 @@
 //! What is measured: folders, and the servers of those that are mounts.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastness_fuse::{Unmount, is_mounted, unmount};
 
-use crate::error::{Context, Result, ensure};
+use crate::error::{Result, ensure};
+use crate::folder::Folder;
 
 const START: Duration = Duration::from_secs(20);
 
@@ -53,7 +54,7 @@ impl Drop for Places {
 
 impl Places {
     /// Starts all servers.
-    pub(super) fn new(folder: &Path) -> Result<Places> {
+    pub(super) fn new(folder: &Folder) -> Result<Places> {
         let memory = PathBuf::from(format!("/dev/shm/fastness-bench-mount-{}", std::process::id()));
         let plain = folder.join("plain");
         fs::create_dir(&plain)?;
@@ -63,28 +64,26 @@ impl Places {
             lwb: folder.join("lwb/files"),
             disabled: folder.join("disabled/files"),
             pass_through: folder.join("pass-through"),
-            plain_type: type_of(&plain)?,
+            plain_type: folder.file_system(),
             memory,
             plain,
         };
         places.ours(folder, "pmem", &["--emulate-pm"])?;
         places.ours(folder, "lwb", &[])?;
         places.ours(folder, "disabled", &[])?;
-        let mut disable = program(folder)?;
+        let mut disable = folder.program()?;
         disable.args(["dataset", "set", "sync=disabled", "disabled/files"]);
         ensure!(disable.stdout(Stdio::null()).status()?.success(), "`{disable:?}` failed");
         fs::create_dir(&places.memory)?;
         fs::create_dir(&places.pass_through)?;
-        let mut command = program(folder)?;
+        let mut command = folder.program()?;
         command.args(["bench", "mount", "--serve-pass-through"]).args([&places.memory, &places.pass_through]);
         places.serve(command, places.pass_through.clone())?;
         Ok(places)
     }
 
-    fn ours(&mut self, folder: &Path, name: &str, options: &[&str]) -> Result<()> {
-        let mut command = program(folder)?;
-        command.args(["up", "--size", "4G"]).args(options).arg(folder.join(name));
-        self.serve(command, folder.join(name).join("files"))
+    fn ours(&mut self, folder: &Folder, name: &str, options: &[&str]) -> Result<()> {
+        self.serve(folder.up(name, "4G", options)?, folder.join(name).join("files"))
     }
 
     fn serve(&mut self, mut command: Command, mount_point: PathBuf) -> Result<()> {
@@ -100,22 +99,4 @@ impl Places {
         }
         Ok(())
     }
-}
-
-fn program(folder: &Path) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.env("FASTNESS_RUN_DIR", folder.join("run")).env("FASTNESS_STATE_DIR", folder.join("state"));
-    Ok(command)
-}
-
-/// The type of a folder's file system, as `/proc/mounts` has it.
-fn type_of(folder: &Path) -> Result<String> {
-    let folder = folder.canonicalize()?;
-    let mounts = fs::read_to_string("/proc/mounts")?;
-    let fields = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        Some((fields.next()?, fields.next()?))
-    });
-    let holds = fields.filter(|(at, _)| folder.starts_with(at));
-    Ok(holds.max_by_key(|(at, _)| at.len()).map_or_else(|| "?".to_owned(), |(_, of)| of.to_owned()))
 }

@@ -10,42 +10,30 @@ use fastness_store::{
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 
-use crate::error::{Context, Result};
+use crate::error::Result;
+use crate::folder::Folder;
 
 /// Bytes of one request of the floor.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// A folder of its own, removed when dropped.
 pub(crate) struct Place {
-    folder: PathBuf,
+    folder: Folder,
     medium: String,
 }
 
 impl Place {
     pub(crate) fn new() -> Result<Self> {
-        let parent = std::env::var_os("FASTNESS_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let folder = parent.join(format!("fastness-bench-{}", std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let mut place = Self { folder, medium: String::new() };
+        let mut place = Self { folder: Folder::new()?, medium: String::new() };
         let probe = place.written_file("probe", CHUNK_BYTES as u64)?;
         let direct = if probe.info().is_direct { "O_DIRECT" } else { "no O_DIRECT" };
-        place.medium = format!("file on {}, {direct}, written before", place.file_system());
+        place.medium = format!("file on {}, {direct}, written before", place.folder.file_system());
         Ok(place)
     }
 
     /// For the rows.
     pub(crate) fn medium(&self) -> String {
         self.medium.clone()
-    }
-
-    /// Type of the file system: that of the longest mount point above the folder.
-    fn file_system(&self) -> String {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let folder = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
-        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let above = fields.filter(|fields| fields.len() > 2 && folder.starts_with(fields[1]));
-        let longest = above.max_by_key(|fields| fields[1].len());
-        longest.map_or("an unknown file system".to_owned(), |fields| fields[2].to_owned())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -68,13 +56,6 @@ impl Place {
 
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         Ok(std::fs::remove_file(self.path(name))?)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The user can see what is left.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

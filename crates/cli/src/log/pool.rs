@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fastness_daemon::{LogCauseReport, PATIENCE, PoolReport, Request, find_devices};
+use fastness_daemon::{LogCauseReport, PoolReport, Request};
 use fastness_lwb::Found;
 use fastness_store::survey::{ChunkFound, DryClaim, LogSurvey, RegionsFound, record};
 use fastness_store::{Consent, Local, LogImportStep, Places};
@@ -16,7 +16,6 @@ use crate::exit::Outcome;
 use crate::offline;
 use crate::output::{fields, note};
 use crate::size::short;
-use crate::start::tell_search;
 use crate::table::table;
 
 pub(super) const SHOW: &str = "\
@@ -127,7 +126,7 @@ fn look<T>(name: &Path, places: &[PathBuf], with: impl FnOnce(&mut LogSurvey<'_>
         let text = format!("pool {name} is running: export it first, or see `fastness log show {name}`");
         return Err(refuse(text));
     }
-    let devices = find_devices(name, places, PATIENCE, &mut tell_search)?.devices;
+    let devices = offline::devices(name, places)?;
     // As much as there is.
     let places = Places { consent: Consent::ALL, ..Places::default() };
     let (tell, mut step) = (|text: String| note(text), |_: LogImportStep<'_>| ());

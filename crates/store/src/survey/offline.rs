@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_lwb::{Ended, Found};
-use fastness_pool::{ImportOptions, MissingLog, Pool, PoolOptions};
+use fastness_pool::{Device, ImportOptions, MissingLog, Pool, PoolOptions};
 use fastness_prb::{Located, SideFault, SideReport};
 use fastness_zil::{DatasetId, Txg};
 
@@ -15,6 +15,22 @@ use crate::space::PoolSpace;
 use crate::survey::dry::{DryClaim, Untouched, claim_dry_of};
 use crate::survey::regions::{ChunkSurvey, RegionSurvey};
 use crate::survey::{VolumeSurvey, first_needed_txg, headers};
+
+/// Imports a pool read-only, in the state of its last synced txg: in any state, since nothing is changed,
+/// neither on its devices nor in its log.
+///
+/// # Errors
+/// Those of [`Pool::import_paused`].
+pub fn import_to_look(devices: &[Device]) -> Result<Arc<Pool>, StoreError> {
+    let import = ImportOptions {
+        is_forced: true,
+        allows_degraded: true,
+        missing_log: MissingLog::Drop,
+        ..ImportOptions::default()
+    };
+    let options = PoolOptions { is_read_only: true, ..PoolOptions::default() };
+    Ok(Arc::new(Pool::import_paused(devices, &import, options)?))
+}
 
 /// The log of a pool that is imported read-only, with its devices and regions from a [`Source`].
 pub struct LogSurvey<'a> {
@@ -31,20 +47,12 @@ impl std::fmt::Debug for LogSurvey<'_> {
 }
 
 impl<'a> LogSurvey<'a> {
-    /// Imports the pool of the source's devices: in any state, since nothing is changed.
+    /// Imports the pool of the source's devices, as [`import_to_look`] does.
     ///
     /// # Errors
     /// Those of [`Pool::import_paused`], and of reading what the pool says of its log.
     pub fn open(source: &'a mut dyn Source) -> Result<LogSurvey<'a>, StoreError> {
-        let devices = source.devices(None)?;
-        let import = ImportOptions {
-            is_forced: true,
-            allows_degraded: true,
-            missing_log: MissingLog::Drop,
-            ..ImportOptions::default()
-        };
-        let options = PoolOptions { is_read_only: true, ..PoolOptions::default() };
-        let pool = Arc::new(Pool::import_paused(&devices, &import, options)?);
+        let pool = import_to_look(&source.devices(None)?)?;
         let (config, volumes) = (PoolLog::config(&pool)?, headers(&pool)?);
         Ok(LogSurvey { source, pool, config, volumes })
     }

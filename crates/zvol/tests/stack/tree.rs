@@ -79,17 +79,23 @@ impl Tree {
             states.push(after);
         }
         let from = self.names.max(self.synced);
-        let last = differing_names(&states[states.len() - 1], found);
-        let mut why =
-            format!("no names of {from} to {} changes; from the last differ {last}", self.changes.len());
+        let last = &states[states.len() - 1];
+        let mut why = None;
         for count in from..states.len() {
             if has_same_names(&states[count], found) {
                 match self.judge_files(found, &states, &promoted[count]) {
-                    Ok(()) => return Ok(!is_same(&states[states.len() - 1], found)),
-                    Err(error) => why = format!("with the names of {count} changes: {error}"),
+                    Ok(()) => return Ok(!is_same(last, found)),
+                    Err(error) => why = Some(format!("with the names of {count} changes: {error}")),
                 }
             }
         }
+        let why = why.unwrap_or_else(|| {
+            let count = self.changes.len();
+            format!(
+                "no names of {from} to {count} changes; from the last differ {}",
+                differing_names(last, found)
+            )
+        });
         Err(format!("{why}; durable: names {}, all {}, files {:?}", self.names, self.synced, self.files))
     }
 
