@@ -22,7 +22,7 @@ use crate::pool::Pool;
 use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX};
 use crate::rows::stored::Joiner;
 use crate::space::alloc::{Allocator, BITMAP_BYTES};
-use crate::state::PoolOptions;
+use crate::state::options::PoolOptions;
 
 fn device(image: MemImage) -> Arc<dyn BlockDevice> {
     Arc::new(MemDevice::from_image("fuzzed", image, 512))

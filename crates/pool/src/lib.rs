@@ -23,7 +23,7 @@
 //! log_space/  room for log blocks: allocation, I/O on all sides, labels before a flush returns, resilver
 //! import/     create and import; from a suspended pool to its next import
 //! upkeep/     devices added, replaced, back; scrub, resilver, check, status
-//! state       what all parts of an imported pool share
+//! state/      what all parts of an imported pool share
 //! order       in which order a thread takes locks
 //! pool        a pool in use: transactions, waiting, export
 //! panics      turns a panic into an error
@@ -75,7 +75,8 @@ pub use objects::stored::{StoreRequest, StoredRun};
 pub use pool::{Pool, Tx};
 pub use rows::limits::{ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX};
 pub use rows::table::{RowChange, Table};
-pub use state::{HookChanges, PoolOptions, TxgHook};
+pub use state::options::PoolOptions;
+pub use state::txgs::{HookChanges, TxgHook};
 pub use upkeep::check::CheckReport;
 pub use upkeep::damage::DamagedBlock;
 pub use upkeep::scrub::ScrubReport;

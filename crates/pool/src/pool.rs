@@ -9,7 +9,8 @@ use crate::error::{PoolError, Result};
 use crate::ids::{ImportId, Mark, Txg};
 use crate::order;
 use crate::space::room::Claim;
-use crate::state::{Shared, TxgHook};
+use crate::state::Shared;
+use crate::state::txgs::TxgHook;
 use crate::txg::pipeline::{DELAY_MAX, Hold, SHARDS};
 use crate::txg::thread;
 use fastness_sync::order::{Mutex, lock, wait};
@@ -82,7 +83,7 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        self.home.shared.pipeline.release(self.hold);
+        self.home.shared.txgs.pipeline.release(self.hold);
     }
 }
 
@@ -99,7 +100,7 @@ impl Pool {
     /// No thread could be started.
     pub fn start_txgs(&self) -> Result<()> {
         let mut thread = lock(&self.thread);
-        lock(&self.shared.log).end_claims();
+        lock(&self.shared.space.log).end_claims();
         let has_thread = self.shared.options.has_txg_thread && !self.shared.options.is_read_only;
         if !has_thread || thread.is_some() {
             return Ok(());
@@ -117,17 +118,17 @@ impl Pool {
 
     /// Whether an error has ended all syncing.
     pub fn is_suspended(&self) -> bool {
-        lock(&self.shared.pipeline.progress).failed.is_some()
+        lock(&self.shared.txgs.pipeline.progress).failed.is_some()
     }
 
     /// Name.
     pub fn name(&self) -> String {
-        lock(&self.shared.config).name.clone()
+        lock(&self.shared.devices.config).name.clone()
     }
 
     /// The configuration as the labels have it.
     pub fn config(&self) -> PoolConfig {
-        lock(&self.shared.config).clone()
+        lock(&self.shared.devices.config).clone()
     }
 
     /// Begins a transaction in the open txg. First sleeps, up to 50 ms at a time, while too much is dirty.
@@ -142,10 +143,10 @@ impl Pool {
         if shared.must_check.load(Ordering::Relaxed) {
             shared.check_alive()?;
         }
-        let delay = shared.pipeline.delay();
+        let delay = shared.txgs.pipeline.delay();
         if !delay.is_zero() && self.is_syncing_alone() {
             sleep(delay);
-            while shared.pipeline.is_full() {
+            while shared.txgs.pipeline.is_full() {
                 shared.check_alive()?;
                 if !self.is_syncing_alone() {
                     break;
@@ -153,7 +154,7 @@ impl Pool {
                 sleep(DELAY_MAX / 10);
             }
         }
-        let hold = shared.pipeline.hold();
+        let hold = shared.txgs.pipeline.hold();
         let tx = Tx { home: self.homes[hold.shard].clone(), hold, is_replay: false };
         // Checked again: abandoning a pool waits for the transactions that it can see, and there must be none
         // after them.
@@ -167,8 +168,8 @@ impl Pool {
     /// memory is not short, and no txg waits for the transaction to end.
     pub fn may_go_on(&self, tx: &Tx) -> bool {
         let shared = &self.shared;
-        shared.pipeline.open_txg() == tx.txg()
-            && shared.pipeline.delay().is_zero()
+        shared.txgs.pipeline.open_txg() == tx.txg()
+            && shared.txgs.pipeline.delay().is_zero()
             && !shared.is_short_for_replay()
     }
 
@@ -182,7 +183,7 @@ impl Pool {
     /// As [`begin_tx`](Self::begin_tx); those of a sync.
     pub fn begin_replay_tx(&self) -> Result<Tx> {
         let shared = &self.shared;
-        let is_started = lock(&shared.log).has_ended_claims;
+        let is_started = lock(&shared.space.log).has_ended_claims;
         if is_started && shared.is_short_for_replay() && self.has_unsynced() {
             self.sync()?;
         }
@@ -215,17 +216,17 @@ impl Pool {
     }
 
     fn has_unsynced(&self) -> bool {
-        self.shared.changes.iter().any(|changes| !lock(changes).is_empty())
+        self.shared.txgs.has_changes()
     }
 
     /// Whether dirty bytes go down without the caller's help.
     fn is_syncing_alone(&self) -> bool {
-        lock(&self.thread).is_some() && !lock(&self.shared.pipeline.progress).is_frozen
+        lock(&self.thread).is_some() && !lock(&self.shared.txgs.pipeline.progress).is_frozen
     }
 
     /// Whether txgs are freeing what was destroyed or cleared before: then there will be more space.
     pub fn is_freeing(&self) -> bool {
-        self.shared.is_freeing()
+        self.shared.backlog.is_freeing()
     }
 
     /// Makes everything durable that was committed before the call; returns the txg that did it. Without a
@@ -241,7 +242,7 @@ impl Pool {
         if !self.shared.options.has_txg_thread {
             return self.shared.sync_txg();
         }
-        let txg = self.shared.pipeline.open_txg();
+        let txg = self.shared.txgs.pipeline.open_txg();
         self.wait_synced(txg)?;
         Ok(txg)
     }
@@ -255,7 +256,7 @@ impl Pool {
     pub fn reclaim(&self) -> Result<bool> {
         let open = self.open_txg();
         // The txg being synced has already handed its changes over.
-        let is_changed = self.has_unsynced() || self.shared.is_freeing();
+        let is_changed = self.has_unsynced() || self.shared.backlog.is_freeing();
         let newest = if is_changed { open } else { Txg(open.0 - 1) };
         let helps = newest > self.synced_txg() && self.is_syncing_alone();
         if helps {
@@ -266,7 +267,7 @@ impl Pool {
 
     /// Makes the open txg end soon, without waiting for it: something is being held until it is durable.
     pub fn end_txg_soon(&self) {
-        self.shared.pipeline.end_soon();
+        self.shared.txgs.pipeline.end_soon();
     }
 
     /// Waits until a txg is durable; if it is still open, makes it end soon.
@@ -276,14 +277,14 @@ impl Pool {
     pub fn wait_synced(&self, txg: Txg) -> Result<()> {
         let shared = &self.shared;
         if !shared.options.has_txg_thread {
-            while lock(&shared.pipeline.progress).synced < txg {
+            while lock(&shared.txgs.pipeline.progress).synced < txg {
                 shared.sync_txg()?;
             }
             return Ok(());
         }
-        let mut progress = lock(&shared.pipeline.progress);
+        let mut progress = lock(&shared.txgs.pipeline.progress);
         progress.wanted = progress.wanted.max(txg);
-        shared.pipeline.changed.notify_all();
+        shared.txgs.pipeline.changed.notify_all();
         loop {
             if progress.synced >= txg {
                 return Ok(());
@@ -294,46 +295,46 @@ impl Pool {
             if progress.is_stopping {
                 return Err(PoolError::Closed);
             }
-            progress = wait(&shared.pipeline.changed, progress);
+            progress = wait(&shared.txgs.pipeline.changed, progress);
         }
     }
 
     /// The newest durable txg.
     pub fn synced_txg(&self) -> Txg {
-        lock(&self.shared.pipeline.progress).synced
+        lock(&self.shared.txgs.pipeline.progress).synced
     }
 
     /// The newest durable txg, and the import that wrote it: a log outside the pool's devices records this
     /// too, so that an older copy of either is recognised.
     pub fn synced_mark(&self) -> Mark {
-        lock(&self.shared.uberblock).mark()
+        lock(&self.shared.devices.uberblock).mark()
     }
 
     /// Whether the pool was exported before this import, or was just created: no crash came in between.
     pub fn was_exported(&self) -> bool {
-        self.shared.was_exported
+        self.shared.devices.was_exported
     }
 
     /// The number of this import, which is in the marks of the txgs that it syncs.
     pub fn import_id(&self) -> ImportId {
-        self.shared.import
+        self.shared.devices.import
     }
 
     /// The txg that new transactions join.
     pub fn open_txg(&self) -> Txg {
-        self.shared.pipeline.open_txg()
+        self.shared.txgs.pipeline.open_txg()
     }
 
     /// For tests: no txg syncs from now on, whatever waits for one; what is dirty is lost when the pool is
     /// dropped, as in a crash. This cannot be undone.
     pub fn freeze(&self) {
-        let _syncing = lock(&self.shared.syncing);
-        lock(&self.shared.pipeline.progress).is_frozen = true;
+        let _syncing = lock(&self.shared.txgs.syncing);
+        lock(&self.shared.txgs.pipeline.progress).is_frozen = true;
     }
 
     /// Calls `hook` in each txg from now on.
     pub fn add_hook(&self, hook: Arc<dyn TxgHook>) {
-        lock(&self.shared.hooks).push(hook);
+        self.shared.txgs.add_hook(hook);
     }
 
     /// Syncs everything, releases the pool and closes it; every later call fails with [`PoolError::Closed`].
@@ -351,7 +352,7 @@ impl Pool {
         // What other threads commit from here on, until the pool is closed, is lost: they should have
         // stopped.
         self.sync()?;
-        let _syncing = lock(&self.shared.syncing);
+        let _syncing = lock(&self.shared.txgs.syncing);
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.must_check.store(true, Ordering::SeqCst);
         self.shared.write_labels(|config| config.state = PoolState::Exported)
@@ -361,9 +362,9 @@ impl Pool {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.must_check.store(true, Ordering::SeqCst);
         {
-            let mut progress = lock(&self.shared.pipeline.progress);
+            let mut progress = lock(&self.shared.txgs.pipeline.progress);
             progress.is_stopping = true;
-            self.shared.pipeline.changed.notify_all();
+            self.shared.txgs.pipeline.changed.notify_all();
         }
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {

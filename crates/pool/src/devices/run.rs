@@ -1,9 +1,10 @@
 //! Bulk writing: neighbours go into one request, and several requests are in flight while the next is filled.
 //!
-//! With threads, the caller packs and checksums while they wait for the devices. Requests start in the order
-//! in which they were filled; there is no order between them, and none is needed: everything goes to places
-//! that nothing durable refers to, and is flushed before the uberblock. Without threads the caller does all
-//! I/O itself, in order.
+//! With threads, the caller packs and checksums while they wait for the devices. A thread hands over all
+//! requests that wait, as one batch (io_uring, where the device has it), so several are in flight for each
+//! thread. Requests start in the order in which they were filled; there is no order between them, and none is
+//! needed: everything goes to places that nothing durable refers to, and is flushed before the uberblock.
+//! Without threads the caller does all I/O itself, in order.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -18,8 +19,10 @@ use fastness_sync::order::lock;
 
 /// Longest request.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// Requests in flight.
-const THREADS: usize = 4;
+/// One thread's batch is in flight while the other one collects the next.
+const THREADS: usize = 2;
+/// Requests of a batch.
+const BATCH_MAX: usize = 4;
 /// Filled requests that wait for a thread.
 const WAITING_MAX: usize = 6;
 /// Fewer bytes are not worth starting threads for.
@@ -132,15 +135,26 @@ fn write_requests(
     empty: &Sender<AlignedBuf>,
 ) {
     loop {
-        let next = lock(waiting).recv();
-        let Ok(Request { start, buf, len }) = next else { return };
+        let batch = next_batch(waiting);
+        if batch.is_empty() {
+            return;
+        }
         // After a failure the txg is lost; whatever is still sent is discarded.
         let has_failed = lock(failed).is_some();
+        let writes: Vec<_> =
+            batch.iter().map(|request| (request.start, &request.buf[..request.len])).collect();
         // The thread carries on after a panic: the sender must find a receiving thread.
-        if !has_failed && let Err(error) = caught(|| vdevs.write(start, &buf[..len])) {
+        if !has_failed && let Err(error) = caught(|| vdevs.write_batch(&writes)) {
             lock(failed).get_or_insert(error);
         }
-        // The run may have ended: then the buffer is not needed.
-        let _ = empty.send(buf);
+        // The run may have ended: then the buffers are not needed.
+        batch.into_iter().for_each(|request| drop(empty.send(request.buf)));
     }
+}
+
+/// Waits for a request, and takes what else waits already; nothing if the channel is closed.
+fn next_batch(waiting: &Mutex<Receiver<Request>>) -> Vec<Request> {
+    let waiting = lock(waiting);
+    let first = waiting.recv().into_iter();
+    first.flat_map(|first| std::iter::once(first).chain(waiting.try_iter().take(BATCH_MAX - 1))).collect()
 }

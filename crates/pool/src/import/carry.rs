@@ -37,7 +37,7 @@ use crate::objects::handle::Object;
 use crate::objects::object::{Layer, ObjectCore};
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::RowLayer;
-use crate::state::DatasetCore;
+use crate::state::datasets::DatasetCore;
 use fastness_sync::order::{lock, read};
 
 /// What a pool had in memory when it was abandoned.
@@ -87,13 +87,12 @@ impl Pool {
         }
         // No transaction begins from here on; see `begin_tx`.
         self.stop();
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
-        shared.pipeline.quiesce();
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
+        shared.txgs.pipeline.quiesce();
         let mut cores: BTreeMap<(u64, u64), Arc<ObjectCore>> = BTreeMap::new();
         let mut shards: BTreeMap<(DatasetId, usize), Arc<DatasetCore>> = BTreeMap::new();
-        for changes in &shared.changes {
-            let changes = std::mem::take(&mut *lock(changes));
+        for changes in shared.txgs.take_changes() {
             shards.extend(changes.rows.into_iter().map(|(core, shard)| ((core.id, shard), core)));
             let objects = changes.objects;
             cores.extend(objects.into_iter().map(|core| ((core.dataset.0, core.id.0), core)));
@@ -114,10 +113,10 @@ impl Pool {
         let (destroyed, objects): (Vec<_>, Vec<_>) = cores.into_values().partition(is_destroyed);
         let destroyed = destroyed.into_iter().map(|core| (core.dataset, core.id)).collect();
         let objects = objects.into_iter().map(carried).collect();
-        shared.vdevs.all().iter().for_each(|vdev| vdev.let_go());
+        shared.devices.vdevs.all().iter().for_each(|vdev| vdev.let_go());
         // Hooks may hold devices of their own.
-        lock(&shared.hooks).clear();
-        Ok(Unsynced { objects, destroyed, rows, of: shared.import, applied: Vec::new() })
+        shared.txgs.forget_hooks();
+        Ok(Unsynced { objects, destroyed, rows, of: shared.devices.import, applied: Vec::new() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Creating and importing pools.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
@@ -9,7 +9,7 @@ use crate::devices::config::{PoolConfig, PoolState, VdevClass};
 use crate::devices::label::{self, Uberblock};
 use crate::devices::vdev::{Device, Vdevs};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, ImportId, Txg};
+use crate::ids::{Guid, Txg};
 use crate::import::find::{Found, find};
 use crate::import::options::{Host, ImportOptions, VdevSpec};
 use crate::log_space::blocks::LogBlocks;
@@ -20,16 +20,22 @@ use crate::metadata::tables::{
 };
 use crate::namespace::props::Values;
 use crate::namespace::settings::{SETTINGS, Settings};
-use crate::objects::buffers::Buffers;
 use crate::objects::cleared::Cleared;
 use crate::objects::object::RANGE_BYTES;
 use crate::pool::{Pool, check_name};
 use crate::space::alloc::Allocator;
 use crate::space::room::Room;
-use crate::state::{ByBytes, Cache, DatasetCore, Evicted, Namespace, PoolOptions, Shared};
+use crate::state::Shared;
+use crate::state::cache::Blocks;
+use crate::state::datasets::{DatasetCore, Datasets, Namespace};
+use crate::state::devices::Devices;
+use crate::state::options::PoolOptions;
+use crate::state::space::{Backlog, Space};
+use crate::state::tables::Tables;
+use crate::state::txgs::Txgs;
 use crate::txg::pipeline::Pipeline;
 use crate::upkeep::damaged;
-use fastness_sync::order::{Mutex, RwLock, lock, read};
+use fastness_sync::order::{Mutex, lock, read};
 
 impl Pool {
     /// Creates a pool on devices, whose contents are lost.
@@ -72,10 +78,10 @@ impl Pool {
             values: Values::default(),
         };
         let shared = open_shared(config, Arc::new(Vdevs::new(built)), None, options, true)?;
-        shared.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
-        add_dataset(&mut fastness_sync::order::write(&shared.namespace), 1, row, (1, 0));
-        fastness_sync::order::write(&shared.namespace).next_id = 2;
-        read(&shared.namespace).refresh(1);
+        shared.txgs.changes(Txg(1)).datasets.insert(1, Some(row.encode()));
+        add_dataset(&mut fastness_sync::order::write(&shared.datasets.namespace), 1, row, (1, 0));
+        fastness_sync::order::write(&shared.datasets.namespace).next_id = 2;
+        read(&shared.datasets.namespace).refresh(1);
         shared.sync_txg()?;
         // Last: without labels there is no pool.
         shared.write_labels(|_| ())?;
@@ -163,7 +169,6 @@ fn open_shared(
     load_rows(&database, synced, &mut namespace, &mut loading)?;
     *lock(&allocator) = loading;
     let damage = damaged::load(&database)?;
-    let limits = namespace.count_limits();
     let room = Room::default();
     room.set_datasets(namespace.by_id.len());
     {
@@ -188,45 +193,19 @@ fn open_shared(
         None => Settings::default(),
     };
     settings.check(&config.name, options.is_read_only)?;
-    let cache = Cache::with(
-        (options.cache_bytes / 4096).max(16) as usize,
-        options.cache_bytes,
-        ByBytes,
-        Default::default(),
-        Evicted,
-    );
+    let packers = if options.has_txg_thread { packers() } else { 1 };
     let shared = Shared {
-        pipeline,
-        packers: if options.has_txg_thread { packers() } else { 1 },
-        buffers: Buffers::new(options.dirty_max_bytes / 4),
-        options,
-        config: Mutex::new(config),
-        uberblock: Mutex::new(uberblock.unwrap_or_default()),
-        import: ImportId::random(),
-        was_exported,
-        vdevs,
-        allocator,
-        meta,
-        database,
-        snapshot: RwLock::new(Arc::new(snapshot)),
-        changes: Default::default(),
-        namespace: RwLock::new(namespace),
-        settings: Mutex::new((synced, settings)),
-        cache,
-        hooks: Mutex::default(),
-        syncing: Mutex::new(()),
-        naming: Mutex::new(()),
-        log: Mutex::new(log),
-        reuse: RwLock::new(()),
-        is_closed: AtomicBool::new(false),
-        room,
-        has_doomed: AtomicBool::new(has_doomed),
-        has_cleared: AtomicBool::new(has_cleared),
-        next_cleared: Mutex::new((0, 0, 0)),
+        devices: Devices::new(vdevs, config, uberblock.unwrap_or_default(), was_exported),
+        space: Space::new(allocator, room, log),
+        tables: Tables::new(meta, database, snapshot),
+        datasets: Datasets::new(namespace, synced, settings),
+        txgs: Txgs::new(pipeline, packers),
+        backlog: Backlog::new(has_doomed, has_cleared),
+        blocks: Blocks::new(options.cache_bytes, options.dirty_max_bytes),
         damage: Mutex::new(damage),
-        limits: AtomicU64::new(limits),
+        is_closed: AtomicBool::new(false),
         must_check: AtomicBool::new(false),
-        has_unsure_labels: AtomicBool::new(false),
+        options,
     };
     Ok(shared)
 }

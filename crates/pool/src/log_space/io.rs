@@ -39,7 +39,7 @@ impl LogSpace {
         }
         {
             // Anywhere else it would overwrite data.
-            let mut log = lock(&self.shared.log);
+            let mut log = lock(&self.shared.space.log);
             for (place, data) in writes {
                 let units = whole_units(data.len());
                 assert!(log.holding(*place, units).is_some(), "{units} units at {place} are in no log block");
@@ -95,9 +95,9 @@ impl LogSpace {
         check: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<bool> {
         let units = whole_units(buf.len());
-        let vdev = self.shared.vdevs.at(place, units)?;
+        let vdev = self.shared.devices.vdevs.at(place, units)?;
         let _no_change = read(&vdev.log_io);
-        let is_ours = lock(&self.shared.log).holding(place, units).is_some();
+        let is_ours = lock(&self.shared.space.log).holding(place, units).is_some();
         // Elsewhere these units may be data.
         let heals =
             is_ours && !self.shared.options.is_read_only && !self.shared.is_closed.load(Ordering::SeqCst);
@@ -113,7 +113,7 @@ impl LogSpace {
     /// # Errors
     /// Those of the devices, if none could be read; [`PoolError::BadValue`] outside of the pool.
     pub fn read_current(&self, place: Place, buf: &mut [u8], look: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let vdev = self.shared.vdevs.at(place, whole_units(buf.len()))?;
+        let vdev = self.shared.devices.vdevs.at(place, whole_units(buf.len()))?;
         let _no_change = read(&vdev.log_io);
         match vdev.read_log_current(place.unit, buf, look) {
             Err(_) if vdev.is_given_up() => {
@@ -128,7 +128,7 @@ impl LogSpace {
 
 impl Shared {
     fn log_vdev(&self, id: u16) -> Result<Arc<Vdev>> {
-        self.vdevs.get(id).ok_or_else(|| PoolError::invalid("number of a vdev", id))
+        self.devices.vdevs.get(id).ok_or_else(|| PoolError::invalid("number of a vdev", id))
     }
 
     /// See [`LogSpace::flush`].
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     fn log_failed(&self, vdev: u16, error: PoolError) -> PoolError {
-        lock(&self.log).note_failed(vdev);
+        lock(&self.space.log).note_failed(vdev);
         error
     }
 
@@ -169,7 +169,7 @@ impl Shared {
                 let missed_by: Vec<_> = missed_by;
                 if !missed_by.is_empty() {
                     let place = Place { vdev: id, unit: *unit };
-                    lock(&self.log).note_missed(place, whole_units(data.len()), &missed_by);
+                    lock(&self.space.log).note_missed(place, whole_units(data.len()), &missed_by);
                 }
                 Ok(())
             }
@@ -180,8 +180,8 @@ impl Shared {
 
     /// Makes the labels say which sides are stale, if they do not.
     fn name_stale_sides(&self) -> Result<()> {
-        let _naming = lock(&self.naming);
-        let config = lock(&self.config).clone();
+        let _naming = lock(&self.devices.naming);
+        let config = lock(&self.devices.config).clone();
         if self.labels_lag(&config) { self.write_labels(|_| ()) } else { Ok(()) }
     }
 }

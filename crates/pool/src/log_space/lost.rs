@@ -25,11 +25,11 @@ impl Shared {
     /// Notes that these vdevs for logs did not take the mark of the txg being synced. Returns each with the
     /// last mark that it took.
     pub(crate) fn note_lost_log_vdevs(&self, lost: &[u16]) -> Vec<(u16, Mark)> {
-        let (open, newest) = (self.pipeline.open_txg(), lock(&self.uberblock).clone());
+        let (open, newest) = (self.txgs.pipeline.open_txg(), lock(&self.devices.uberblock).clone());
         // A vdev that already lacked the last txg, in the import before this one, has none of its marks.
         let last =
             |id| newest.lacking.iter().find(|(of, _)| *of == id).map_or(newest.mark(), |(_, last)| *last);
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         let lost =
             lost.iter().map(|id| (*id, log.lost.entry(*id).or_insert(Lost { open, last: last(*id) }).last));
         lost.collect()
@@ -38,22 +38,22 @@ impl Shared {
     /// A txg with this mark has synced, and `lost` are all vdevs for logs that lack part of it. The caller
     /// updates the labels.
     pub(crate) fn settle_lost_log_vdevs(&self, mark: Mark, lost: &[u16]) {
-        let open = self.pipeline.open_txg();
-        let mut log = lock(&self.log);
+        let open = self.txgs.pipeline.open_txg();
+        let mut log = lock(&self.space.log);
         log.lost.retain(|id, _| lost.contains(id));
         for id in lost {
             // Newly lost vdevs did take the mark.
             log.lost.entry(*id).or_insert(Lost { open, last: mark });
         }
         let is_over = |id: &u16| log.lost.get(id).is_some_and(|lost| lost.open <= mark.txg);
-        for vdev in self.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)) {
+        for vdev in self.devices.vdevs.all().iter().filter(|vdev| is_over(&vdev.id)) {
             vdev.sides().iter().for_each(|side| side.give_up());
         }
     }
 
     /// Refuses to call anything durable that is on such a vdev.
     pub(super) fn check_not_lost(&self, vdev: &Vdev) -> Result<()> {
-        if !lock(&self.log).lost.contains_key(&vdev.id) {
+        if !lock(&self.space.log).lost.contains_key(&vdev.id) {
             return Ok(());
         }
         let path = vdev.sides().first().map(|side| side.path.clone()).unwrap_or_default();

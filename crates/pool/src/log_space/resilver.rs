@@ -15,7 +15,7 @@ impl Shared {
     pub(crate) fn set_sides_with_new(&self, vdev: &Vdev, sides: Vec<Arc<Side>>, new: Guid) {
         let _no_log_io = write(&vdev.log_io);
         vdev.set_sides(sides);
-        lock(&self.log).miss_all(vdev.id, new);
+        lock(&self.space.log).miss_all(vdev.id, new);
     }
 
     /// Copies the log blocks that a side missed onto it. I/O on log blocks waits for at most one copy. The
@@ -33,19 +33,19 @@ impl Shared {
     /// until the side is current.
     pub(crate) fn copy_last_log_blocks(&self, vdev: &Vdev, side: &Side) -> Result<()> {
         while self.copy_log_block(vdev, side)? {}
-        lock(&self.log).note_recovered(vdev.id);
+        lock(&self.space.log).note_recovered(vdev.id);
         Ok(())
     }
 
     fn copy_log_block(&self, vdev: &Vdev, side: &Side) -> Result<bool> {
-        let Some((place, units, missed_by)) = lock(&self.log).missed(vdev.id, side.guid) else {
+        let Some((place, units, missed_by)) = lock(&self.space.log).missed(vdev.id, side.guid) else {
             return Ok(false);
         };
         let mut buf = AlignedBuf::zeroed((units * UNIT_BYTES) as usize, UNIT_BYTES as usize);
         vdev.copy_log(side, place.unit, &mut buf, |source| !missed_by.contains(&source.guid))?;
         // The block may have been freed meanwhile. The copy is then useless but harmless: no txg writes to
         // its space, because the caller holds off syncing, and I/O for a new log block there has to wait.
-        if let Some(block) = lock(&self.log).holding(place, units) {
+        if let Some(block) = lock(&self.space.log).holding(place, units) {
             block.missed_by.retain(|guid| *guid != side.guid);
         }
         Ok(true)

@@ -79,16 +79,16 @@ impl LogSpace {
         let units = units_of(len_bytes);
         self.check_writable()?;
         let reserved_bytes = self.shared.reserved_bytes();
-        let mut log = lock(&self.shared.log);
+        let mut log = lock(&self.shared.space.log);
         let place = match log.allocate_own(units) {
             Some(place) => place,
             None => self.shared.allocate_log_among_data(units, reserved_bytes)?,
         };
         log.insert(place, units, Vec::new());
-        let hurries = log.hurries(self.shared.pipeline.open_txg());
+        let hurries = log.hurries(self.shared.txgs.pipeline.open_txg());
         drop(log);
         if hurries {
-            self.shared.pipeline.end_soon();
+            self.shared.txgs.pipeline.end_soon();
         }
         Ok(place)
     }
@@ -113,7 +113,8 @@ impl LogSpace {
         if !self.contains(extent) {
             return Err(bad("outside of the pool"));
         }
-        let vdev = self.shared.vdevs.get(extent.place.vdev).ok_or_else(|| bad("outside of the pool"))?;
+        let vdev =
+            self.shared.devices.vdevs.get(extent.place.vdev).ok_or_else(|| bad("outside of the pool"))?;
         let is_free = self.shared.claim_log_block(&vdev, extent.place, units_of(extent.len_bytes))?;
         if is_free { Ok(()) } else { Err(bad("in use already")) }
     }
@@ -124,25 +125,25 @@ impl LogSpace {
             extent.len_bytes.is_multiple_of(UNIT_BYTES as u32) && extent.len_bytes <= LOG_BLOCK_BYTES_MAX;
         let units = u64::from(extent.len_bytes) / UNIT_BYTES;
         is_len
-            && (lock(&self.shared.log).own.can_hold_log(extent.place, units)
-                || lock(&self.shared.allocator).can_hold_log(extent.place, units))
+            && (lock(&self.shared.space.log).own.can_hold_log(extent.place, units)
+                || lock(&self.shared.space.allocator).can_hold_log(extent.place, units))
     }
 
     /// The paths of a vdev's devices, where they are or were last; `None` if the vdev does not exist.
     pub fn device_name(&self, vdev: u16) -> Option<String> {
-        let sides = self.shared.vdevs.get(vdev)?.sides();
+        let sides = self.shared.devices.vdevs.get(vdev)?.sides();
         Some(sides.iter().map(|side| side.path.as_str()).collect::<Vec<_>>().join(", "))
     }
 
     /// All blocks that are allocated or claimed.
     pub fn extents(&self) -> Vec<LogExtent> {
-        lock(&self.shared.log).extents()
+        lock(&self.shared.space.log).extents()
     }
 
     /// The use of each vdev: those for logs, and any others that have log blocks.
     pub fn usage(&self) -> Vec<LogUsage> {
-        let vdevs = self.shared.vdevs.all();
-        let log = lock(&self.shared.log);
+        let vdevs = self.shared.devices.vdevs.all();
+        let log = lock(&self.shared.space.log);
         let usage = |vdev: &Arc<Vdev>| LogUsage {
             vdev: vdev.id,
             class: vdev.class,
@@ -164,7 +165,7 @@ impl LogSpace {
     /// # Errors
     /// [`PoolError::Invalid`] for a vdev that is not for logs.
     pub fn retire(&self, vdev: u16) -> Result<()> {
-        lock(&self.shared.log).retire(vdev, true)
+        lock(&self.shared.space.log).retire(vdev, true)
     }
 
     /// Undoes [`retire`](Self::retire); also puts a vdev that lost a write or flush back into use.
@@ -172,7 +173,7 @@ impl LogSpace {
     /// # Errors
     /// [`PoolError::Invalid`] for a vdev that is not for logs.
     pub fn restore(&self, vdev: u16) -> Result<()> {
-        lock(&self.shared.log).retire(vdev, false)
+        lock(&self.shared.space.log).retire(vdev, false)
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -201,15 +202,15 @@ impl Shared {
         let wanted_bytes = units * UNIT_BYTES;
         let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false };
         // Reserved until the free space is lowered, so that no write ever sees neither.
-        self.room.take(wanted_bytes as i64, Claim::Data, reserved_bytes).map_err(refuse)?;
+        self.space.room.take(wanted_bytes as i64, Claim::Data, reserved_bytes).map_err(refuse)?;
         let place = self.change_log_among_data(take);
-        self.room.give(wanted_bytes as i64);
-        place.ok_or_else(|| refuse(self.room.left(Claim::Data).max(0) as u64))
+        self.space.room.give(wanted_bytes as i64);
+        place.ok_or_else(|| refuse(self.space.room.left(Claim::Data).max(0) as u64))
     }
 
     /// Claims units of a vdev, which has them, for a log block; `false` if they are in use.
     pub(super) fn claim_log_block(&self, vdev: &Vdev, place: Place, units: u64) -> Result<bool> {
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         if log.has_ended_claims {
             return Err(PoolError::invalid("claim before the first txg", place));
         }
@@ -227,7 +228,7 @@ impl Shared {
     }
 
     pub(super) fn free_log_block(&self, place: Place, units: u64) {
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         assert!(log.remove(place, units).is_some(), "{units} units at {place} are no log block");
         if log.own.free_of(place.vdev).is_some() {
             log.own.free_log(place, units);
@@ -238,7 +239,7 @@ impl Shared {
 
     /// Changes log blocks among the data, and with them the space that data may use.
     pub(super) fn change_log_among_data<T>(&self, change: impl FnOnce(&mut Allocator) -> T) -> T {
-        let mut allocator = lock(&self.allocator);
+        let mut allocator = lock(&self.space.allocator);
         let result = change(&mut allocator);
         self.note_free(&allocator);
         result
@@ -247,8 +248,8 @@ impl Shared {
     /// Adds log blocks to what is in use, and compares the total with what is busy. `units`: all that the
     /// tables refer to.
     pub(crate) fn check_log_blocks(&self, units: &mut BTreeSet<Place>, report: &mut CheckReport) {
-        let log = lock(&self.log);
-        let mut busy = lock(&self.allocator).busy_units();
+        let log = lock(&self.space.log);
+        let mut busy = lock(&self.space.allocator).busy_units();
         busy.extend(log.own.busy_units());
         for (first, block) in &log.blocks {
             for unit in first.unit..first.unit + block.units {

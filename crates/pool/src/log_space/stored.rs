@@ -59,7 +59,7 @@ impl LogSpace {
         let address = Address::decode(address, len_bytes)?;
         for extent in &address.extents {
             self.vdev_of(extent)?;
-            if !lock(&self.shared.allocator).is_free(extent.place, extent.units()) {
+            if !lock(&self.shared.space.allocator).is_free(extent.place, extent.units()) {
                 return Err(bad(extent.place, "in use already"));
             }
         }
@@ -97,8 +97,8 @@ impl LogSpace {
     /// The vdev of an extent that can be a block among the data.
     fn vdev_of(&self, extent: &Extent) -> Result<Arc<Vdev>> {
         let (place, units) = (extent.place, extent.units());
-        let vdev = self.shared.vdevs.get(place.vdev).filter(|vdev| vdev.class == VdevClass::Normal);
-        let vdev = vdev.filter(|_| lock(&self.shared.allocator).can_hold_log(place, units));
+        let vdev = self.shared.devices.vdevs.get(place.vdev).filter(|vdev| vdev.class == VdevClass::Normal);
+        let vdev = vdev.filter(|_| lock(&self.shared.space.allocator).can_hold_log(place, units));
         vdev.ok_or_else(|| bad(place, "not among the data of the pool"))
     }
 
@@ -128,7 +128,7 @@ impl LogSpace {
 impl Shared {
     /// Whether blocks may be stored now.
     pub(crate) fn can_store(&self) -> bool {
-        let vdevs = self.vdevs.all();
+        let vdevs = self.devices.vdevs.all();
         !self.options.is_read_only
             && self.check_alive().is_ok()
             // With a log on vdevs of its own, the log writes nothing among the data. And no txg adopts what a
@@ -164,7 +164,7 @@ impl Shared {
     /// A place for each block, while there is space.
     fn allocate_stored(&self, units: &[u64]) -> Vec<Option<Place>> {
         let reserved_bytes = self.reserved_bytes();
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         let mut allocate = |units: &u64| {
             let take = |allocator: &mut Allocator| allocator.allocate_stored(*units);
             let place = self.take_among_data(*units, reserved_bytes, take).ok()?;
@@ -216,14 +216,14 @@ impl Shared {
 
     /// Stored blocks are needed until the txg has synced.
     pub(crate) fn hold_stored<'e>(&self, extents: impl Iterator<Item = &'e Extent>, txg: Txg) {
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         extents.for_each(|extent| log.hold_until(extent.place, extent.units(), txg));
     }
 
     /// Turns a stored block into data, in the syncing txg; `false` if a side of its mirror has missed it.
     pub(crate) fn adopt(&self, extent: &Extent) -> bool {
         let (place, units) = (extent.place, extent.units());
-        let mut log = lock(&self.log);
+        let mut log = lock(&self.space.log);
         if !log.is_everywhere(place, units) {
             return false;
         }
@@ -235,7 +235,7 @@ impl Shared {
     /// The txg is durable: frees stored blocks that were held until then and that it has not turned into
     /// data.
     pub(crate) fn free_held(&self, synced: Txg) {
-        let over = lock(&self.log).no_longer_held(synced);
+        let over = lock(&self.space.log).no_longer_held(synced);
         over.into_iter().for_each(|(place, units)| self.free_log_block(place, units));
     }
 

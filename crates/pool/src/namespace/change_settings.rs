@@ -9,14 +9,14 @@ use fastness_sync::order::{lock, read};
 impl Shared {
     /// Changes the settings in a transaction; changes must be in the order of their txgs.
     fn change_settings(&self, tx: &Tx, change: impl FnOnce(&mut Settings)) -> Result<()> {
-        let root = read(&self.namespace).root().ok_or(PoolError::Closed)?;
-        let mut settings = lock(&self.settings);
+        let root = read(&self.datasets.namespace).root().ok_or(PoolError::Closed)?;
+        let mut settings = lock(&self.datasets.settings);
         let (newest, mut next) = (settings.0, settings.1.clone());
         if newest > tx.txg() {
             return Err(PoolError::Overtaken { txg: tx.txg(), newest });
         }
         change(&mut next);
-        self.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
+        self.txgs.changes(tx.txg()).aux.insert((root, SETTINGS.to_vec()), Some(next.encode()));
         *settings = (tx.txg(), next);
         Ok(())
     }
@@ -25,7 +25,7 @@ impl Shared {
 impl Pool {
     /// What happens to requests when the pool is suspended. The pool itself never waits: its owner does.
     pub fn fail_mode(&self) -> FailMode {
-        lock(&self.shared.settings).1.fail_mode()
+        lock(&self.shared.datasets.settings).1.fail_mode()
     }
 
     /// Sets the fail mode; durable with the transaction.
@@ -41,7 +41,7 @@ impl Pool {
 
     /// Whether the media need a feature.
     pub fn is_active(&self, feature: Feature) -> bool {
-        lock(&self.shared.settings).1.features.contains_key(feature.name())
+        lock(&self.shared.datasets.settings).1.features.contains_key(feature.name())
     }
 
     /// Records that the media need a feature, or no longer do: in the transaction that stores or removes what

@@ -11,7 +11,8 @@ use crate::namespace::props::{Compression, LogBias, Property, SyncMode, Values};
 use crate::pool::{Pool, Tx};
 use crate::rows::layer::Rows;
 use crate::space::room::{Charge, Claim};
-use crate::state::{DatasetCore, Namespace, Shared};
+use crate::state::Shared;
+use crate::state::datasets::{DatasetCore, Namespace};
 use crate::txg::freeing::WHOLE_DATASET;
 use fastness_sync::order::{Mutex, RwLock, lock, read, write};
 
@@ -73,7 +74,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NoDataset`].
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
-        let core = read(&self.shared.namespace).find(name);
+        let core = read(&self.shared.datasets.namespace).find(name);
         let core = core.ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         Ok(Dataset { shared: self.shared.clone(), core })
     }
@@ -83,7 +84,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NoDataset`].
     pub fn dataset_by_id(&self, id: DatasetId) -> Result<Dataset> {
-        let core = read(&self.shared.namespace).by_id.get(&id.0).cloned();
+        let core = read(&self.shared.datasets.namespace).by_id.get(&id.0).cloned();
         let core = core.ok_or_else(|| PoolError::NoDataset(id.to_string()))?;
         Ok(Dataset { shared: self.shared.clone(), core })
     }
@@ -91,16 +92,16 @@ impl Pool {
     /// Stores `value` with a dataset under `key`, in the transaction's txg; `None` removes it. If it is
     /// stored several times in one txg, the last one counts.
     pub fn put_aux(&self, tx: &Tx, dataset: DatasetId, key: &[u8], value: Option<&[u8]>) {
-        let born = self.shared.dataset(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
+        let born = self.shared.datasets.get(dataset, tx.txg()).map_or(tx.txg(), |core| core.born);
         // Never before the dataset exists: the txg that creates it cannot end while this transaction holds an
         // older one.
-        let mut changes = self.shared.changes(tx.txg().max(born));
+        let mut changes = self.shared.txgs.changes(tx.txg().max(born));
         changes.aux.insert((dataset.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 
     /// All datasets, parents before children, by name.
     pub fn datasets(&self) -> Vec<DatasetInfo> {
-        let namespace = read(&self.shared.namespace);
+        let namespace = read(&self.shared.datasets.namespace);
         let info = |id: &u64| namespace.info(*id);
         let mut all: Vec<_> = namespace.by_id.keys().map(info).collect();
         all.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
@@ -126,7 +127,7 @@ impl Pool {
             property.check(*value)?;
             values.set(*property, Some(*value));
         }
-        let mut namespace = write(&self.shared.namespace);
+        let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         let parent = namespace.find(parent).ok_or_else(|| PoolError::NoDataset(parent.to_owned()))?;
         let key = (parent.id.0, last.to_owned());
@@ -134,7 +135,7 @@ impl Pool {
             return Err(PoolError::Exists(name.to_owned()));
         }
         let charge = Charge::dataset();
-        self.shared.reserve_rows(&mut self.shared.changes(tx.txg()), charge, tx.claim(Claim::Data))?;
+        self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Data))?;
         let id = namespace.next_id;
         namespace.next_id += 1;
         let row = DatasetRow { parent: parent.id.0, kind, name: last.to_owned(), values };
@@ -142,10 +143,10 @@ impl Pool {
         let core = Arc::new(DatasetCore::new(id, tx.txg(), row, 1, 0));
         namespace.by_id.insert(id, core.clone());
         namespace.children.insert(key, id);
-        self.shared.room.set_datasets(namespace.by_id.len());
+        self.shared.space.room.set_datasets(namespace.by_id.len());
         namespace.refresh(id);
         if read(&core.row).has_limit() {
-            self.shared.limits.fetch_add(1, Ordering::Relaxed);
+            self.shared.datasets.note_limit();
         }
         Ok(Dataset { shared: self.shared.clone(), core })
     }
@@ -158,7 +159,7 @@ impl Pool {
     /// [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while a great deal is being destroyed:
     /// [`reclaim`](Self::reclaim) helps.
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
-        let mut namespace = write(&self.shared.namespace);
+        let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         let core = namespace.find(name).ok_or_else(|| PoolError::NoDataset(name.to_owned()))?;
         let busy = |why| Err(PoolError::Busy { name: name.to_owned(), why });
@@ -175,7 +176,7 @@ impl Pool {
             return busy("objects are open");
         }
         let charge = Charge::dataset();
-        self.shared.reserve_rows(&mut self.shared.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
+        self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
         for object in &alive {
             // This txg and newer ones must store nothing for an object that is gone.
             write(&object.contents).destroy_from(tx.txg());
@@ -184,12 +185,12 @@ impl Pool {
         core.rows.destroy_from(tx.txg());
         self.shared.note_dataset(&mut namespace, tx, core.id.0, None);
         namespace.going.insert(core.id.0, (tx.txg(), core.clone()));
-        self.shared.changes(tx.txg()).doomed.push((core.id.0, WHOLE_DATASET.0, WHOLE_DATASET.1));
+        self.shared.txgs.changes(tx.txg()).doomed.push((core.id.0, WHOLE_DATASET.0, WHOLE_DATASET.1));
         namespace.by_id.remove(&core.id.0);
         namespace.children.remove(&(parent, last.to_owned()));
-        self.shared.room.set_datasets(namespace.by_id.len());
+        self.shared.space.room.set_datasets(namespace.by_id.len());
         if read(&core.row).has_limit() {
-            self.shared.limits.fetch_sub(1, Ordering::Relaxed);
+            self.shared.datasets.note_limit_gone();
         }
         Ok(())
     }
@@ -200,7 +201,7 @@ impl Pool {
     /// [`PoolError::Exists`], [`PoolError::NoDataset`], [`PoolError::Invalid`] for a place below itself,
     /// [`PoolError::Overtaken`].
     pub fn rename_dataset(&self, tx: &Tx, from: &str, to: &str) -> Result<()> {
-        let mut namespace = write(&self.shared.namespace);
+        let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         let core = namespace.find(from).ok_or_else(|| PoolError::NoDataset(from.to_owned()))?;
         let (_, old) = split(from)?;
@@ -239,7 +240,7 @@ impl Shared {
     /// the order.
     fn note_dataset(&self, namespace: &mut Namespace, tx: &Tx, id: u64, row: Option<&DatasetRow>) {
         namespace.newest = Some(tx.txg());
-        self.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
+        self.txgs.changes(tx.txg()).datasets.insert(id, row.map(DatasetRow::encode));
     }
 }
 
@@ -251,7 +252,7 @@ impl Dataset {
 
     /// Full name, now.
     pub fn name(&self) -> String {
-        read(&self.shared.namespace).path(self.core.id.0)
+        read(&self.shared.datasets.namespace).path(self.core.id.0)
     }
 
     /// What it is used for.
@@ -277,7 +278,7 @@ impl Dataset {
         if property == Property::VolBlockSize {
             return Err(PoolError::invalid("property to change", property.name()));
         }
-        let mut namespace = write(&self.shared.namespace);
+        let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
         if self.core.is_destroyed.load(Ordering::SeqCst) {
             return Err(PoolError::NoDataset(self.core.id.to_string()));
@@ -288,7 +289,7 @@ impl Dataset {
             self.shared.note_dataset(&mut namespace, tx, self.core.id.0, Some(&row));
         }
         namespace.refresh(self.core.id.0);
-        self.shared.limits.store(namespace.count_limits(), Ordering::Relaxed);
+        self.shared.datasets.count_limits(&namespace);
         Ok(())
     }
 
@@ -336,7 +337,7 @@ impl Dataset {
     pub fn put_aux(&self, tx: &Tx, key: &[u8], value: Option<&[u8]>) {
         // Never before the dataset exists: the txg that creates it cannot end while this transaction holds an
         // older one.
-        let mut changes = self.shared.changes(tx.txg().max(self.core.born));
+        let mut changes = self.shared.txgs.changes(tx.txg().max(self.core.born));
         changes.aux.insert((self.core.id.0, key.to_vec()), value.map(<[u8]>::to_vec));
     }
 
@@ -345,8 +346,8 @@ impl Dataset {
     /// # Errors
     /// Those of reading the tables.
     pub fn synced_aux(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let row = self.shared.current().aux.get((self.core.id.0, key)).map_err(PoolError::from);
-        Ok(self.shared.explained(row)?.map(|row| row.value().to_vec()))
+        let row = self.shared.tables.current().aux.get((self.core.id.0, key)).map_err(PoolError::from);
+        Ok(self.shared.tables.explained(row)?.map(|row| row.value().to_vec()))
     }
 }
 
@@ -370,7 +371,7 @@ mod tests {
             pool.put_aux(&tx, root.id(), b"log", Some(&number.to_le_bytes()));
             root.put_aux(&tx, b"other", Some(&number.to_le_bytes()));
         }
-        assert_eq!(pool.shared.changes(tx.txg()).aux.len(), 2);
+        assert_eq!(pool.shared.txgs.changes(tx.txg()).aux.len(), 2);
         drop(tx);
         pool.sync().unwrap();
         for key in [&b"log"[..], b"other"] {

@@ -100,9 +100,9 @@ impl Dataset {
             Some(core) => core,
             None => {
                 // Under the lock, so that the same object is not created twice.
-                let snapshot = self.shared.current();
+                let snapshot = self.shared.tables.current();
                 let row = snapshot.objects.get((self.core.id.0, id.0)).map_err(PoolError::from);
-                let row = self.shared.explained(row)?.ok_or_else(none)?;
+                let row = self.shared.tables.explained(row)?.ok_or_else(none)?;
                 let (size_bytes, block_bytes) = row.value();
                 let core = Arc::new(ObjectCore::new(self.core.id, id, Txg(0), block_bytes, size_bytes));
                 objects.make_room(KNOWN_MIN, |core| core.strong_count() > 0);
@@ -127,7 +127,7 @@ impl Dataset {
         let mut contents = write(&object.core.contents);
         object.check_there()?;
         let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0))?;
-        let mut changes = self.shared.changes(tx.txg());
+        let mut changes = self.shared.txgs.changes(tx.txg());
         let rows = self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free));
         if rows.is_ok() {
             changes.doomed.push((self.core.id.0, id.0, id.0));
@@ -147,9 +147,9 @@ impl Dataset {
     /// # Errors
     /// Those of reading the tables.
     pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
-        let snapshot = self.shared.current();
+        let snapshot = self.shared.tables.current();
         let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX));
-        let range = self.shared.explained(range.map_err(PoolError::from))?;
-        self.shared.explained(range.map(|row| Ok(ObjectId(row?.0.value().1))).collect())
+        let range = self.shared.tables.explained(range.map_err(PoolError::from))?;
+        self.shared.tables.explained(range.map(|row| Ok(ObjectId(row?.0.value().1))).collect())
     }
 }

@@ -80,7 +80,7 @@ impl Object {
         let done = self.zero_parts(&mut contents, index, &zeroed);
         if done.is_ok() {
             let change = contents.clear(index, zeroed.whole, block_bytes as usize);
-            self.shared.pipeline.change_dirty(change);
+            self.shared.txgs.pipeline.change_dirty(change);
             then(&mut contents, index);
         }
         self.settle(held, &contents);

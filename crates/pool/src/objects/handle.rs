@@ -11,7 +11,8 @@ use crate::objects::extent::{Extent, unpack};
 use crate::objects::object::{Contents, Found, ObjectCore};
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
-use crate::state::{DatasetCore, Shared};
+use crate::state::Shared;
+use crate::state::datasets::DatasetCore;
 use fastness_sync::order::{read, write};
 
 /// Room reserved for a change, and what the layers had been charged before it.
@@ -147,7 +148,8 @@ impl Object {
         let mut ready = [const { None }; READY_BLOCKS];
         let is_ready = is_whole && count <= READY_BLOCKS as u64;
         if is_ready {
-            let copies = data.chunks(block_bytes as usize).map(|part| self.shared.buffers.copy_of(part));
+            let copies =
+                data.chunks(block_bytes as usize).map(|part| self.shared.blocks.buffers.copy_of(part));
             ready.iter_mut().zip(copies).for_each(|(slot, block)| *slot = Some(block));
         }
         let (first, last) = rows_of(&blocks);
@@ -166,8 +168,9 @@ impl Object {
             self.grow(&mut contents, index, end);
             self.settle(held, &contents);
             drop(contents);
-            let replaced = ready.into_iter().flatten().map(|old| self.shared.buffers.give_back(old)).count();
-            self.shared.pipeline.add_dirty((count - replaced as u64) * block_bytes);
+            let replaced =
+                ready.into_iter().flatten().map(|old| self.shared.blocks.buffers.give_back(old)).count();
+            self.shared.txgs.pipeline.add_dirty((count - replaced as u64) * block_bytes);
             return Ok(());
         }
         let written = self.write_parts(&mut contents, index, offset, data);
@@ -217,7 +220,7 @@ impl Object {
         assert!(Arc::ptr_eq(&self.shared, &tx.home.shared), "a transaction of this pool");
         self.core.check_born(tx.txg())?;
         if !tx.is_replay() && read(&self.dataset.effective).is_read_only() {
-            return Err(PoolError::ReadOnly(read(&self.shared.namespace).path(self.core.dataset.0)));
+            return Err(PoolError::ReadOnly(read(&self.shared.datasets.namespace).path(self.core.dataset.0)));
         }
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Object {
     pub(crate) fn layer(&self, contents: &mut Contents, tx: &Tx) -> usize {
         let (index, is_new) = contents.layer(tx.txg());
         if is_new {
-            self.shared.changes(tx.txg()).objects.push(self.core.clone());
+            self.shared.txgs.changes(tx.txg()).objects.push(self.core.clone());
         }
         index
     }
@@ -270,8 +273,9 @@ impl Object {
         } else {
             None
         };
-        let new_bytes = contents.put(index, block, within, part, before, block_bytes, &self.shared.buffers);
-        self.shared.pipeline.add_dirty(new_bytes);
+        let new_bytes =
+            contents.put(index, block, within, part, before, block_bytes, &self.shared.blocks.buffers);
+        self.shared.txgs.pipeline.add_dirty(new_bytes);
         Ok(())
     }
 
@@ -289,14 +293,14 @@ impl Object {
             Found::Zeroes => out.fill(0),
             Found::Below => {
                 let key = (self.core.dataset.0, self.core.id.0, block);
-                if let Some(bytes) = self.shared.cache.get(&key) {
+                if let Some(bytes) = self.shared.blocks.cache.get(&key) {
                     out.copy_from_slice(&bytes[within..within + out.len()]);
                     return Ok(());
                 }
-                match self.shared.explained(self.shared.read_synced(key, self.core.block_bytes))? {
+                match self.shared.tables.explained(self.shared.read_synced(key, self.core.block_bytes))? {
                     Some(bytes) => {
                         out.copy_from_slice(&bytes[within..within + out.len()]);
-                        self.shared.cache.insert(key, bytes.into());
+                        self.shared.blocks.cache.insert(key, bytes.into());
                     }
                     None => out.fill(0),
                 }
@@ -311,7 +315,7 @@ impl Shared {
     fn read_synced(&self, key: (u64, u64, u64), block_bytes: u32) -> Result<Option<Vec<u8>>> {
         self.check_alive_for_reads()?;
         let (dataset, object, block) = key;
-        let snapshot = self.current();
+        let snapshot = self.tables.current();
         let Some(extent) = snapshot.extent(key)? else { return Ok(None) };
         let damaged = |place| PoolError::DamagedBlock {
             dataset: DatasetId(dataset),
@@ -321,7 +325,7 @@ impl Shared {
         };
         let read = |piece: &Extent| {
             let len = piece.stored_bytes as usize;
-            match self.vdevs.read_verified(piece.place, len, piece.sum, "data") {
+            match self.devices.vdevs.read_verified(piece.place, len, piece.sum, "data") {
                 Err(PoolError::Damaged { place, .. }) => Err(damaged(place)),
                 other => other.map(|(stored, _)| stored),
             }

@@ -71,7 +71,7 @@ impl Object {
         let mut stored = Vec::new();
         let key = |group| (self.core.dataset.0, self.core.id.0, group);
         let groups = key(blocks.start / GROUP_BLOCKS)..=key((blocks.end - 1) / GROUP_BLOCKS);
-        let snapshot = self.shared.current();
+        let snapshot = self.shared.tables.current();
         let (mut known_to, mut rows) = (blocks.end, 0);
         for row in snapshot.extents.range(groups)? {
             let (key, extents) = decode_row(row)?;

@@ -22,7 +22,7 @@ impl Object {
             Some(known) => known,
             None => {
                 let changes = self.core.taken.changes();
-                let counted = self.shared.explained(self.count_taken())?;
+                let counted = self.shared.tables.explained(self.count_taken())?;
                 self.core.taken.keep(counted, changes);
                 counted
             }
@@ -31,7 +31,7 @@ impl Object {
     }
 
     fn count_taken(&self) -> Result<i64> {
-        let (snapshot, mut sum) = (self.shared.current(), 0);
+        let (snapshot, mut sum) = (self.shared.tables.current(), 0);
         let key = |group| (self.core.dataset.0, self.core.id.0, group);
         for row in snapshot.extents.range(key(0)..=key(u64::MAX))? {
             let (key, extents) = decode_row(row)?;

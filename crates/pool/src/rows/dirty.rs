@@ -11,7 +11,9 @@ use crate::ids::{DatasetId, TableId, Txg};
 use crate::metadata::tables::ROWS;
 use crate::rows::layer::{Row, RowLayer};
 use crate::rows::stored;
-use crate::state::{ChangedShard, DatasetCore, Shared};
+use crate::state::Shared;
+use crate::state::datasets::DatasetCore;
+use crate::state::txgs::ChangedShard;
 
 /// A shard of a dataset that a txg has changed, with its layer; the txg has quiesced.
 pub(crate) struct DirtyRows {
@@ -63,7 +65,7 @@ impl Shared {
                     stored::store(&mut table_rows, shards[0].core.id.0, table, row)?;
                 }
             }
-            self.pipeline.note_written(shards.iter().map(|dirty| dirty.layer.bytes).sum());
+            self.txgs.pipeline.note_written(shards.iter().map(|dirty| dirty.layer.bytes).sum());
         }
         Ok(())
     }

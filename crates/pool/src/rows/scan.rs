@@ -167,12 +167,12 @@ impl Table {
         self.core.rows.collect(self.id, bounds, rows, batch);
         self.shared.check_alive_for_reads()?;
         // Only now: see `rows`.
-        let snapshot = self.shared.current();
+        let snapshot = self.shared.tables.current();
         let rows = rows * SYNCED_ROWS;
         let mut taken = Taken { rows_left: rows, bytes_left: rows * ROW_BYTES };
         let mut take = |key: &[u8], value: &[u8]| batch.take(&mut taken, key, Some(value));
         let read = stored::each(&snapshot.rows, self.core.id.0, self.id, bounds, &mut take);
-        self.shared.explained(read)?;
+        self.shared.tables.explained(read)?;
         batch.merge();
         Ok(())
     }

@@ -11,7 +11,8 @@ use crate::rows::layer::{Row, charge_of};
 use crate::rows::limits::{ROW_KEY_BYTES_MAX, ROW_VALUE_BYTES_MAX, short_value_bytes_max};
 use crate::rows::stored;
 use crate::space::room::{Charge, Claim};
-use crate::state::{DatasetCore, Shared};
+use crate::state::Shared;
+use crate::state::datasets::DatasetCore;
 use fastness_sync::order::read;
 
 /// An ordered table of a dataset: rows of a key and a value, ordered by the bytes of their keys.
@@ -91,7 +92,7 @@ fn change_rows(
         return Err(PoolError::Overtaken { txg: tx.txg(), newest: core.born });
     }
     if !tx.is_replay() && read(&core.effective).is_read_only() {
-        return Err(PoolError::ReadOnly(read(&shared.namespace).path(core.id.0)));
+        return Err(PoolError::ReadOnly(read(&shared.datasets.namespace).path(core.id.0)));
     }
     let claim = if frees { Claim::Free } else { Claim::Data };
     // Before locking: quotas read the namespace, and a thread that holds that may want the lock.
@@ -99,7 +100,7 @@ fn change_rows(
     let (mut charged, mut bytes, mut is_gone) = (Charge::default(), 0, false);
     for RowChange { table, key, value } in changes {
         let changed = core.rows.put(tx.txg(), *table, Row::new(key, *value), &core.is_destroyed, |shard| {
-            shared.changes(tx.txg()).rows.push((core.clone(), shard));
+            shared.txgs.changes(tx.txg()).rows.push((core.clone(), shard));
         });
         match changed {
             Some(change) => {
@@ -110,7 +111,7 @@ fn change_rows(
         }
     }
     shared.settle(core, reserved, charged);
-    shared.pipeline.change_dirty(bytes);
+    shared.txgs.pipeline.change_dirty(bytes);
     if is_gone { Err(PoolError::NoDataset(core.id.to_string())) } else { Ok(()) }
 }
 
@@ -141,8 +142,8 @@ impl Table {
         }
         self.shared.check_alive_for_reads()?;
         // Only now: see `rows`.
-        let snapshot = self.shared.current();
-        self.shared.explained(stored::get(&snapshot.rows, self.core.id.0, self.id, key, value))
+        let snapshot = self.shared.tables.current();
+        self.shared.tables.explained(stored::get(&snapshot.rows, self.core.id.0, self.id, key, value))
     }
 
     /// Stores `value` under `key`, in the place of what is there.

@@ -6,7 +6,9 @@ use crate::error::{PoolError, Result};
 use crate::namespace::props::Property;
 use crate::space::alloc::Allocator;
 use crate::space::room::{Charge, Claim};
-use crate::state::{DatasetCore, Shared, TxgChanges};
+use crate::state::Shared;
+use crate::state::datasets::DatasetCore;
+use crate::state::txgs::TxgChanges;
 use fastness_sync::order::{lock, read};
 
 impl Shared {
@@ -18,13 +20,13 @@ impl Shared {
     /// # Errors
     /// [`PoolError::NoSpace`]; nothing is reserved.
     pub(crate) fn reserve(&self, dataset: &DatasetCore, charge: Charge, claim: Claim) -> Result<()> {
-        let has_limits = claim == Claim::Data && self.has_limits();
+        let has_limits = claim == Claim::Data && self.datasets.has_limits();
         // Before anything is checked, as in the pool: of two concurrent calls, one sees the other.
         dataset.dirty_bytes.fetch_add(charge.data, Ordering::SeqCst);
         let room = if has_limits { self.check_quotas(dataset, charge.data as u64) } else { Ok(0) };
         let room = room.map_err(|free_bytes| (free_bytes, true));
         let taken = room.and_then(|reserved| {
-            self.room.take(charge.total(), claim, reserved).map_err(|free_bytes| (free_bytes, false))
+            self.space.room.take(charge.total(), claim, reserved).map_err(|free_bytes| (free_bytes, false))
         });
         taken.map_err(|(free_bytes, is_quota)| {
             dataset.dirty_bytes.fetch_sub(charge.data, Ordering::SeqCst);
@@ -40,7 +42,7 @@ impl Shared {
             dataset.dirty_bytes.fetch_sub(rest.data, Ordering::SeqCst);
         }
         if rest.total() != 0 {
-            self.room.give(rest.total());
+            self.space.room.give(rest.total());
         }
     }
 
@@ -51,7 +53,7 @@ impl Shared {
     pub(crate) fn reserve_rows(&self, changes: &mut TxgChanges, charge: Charge, claim: Claim) -> Result<()> {
         let wanted_bytes = charge.total() as u64;
         let refuse = |free_bytes| PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false };
-        self.room.take(charge.total(), claim, 0).map_err(refuse)?;
+        self.space.room.take(charge.total(), claim, 0).map_err(refuse)?;
         changes.charged += charge;
         Ok(())
     }
@@ -59,7 +61,7 @@ impl Shared {
     /// Refuses a change that exceeds a quota of a dataset or one above it; `wanted_bytes` are already
     /// reserved. Returns what reservations of other datasets keep.
     fn check_quotas(&self, dataset: &DatasetCore, wanted_bytes: u64) -> std::result::Result<u64, u64> {
-        let namespace = read(&self.namespace);
+        let namespace = read(&self.datasets.namespace);
         let mut next = Some(dataset.id.0);
         while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
             let (quota, parent) = {
@@ -80,11 +82,11 @@ impl Shared {
     /// What users of a dataset could still store: the room of the pool, less what others have reserved; or
     /// what quotas leave, and `true`, if that is less.
     pub(crate) fn available(&self, dataset: &DatasetCore) -> (u64, bool) {
-        let pool_bytes = self.room.left(Claim::Data).max(0) as u64;
-        if !self.has_limits() {
+        let pool_bytes = self.space.room.left(Claim::Data).max(0) as u64;
+        if !self.datasets.has_limits() {
             return (pool_bytes, false);
         }
-        let namespace = read(&self.namespace);
+        let namespace = read(&self.datasets.namespace);
         let pool_bytes = pool_bytes.saturating_sub(namespace.reserved_by_others(dataset.id.0));
         let (mut quota_bytes, mut next) = (u64::MAX, Some(dataset.id.0));
         while let Some(core) = next.and_then(|id| namespace.by_id.get(&id)) {
@@ -103,22 +105,22 @@ impl Shared {
 
     /// Whether there may be less room than a record in replay needs.
     pub(crate) fn is_short_for_replay(&self) -> bool {
-        self.room.left(Claim::Replay) < (self.room.slop_bytes() / 4) as i64
+        self.space.room.left(Claim::Replay) < (self.space.room.slop_bytes() / 4) as i64
     }
 
     /// Bytes that reservations of datasets keep free.
     pub(crate) fn reserved_bytes(&self) -> u64 {
-        if self.has_limits() { read(&self.namespace).reserved_by_others(0) } else { 0 }
+        if self.datasets.has_limits() { read(&self.datasets.namespace).reserved_by_others(0) } else { 0 }
     }
 
     /// Updates what is free, after the allocator has changed.
     pub(crate) fn note_free(&self, allocator: &Allocator) {
-        self.room.set_free(allocator.room_bytes(), allocator.slop_bytes());
+        self.space.room.set_free(allocator.room_bytes(), allocator.slop_bytes());
     }
 
     /// Updates what is free when a txg is durable, without what that txg freed.
     pub(crate) fn note_taken(&self) {
-        let mut allocator = lock(&self.allocator);
+        let mut allocator = lock(&self.space.allocator);
         allocator.note_synced();
         self.note_free(&allocator);
     }

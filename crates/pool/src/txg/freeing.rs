@@ -56,10 +56,10 @@ impl<'a> Freeing<'a> {
         has_work: bool,
     ) -> Freeing<'a> {
         let wanted = shared.options.frees_per_txg.max(1);
-        let reserved = if has_work { shared.room.take_some(wanted as i64 * ROW) } else { 0 };
-        let kept = (shared.room.slop_bytes() / FREES) as i64;
+        let reserved = if has_work { shared.space.room.take_some(wanted as i64 * ROW) } else { 0 };
+        let kept = (shared.space.room.slop_bytes() / FREES) as i64;
         let rows = wanted.min((reserved.max(kept) / ROW) as usize);
-        let clearing = Clearing::new(shared.current().cleared.clone());
+        let clearing = Clearing::new(shared.tables.current().cleared.clone());
         Freeing { shared, transaction, clearing, rows, reserved, usage: BTreeMap::new() }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Freeing<'a> {
         } else {
             vec![*extent]
         };
-        let mut allocator = lock(&self.shared.allocator);
+        let mut allocator = lock(&self.shared.space.allocator);
         for piece in pieces {
             allocator.free_data(piece.place, piece.units())?;
         }
@@ -130,7 +130,7 @@ impl<'a> Freeing<'a> {
 
     /// Blocks of an object that may be open are freed.
     fn note_freed(&self, (dataset, object): (u64, u64), freed: i64) {
-        let namespace = read(&self.shared.namespace);
+        let namespace = read(&self.shared.datasets.namespace);
         let Some(core) = namespace.by_id.get(&dataset) else { return };
         if let Some(core) = lock(&core.objects).get(&ObjectId(object)).and_then(Weak::upgrade) {
             core.taken.change(-freed);
@@ -140,7 +140,7 @@ impl<'a> Freeing<'a> {
     /// Frees some of what was cleared and some of what was destroyed, in this txg or before.
     pub(crate) fn free_some(&mut self) -> Result<()> {
         let all = self.rows;
-        let has_doomed = self.shared.has_doomed.load(Ordering::SeqCst);
+        let has_doomed = self.shared.backlog.has_doomed.load(Ordering::SeqCst);
         let for_doomed = if has_doomed { all / 2 } else { 0 };
         self.rows = all - for_doomed;
         self.free_cleared()?;
@@ -150,7 +150,7 @@ impl<'a> Freeing<'a> {
 
     fn free_cleared(&mut self) -> Result<()> {
         let mut table = self.transaction.open_table(EXTENTS)?;
-        let mut at = *lock(&self.shared.next_cleared);
+        let mut at = *lock(&self.shared.backlog.next_cleared);
         while self.rows > 0 {
             let Some((key, end, txg)) = self.clearing.next(at) else { break };
             let before = self.rows;
@@ -160,7 +160,7 @@ impl<'a> Freeing<'a> {
             self.clearing.advance(key, to);
             at = (key.0, key.1, to);
         }
-        *lock(&self.shared.next_cleared) = at;
+        *lock(&self.shared.backlog.next_cleared) = at;
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl<'a> Freeing<'a> {
         let mut objects = self.transaction.open_table(OBJECTS)?;
         while self.rows > 0 {
             let Some(range) = doomed.first()?.map(|row| row.0.value()) else {
-                self.shared.has_doomed.store(false, Ordering::SeqCst);
+                self.shared.backlog.has_doomed.store(false, Ordering::SeqCst);
                 return Ok(());
             };
             let (dataset, first, last) = range;
@@ -244,13 +244,6 @@ impl<'a> Freeing<'a> {
     /// Stores which ranges are left; returns them.
     pub(crate) fn end(self) -> Result<Arc<Cleared>> {
         self.clearing.store(self.transaction)
-    }
-}
-
-impl Shared {
-    /// Whether txgs free something that was cleared or destroyed before.
-    pub(crate) fn is_freeing(&self) -> bool {
-        self.has_doomed.load(Ordering::SeqCst) || self.has_cleared.load(Ordering::SeqCst)
     }
 }
 

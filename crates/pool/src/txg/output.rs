@@ -77,10 +77,10 @@ impl Shared {
         let bytes = dirty.iter().map(|dirty| dirty.bytes).sum();
         // Only once: adopting changes their state.
         let adopted = dirty.iter().map(|dirty| self.adopt_stored(txg, dirty)).collect::<Vec<_>>();
-        let before = self.pipeline.written_bytes();
-        with_room(&self.vdevs, &self.allocator, || {
-            self.pipeline.set_written(before);
-            write_all(&self.vdevs, self.options.has_txg_thread, bytes, |run| {
+        let before = self.txgs.pipeline.written_bytes();
+        with_room(&self.devices.vdevs, &self.space.allocator, || {
+            self.txgs.pipeline.set_written(before);
+            write_all(&self.devices.vdevs, self.options.has_txg_thread, bytes, |run| {
                 self.write_blocks(txg, dirty, &adopted, run)
             })
         })
@@ -106,7 +106,7 @@ impl Shared {
         let (mut all, mut pieces) = (Vec::with_capacity(dirty.len()), Vec::new());
         for (Dirty { core, layer, bytes }, adopted) in dirty.iter().zip(adopted) {
             let mut extents = Vec::with_capacity(layer.blocks.len());
-            let dataset = self.dataset(core.dataset, txg);
+            let dataset = self.datasets.get(core.dataset, txg);
             let compression =
                 dataset.as_ref().map_or(Compression::Off, |dataset| read(&dataset.effective).compression());
             // Numbers next to their bytes: a sort that looked each one up in the map would wait for memory.
@@ -114,20 +114,20 @@ impl Shared {
                 layer.blocks.iter().map(|(block, data)| (*block, &**data)).collect();
             blocks.sort_unstable_by_key(|(block, _)| *block);
             if layer.is_destroyed {
-                self.pipeline.note_written(*bytes);
+                self.txgs.pipeline.note_written(*bytes);
                 blocks.clear();
             } else {
-                self.pipeline.note_written(layer.cleared.len() as u64 * RANGE_BYTES);
+                self.txgs.pipeline.note_written(layer.cleared.len() as u64 * RANGE_BYTES);
             }
             if !adopted.is_empty() {
                 blocks.retain(|(block, _)| adopted.binary_search_by_key(block, |(block, _)| *block).is_err());
                 extents.extend_from_slice(adopted);
-                self.pipeline.note_written(adopted.len() as u64 * u64::from(core.block_bytes));
+                self.txgs.pipeline.note_written(adopted.len() as u64 * u64::from(core.block_bytes));
             }
             let was_stored = !extents.is_empty();
             let (part_bytes, threads) = match compression {
                 Compression::Off => (PART_BYTES, 1),
-                _ => (COMPRESSED_PART_BYTES, self.packers),
+                _ => (COMPRESSED_PART_BYTES, self.txgs.packers),
             };
             for part in blocks.chunks((part_bytes / core.block_bytes as usize).max(1)) {
                 for ((block, _), packed) in part.iter().zip(pack_all(part, compression, threads)) {
@@ -137,7 +137,7 @@ impl Shared {
                     };
                     extents.push((*block, extent));
                 }
-                self.pipeline.note_written(part.iter().map(|(_, data)| data.len() as u64).sum());
+                self.txgs.pipeline.note_written(part.iter().map(|(_, data)| data.len() as u64).sum());
             }
             if was_stored {
                 extents.sort_unstable_by_key(|(block, _)| *block);
@@ -157,7 +157,7 @@ impl Shared {
         let (logical, codec) = (packed.0, packed.1);
         let stored = stored(packed);
         let units = (stored.len() as u64).div_ceil(UNIT_BYTES);
-        let place = lock(&self.allocator).allocate_data(units);
+        let place = lock(&self.space.allocator).allocate_data(units);
         let (place, codec) = match place {
             Some(place) => {
                 run.push(place, stored)?;
@@ -185,10 +185,10 @@ impl Shared {
         let mut units = (stored.len() as u64).div_ceil(UNIT_BYTES);
         while !rest.is_empty() {
             units = units.min((rest.len() as u64).div_ceil(UNIT_BYTES));
-            let place = lock(&self.allocator).allocate_data(units);
+            let place = lock(&self.space.allocator).allocate_data(units);
             let Some(place) = place else {
                 if units == 1 {
-                    let free_bytes = lock(&self.allocator).free_bytes();
+                    let free_bytes = lock(&self.space.allocator).free_bytes();
                     let wanted_bytes = rest.len() as u64;
                     return Err(PoolError::NoSpace { wanted_bytes, free_bytes, is_quota: false });
                 }

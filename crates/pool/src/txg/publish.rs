@@ -28,7 +28,7 @@ impl Shared {
     /// available.
     pub(crate) fn publish(&self, txg: Txg, outcome: Outcome) -> Result<()> {
         let Outcome { dirty, rows, cleared, used, reserved } = outcome;
-        write(&self.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
+        write(&self.datasets.namespace).going.retain(|_, (destroyed, _)| *destroyed > txg);
         // What it has taken is used before it is not reserved any more: nobody may see neither.
         self.note_taken();
         used.iter().for_each(|(dataset, used)| dataset.used_bytes.store(*used, Ordering::SeqCst));
@@ -43,10 +43,10 @@ impl Shared {
             for (block, bytes) in &layer.blocks {
                 let key = (core.dataset.0, core.id.0, *block);
                 if layer.is_destroyed || bytes.len() > CACHED_BYTES_MAX {
-                    self.cache.remove(&key);
+                    self.blocks.cache.remove(&key);
                 } else {
                     // A block just written may well be read; the cache still keeps what is read more often.
-                    self.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
+                    self.blocks.cache.insert_with_lifecycle(key, bytes.clone(), &mut evicted);
                 }
             }
             {
@@ -57,52 +57,52 @@ impl Shared {
             let layer = Arc::into_inner(layer).expect("nobody else keeps a layer");
             self.release_charge(txg, core.dataset, layer.charged);
             // What is in the cache now has two owners, and is not taken.
-            self.buffers.give(layer.blocks.into_values());
-            self.buffers.give(evicted.into_iter());
-            self.pipeline.dropped(bytes);
+            self.blocks.buffers.give(layer.blocks.into_values());
+            self.blocks.buffers.give(evicted.into_iter());
+            self.txgs.pipeline.dropped(bytes);
         }
         for dirty in rows {
             dirty.drop_layer();
-            self.room.give(dirty.layer.charged.total());
-            self.pipeline.dropped(dirty.layer.bytes);
+            self.space.room.give(dirty.layer.charged.total());
+            self.txgs.pipeline.dropped(dirty.layer.bytes);
         }
-        self.room.give(reserved);
+        self.space.room.give(reserved);
         self.free_held(txg);
         // A scrub may hold this up; until then what the txg freed counts as used.
-        let _nobody_reads = write(&self.reuse);
-        lock(&self.allocator).release();
+        let _nobody_reads = write(&self.space.reuse);
+        lock(&self.space.allocator).release();
         self.note_taken();
         Ok(())
     }
 
     /// Shows the new tables to readers.
     fn show(&self, cleared: Arc<Cleared>) -> Result<()> {
-        let ranges = cleared.len() as i64 - self.current().cleared.len() as i64;
-        self.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
-        self.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
-        *write(&self.snapshot) = Arc::new(Snapshot::take(&self.database, cleared)?);
+        let ranges = cleared.len() as i64 - self.tables.current().cleared.len() as i64;
+        self.txgs.pipeline.change_dirty(ranges * RANGE_BYTES as i64);
+        self.backlog.has_cleared.store(!cleared.is_empty(), Ordering::SeqCst);
+        self.tables.show(Snapshot::take(&self.tables.database, cleared)?);
         Ok(())
     }
 
     /// Releases the room of a layer that is dropped.
     fn release_charge(&self, txg: Txg, dataset: DatasetId, charged: Charge) {
-        if let Some(dataset) = self.dataset(dataset, txg) {
+        if let Some(dataset) = self.datasets.get(dataset, txg) {
             dataset.dirty_bytes.fetch_sub(charged.data, Ordering::SeqCst);
         }
-        self.room.give(charged.total());
+        self.space.room.give(charged.total());
     }
 
     /// Drops cached blocks of a cleared range.
     fn forget(&self, core: &ObjectCore, blocks: std::ops::Range<u64>) {
-        if blocks.end - blocks.start < self.cache.len() as u64 {
+        if blocks.end - blocks.start < self.blocks.cache.len() as u64 {
             for block in blocks {
-                self.cache.remove(&(core.dataset.0, core.id.0, block));
+                self.blocks.cache.remove(&(core.dataset.0, core.id.0, block));
             }
         } else {
             let is_other = |key: &(u64, u64, u64)| {
                 (key.0, key.1) != (core.dataset.0, core.id.0) || !blocks.contains(&key.2)
             };
-            self.cache.retain(|key, _| is_other(key));
+            self.blocks.cache.retain(|key, _| is_other(key));
         }
     }
 }

@@ -30,7 +30,9 @@ use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group};
 use crate::objects::object::ObjectCore;
 use crate::panics::caught;
 use crate::rows::dirty::DirtyRows;
-use crate::state::{DatasetCore, HookChanges, Shared, TxgChanges};
+use crate::state::Shared;
+use crate::state::datasets::DatasetCore;
+use crate::state::txgs::{HookChanges, TxgChanges};
 use crate::txg::dirty::Dirty;
 use crate::txg::freeing::{Freeing, bytes};
 use crate::txg::output::Written;
@@ -54,33 +56,33 @@ impl Shared {
     /// A panic on the way is an error like any other: the txg may be half done, and no thread may be left
     /// waiting for it.
     pub(crate) fn sync_txg(&self) -> Result<Txg> {
-        let _one = lock(&self.syncing);
+        let _one = lock(&self.txgs.syncing);
         self.check_alive()?;
-        lock(&self.log).end_claims();
-        let txg = self.pipeline.quiesce();
-        let changes = std::mem::take(&mut *self.changes(txg));
-        let result = caught(|| self.explained(self.commit(txg, &changes)));
+        lock(&self.space.log).end_claims();
+        let txg = self.txgs.pipeline.quiesce();
+        let changes = std::mem::take(&mut *self.txgs.changes(txg));
+        let result = caught(|| self.tables.explained(self.commit(txg, &changes)));
         match result {
             Ok(()) => {
                 // Before threads that wait for the txg: they may rely on what the hooks do.
-                let hooks = lock(&self.hooks).clone();
+                let hooks = self.txgs.hooks();
                 let told = caught(|| {
                     hooks.iter().for_each(|hook| hook.synced(txg));
                     Ok(())
                 });
-                let mut progress = lock(&self.pipeline.progress);
+                let mut progress = lock(&self.txgs.pipeline.progress);
                 progress.synced = txg;
                 if let Err(error) = told {
                     // It is durable, but the hook's owner does not know.
                     self.suspend(&mut progress, txg, &error);
                 }
-                self.pipeline.changed.notify_all();
+                self.txgs.pipeline.changed.notify_all();
                 Ok(txg)
             }
             Err(error) => {
                 // Its layers are all that is left of it; see `carry`.
-                *self.changes(txg) = changes;
-                self.suspend(&mut lock(&self.pipeline.progress), txg, &error);
+                *self.txgs.changes(txg) = changes;
+                self.suspend(&mut lock(&self.txgs.pipeline.progress), txg, &error);
                 Err(error)
             }
         }
@@ -90,19 +92,19 @@ impl Shared {
     pub(crate) fn suspend(&self, progress: &mut Progress, txg: Txg, error: &PoolError) {
         progress.failed.get_or_insert(PoolError::Suspended { txg, reason: chain(error) });
         self.must_check.store(true, Ordering::SeqCst);
-        self.pipeline.changed.notify_all();
+        self.txgs.pipeline.changed.notify_all();
     }
 
     fn commit(&self, txg: Txg, changes: &TxgChanges) -> Result<()> {
-        lock(&self.allocator).take_count();
+        lock(&self.space.allocator).take_count();
         let dirty = self.dirty_objects(txg, changes);
         let rows = DirtyRows::of(txg, &changes.rows);
         let written = self.write_data(txg, &dirty)?;
-        self.vdevs.crash_point("sync_after_data");
-        let mut transaction = self.database.begin_write()?;
+        self.devices.vdevs.crash_point("sync_after_data");
+        let mut transaction = self.tables.database.begin_write()?;
         transaction.set_quick_repair(true);
         let clears = dirty.iter().any(|dirty| dirty.layer.cleared.len() > 0);
-        let has_work = clears || !changes.doomed.is_empty() || self.is_freeing();
+        let has_work = clears || !changes.doomed.is_empty() || self.backlog.is_freeing();
         let mut freeing = Freeing::begin(self, &transaction, has_work);
         let reserved = changes.charged.total() + freeing.reserved;
         let charged: i64 = rows.iter().map(|rows| rows.layer.charged.total()).sum();
@@ -120,34 +122,35 @@ impl Shared {
         let cleared = freeing.end()?;
         self.store_space(txg, &transaction)?;
         transaction.commit()?;
-        let root = self.meta.write_out()?;
+        let root = self.tables.meta.write_out()?;
         // A device may have run out of space.
-        self.note_free(&lock(&self.allocator));
-        self.vdevs.crash_point("sync_after_metadata");
+        self.note_free(&lock(&self.space.allocator));
+        self.devices.vdevs.crash_point("sync_after_metadata");
         let (pool, generation) = {
-            let config = lock(&self.config);
+            let config = lock(&self.devices.config);
             (config.guid, config.generation)
         };
-        let mut uberblock = Uberblock { txg, generation, import: self.import, lacking: Vec::new(), root };
+        let mut uberblock =
+            Uberblock { txg, generation, import: self.devices.import, lacking: Vec::new(), root };
         // PERSIST: with the flush below, every current device has the mark of this txg before any has its
         // uberblock. So a device without the mark, beside such an uberblock, is an older copy, and not what a
         // crash leaves.
-        let mut lost = self.vdevs.write_mark(pool, uberblock.mark())?;
-        lost.extend(self.vdevs.flush()?);
+        let mut lost = self.devices.vdevs.write_mark(pool, uberblock.mark())?;
+        lost.extend(self.devices.vdevs.flush()?);
         uberblock.lacking = self.note_lost_log_vdevs(&lost);
-        if self.labels_lag(&lock(&self.config).clone()) {
+        if self.labels_lag(&lock(&self.devices.config).clone()) {
             // Before the uberblock: no import may find it on the other devices and take the stale device for
             // current.
             self.write_labels(|_| ())?;
         }
-        self.vdevs.crash_point("sync_after_flush");
-        uberblock.generation = lock(&self.config).generation;
-        lost.extend(self.vdevs.write_uberblock(pool, &uberblock)?);
-        self.vdevs.crash_point("sync_after_uberblock");
-        lost.extend(self.vdevs.flush()?);
+        self.devices.vdevs.crash_point("sync_after_flush");
+        uberblock.generation = lock(&self.devices.config).generation;
+        lost.extend(self.devices.vdevs.write_uberblock(pool, &uberblock)?);
+        self.devices.vdevs.crash_point("sync_after_uberblock");
+        lost.extend(self.devices.vdevs.flush()?);
         self.settle_lost_log_vdevs(uberblock.mark(), &lost);
-        *lock(&self.uberblock) = uberblock;
-        if self.labels_lag(&lock(&self.config).clone()) {
+        *lock(&self.devices.uberblock) = uberblock;
+        if self.labels_lag(&lock(&self.devices.config).clone()) {
             self.write_labels(|_| ())?;
         }
         self.note_unreserved(&dirty, reserved + charged);
@@ -156,9 +159,9 @@ impl Shared {
 
     /// Compares what the txg took with what was reserved for it.
     fn note_unreserved(&self, dirty: &[Dirty], reserved: i64) {
-        let taken = lock(&self.allocator).take_count() as i64;
+        let taken = lock(&self.space.allocator).take_count() as i64;
         let charged: i64 = dirty.iter().map(|dirty| dirty.layer.charged.total()).sum();
-        self.room.note_unreserved(taken - charged - reserved);
+        self.space.room.note_unreserved(taken - charged - reserved);
     }
 
     fn dirty_objects(&self, txg: Txg, changes: &TxgChanges) -> Vec<Dirty> {
@@ -219,12 +222,12 @@ impl Shared {
             }
         }
         let mut hooked = HookChanges::default();
-        let hooks = lock(&self.hooks).clone();
+        let hooks = self.txgs.hooks();
         for hook in hooks {
             hook.sync(txg, &mut hooked)?;
         }
         if hooked.ends_next_soon {
-            self.pipeline.end_soon();
+            self.txgs.pipeline.end_soon();
         }
         let mut aux = transaction.open_table(AUX)?;
         for ((dataset, key), value) in changes.aux.iter().chain(&hooked.aux) {
@@ -247,7 +250,7 @@ impl Shared {
         let mut doomed = transaction.open_table(DOOMED)?;
         for range in &changes.doomed {
             doomed.insert(*range, ())?;
-            self.has_doomed.store(true, Ordering::SeqCst);
+            self.backlog.has_doomed.store(true, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -263,7 +266,7 @@ impl Shared {
         let mut all = Vec::with_capacity(usage.len());
         for (id, change) in usage {
             // A destroyed dataset no longer has any usage.
-            let Some(dataset) = self.dataset(crate::ids::DatasetId(*id), txg) else { continue };
+            let Some(dataset) = self.datasets.get(crate::ids::DatasetId(*id), txg) else { continue };
             let used = dataset.used_bytes.load(Ordering::SeqCst).saturating_add_signed(*change);
             let next_object = dataset.next_object.load(Ordering::SeqCst);
             table.insert(id, (next_object, used))?;
@@ -276,13 +279,13 @@ impl Shared {
     fn store_space(&self, txg: Txg, transaction: &WriteTransaction) -> Result<()> {
         let mut space = transaction.open_table(SPACE)?;
         // Not in the loop's head, which would keep the lock: an insertion may grow the metadata file.
-        let dirty = lock(&self.allocator).take_dirty();
+        let dirty = lock(&self.space.allocator).take_dirty();
         for (vdev, region, bitmap) in dirty {
             space.insert((vdev, region), bitmap.as_slice())?;
         }
         let mut numbers = transaction.open_table(NUMBERS)?;
         numbers.insert(tables::TXG, txg.0)?;
-        numbers.insert(tables::NEXT_DATASET, read(&self.namespace).next_id)?;
+        numbers.insert(tables::NEXT_DATASET, read(&self.datasets.namespace).next_id)?;
         Ok(())
     }
 }

@@ -13,12 +13,12 @@ pub(crate) fn run_caught(shared: &Shared) {
         Ok(())
     });
     if let Err(error) = ran {
-        shared.suspend(&mut lock(&shared.pipeline.progress), shared.pipeline.open_txg(), &error);
+        shared.suspend(&mut lock(&shared.txgs.pipeline.progress), shared.txgs.pipeline.open_txg(), &error);
     }
 }
 
 fn run(shared: &Shared) {
-    let pipeline = &shared.pipeline;
+    let pipeline = &shared.txgs.pipeline;
     let mut last = Instant::now();
     loop {
         {
@@ -30,7 +30,7 @@ fn run(shared: &Shared) {
                 let elapsed = last.elapsed();
                 let is_due = progress.wanted > progress.synced
                     || pipeline.must_end()
-                    || shared.is_freeing()
+                    || shared.backlog.is_freeing()
                     || elapsed >= shared.options.txg_timeout;
                 if is_due && !progress.is_frozen {
                     break;
@@ -52,14 +52,13 @@ fn run(shared: &Shared) {
             // The error is in `failed`, for all waiting threads.
             let _ = shared.sync_txg();
         } else {
-            shared.buffers.clear();
+            shared.blocks.buffers.clear();
         }
     }
 }
 
 impl Shared {
     fn has_changes(&self) -> bool {
-        !lock(&self.changes[self.pipeline.open_txg().0 as usize % crate::txg::pipeline::RING]).is_empty()
-            || self.is_freeing()
+        !self.txgs.changes(self.txgs.pipeline.open_txg()).is_empty() || self.backlog.is_freeing()
     }
 }

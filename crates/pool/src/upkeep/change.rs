@@ -25,34 +25,34 @@ impl Pool {
     /// Those of [`Pool::create`] for the devices, [`PoolError::Suspended`].
     pub fn add(&self, spec: &VdevSpec) -> Result<u16> {
         let shared = &self.shared;
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
-        let id = shared.vdevs.all().iter().map(|vdev| vdev.id + 1).max().unwrap_or(0);
+        let id = shared.devices.vdevs.all().iter().map(|vdev| vdev.id + 1).max().unwrap_or(0);
         let vdev = Arc::new(spec.build(id)?);
         for device in &spec.devices {
             label::erase(&*device.device)?;
         }
-        shared.vdevs.add(vdev.clone());
+        shared.devices.vdevs.add(vdev.clone());
         // It has everything of the txgs so far, which is nothing. The flush of its label makes the mark
         // durable.
         let label = |side: &Arc<Side>| shared.write_last_mark(side).and_then(|()| shared.label_first(side));
         let labelled = vdev.sides().iter().try_for_each(label);
         let named = labelled.and_then(|()| shared.write_labels(|_| ()));
         if let Err(error) = named.and_then(|()| shared.tell_of_last_txg(&vdev)) {
-            shared.vdevs.remove(id);
+            shared.devices.vdevs.remove(id);
             // Some labels may name it already, and it will not get the next txg.
             let _ = shared.write_labels(|_| ());
             return Err(error);
         }
         if spec.class == VdevClass::Normal {
             // Only now: nothing may be stored on a vdev that no label names.
-            let mut allocator = lock(&shared.allocator);
+            let mut allocator = lock(&shared.space.allocator);
             allocator.add_vdev(id, vdev.units);
             // At once: a full pool has nothing to sync before it.
             shared.note_free(&allocator);
         } else {
-            lock(&shared.log).add_vdev(&vdev);
+            lock(&shared.space.log).add_vdev(&vdev);
         }
         Ok(id)
     }
@@ -68,13 +68,13 @@ impl Pool {
     /// before txgs may run, when blocks may not have been claimed yet.
     pub fn remove(&self, id: u16) -> Result<()> {
         let shared = &self.shared;
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
-        let vdev = shared.vdevs.get(id).filter(|vdev| vdev.class == VdevClass::Log);
+        let vdev = shared.devices.vdevs.get(id).filter(|vdev| vdev.class == VdevClass::Log);
         let vdev = vdev.ok_or_else(|| PoolError::invalid("number of a log vdev", id))?;
-        lock(&shared.log).remove_vdev(&vdev)?;
-        shared.vdevs.remove(id);
+        lock(&shared.space.log).remove_vdev(&vdev)?;
+        shared.devices.vdevs.remove(id);
         shared.write_labels(|_| ())?;
         for side in vdev.sides() {
             if let Some(device) = side.writable() {
@@ -92,9 +92,9 @@ impl Pool {
     pub fn destroy(&self) -> Result<()> {
         self.check_changeable()?;
         self.stop();
-        let _syncing = lock(&self.shared.syncing);
+        let _syncing = lock(&self.shared.txgs.syncing);
         let mut result = Ok(());
-        for side in self.shared.vdevs.all().iter().flat_map(|vdev| vdev.sides()) {
+        for side in self.shared.devices.vdevs.all().iter().flat_map(|vdev| vdev.sides()) {
             if let Some(device) = side.writable() {
                 let erased = label::erase(&**device).and_then(|()| Ok(device.flush()?));
                 result = result.and(erased);
@@ -117,8 +117,8 @@ impl Pool {
         let guid = Guid::random();
         {
             let shared = &self.shared;
-            let _syncing = lock(&shared.syncing);
-            let _naming = lock(&shared.naming);
+            let _syncing = lock(&shared.txgs.syncing);
+            let _naming = lock(&shared.devices.naming);
             self.check_changeable()?;
             let (vdev, mut sides, _) = self.find_side(to)?;
             let len_bytes = device.device.len_bytes();
@@ -162,8 +162,8 @@ impl Pool {
     /// [`PoolError::Busy`] if no other side is current.
     pub fn detach(&self, device: Guid) -> Result<()> {
         let shared = &self.shared;
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(device)?;
         let side = sides.remove(at);
@@ -211,7 +211,7 @@ impl Pool {
     }
 
     pub(crate) fn find_side(&self, guid: Guid) -> Result<(Arc<Vdev>, Vec<Arc<Side>>, usize)> {
-        for vdev in self.shared.vdevs.all() {
+        for vdev in self.shared.devices.vdevs.all() {
             let sides = vdev.sides();
             if let Some(at) = sides.iter().position(|side| side.guid == guid) {
                 return Ok((vdev, sides, at));
@@ -226,10 +226,10 @@ impl Shared {
     /// pool that requires a device without a label.
     fn label_first(&self, side: &Side) -> Result<()> {
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        let mut config = lock(&self.config).clone();
+        let mut config = lock(&self.devices.config).clone();
         config.generation += 1;
-        config.txg = self.pipeline.open_txg();
-        config.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+        config.txg = self.txgs.pipeline.open_txg();
+        config.vdevs = self.devices.vdevs.all().iter().map(|vdev| vdev.config()).collect();
         label::write_config(&**device, side.guid, &config)
     }
 

@@ -64,8 +64,8 @@ impl Pool {
     /// # Errors
     /// Those of reading the tables.
     pub fn check(&self) -> Result<CheckReport> {
-        let _syncing = lock(&self.shared.syncing);
-        self.shared.explained(check(&self.shared, &self.shared.current()))
+        let _syncing = lock(&self.shared.txgs.syncing);
+        self.shared.tables.explained(check(&self.shared, &self.shared.tables.current()))
     }
 }
 
@@ -93,10 +93,10 @@ fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
         }
     }
     report.referenced_units = walk.units.len() as u64;
-    let allocated: BTreeSet<Place> = lock(&shared.allocator).data_units().collect();
+    let allocated: BTreeSet<Place> = lock(&shared.space.allocator).data_units().collect();
     report.leaked = allocated.difference(&walk.units).copied().collect();
     report.missing = walk.units.difference(&allocated).copied().collect();
-    for entry in shared.meta.entries() {
+    for entry in shared.tables.meta.entries() {
         report.metadata_units += 1;
         if !walk.units.insert(entry.place) {
             report.shared.push(entry.place);
@@ -118,7 +118,7 @@ struct Walk {
 
 /// Every object has a dataset, every dataset a parent and a name of its own.
 fn check_owners(shared: &Shared, snapshot: &Snapshot, walk: &Walk, report: &mut CheckReport) -> Result<()> {
-    let transaction = shared.database.begin_read()?;
+    let transaction = shared.tables.database.begin_read()?;
     let mut datasets = BTreeMap::new();
     for row in transaction.open_table(DATASETS)?.iter()? {
         let (id, row) = row?;

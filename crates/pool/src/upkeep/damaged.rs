@@ -53,7 +53,7 @@ impl Shared {
         }
         // A pool that takes no changes keeps the list in memory.
         if let Ok(tx) = pool.begin_tx() {
-            self.changes(tx.txg()).has_damage = true;
+            self.txgs.changes(tx.txg()).has_damage = true;
         }
     }
 
@@ -77,7 +77,7 @@ impl Shared {
         let pages = listed.range(..=(METADATA, u64::MAX, u64::MAX)).map(|(_, identity)| *identity);
         let mut gone: BTreeSet<_> = pages.collect();
         if !gone.is_empty() {
-            for entry in self.meta.entries() {
+            for entry in self.tables.meta.entries() {
                 gone.remove(&(entry.place.pack(), entry.sum));
             }
         }
@@ -86,7 +86,7 @@ impl Shared {
 
     /// The length of a block of the object, if the extent is still in use.
     fn block_bytes_of(&self, key: Key, (place, born): Identity) -> Result<Option<u64>> {
-        let snapshot = self.current();
+        let snapshot = self.tables.current();
         let extent = snapshot.extent(key)?;
         if extent.is_none_or(|extent| (extent.place.pack(), extent.birth.0) != (place, born)) {
             return Ok(None);

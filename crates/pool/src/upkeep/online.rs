@@ -22,8 +22,8 @@ impl Pool {
     /// [`PoolError::Busy`] if no other side is current; [`PoolError::Invalid`] for an unknown device.
     pub fn offline(&self, device: Guid) -> Result<()> {
         let shared = &self.shared;
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(device)?;
         {
@@ -49,15 +49,15 @@ impl Pool {
     /// if it is a different device; [`PoolError::TooSmall`].
     pub fn online(&self, guid: Guid, device: Device) -> Result<()> {
         let shared = &self.shared;
-        let _syncing = lock(&shared.syncing);
-        let _naming = lock(&shared.naming);
+        let _syncing = lock(&shared.txgs.syncing);
+        let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
         let (vdev, mut sides, at) = self.find_side(guid)?;
         if sides[at].device.is_some() {
             return Err(PoolError::Busy { name: device.path, why: "the pool has this device" });
         }
         let probe = device.probe()?;
-        let config = lock(&shared.config).clone();
+        let config = lock(&shared.devices.config).clone();
         if probe.config.guid != config.guid {
             return Err(PoolError::ForeignPool {
                 path: device.path,

@@ -10,19 +10,19 @@ use fastness_sync::order::lock;
 impl Shared {
     /// Changes the configuration and writes it onto all devices, durably.
     pub(crate) fn write_labels(&self, change: impl FnOnce(&mut PoolConfig)) -> Result<()> {
-        let mut config = lock(&self.config);
+        let mut config = lock(&self.devices.config);
         let mut next = config.clone();
         change(&mut next);
         loop {
             config.generation += 1;
             next.generation = config.generation;
-            next.txg = self.pipeline.open_txg();
-            next.vdevs = self.vdevs.all().iter().map(|vdev| vdev.config()).collect();
+            next.txg = self.txgs.pipeline.open_txg();
+            next.vdevs = self.devices.vdevs.all().iter().map(|vdev| vdev.config()).collect();
             // If this fails, `config` is still what labels are known to say: a caller that compares tries
             // again.
-            self.has_unsure_labels.store(true, Ordering::SeqCst);
-            self.vdevs.write_config(&next)?;
-            self.has_unsure_labels.store(false, Ordering::SeqCst);
+            self.devices.has_unsure_labels.store(true, Ordering::SeqCst);
+            self.devices.vdevs.write_config(&next)?;
+            self.devices.has_unsure_labels.store(false, Ordering::SeqCst);
             if !self.labels_lag(&next) {
                 *config = next;
                 return Ok(());
@@ -33,11 +33,11 @@ impl Shared {
 
     /// Whether the labels are out of date about which devices are stale, or it is unknown what they say.
     pub(crate) fn labels_lag(&self, config: &PoolConfig) -> bool {
-        if self.has_unsure_labels.load(Ordering::SeqCst) {
+        if self.devices.has_unsure_labels.load(Ordering::SeqCst) {
             return true;
         }
         let known = config.vdevs.iter().flat_map(|vdev| &vdev.devices);
         let known = known.filter(|device| device.state != DeviceState::Online).map(|device| device.guid);
-        !known.eq(self.vdevs.stale())
+        !known.eq(self.devices.vdevs.stale())
     }
 }

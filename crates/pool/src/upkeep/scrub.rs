@@ -54,7 +54,7 @@ impl Pool {
             !is_stopped
         });
         self.keep_damage(found, walked.is_ok() && !is_stopped);
-        self.shared.explained(walked)
+        self.shared.tables.explained(walked)
     }
 }
 
@@ -71,14 +71,14 @@ impl Shared {
     ) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         {
-            let allocator = lock(&self.allocator);
+            let allocator = lock(&self.space.allocator);
             report.total_bytes = allocator.used_bytes();
         }
         let mut next = Some((0, 0, 0));
         while let Some(from) = next {
             {
-                let _no_reuse = read(&self.reuse);
-                let snapshot = self.current();
+                let _no_reuse = read(&self.space.reuse);
+                let snapshot = self.tables.current();
                 next = None;
                 for row in snapshot.extents.range(from..)?.take(STEP_ROWS) {
                     let (key, group) = decode_row(row)?;
@@ -100,9 +100,9 @@ impl Shared {
         }
         {
             // Pages move with each sync; there are few of them.
-            let _syncing = lock(&self.syncing);
-            for entry in self.meta.entries() {
-                let vdev = self.vdevs.at(entry.place, 1)?;
+            let _syncing = lock(&self.txgs.syncing);
+            for entry in self.tables.meta.entries() {
+                let vdev = self.devices.vdevs.at(entry.place, 1)?;
                 let outcome = visit(&vdev, entry.place.unit, UNIT_BYTES as usize, entry.sum);
                 note(&mut report, entry.place, UNIT_BYTES, outcome);
                 if !outcome.1 {
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     fn visit_extent(&self, visit: &Visit<'_>, extent: &Extent, report: &mut ScrubReport) -> Result<()> {
-        let vdev = self.vdevs.at(extent.place, extent.units())?;
+        let vdev = self.devices.vdevs.at(extent.place, extent.units())?;
         let outcome = visit(&vdev, extent.place.unit, extent.stored_bytes as usize, extent.sum);
         note(report, extent.place, extent.units() * UNIT_BYTES, outcome);
         Ok(())
@@ -154,7 +154,7 @@ impl Shared {
         if is_stopped || !report.lost.is_empty() {
             return Ok(report);
         }
-        let _syncing = lock(&self.syncing);
+        let _syncing = lock(&self.txgs.syncing);
         self.check_alive()?;
         self.copy_log_blocks(vdev, side)?;
         {
@@ -181,16 +181,16 @@ impl Shared {
     /// Gives a side that has everything the last uberblock: this side may be all that is left before the next
     /// txg; durable after the next flush.
     pub(crate) fn write_last_uberblock(&self, side: &Side) -> Result<()> {
-        let uberblock = lock(&self.uberblock).clone();
+        let uberblock = lock(&self.devices.uberblock).clone();
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        Ok(label::write_uberblock(&**device, side.guid, lock(&self.config).guid, &uberblock)?)
+        Ok(label::write_uberblock(&**device, side.guid, lock(&self.devices.config).guid, &uberblock)?)
     }
 
     /// Marks a side as having everything of the last synced txg; durable after the next flush.
     pub(crate) fn write_last_mark(&self, side: &Side) -> Result<()> {
-        let mark = lock(&self.uberblock).mark();
+        let mark = lock(&self.devices.uberblock).mark();
         let device = side.writable().ok_or_else(|| side.unusable())?;
-        Ok(label::write_mark(&**device, side.guid, lock(&self.config).guid, mark)?)
+        Ok(label::write_mark(&**device, side.guid, lock(&self.devices.config).guid, mark)?)
     }
 }
 

@@ -69,7 +69,7 @@ pub struct PoolStatus {
 impl Pool {
     /// Bytes that users can still write.
     pub fn usable_bytes(&self) -> u64 {
-        self.shared.room.usable_bytes()
+        self.shared.space.room.usable_bytes()
     }
 
     /// Whether the pool has its own threads; if not, everything runs in its callers.
@@ -81,7 +81,7 @@ impl Pool {
     pub fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let (total, used) = {
-            let allocator = lock(&shared.allocator);
+            let allocator = lock(&shared.space.allocator);
             (allocator.total_bytes(), allocator.used_bytes())
         };
         let device = |vdev: &Vdev, side: &Arc<Side>| DeviceStatus {
@@ -96,24 +96,24 @@ impl Pool {
             info: side.device.as_ref().map(|device| device.info().clone()),
             io: side.device.as_ref().map(|device| device.stats()).unwrap_or_default(),
         };
-        let vdevs = shared.vdevs.all();
+        let vdevs = shared.devices.vdevs.all();
         let sides = |vdev: &Vdev| vdev.sides().iter().map(|side| device(vdev, side)).collect();
         let vdevs = vdevs.iter().map(|vdev| (vdev.id, vdev.class, sides(vdev)));
         let (name, guid) = {
-            let config = lock(&shared.config);
+            let config = lock(&shared.devices.config);
             (config.name.clone(), config.guid)
         };
-        let progress = lock(&shared.pipeline.progress);
+        let progress = lock(&shared.txgs.pipeline.progress);
         PoolStatus {
             name,
             guid,
             synced: progress.synced,
-            open: shared.pipeline.open_txg(),
-            dirty_bytes: shared.pipeline.dirty_bytes(),
+            open: shared.txgs.pipeline.open_txg(),
+            dirty_bytes: shared.txgs.pipeline.dirty_bytes(),
             total_bytes: total,
             used_bytes: used,
-            free_bytes: shared.room.usable_bytes(),
-            unreserved_bytes_max: shared.room.unreserved_max(),
+            free_bytes: shared.space.room.usable_bytes(),
+            unreserved_bytes_max: shared.space.room.unreserved_max(),
             suspended: progress.failed.clone(),
             vdevs: vdevs.collect(),
         }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fastness_blkdev::{BlockError, Request};
+use fastness_blkdev::BlockError;
 
 use crate::devices::config::DeviceState;
 use crate::devices::vdev::sides::Outcome;
@@ -33,13 +33,7 @@ impl Vdev {
     pub(crate) fn write_log(&self, writes: &[LogWrite<'_>], at_once: bool) -> Vec<Outcome> {
         self.change(writes.len(), at_once, |_, device| match writes {
             [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
-            writes => {
-                let mut requests = Vec::with_capacity(writes.len());
-                for &(unit, data) in writes {
-                    requests.push(Request::Write { offset: self.offset(unit), data, fua: false });
-                }
-                device.run_batch(&mut requests)
-            }
+            writes => device.run_batch(&mut self.requests(writes)),
         })
     }
 

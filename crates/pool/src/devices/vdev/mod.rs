@@ -8,11 +8,12 @@
 mod log_io;
 mod sides;
 mod stripe;
+mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError, Cause};
+use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 
 pub(crate) use log_io::LogWrite;
 pub(crate) use stripe::{Vdevs, failed};
@@ -264,34 +265,6 @@ impl Vdev {
 
     fn offset(&self, unit: u64) -> u64 {
         DATA_START_BYTES + unit * UNIT_BYTES
-    }
-
-    /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides
-    /// that failed are now stale.
-    pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
-        debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
-        let offset = self.offset(unit);
-        let written = self.on_all_sides(|_, device| device.write_at(offset, data));
-        match &written {
-            Err(Some(BlockError { cause: Cause::NoSpace(_), .. })) => {
-                self.has_no_room.store(true, Ordering::SeqCst);
-            }
-            Err(Some(BlockError { cause: Cause::Media(_), .. })) => {
-                self.has_failed_writes.store(true, Ordering::SeqCst);
-            }
-            _ => {}
-        }
-        written
-    }
-
-    /// Whether the medium has failed a write, on all current sides.
-    pub(crate) fn has_failed_writes(&self) -> bool {
-        self.has_failed_writes.load(Ordering::SeqCst)
-    }
-
-    /// Whether it has refused a write because the storage below it is full.
-    pub(crate) fn has_no_room(&self) -> bool {
-        self.has_no_room.load(Ordering::SeqCst)
     }
 
     /// Flushes every side. As [`write`](Self::write).

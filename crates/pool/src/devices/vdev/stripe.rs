@@ -50,6 +50,20 @@ impl Vdevs {
         vdev.write(place.unit, data).map_err(failed)
     }
 
+    /// Writes to several places, in no order among them; many at a time if the devices can.
+    pub(crate) fn write_batch(&self, writes: &[(Place, &[u8])]) -> Result<()> {
+        for of_one in writes.chunk_by(|(one, _), (other, _)| one.vdev == other.vdev) {
+            let (place, _) = of_one[0];
+            let mut in_vdev = Vec::with_capacity(of_one.len());
+            for (place, data) in of_one {
+                self.at(*place, data.len() as u64 / crate::ids::UNIT_BYTES)?;
+                in_vdev.push((place.unit, *data));
+            }
+            self.at(place, 0)?.write_batch(&in_vdev).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn read_verified(
         &self,
         place: Place,

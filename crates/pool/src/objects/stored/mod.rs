@@ -111,7 +111,7 @@ impl Pool {
         if !self.shared.can_store() {
             return Ok(vec![Vec::new(); requests.len()]);
         }
-        let mut capture = Capture::of(requests, self.shared.pipeline.open_txg());
+        let mut capture = Capture::of(requests, self.shared.txgs.pipeline.open_txg());
         let result = self.write_parts(requests, &mut capture, least_bytes);
         if result.is_err() {
             capture.parts.iter_mut().for_each(|part| part.extent = None);
@@ -156,7 +156,7 @@ impl Pool {
     fn note_parts(&self, requests: &[StoreRequest<'_>], parts: &[Part]) {
         let shared = &self.shared;
         // Not `begin_tx`: this makes nothing dirty, so it need not wait while much is dirty.
-        let hold = shared.pipeline.hold();
+        let hold = shared.txgs.pipeline.hold();
         // When a pool is abandoned, it waits for the transactions that it can see, and returns what they
         // leave. In a suspended pool no txg would adopt what is noted.
         let is_alive = !shared.must_check.load(Ordering::Relaxed) || shared.check_alive().is_ok();
@@ -167,7 +167,7 @@ impl Pool {
             let of_request = parts.iter().filter(|part| part.request == index);
             request.object.end_storing(of_request, is_alive.then_some(hold.txg));
         }
-        shared.pipeline.release(hold);
+        shared.txgs.pipeline.release(hold);
     }
 }
 

@@ -45,7 +45,7 @@ fn put(pool: &Pool, table: &Table, key: &[u8], value: &[u8]) {
 
 /// What the engine has of a dataset.
 fn stored_rows(pool: &Pool) -> Vec<(u64, u8, Vec<u8>, u16, usize)> {
-    let snapshot = pool.shared.current();
+    let snapshot = pool.shared.tables.current();
     let rows = snapshot.rows.range::<(u64, u8, &[u8], u16)>(..).unwrap();
     let row = |row: Result<(redb::AccessGuard<'_, _>, redb::AccessGuard<'_, &'static [u8]>), _>| {
         let (key, value): (redb::AccessGuard<'_, crate::metadata::tables::RowKey>, _) = row.unwrap();
@@ -194,7 +194,7 @@ fn what_cannot_be_stored_is_refused() {
     assert_eq!(list(&table, ALL), []);
     drop(tx);
     pool.sync().unwrap();
-    assert_eq!((pool.status().dirty_bytes, pool.shared.room.reserved()), (0, 0));
+    assert_eq!((pool.status().dirty_bytes, pool.shared.space.room.reserved()), (0, 0));
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn rows_count_as_dirty_until_they_are_durable() {
     bytes(8 + 64);
     table.remove(&pool.begin_tx().unwrap(), b"other").unwrap();
     bytes(8 + 5 + 2 * 64);
-    assert!(pool.shared.room.reserved() > 0);
+    assert!(pool.shared.space.room.reserved() > 0);
     pool.sync().unwrap();
     bytes(0);
-    assert_eq!(pool.shared.room.reserved(), 0);
+    assert_eq!(pool.shared.space.room.reserved(), 0);
 }
 
 /// The bounds of a scan, in every combination.
@@ -249,7 +249,7 @@ fn a_scan_has_exactly_what_is_within_its_bounds() {
 
 /// Plants rows that no sync writes.
 fn plant(pool: &Pool, rows: &[(&[u8], u16, usize)]) {
-    let transaction = pool.shared.database.begin_write().unwrap();
+    let transaction = pool.shared.tables.database.begin_write().unwrap();
     for (key, number, len) in rows {
         let mut stored = transaction.open_table(ROWS).unwrap();
         stored.insert((1, 203, *key, *number), vec![1; *len].as_slice()).unwrap();
@@ -290,7 +290,7 @@ fn fragments_that_form_no_row_are_an_error_and_not_a_value() {
 #[test]
 fn a_check_finds_rows_without_a_dataset() {
     let pool = pool();
-    let transaction = pool.shared.database.begin_write().unwrap();
+    let transaction = pool.shared.tables.database.begin_write().unwrap();
     transaction.open_table(ROWS).unwrap().insert((9, 0, &b"a"[..], 0), &b"1"[..]).unwrap();
     transaction.commit().unwrap();
     pool.sync().unwrap();
@@ -359,7 +359,7 @@ fn a_destroyed_dataset_takes_its_rows_with_it_in_steps() {
     }
     assert!(txgs >= 12);
     assert_eq!(stored_rows(&pool), [(1, 203, b"stays".to_vec(), 0, 1)]);
-    let transaction = pool.shared.database.begin_write().unwrap();
+    let transaction = pool.shared.tables.database.begin_write().unwrap();
     assert!(transaction.open_table(DOOMED).unwrap().first().unwrap().is_none());
-    assert_eq!((pool.status().dirty_bytes, pool.shared.room.reserved()), (0, 0));
+    assert_eq!((pool.status().dirty_bytes, pool.shared.space.room.reserved()), (0, 0));
 }

@@ -1,0 +1,54 @@
+//! What is free, what is promised, and what is still to be freed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastness_sync::order::{Mutex, RwLock};
+
+use crate::log_space::blocks::LogBlocks;
+use crate::metadata::tables::ExtentKey;
+use crate::order;
+use crate::space::elsewhere::SharedAllocator;
+use crate::space::room::Room;
+
+/// Free space.
+pub(crate) struct Space {
+    pub(crate) allocator: Arc<SharedAllocator>,
+    /// What is free, and reserved.
+    pub(crate) room: Room,
+    /// Log blocks. Taken before the allocator's lock; like that, not held during I/O.
+    pub(crate) log: Mutex<LogBlocks, { order::LOG }>,
+    /// Held shared while blocks of a snapshot are read without an object's lock; exclusively while freed
+    /// space is made available again.
+    pub(crate) reuse: RwLock<(), { order::REUSE }>,
+}
+
+impl Space {
+    pub(crate) fn new(allocator: Arc<SharedAllocator>, room: Room, log: LogBlocks) -> Space {
+        Space { allocator, room, log: Mutex::new(log), reuse: RwLock::new(()) }
+    }
+}
+
+/// What later txgs have to free.
+pub(crate) struct Backlog {
+    /// Whether something destroyed has not been freed yet.
+    pub(crate) has_doomed: AtomicBool,
+    /// Whether something cleared has not been freed yet; and where freeing continues.
+    pub(crate) has_cleared: AtomicBool,
+    pub(crate) next_cleared: Mutex<ExtentKey, { order::NEXT_CLEARED }>,
+}
+
+impl Backlog {
+    pub(crate) fn new(has_doomed: bool, has_cleared: bool) -> Backlog {
+        Backlog {
+            has_doomed: AtomicBool::new(has_doomed),
+            has_cleared: AtomicBool::new(has_cleared),
+            next_cleared: Mutex::new((0, 0, 0)),
+        }
+    }
+
+    /// Whether txgs free something that was cleared or destroyed before.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.has_doomed.load(Ordering::SeqCst) || self.has_cleared.load(Ordering::SeqCst)
+    }
+}
