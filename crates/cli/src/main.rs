@@ -28,6 +28,7 @@ mod offline;
 mod output;
 mod pool;
 mod progress;
+mod responder;
 mod size;
 mod start;
 mod status;
@@ -97,6 +98,9 @@ enum Command {
     /// Create, write, recover and examine a durable record log
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Put a cache in persistent memory in front of a directory of any file system
+    #[command(subcommand)]
+    Responder(responder::ResponderCommand),
     /// Check crash consistency
     #[command(subcommand)]
     Crashcheck(crashcheck::CrashcheckCommand),
@@ -119,6 +123,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Volume(command) => volume::run(command, out),
         Command::Fs(command) => files::run(command, out),
         Command::Log(command) => log::run(command, out),
+        Command::Responder(command) => responder::run(command, out),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),

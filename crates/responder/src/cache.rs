@@ -76,7 +76,8 @@ impl<M: CacheMedium> Cache<M> {
         getrandom::fill(&mut id)
             .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
         let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
-        let superblock = Superblock { protocol: options.protocol, cache: CacheId(id), geometry, directory };
+        let (protocol, path) = (options.protocol, backing.path().unwrap_or_default());
+        let superblock = Superblock { protocol, cache: CacheId(id), geometry, directory, path };
         let mut region = region;
         for offset in [0, BLOCK_BYTES] {
             region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
@@ -111,7 +112,8 @@ impl<M: CacheMedium> Cache<M> {
         superblock: Superblock,
         options: &Options,
     ) -> Cache<M> {
-        let Superblock { geometry, cache, .. } = superblock;
+        let Superblock { geometry, cache, .. } = &superblock;
+        let (geometry, cache) = (*geometry, *cache);
         let (front, rest) = region.divide(TAGS_OFFSET);
         let files = Arc::new(FileTable::default());
         let protocol = ChunkStore::new(geometry, cache, rest, Arc::clone(&files), options.clock);
@@ -297,7 +299,7 @@ impl<M: CacheMedium> Cache<M> {
         })
     }
 
-    fn with_cached(stat: Stat, file: &File) -> Stat {
+    pub(crate) fn with_cached(stat: Stat, file: &File) -> Stat {
         let modified_ns = stat.modified_ns.max(file.modified_ns.load(Ordering::Relaxed));
         Stat { size: *read(&file.size), modified_ns, ..stat }
     }

@@ -11,6 +11,7 @@
 //! `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, names, recovery, flusher   files and names; what a crash needs completed
+//! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
 //! group, tag, operation, intent, superblock   what is on the medium
 //! file, key                         files that the cache knows, and where their chunks go
@@ -37,12 +38,14 @@ mod file;
 mod flusher;
 mod geometry;
 mod group;
+mod inspect;
 mod intent;
 mod key;
 mod medium;
 mod names;
 mod operation;
 mod options;
+mod outside;
 mod protocol;
 mod recovery;
 mod stats;
@@ -50,13 +53,15 @@ mod superblock;
 mod tag;
 
 pub use backing::{
-    Backing, BackingFile, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat, Verdict,
+    Backing, BackingFile, CACHE_FILE, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat,
+    Verdict,
 };
 pub use cache::{Cache, Handle};
 pub use error::Error;
 pub use fastness_base::{ErrorKind, HasKind};
 pub use flusher::{Flusher, PERIOD_DEFAULT};
 pub use geometry::Geometry;
+pub use inspect::Inspection;
 pub use medium::CacheMedium;
 pub use options::Options;
 pub use protocol::Clock;

@@ -16,9 +16,15 @@
 //!     48    8 device of the directory, for messages only: numbers of devices change
 //!     56    8 inode of the directory
 //!     64    8 generation of the directory
-//!     72 4020 zero
+//!     72    2 length of the next field; 0 if the path is not known, or longer than that
+//!     74 1022 path of the directory when the cache was created: a hint where to look for it
+//!   1096 2996 zero
 //!   4092    4 CRC-32C of bytes 0 to 4091
 //! ```
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use fastness_pmem::Medium;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -33,6 +39,7 @@ pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
 const VERSION: u16 = 1;
 const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
+const PATH_BYTES_MAX: usize = 1022;
 
 /// How a write becomes consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +61,14 @@ pub(crate) fn operation_logs(protocol: ProtocolKind) -> usize {
 }
 
 /// The contents of a superblock; the layout is in the module documentation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) protocol: ProtocolKind,
     pub(crate) cache: CacheId,
     pub(crate) geometry: Geometry,
     pub(crate) directory: DirectoryId,
+    /// Empty if it is not known.
+    pub(crate) path: PathBuf,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -76,7 +85,9 @@ struct Raw {
     device: U64,
     inode: U64,
     generation: U64,
-    zero: [u8; 4020],
+    path_len: U16,
+    path: [u8; PATH_BYTES_MAX],
+    zero: [u8; 2996],
     crc: U32,
 }
 
@@ -84,6 +95,9 @@ const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES);
 
 impl Superblock {
     pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES] {
+        let (mut path, known) = ([0; PATH_BYTES_MAX], self.path.as_os_str().as_bytes());
+        let known = if known.len() <= PATH_BYTES_MAX { known } else { &[] };
+        path[..known.len()].copy_from_slice(known);
         let raw = Raw {
             magic: MAGIC,
             version: U16::new(VERSION),
@@ -96,7 +110,9 @@ impl Superblock {
             device: U64::new(self.directory.device),
             inode: U64::new(self.directory.id.inode),
             generation: U64::new(self.directory.id.generation),
-            zero: [0; 4020],
+            path_len: U16::new(known.len() as u16),
+            path,
+            zero: [0; 2996],
             crc: U32::new(0),
         };
         let mut bytes: [u8; BLOCK_BYTES] = zerocopy::transmute!(raw);
@@ -135,12 +151,20 @@ impl Superblock {
             slots: raw.slots.get(),
         };
         geometry.check().map_err(|_| bad("an impossible geometry"))?;
+        let (path, rest) = raw
+            .path
+            .split_at_checked(usize::from(raw.path_len.get()))
+            .ok_or_else(|| bad("an impossible path"))?;
+        if rest.iter().any(|&byte| byte != 0) {
+            return Err(bad("something in a reserved field"));
+        }
         let id = FileId { inode: raw.inode.get(), generation: raw.generation.get() };
         Ok(Superblock {
             protocol,
             cache: CacheId(raw.cache),
             geometry,
             directory: DirectoryId { device: raw.device.get(), id },
+            path: OsStr::from_bytes(path).into(),
         })
     }
 
@@ -165,13 +189,14 @@ mod tests {
             cache: CacheId([7; 16]),
             geometry: Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: 96, operation_logs: 0 },
             directory: DirectoryId { device: 3, id: FileId { inode: 2, generation: 5 } },
+            path: "/d".into(),
         }
     }
 
     #[test]
     fn golden_bytes() {
         let bytes = example().encode();
-        let hex: String = bytes[..72].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = bytes[..80].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "4653544e52455350\
             0100010c00000000\
             07070707070707070707070707070707\
@@ -179,7 +204,8 @@ mod tests {
             6000000000000000\
             0300000000000000\
             0200000000000000\
-            0500000000000000";
+            0500000000000000\
+            02002f6400000000";
         assert_eq!(hex, expected);
         assert_eq!(Superblock::decode(&bytes, 0).unwrap(), example());
     }

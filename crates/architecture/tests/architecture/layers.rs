@@ -39,8 +39,9 @@ const LAYERS: &[(&str, u32)] = &[
     // A program of its own, under another licence: nothing depends on it.
     ("fastness-crashcheck-tracer", 6),
     ("fastness-daemon", 7),
-    ("fastness-bench", 7),
-    ("fastness-cli", 8),
+    ("fastness-front", 7),
+    ("fastness-bench", 8),
+    ("fastness-cli", 9),
 ];
 
 fn metadata() -> Value {

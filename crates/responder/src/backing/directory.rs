@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -13,16 +14,23 @@ use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
 use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
 
 /// The file in the directory that says which cache it belongs to: a magic number, the id, a checksum.
-const CACHE_FILE: &str = ".fastness-responder";
+pub const CACHE_FILE: &str = ".fastness-responder";
 const MAGIC: [u8; 8] = *b"FSTNRDIR";
 
 /// What direct I/O is aligned to.
 const ALIGN: usize = 4096;
 
 /// A directory of the system's and everything below it, on its file system.
+///
+/// Paths are below it, or lead through a descriptor (`/proc/self/fd/7/name`): a front end that knows files by
+/// descriptors is not misled when names change meanwhile.
 #[derive(Debug, Clone)]
 pub struct Directory {
+    /// Where it was found.
+    path: PathBuf,
+    /// The directory itself, for as long as something is mounted over its path.
     root: PathBuf,
+    _open: Arc<File>,
 }
 
 fn nanoseconds(time: io::Result<std::time::SystemTime>) -> u64 {
@@ -34,12 +42,14 @@ fn id_of(metadata: &fs::Metadata) -> FileId {
     FileId { inode: metadata.ino(), generation: nanoseconds(metadata.created()) }
 }
 
-fn stat_of(metadata: &fs::Metadata) -> Stat {
-    Stat {
-        id: id_of(metadata),
-        size: metadata.len(),
-        links: metadata.nlink(),
-        modified_ns: nanoseconds(metadata.modified()),
+impl From<&fs::Metadata> for Stat {
+    fn from(metadata: &fs::Metadata) -> Stat {
+        Stat {
+            id: id_of(metadata),
+            size: metadata.len(),
+            links: metadata.nlink(),
+            modified_ns: nanoseconds(metadata.modified()),
+        }
     }
 }
 
@@ -49,11 +59,11 @@ impl Directory {
     /// # Errors
     /// Of the system call; there is none.
     pub fn open(root: impl AsRef<Path>) -> io::Result<Directory> {
-        let root = root.as_ref().canonicalize()?;
-        if !root.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-        Ok(Directory { root })
+        let path = root.as_ref().canonicalize()?;
+        let flags = OFlags::DIRECTORY.bits() as i32;
+        let open = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        let root = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        Ok(Directory { path, root, _open: Arc::new(open) })
     }
 
     /// Makes the names in the folder of `path` durable.
@@ -69,16 +79,13 @@ impl Directory {
             (Err(error), Some(mode)) if error.kind() == io::ErrorKind::NotFound => {
                 (options.create_new(true).mode(mode).open(path)?, true)
             }
+            (Err(error), _) if is_refused_for_writing(&error) => {
+                return Ok((DirectoryFile { file: File::open(path)?, writer: OnceLock::new() }, false));
+            }
             (file, _) => (file?, false),
         };
-        // Where there is no direct I/O (tmpfs), the page cache takes the data, and the sync sees to them.
-        let direct = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
-        let same = |direct: &File| Ok::<_, io::Error>(id_of(&direct.metadata()?) == id_of(&file.metadata()?));
-        let direct = match direct {
-            Ok(direct) if same(&direct)? => Some(direct),
-            _ => None,
-        };
-        Ok((DirectoryFile { file, direct }, created))
+        let writer = OnceLock::from(Writer::of(file.try_clone()?)?);
+        Ok((DirectoryFile { file, writer }, created))
     }
 
     /// Looks through a folder of the directory's own file system. What cannot be read or opened is an error:
@@ -111,6 +118,10 @@ impl Backing for Directory {
     fn directory(&self) -> io::Result<DirectoryId> {
         let metadata = fs::metadata(&self.root)?;
         Ok(DirectoryId { device: metadata.dev(), id: id_of(&metadata) })
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        Some(self.path.clone())
     }
 
     fn cache(&self) -> io::Result<Option<CacheId>> {
@@ -154,7 +165,7 @@ impl Backing for Directory {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        Ok(stat_of(&fs::symlink_metadata(self.root.join(path))?))
+        Ok(Stat::from(&fs::symlink_metadata(self.root.join(path))?))
     }
 
     fn find(&self, files: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, Arc<dyn BackingFile>>> {
@@ -183,15 +194,54 @@ impl Backing for Directory {
     }
 }
 
+/// It can be read nevertheless: on a read-only file system, while it is executed, by its permissions.
+fn is_refused_for_writing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ExecutableFileBusy, PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), ExecutableFileBusy | PermissionDenied | ReadOnlyFilesystem)
+}
+
+/// What a file is written through.
+#[derive(Debug)]
+struct Writer {
+    file: File,
+    /// Where there is no direct I/O (tmpfs), the page cache takes the data, and the sync sees to them.
+    direct: Option<File>,
+}
+
+/// Leads to an open file itself, whatever has become of its name.
+fn through(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+impl Writer {
+    fn of(file: File) -> io::Result<Writer> {
+        let mut options = OpenOptions::new();
+        let direct = options.write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(through(&file));
+        Ok(Writer { file, direct: direct.ok() })
+    }
+}
+
 #[derive(Debug)]
 struct DirectoryFile {
     file: File,
-    direct: Option<File>,
+    writer: OnceLock<Writer>,
+}
+
+impl DirectoryFile {
+    /// What was opened for reading alone is opened again: it may be possible now.
+    fn writer(&self) -> io::Result<&Writer> {
+        if let Some(writer) = self.writer.get() {
+            return Ok(writer);
+        }
+        let file = OpenOptions::new().read(true).write(true).open(through(&self.file))?;
+        let writer = Writer::of(file)?;
+        Ok(self.writer.get_or_init(|| writer))
+    }
 }
 
 impl BackingFile for DirectoryFile {
     fn stat(&self) -> io::Result<Stat> {
-        Ok(stat_of(&self.file.metadata()?))
+        Ok(Stat::from(&self.file.metadata()?))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -209,20 +259,21 @@ impl BackingFile for DirectoryFile {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let whole = data.len() - data.len() % ALIGN;
-        let Some(direct) = self.direct.as_ref().filter(|_| offset.is_multiple_of(ALIGN as u64) && whole > 0)
+        let Writer { file, direct } = self.writer()?;
+        let Some(direct) = direct.as_ref().filter(|_| offset.is_multiple_of(ALIGN as u64) && whole > 0)
         else {
-            return self.file.write_all_at(data, offset);
+            return file.write_all_at(data, offset);
         };
         // The rest ends a file inside of a block; the page cache takes it, and the sync sees to it.
         let mut aligned = vec![0; whole + ALIGN];
         let start = aligned.as_ptr().align_offset(ALIGN);
         aligned[start..start + whole].copy_from_slice(&data[..whole]);
         direct.write_all_at(&aligned[start..start + whole], offset)?;
-        self.file.write_all_at(&data[whole..], offset + whole as u64)
+        file.write_all_at(&data[whole..], offset + whole as u64)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        self.file.set_len(size)
+        self.writer()?.file.set_len(size)
     }
 
     fn set_modified(&self, modified_ns: u64) -> io::Result<()> {

@@ -8,10 +8,10 @@ mod memory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use directory::Directory;
+pub use directory::{CACHE_FILE, Directory};
 pub use memory::{Call, MemoryBacking, Verdict};
 
 /// A file for as long as it lives: numbers of inodes are given out again, births are not.
@@ -105,6 +105,11 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// Of the system call, as for all calls here.
     fn directory(&self) -> io::Result<DirectoryId>;
 
+    /// Where it is, if it has a path.
+    fn path(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// The cache that it belongs to, if any.
     ///
     /// # Errors
@@ -117,8 +122,9 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// As above.
     fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()>;
 
-    /// Opens a file below the directory for reading and writing. With `create`, a file that is not there is
-    /// made with that mode, durably; the answer says whether it was.
+    /// Opens a file below the directory for reading, and for writing unless it cannot be written to now: then
+    /// each write tries again. With `create`, a file that is not there is made with that mode, durably; the
+    /// answer says whether it was.
     ///
     /// # Errors
     /// As above.

@@ -1,0 +1,247 @@
+//! `fastness responder`: a cache in persistent memory in front of a directory.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use fastness_base::{AnyError, ErrorKind, HasKind};
+use fastness_daemon::{absolute, run_dir};
+use fastness_front::{
+    Answer, FrontError, Pair, ProtocolKind, Recovery, RegionUse, Report, Request, Service, ServiceOptions,
+    ask, inspect,
+};
+
+use crate::connect::print_json;
+use crate::error::{CliError, Result, busy};
+use crate::exit::Outcome;
+use crate::notify::{State, notify};
+use crate::output::{fields, note};
+use crate::size;
+
+const MOUNT: &str = "\
+Examples:
+  fastness responder mount /srv/db /mnt/db --pm /dev/dax0.0
+  fastness responder mount /srv/db /mnt/db --pm /dev/shm/db.pm   survives kill -9, not a power cut
+Programs that use /mnt/db find the files of /srv/db; every write is durable when it returns. Ctrl-C unmounts. If this
+process is killed, mount again, or `fastness responder recover REGION`. Change files through the mount alone.";
+
+/// Commands on caches in front of directories.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ResponderCommand {
+    /// Mount a directory with a cache in front of it, until Ctrl-C
+    #[command(after_help = MOUNT)]
+    Mount(MountArgs),
+    /// Show what a region holds that its directory does not have
+    Status(RegionArgs),
+    /// Write everything to the directory
+    Flush(RecoverArgs),
+    /// After a crash: write everything that was acknowledged to the directory
+    Recover(RecoverArgs),
+    /// The same, and end the cache: region and directory are independent again
+    Detach(RecoverArgs),
+}
+
+/// How writes become durable.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ProtocolArg {
+    /// Into the other chunk of a pair
+    Fr,
+    /// In place, under a log of operations
+    Melov,
+}
+
+/// Arguments of `fastness responder mount`.
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    /// The directory
+    dir: PathBuf,
+    /// Where to mount it
+    mount_point: PathBuf,
+    /// Persistent memory: a devdax device, or a file on a DAX file system; a file is made if it is not there
+    #[arg(long, value_name = "REGION")]
+    pm: PathBuf,
+    /// Use an ordinary file as if it were persistent memory: it survives the process, but not the power
+    #[arg(long)]
+    emulate_pm: bool,
+    /// Size of the file, when it is made
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
+    size: u64,
+    /// How writes become durable, when the cache is made [default: fr]
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<ProtocolArg>,
+    /// Milliseconds from one flush to the next
+    #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    flush_ms: u64,
+    /// Make a cache although the directory belongs to another region: what that holds is lost
+    #[arg(long)]
+    force: bool,
+}
+
+/// Arguments of `fastness responder status`.
+#[derive(Debug, Args)]
+pub(crate) struct RegionArgs {
+    /// The region
+    region: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of commands that write to the directory.
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    #[command(flatten)]
+    region: RegionArgs,
+    /// The directory, if it is not where it was
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outcome> {
+    match command {
+        ResponderCommand::Mount(args) => mount(&args, out),
+        ResponderCommand::Status(args) => status(&args, out),
+        ResponderCommand::Flush(args) => flush(&args, out),
+        ResponderCommand::Recover(args) => recover(&args, out),
+        ResponderCommand::Detach(args) => detach(&args, out),
+    }
+}
+
+/// The socket of the process that has a region: named by the region's path.
+fn socket(region: &Path) -> Result<PathBuf> {
+    let path = absolute(&region.canonicalize().unwrap_or_else(|_| region.to_owned()))?;
+    let sum =
+        path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+    Ok(run_dir()?.join(format!("responder-{sum:016x}.sock")))
+}
+
+fn mount(args: &MountArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let pair = Pair {
+        region_bytes: args.size,
+        region_use: if args.emulate_pm { RegionUse::Emulated } else { RegionUse::AsItIs },
+        protocol: args.protocol.map(|protocol| match protocol {
+            ProtocolArg::Fr => ProtocolKind::Fr,
+            ProtocolArg::Melov => ProtocolKind::Melo,
+        }),
+        is_forced: args.force,
+    };
+    let recovery = pair.open(&args.pm, &args.dir)?;
+    let options = ServiceOptions {
+        mount_point: args.mount_point.clone(),
+        flush_period: Duration::from_millis(args.flush_ms),
+        socket: socket(&args.pm)?,
+    };
+    let service = Arc::new(Service::start(recovery, &options)?);
+    service.unmount_on_signals(|text| note(format_args!("fastness: {text}")))?;
+    say(out, &service.report()?)?;
+    writeln!(out, "\nCtrl-C unmounts it, and writes everything to the directory.")?;
+    out.flush()?;
+    notify(State::Ready);
+    service.wait();
+    service.end()?;
+    note("fastness: unmounted; the directory has everything");
+    Ok(Outcome::Clean)
+}
+
+fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let report = match ask(&socket(&args.region)?, Request::Status)? {
+        Some(answer) => report_of(answer)?,
+        None => {
+            let (inspection, info) = inspect(&args.region)?;
+            Report::of_inspection(&args.region, &inspection, &info)
+        }
+    };
+    print(args, &report, out)
+}
+
+fn flush(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
+    match ask(&socket(&args.region.region)?, Request::Flush)? {
+        Some(answer) => print(&args.region, &report_of(answer)?, out),
+        None => recover(args, out),
+    }
+}
+
+fn take_up(args: &RecoverArgs) -> Result<Recovery> {
+    if ask(&socket(&args.region.region)?, Request::Status)?.is_some() {
+        return Err(busy("the region is mounted; unmount it first"));
+    }
+    Ok(Recovery::of(&args.region.region, args.dir.as_deref(), RegionUse::AsItIs)?)
+}
+
+fn recover(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let report = take_up(args)?.flush()?;
+    print(&args.region, &report, out)
+}
+
+fn detach(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
+    let recovery = take_up(args)?;
+    let directory = recovery.directory();
+    recovery.detach()?;
+    if args.region.json {
+        print_json(out, &serde_json::json!({ "detached": directory.display().to_string() }))?;
+    } else {
+        writeln!(out, "{} has everything, and belongs to no region", directory.display())?;
+    }
+    Ok(Outcome::Clean)
+}
+
+fn report_of(answer: Answer) -> Result<Report> {
+    match answer {
+        Answer::Done(report) => Ok(*report),
+        Answer::Failed { kind, message, .. } => {
+            let kind = kind.parse().unwrap_or(ErrorKind::Bug);
+            Err(AnyError::new(kind, message).into())
+        }
+    }
+}
+
+fn print(args: &RegionArgs, report: &Report, out: &mut dyn Write) -> Result<Outcome> {
+    if args.json {
+        print_json(out, report)?;
+    } else {
+        say(out, report)?;
+    }
+    Ok(if report.has_trouble() { Outcome::Found } else { Outcome::Clean })
+}
+
+fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
+    let mut rows = vec![
+        (
+            "region",
+            format!("{} ({}, {})", report.region, report.region_kind, size::show(report.region_bytes)),
+        ),
+        ("directory", report.directory.clone()),
+    ];
+    rows.extend(report.mounted_at.iter().map(|at| ("mounted at", at.clone())));
+    rows.push(("protocol", report.protocol.clone()));
+    rows.extend(report.found.iter().map(|found| ("found", found.clone())));
+    rows.push((
+        "not in the directory",
+        format!("{} chunks of {}", report.dirty_chunks, size::show(report.chunk_bytes)),
+    ));
+    if report.orphaned_chunks > 0 {
+        let text =
+            format!("{} of them belong to files that are not in the directory", report.orphaned_chunks);
+        rows.push(("orphans", text));
+    }
+    if report.damaged_tags > 0 {
+        rows.push(("damaged", format!("{} tags contradict themselves", report.damaged_tags)));
+    }
+    for failure in &report.failures {
+        rows.push(("cannot be flushed", format!("inode {}: {}", failure.inode, failure.error)));
+    }
+    rows.push(("after a process crash", report.after_process_crash.clone()));
+    rows.push(("after a power cut", report.after_power_cut.clone()));
+    rows.extend(report.notice.iter().map(|text| ("note", text.clone())));
+    Ok(fields(out, &rows)?)
+}
+
+impl From<FrontError> for CliError {
+    fn from(error: FrontError) -> CliError {
+        AnyError::of(&error, Some(error.kind())).into()
+    }
+}

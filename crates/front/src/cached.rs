@@ -1,0 +1,137 @@
+//! The cache as the contents of a mount: what is acknowledged is durable.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_fuse::{Errno, Reply};
+use fastness_pmem::PmRange;
+use fastness_responder::{Cache, Error, FileId, Handle, Stat};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+
+use crate::contents::Contents;
+use crate::nodes::errno;
+
+/// Files of a directory with a cache in front.
+#[derive(Debug, Clone)]
+pub struct Cached(pub Arc<Cache<PmRange>>);
+
+/// A file that is open in the cache.
+#[derive(Debug)]
+pub struct CachedFile {
+    cache: Arc<Cache<PmRange>>,
+    /// Until it is closed.
+    handle: Option<Handle>,
+    /// What was opened for writing can be written to for as long: it is not executed meanwhile.
+    _writable: Option<File>,
+}
+
+impl Drop for CachedFile {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // What is in PM stays there; the next recovery does what this could not.
+            let _ = self.cache.close(handle);
+        }
+    }
+}
+
+impl CachedFile {
+    fn handle(&self) -> &Handle {
+        self.handle.as_ref().expect("it is open until it is dropped")
+    }
+}
+
+fn number(error: Error) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+fn open_for_writing(path: &Path, flags: OFlags) -> Reply<Option<File>> {
+    let access = flags & OFlags::RWMODE;
+    if access == OFlags::RDONLY {
+        return Ok(None);
+    }
+    Ok(Some(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?.into()))
+}
+
+fn sync(path: &Path) -> Reply<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| errno(&error))
+}
+
+fn sync_folder_of(path: &Path) -> Reply<()> {
+    sync(path.parent().ok_or(Errno::INVAL)?)
+}
+
+impl Contents for Cached {
+    type File = CachedFile;
+
+    /// The directory may be looked at, and read, past the mount.
+    const NAME_VALID: Duration = Duration::from_secs(1);
+
+    fn open(&self, path: &Path, flags: OFlags) -> Reply<CachedFile> {
+        let writable = open_for_writing(path, flags)?;
+        let handle = self.0.open_file(path, None, 0).map_err(number)?;
+        Ok(CachedFile { cache: self.0.clone(), handle: Some(handle), _writable: writable })
+    }
+
+    fn read(&self, file: &CachedFile, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
+        self.0.read(file.handle(), offset, buffer).map_err(number)
+    }
+
+    fn write(&self, file: &CachedFile, offset: u64, data: &[u8], appends: bool) -> Reply<()> {
+        match appends {
+            true => self.0.append(file.handle(), data).map(drop),
+            false => self.0.write(file.handle(), offset, data),
+        }
+        .map_err(number)
+    }
+
+    fn truncate(&self, path: &Path, size_bytes: u64) -> Reply<()> {
+        let file = self.open(path, OFlags::WRONLY)?;
+        self.0.truncate(file.handle(), size_bytes).map_err(number)
+    }
+
+    fn current(&self, stat: Stat) -> Stat {
+        self.0.current(stat)
+    }
+
+    fn change<T>(&self, file: FileId, act: impl FnOnce() -> io::Result<T>) -> Reply<T> {
+        self.0.change_below(file, act).map_err(number)
+    }
+
+    fn name<T>(&self, parent: &Path, act: impl FnOnce() -> Reply<T>) -> Reply<T> {
+        self.0.change_names(|| {
+            let done = act()?;
+            sync(parent)?;
+            Ok(done)
+        })
+    }
+
+    fn unlink(&self, path: &Path) -> Reply<()> {
+        self.0.unlink(path).map_err(number)
+    }
+
+    fn rename(&self, from: &Path, to: &Path, flags: RenameFlags) -> Reply<()> {
+        if flags.is_empty() {
+            return self.0.rename(from, to).map_err(number);
+        }
+        self.0.change_names(|| {
+            rustix::fs::renameat_with(CWD, from, CWD, to, flags)?;
+            sync_folder_of(to)?;
+            sync_folder_of(from)
+        })
+    }
+
+    fn settle(&self, path: &Path) -> Reply<()> {
+        sync(path)
+    }
+
+    fn flush(&self, file: &CachedFile) -> Reply<()> {
+        self.0.flush_file(file.handle()).map_err(number)
+    }
+
+    fn flush_all(&self) -> Reply<()> {
+        self.0.flush().map_err(number)
+    }
+}

@@ -1,0 +1,82 @@
+//! Errors of mounts with a cache, and what the caller must do about each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fastness_base::{ErrorKind, HasKind};
+use fastness_fuse::{MountError, SessionError};
+use fastness_pmem::RegionError;
+use fastness_responder::Error;
+
+/// Why there is no mount, or no recovery.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrontError {
+    /// The region cannot be opened or made.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The cache refuses or fails; nothing that was acknowledged is lost.
+    #[error("{action} {}", path.display())]
+    Cache {
+        /// What was being done.
+        action: &'static str,
+        /// The region.
+        path: PathBuf,
+        /// Why not.
+        source: Error,
+    },
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Refused(String),
+    /// The kernel refuses to mount or unmount.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The kernel's side of the mount failed.
+    #[error(transparent)]
+    Session(SessionError),
+    /// A system call failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Its error.
+        source: io::Error,
+    },
+    /// The process that has the region answered with this.
+    #[error("{message}")]
+    Answered {
+        /// Its kind.
+        kind: ErrorKind,
+        /// Its words.
+        message: String,
+    },
+}
+
+impl FrontError {
+    pub(crate) fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> FrontError {
+        FrontError::Io { action, path: path.to_owned(), source: error.into() }
+    }
+
+    pub(crate) fn cache(action: &'static str, path: &Path) -> impl FnOnce(Error) -> FrontError {
+        move |source| FrontError::Cache { action, path: path.to_owned(), source }
+    }
+}
+
+impl HasKind for FrontError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            FrontError::Region(error) => error.kind(),
+            FrontError::Cache { source, .. } => source.kind(),
+            FrontError::Refused(_) | FrontError::Session(_) => ErrorKind::Invalid,
+            FrontError::Mount(MountError::Busy(_)) => ErrorKind::Retry,
+            FrontError::Mount(_) => ErrorKind::Invalid,
+            FrontError::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+                _ => ErrorKind::Invalid,
+            },
+            FrontError::Answered { kind, .. } => *kind,
+        }
+    }
+}

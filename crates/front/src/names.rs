@@ -1,0 +1,100 @@
+//! Operations that change names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply};
+use fastness_responder::CACHE_FILE;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+
+use crate::caller::in_the_name_of;
+use crate::contents::Contents;
+use crate::nodes::{Node, ROOT};
+use crate::server::PassThrough;
+use crate::xattrs;
+
+/// Permissions of a new file. A directory with a default access control list takes the place of the umask.
+fn mode(parent: &Node, new: &NewNode<'_>) -> Mode {
+    let umask = if xattrs::has_default_list(parent) { 0 } else { new.umask };
+    Mode::from_raw_mode(new.mode & 0o7777 & !umask)
+}
+
+/// A name that may be given.
+fn new_name(parent: u64, name: Name<'_>) -> Reply<&OsStr> {
+    match parent == ROOT && name == CACHE_FILE.as_bytes() {
+        true => Err(Errno::PERM),
+        false => Ok(OsStr::from_bytes(name)),
+    }
+}
+
+impl<C: Contents> PassThrough<C> {
+    pub(crate) fn make_node(
+        &self,
+        caller: Caller<'_>,
+        parent: u64,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+    ) -> Reply<Entry> {
+        let (node, name) = (self.nodes.get(parent)?, new_name(parent, name)?);
+        let file_type = FileType::from_raw_mode(new.mode);
+        let make = || match file_type {
+            FileType::Symlink => rustix::fs::symlinkat(OsStr::from_bytes(new.target), &*node, name),
+            FileType::Directory => rustix::fs::mkdirat(&*node, name, mode(&node, new)),
+            _ => {
+                let device = rustix::fs::makedev((new.rdev & 0xf_ff00) >> 8, minor(new.rdev));
+                rustix::fs::mknodat(&*node, name, file_type, mode(&node, new), device)
+            }
+        };
+        self.contents.name(&node.path(), || in_the_name_of(caller, make))?;
+        let (_, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&metadata))
+    }
+
+    pub(crate) fn create_file(
+        &self,
+        caller: Caller<'_>,
+        parent: u64,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        flags: u32,
+    ) -> Reply<(Entry, Opened)> {
+        let (node, name) = (self.nodes.get(parent)?, new_name(parent, name)?);
+        let how = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+        let excl = OFlags::from_bits_retain(flags) & OFlags::EXCL;
+        let create = || rustix::fs::openat(&*node, name, how | excl, mode(&node, new));
+        self.contents.name(&node.path(), || in_the_name_of(caller, create))?;
+        let (made, metadata) = self.nodes.find(&node, name)?;
+        let entry = self.entry(&metadata);
+        match self.open_node(made, flags) {
+            Ok(opened) => Ok((entry, opened)),
+            Err(error) => {
+                // The kernel is not told of it after all.
+                self.nodes.forget(entry.attr.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn rename_node(&self, from: (u64, Name<'_>), to: (u64, Name<'_>), flags: u32) -> Reply<()> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        if !(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE).contains(flags) {
+            return Err(Errno::INVAL);
+        }
+        let (old, old_name) = (self.nodes.get(from.0)?, self.name(from.0, from.1)?);
+        let (new, new_name) = (self.nodes.get(to.0)?, new_name(to.0, to.1)?);
+        self.contents.rename(&old.path_of(old_name), &new.path_of(new_name), flags)
+    }
+
+    pub(crate) fn link_node(&self, node: u64, parent: u64, name: Name<'_>) -> Reply<Entry> {
+        let (file, node, name) = (self.nodes.get(node)?, self.nodes.get(parent)?, new_name(parent, name)?);
+        // Followed, the descriptor leads to the file itself, even if that is a symlink.
+        let link = || rustix::fs::linkat(CWD, file.path(), &*node, name, AtFlags::SYMLINK_FOLLOW);
+        self.contents.name(&node.path(), link)?;
+        let (_, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&metadata))
+    }
+}
+
+fn minor(rdev: u32) -> u32 {
+    rdev & 0xff | (rdev >> 12) & 0xf_ff00
+}

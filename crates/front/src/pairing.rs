@@ -1,0 +1,202 @@
+//! A region and the directory that it belongs to: brought together, checked, recovered, and taken apart.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fastness_base::HasKind;
+use fastness_pmem::{PmRange, RegionInfo};
+use fastness_responder::{Backing, Cache, Directory, Error, Inspection, Options, ProtocolKind, Recovered};
+
+use crate::error::FrontError;
+use crate::region::{RegionUse, open_region};
+use crate::report::{Report, found};
+
+/// What becomes of a region and a directory that do not know each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// Length of a file that is made for the region.
+    pub region_bytes: u64,
+    /// How the file of the region is used.
+    pub region_use: RegionUse,
+    /// How writes become durable; by default FR, or what the region has.
+    pub protocol: Option<ProtocolKind>,
+    /// What the directory says of an earlier cache may be lost, with what that had in its region.
+    pub is_forced: bool,
+}
+
+/// A cache that has been recovered.
+#[derive(Debug)]
+pub struct Recovery {
+    pub(crate) cache: Cache<PmRange>,
+    pub(crate) directory: Directory,
+    pub(crate) info: RegionInfo,
+    pub(crate) inspection: Inspection,
+    /// What the recovery did; `None` if the cache was made just now.
+    pub recovered: Option<Recovered>,
+}
+
+fn directory(path: &Path) -> Result<Directory, FrontError> {
+    Directory::open(path).map_err(|error| FrontError::io("use", path, error))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(name)
+    })
+}
+
+impl Pair {
+    /// Opens the cache of a directory; makes one if the region is empty, or not there.
+    ///
+    /// Persistence: as [`Cache::create`] and [`Cache::open`].
+    ///
+    /// # Errors
+    /// [`FrontError`]: they do not belong together, or the region holds something else. Nothing was changed.
+    pub fn open(&self, region: &Path, dir: &Path) -> Result<Recovery, FrontError> {
+        let directory = directory(dir)?;
+        let path = absolute(region);
+        if directory.path().is_some_and(|dir| path.starts_with(dir)) {
+            let text = format!("the region {} is inside of the directory that it is for", path.display());
+            return Err(FrontError::Refused(text));
+        }
+        let says = directory.cache().map_err(|error| FrontError::io("look for the cache of", dir, error))?;
+        if says.is_some() && !self.is_forced && !path.exists() {
+            let text = format!(
+                "{} belongs to another region: what that holds would be lost with --force",
+                dir.display()
+            );
+            return Err(FrontError::Refused(text));
+        }
+        let (opened, is_new) = open_region(&path, Some(self.region_bytes), self.region_use)?;
+        let info = opened.info().clone();
+        let range = opened.into_range();
+        let is_empty = Inspection::is_empty(&range).map_err(FrontError::cache("cannot read", &path))?;
+        let made = match is_empty {
+            true => self.create(range, &path, directory, info),
+            false => self.take_up(range, &path, directory, info),
+        };
+        if made.is_err() && is_new {
+            // Of no use; nothing can be done if it stays.
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    fn create(
+        &self,
+        range: PmRange,
+        path: &Path,
+        directory: Directory,
+        info: RegionInfo,
+    ) -> Result<Recovery, FrontError> {
+        let options =
+            Options::new().protocol(self.protocol.unwrap_or(ProtocolKind::Fr)).overwrite(self.is_forced);
+        let fail = |error| FrontError::cache("cannot make a cache in", path)(error);
+        let cache = Cache::create(range, Arc::new(directory.clone()), &options).map_err(fail)?;
+        let inspection = cache.inspection();
+        Ok(Recovery { cache, directory, info, inspection, recovered: None })
+    }
+
+    fn take_up(
+        &self,
+        range: PmRange,
+        path: &Path,
+        directory: Directory,
+        info: RegionInfo,
+    ) -> Result<Recovery, FrontError> {
+        let inspection = Inspection::of(&range).map_err(|error| match error {
+            Error::Superblock { .. } => FrontError::Refused(format!(
+                "{} holds something that is no cache; take another file, or remove it ({error})",
+                path.display()
+            )),
+            error => FrontError::cache("cannot use", path)(error),
+        })?;
+        if self.protocol.is_some_and(|protocol| protocol != inspection.protocol) {
+            let text = format!("the cache in {} has another protocol; detach it first", path.display());
+            return Err(FrontError::Refused(text));
+        }
+        recover(range, inspection, path, directory, info)
+    }
+}
+
+fn recover(
+    range: PmRange,
+    inspection: Inspection,
+    path: &Path,
+    directory: Directory,
+    info: RegionInfo,
+) -> Result<Recovery, FrontError> {
+    let backing = Arc::new(directory.clone());
+    let (cache, recovered) =
+        Cache::open(range, backing, &Options::new()).map_err(FrontError::cache("cannot recover", path))?;
+    Ok(Recovery { cache, directory, info, inspection, recovered: Some(recovered) })
+}
+
+/// What a region says of itself; nothing is changed, and its directory is not needed.
+///
+/// # Errors
+/// [`FrontError`]; of kind Retry if a process has it.
+pub fn inspect(region: &Path) -> Result<(Inspection, RegionInfo), FrontError> {
+    // How an ordinary file was used is not known: what is said of it errs towards emulation.
+    let (opened, _) = open_region(region, None, RegionUse::Emulated)?;
+    let info = opened.info().clone();
+    let found = Inspection::of(&opened.into_range()).map_err(FrontError::cache("cannot use", region))?;
+    Ok((found, info))
+}
+
+impl Recovery {
+    /// Takes up the cache of a region whose process has ended; `dir` only if its directory is elsewhere now.
+    ///
+    /// # Errors
+    /// [`FrontError`]; the region is as it was, or as a crash would leave it.
+    pub fn of(region: &Path, dir: Option<&Path>, how: RegionUse) -> Result<Recovery, FrontError> {
+        let (opened, _) = open_region(region, None, how)?;
+        let info = opened.info().clone();
+        let range = opened.into_range();
+        let inspection = Inspection::of(&range).map_err(FrontError::cache("cannot use", region))?;
+        let dir = dir.map(Path::to_owned).or_else(|| inspection.path.clone());
+        let dir = dir.ok_or_else(|| {
+            FrontError::Refused(
+                "the region does not say where its directory is; say it with --dir".to_owned(),
+            )
+        })?;
+        recover(range, inspection, region, directory(&dir)?, info)
+    }
+
+    /// Where the directory is.
+    pub fn directory(&self) -> PathBuf {
+        self.directory.path().unwrap_or_default()
+    }
+
+    /// Writes everything to the directory; says what is left.
+    ///
+    /// # Errors
+    /// [`FrontError::Cache`]: those of a flush. What was not written is in PM still.
+    pub fn flush(&self) -> Result<Report, FrontError> {
+        let path = self.info.path.clone().unwrap_or_default();
+        let fail = "not everything could be flushed from";
+        self.cache.flush().map_err(FrontError::cache(fail, &path))?;
+        let status = self.cache.status().map_err(FrontError::cache("cannot read", &path))?;
+        let report = Report::of_inspection(&path, &self.inspection, &self.info);
+        let directory = self.directory().display().to_string();
+        Ok(Report { directory, found: Some(found(self.recovered.as_ref())), ..report }.with_status(&status))
+    }
+
+    /// Ends the cache: the directory has everything, and the region holds nothing.
+    ///
+    /// # Errors
+    /// [`FrontError::Cache`]: the cache is there still, with what was not flushed.
+    pub fn detach(self) -> Result<(), FrontError> {
+        let path = self.info.path.clone().unwrap_or_default();
+        self.cache.detach().map_err(|refused| {
+            let (_, error) = *refused;
+            let action = match error.kind() {
+                fastness_base::ErrorKind::Retry => "nothing was ended: not everything can be flushed from",
+                _ => "cannot end the cache in",
+            };
+            FrontError::cache(action, &path)(error)
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The region of a mount: opened or made, and what is said about it. The words are here alone.
+
+use std::path::Path;
+
+use fastness_pmem::{Durability, MsyncMode, OpenOptions, Region, RegionInfo, RegionKind};
+
+use crate::error::FrontError;
+
+/// How a file is used as a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionUse {
+    /// As what it is: of an ordinary file every write waits for the disk.
+    AsItIs,
+    /// As if it were persistent memory: it survives the process, but not the power.
+    Emulated,
+}
+
+fn options(how: RegionUse) -> OpenOptions {
+    match how {
+        RegionUse::AsItIs => OpenOptions::new(),
+        RegionUse::Emulated => OpenOptions::new().msync(MsyncMode::Never),
+    }
+}
+
+/// Opens the region at `path`; makes a file of that length, with mode 0600, if nothing is there. The answer
+/// says whether it was made.
+///
+/// # Errors
+/// [`FrontError::Region`].
+pub fn open_region(
+    path: &Path,
+    create_bytes: Option<u64>,
+    how: RegionUse,
+) -> Result<(Region, bool), FrontError> {
+    let (region, is_new) = match create_bytes {
+        Some(len_bytes) if !path.exists() => (Region::create_file(path, len_bytes, &options(how))?, true),
+        _ => (Region::open(path, &options(how))?, false),
+    };
+    if region.info().kind == RegionKind::Tmpfs {
+        // This only saves page faults.
+        let _ = region.populate();
+    }
+    Ok((region, is_new))
+}
+
+/// What a crash of the process leaves.
+pub(crate) const AFTER_PROCESS_CRASH: &str = "every acknowledged write";
+
+/// What a power cut leaves.
+pub(crate) fn after_power_cut(info: &RegionInfo) -> &'static str {
+    match (info.durability, info.kind) {
+        (Durability::PowerFail, _) => "every acknowledged write",
+        (_, RegionKind::Tmpfs | RegionKind::Anonymous) => {
+            "what the directory has: the region is in memory, and writes of the last flush period are lost"
+        }
+        (_, RegionKind::File) => {
+            "what the directory has: the region only stands in for persistent memory, and writes of the last \
+             flush period are lost"
+        }
+        _ => "what the directory has, for certain: it is not known whether this memory keeps its contents",
+    }
+}
+
+/// What somebody should know who expects speed of this region.
+pub(crate) fn notice(info: &RegionInfo) -> Option<&'static str> {
+    (info.kind == RegionKind::File && info.msync).then_some(
+        "the region is an ordinary file: every write waits for the disk under it, as a sync would. It is meant \
+         for persistent memory; --emulate-pm uses the file as if it were, for as long as the power stays on",
+    )
+}

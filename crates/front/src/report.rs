@@ -1,0 +1,152 @@
+//! What is said of a cache, to people and programs.
+
+use std::path::Path;
+
+use fastness_base::chain;
+use fastness_pmem::RegionInfo;
+use fastness_responder::{Inspection, ProtocolKind, Recovered, Status};
+use serde::{Deserialize, Serialize};
+
+use crate::region::{AFTER_PROCESS_CRASH, after_power_cut, notice};
+
+/// A file that could not be flushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureReport {
+    /// Its inode.
+    pub inode: u64,
+    /// The error number of its last flush.
+    pub errno: i32,
+    /// The same in words.
+    pub error: String,
+}
+
+/// What is known of a cache. Counts are those since its process has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "fields are named as the status shows them")]
+pub struct Report {
+    pub region: String,
+    pub region_kind: String,
+    pub region_bytes: u64,
+    pub protocol: String,
+    pub directory: String,
+    pub directory_device: u64,
+    pub directory_inode: u64,
+    /// Where it is mounted; `None`: no process has the region.
+    pub mounted_at: Option<String>,
+    pub pid: Option<u32>,
+    pub flush_period_ms: Option<u64>,
+    pub chunk_bytes: u64,
+    pub slots: u64,
+    /// Chunks that the directory does not have.
+    pub dirty_chunks: u64,
+    /// Of these, chunks of files that are not in the directory; known after a recovery only.
+    pub orphaned_chunks: u64,
+    /// Tags that contradict themselves.
+    pub damaged_tags: u64,
+    pub failures: Vec<FailureReport>,
+    pub forced_flushes: u64,
+    pub flushed_chunks: u64,
+    pub written_chunks: u64,
+    pub loaded_chunks: u64,
+    pub multi_chunk_writes: u64,
+    pub read_hits: u64,
+    pub read_misses: u64,
+    pub after_process_crash: String,
+    pub after_power_cut: String,
+    /// What somebody should know who expects speed.
+    pub notice: Option<String>,
+    /// What the recovery did with which the process began.
+    pub found: Option<String>,
+}
+
+/// Name of a protocol, as on the command line.
+fn name_of(protocol: ProtocolKind) -> &'static str {
+    match protocol {
+        ProtocolKind::Fr => "fr",
+        ProtocolKind::Melo => "melov",
+        _ => "unknown",
+    }
+}
+
+/// What a recovery did, in words.
+pub(crate) fn found(recovered: Option<&Recovered>) -> String {
+    let Some(recovered) = recovered else { return "made just now".to_owned() };
+    let Recovered { dirty_chunks, orphaned_chunks, undone_writes, redone_writes, removals, truncations } =
+        *recovered;
+    let parts = [
+        (dirty_chunks, "chunks that the directory does not have"),
+        (orphaned_chunks, "of these of files that are not in it"),
+        (undone_writes, "writes undone that were not acknowledged"),
+        (redone_writes, "writes made again"),
+        (removals, "removals completed"),
+        (truncations, "truncations completed"),
+    ];
+    let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
+    match parts.is_empty() {
+        true => "the directory had everything".to_owned(),
+        false => parts.iter().map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+impl Report {
+    /// Of a region that no process has.
+    pub fn of_inspection(region: &Path, inspection: &Inspection, info: &RegionInfo) -> Report {
+        let directory = inspection.path.as_ref().map(|path| path.display().to_string());
+        Report {
+            region: region.display().to_string(),
+            region_kind: info.kind.to_string(),
+            region_bytes: info.len_bytes,
+            protocol: name_of(inspection.protocol).to_owned(),
+            directory: directory.unwrap_or_default(),
+            directory_device: inspection.directory.device,
+            directory_inode: inspection.directory.id.inode,
+            mounted_at: None,
+            pid: None,
+            flush_period_ms: None,
+            chunk_bytes: inspection.geometry.chunk_bytes,
+            slots: inspection.geometry.slots,
+            dirty_chunks: inspection.dirty_chunks.values().sum(),
+            orphaned_chunks: 0,
+            damaged_tags: inspection.damaged_tags,
+            failures: Vec::new(),
+            forced_flushes: 0,
+            flushed_chunks: 0,
+            written_chunks: 0,
+            loaded_chunks: 0,
+            multi_chunk_writes: 0,
+            read_hits: 0,
+            read_misses: 0,
+            after_process_crash: AFTER_PROCESS_CRASH.to_owned(),
+            after_power_cut: after_power_cut(info).to_owned(),
+            notice: notice(info).map(str::to_owned),
+            found: None,
+        }
+    }
+
+    /// The same with what the cache itself says.
+    #[must_use]
+    pub fn with_status(mut self, status: &Status) -> Report {
+        let counts = &status.counts;
+        self.dirty_chunks = status.dirty_chunks;
+        self.orphaned_chunks = status.orphaned_chunks;
+        let report = |&(inode, errno): &(u64, i32)| FailureReport {
+            inode,
+            errno,
+            error: chain(&std::io::Error::from_raw_os_error(errno)),
+        };
+        self.failures = status.failures.iter().map(report).collect();
+        self.forced_flushes = status.forced_flushes;
+        self.flushed_chunks = counts.flushed;
+        self.written_chunks = counts.overwritten + counts.placed + counts.placed_beside;
+        self.loaded_chunks = counts.loaded;
+        self.multi_chunk_writes = counts.multi_chunk_writes;
+        self.read_hits = counts.read_hits;
+        self.read_misses = counts.read_misses;
+        self
+    }
+
+    /// Whether somebody has to do something: flushes fail, or data have no file.
+    pub fn has_trouble(&self) -> bool {
+        !self.failures.is_empty() || self.orphaned_chunks > 0 || self.damaged_tags > 0
+    }
+}

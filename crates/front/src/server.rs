@@ -1,0 +1,303 @@
+//! The operations of the kernel, on the directory.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use fastness_fuse::{
+    Attr, Caller, Entry, Errno, Files, Listing, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
+    SessionOptions, SetAttr, Space, Time, WriteFlags, mount,
+};
+use fastness_responder::{CACHE_FILE, Stat};
+use rustix::fs::{OFlags, SeekFrom, StatVfsMountFlags};
+
+use crate::contents::Contents;
+use crate::error::FrontError;
+use crate::handles::{Handles, OpenDirectory};
+use crate::nodes::{Node, Nodes, ROOT};
+
+/// The space that a file takes changes when it is flushed.
+const ATTR_VALID: Duration = Duration::from_secs(1);
+
+/// An open file, with its node.
+#[derive(Debug)]
+pub(crate) struct OpenFile<F> {
+    pub(crate) node: Arc<Node>,
+    pub(crate) file: F,
+}
+
+/// A directory that is served: every operation is the same one there, but for the contents of files.
+#[derive(Debug)]
+pub struct PassThrough<C: Contents> {
+    pub(crate) contents: C,
+    pub(crate) nodes: Nodes,
+    pub(crate) files: Handles<OpenFile<C::File>>,
+    pub(crate) directories: Handles<OpenDirectory>,
+}
+
+/// Serves `root` at `mount_point`, as root does that or an ordinary user: with the restrictions that its file
+/// system is mounted with. The caller ends the session by unmounting it.
+///
+/// # Errors
+/// [`FrontError`]; nothing is mounted.
+pub fn serve<C: Contents>(
+    contents: C,
+    root: File,
+    mount_point: &Path,
+    source: String,
+) -> Result<Session, FrontError> {
+    let flags =
+        rustix::fs::fstatvfs(&root).map_err(|error| FrontError::io("look at", mount_point, error))?.f_flag;
+    let options = MountOptions {
+        source,
+        is_read_only: flags.contains(StatVfsMountFlags::RDONLY),
+        no_set_id: flags.contains(StatVfsMountFlags::NOSUID),
+        no_devices: flags.contains(StatVfsMountFlags::NODEV),
+        no_exec: flags.contains(StatVfsMountFlags::NOEXEC),
+        // Reads change no time: what is in PM is not read from the directory.
+        no_access_time: true,
+        allows_others: false,
+    };
+    let nodes = Nodes::new(root).map_err(|error| FrontError::io("look at", mount_point, error))?;
+    let (files, directories) = (Handles::default(), Handles::default());
+    let server = Arc::new(PassThrough { contents, nodes, files, directories });
+    let device = mount(mount_point, &options).map_err(FrontError::Mount)?;
+    Session::start(device, server, SessionOptions::default()).map_err(|error| {
+        // Nothing serves it: a process that looked at it would fail.
+        let _ = fastness_fuse::unmount(mount_point, fastness_fuse::Unmount::Force);
+        FrontError::Session(error)
+    })
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Time {
+    Time { seconds, nanoseconds: nanoseconds as u32 }
+}
+
+impl<C: Contents> PassThrough<C> {
+    /// Attributes of a file of which the directory says `metadata`.
+    pub(crate) fn attr(&self, metadata: &Metadata) -> Attr {
+        let stat = Stat::from(metadata);
+        let now = if metadata.is_file() { self.contents.current(stat) } else { stat };
+        let directory_says = time(metadata.mtime(), metadata.mtime_nsec());
+        let mtime = match now.modified_ns == stat.modified_ns {
+            true => directory_says,
+            false => time((now.modified_ns / 1_000_000_000) as i64, (now.modified_ns % 1_000_000_000) as i64),
+        };
+        let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        let is_device = metadata.file_type().is_block_device() || metadata.file_type().is_char_device();
+        Attr {
+            node: self.nodes.number(metadata.ino()),
+            size_bytes: now.size,
+            blocks: metadata.blocks(),
+            block_bytes: metadata.blksize() as u32,
+            mode: metadata.mode(),
+            links: metadata.nlink() as u32,
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            rdev: if is_device { metadata.rdev() as u32 } else { 0 },
+            atime: time(metadata.atime(), metadata.atime_nsec()),
+            mtime,
+            ctime: time(metadata.ctime(), metadata.ctime_nsec()),
+            btime: born.map(|born| time(born.as_secs() as i64, i64::from(born.subsec_nanos()))),
+        }
+    }
+
+    pub(crate) fn entry(&self, metadata: &Metadata) -> Entry {
+        Entry { attr: self.attr(metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid: ATTR_VALID }
+    }
+
+    /// Attributes as the kernel is told of them.
+    pub(crate) fn attributes_of(&self, node: &Node) -> Reply<(Attr, Duration)> {
+        Ok((self.attr(&node.metadata()?), ATTR_VALID))
+    }
+
+    /// A name that can be looked for: not that of the file that says which cache there is.
+    pub(crate) fn name<'a>(&self, parent: u64, name: Name<'a>) -> Reply<&'a OsStr> {
+        match parent == ROOT && name == CACHE_FILE.as_bytes() {
+            true => Err(Errno::NOENT),
+            false => Ok(OsStr::from_bytes(name)),
+        }
+    }
+
+    pub(crate) fn open_node(&self, node: Arc<Node>, flags: u32) -> Reply<Opened> {
+        let unwanted = OFlags::NOFOLLOW | OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
+        let file = self.contents.open(&node.path(), OFlags::from_bits_retain(flags) & !unwanted)?;
+        let handle = self.files.add(OpenFile { node, file });
+        Ok(Opened { handle, keeps_cache: true, is_direct: false })
+    }
+}
+
+impl<C: Contents> Files for PassThrough<C> {
+    fn lookup(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<Entry> {
+        let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
+        let (_, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&metadata))
+    }
+
+    fn attributes(&self, _: Caller<'_>, node: u64, _: Option<u64>) -> Reply<(Attr, Duration)> {
+        self.attributes_of(&*self.nodes.get(node)?)
+    }
+
+    fn set_attributes(&self, caller: Caller<'_>, node: u64, set: &SetAttr) -> Reply<(Attr, Duration)> {
+        let node = self.nodes.get(node)?;
+        self.change_attributes(caller, &node, set)?;
+        self.attributes_of(&node)
+    }
+
+    fn read_link(&self, _: Caller<'_>, node: u64) -> Reply<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&*self.nodes.get(node)?, "", Vec::new())?.into_bytes())
+    }
+
+    fn make(&self, caller: Caller<'_>, parent: u64, name: Name<'_>, new: &NewNode<'_>) -> Reply<Entry> {
+        self.make_node(caller, parent, name, new)
+    }
+
+    fn unlink(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<()> {
+        let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
+        self.contents.unlink(&node.path_of(name))
+    }
+
+    fn remove_directory(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<()> {
+        let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
+        let remove = || rustix::fs::unlinkat(&*node, name, rustix::fs::AtFlags::REMOVEDIR);
+        self.contents.name(&node.path(), remove)
+    }
+
+    fn rename(&self, _: Caller<'_>, from: (u64, Name<'_>), to: (u64, Name<'_>), flags: u32) -> Reply<()> {
+        self.rename_node(from, to, flags)
+    }
+
+    fn link(&self, _: Caller<'_>, node: u64, parent: u64, name: Name<'_>) -> Reply<Entry> {
+        self.link_node(node, parent, name)
+    }
+
+    fn open(&self, _: Caller<'_>, node: u64, flags: u32, clears_set_id: bool) -> Reply<Opened> {
+        let node = self.nodes.get(node)?;
+        if clears_set_id {
+            self.clear_set_id(&node)?;
+        }
+        let access = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
+        if access != OFlags::RDONLY {
+            self.note_capabilities(&node);
+        }
+        self.open_node(node, flags)
+    }
+
+    fn create(
+        &self,
+        caller: Caller<'_>,
+        parent: u64,
+        name: Name<'_>,
+        new: &NewNode<'_>,
+        flags: u32,
+    ) -> Reply<(Entry, Opened)> {
+        self.create_file(caller, parent, name, new, flags)
+    }
+
+    fn read(&self, _: Caller<'_>, of: Open, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
+        self.contents.read(&self.files.get(of.handle)?.file, offset, buffer)
+    }
+
+    fn write(&self, _: Caller<'_>, of: Open, offset: u64, data: &[u8], flags: WriteFlags) -> Reply<usize> {
+        let open = self.files.get(of.handle)?;
+        if flags.clears_set_id {
+            self.clear_set_id(&open.node)?;
+        }
+        self.clear_capabilities(&open.node)?;
+        let appends = !flags.is_from_cache && OFlags::from_bits_retain(flags.open).contains(OFlags::APPEND);
+        self.contents.write(&open.file, offset, data, appends)?;
+        Ok(data.len())
+    }
+
+    // Every write is durable when it returns, and so are names and attributes: FLUSH and FSYNC are not
+    // needed, and an answer that says so keeps the kernel from asking. What is in its page cache it writes
+    // first nevertheless.
+
+    fn sync_all(&self, _: Caller<'_>) -> Reply<()> {
+        self.contents.flush_all()
+    }
+
+    fn open_directory(&self, _: Caller<'_>, node: u64) -> Reply<Opened> {
+        let opened = OpenDirectory::open(&*self.nodes.get(node)?)?;
+        Ok(Opened { handle: self.directories.add(opened), keeps_cache: false, is_direct: false })
+    }
+
+    fn list(
+        &self,
+        _: Caller<'_>,
+        file: Open,
+        after: u64,
+        is_plus: bool,
+        listing: &mut dyn Listing,
+    ) -> Reply<()> {
+        self.list_directory(file, after, is_plus, listing)
+    }
+
+    fn space(&self, _: Caller<'_>) -> Reply<Space> {
+        let found = rustix::fs::fstatvfs(self.nodes.root())?;
+        Ok(Space {
+            block_bytes: found.f_frsize as u32,
+            blocks: found.f_blocks,
+            free_blocks: found.f_bfree,
+            available_blocks: found.f_bavail,
+            files: found.f_files,
+            free_files: found.f_ffree,
+        })
+    }
+
+    fn set_xattr(
+        &self,
+        _: Caller<'_>,
+        node: u64,
+        name: Name<'_>,
+        value: &[u8],
+        flags: u32,
+        clears_set_gid: bool,
+    ) -> Reply<()> {
+        self.set_attribute(&*self.nodes.get(node)?, name, value, flags, clears_set_gid)
+    }
+
+    fn xattr(&self, _: Caller<'_>, node: u64, name: Name<'_>) -> Reply<Vec<u8>> {
+        self.attribute(&*self.nodes.get(node)?, name)
+    }
+
+    fn xattr_names(&self, caller: Caller<'_>, node: u64) -> Reply<Vec<u8>> {
+        self.attribute_names(&*self.nodes.get(node)?, caller)
+    }
+
+    fn remove_xattr(&self, _: Caller<'_>, node: u64, name: Name<'_>) -> Reply<()> {
+        self.remove_attribute(&*self.nodes.get(node)?, name)
+    }
+
+    fn allocate(&self, caller: Caller<'_>, of: Open, offset: u64, len_bytes: u64, mode: u32) -> Reply<()> {
+        self.allocate_space(caller, &*self.files.get(of.handle)?, offset, len_bytes, mode)
+    }
+
+    fn seek(&self, _: Caller<'_>, of: Open, offset: u64, whence: u32) -> Reply<u64> {
+        let open = self.files.get(of.handle)?;
+        let to = match whence {
+            3 => SeekFrom::Data(offset),
+            4 => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        self.contents.flush(&open.file)?;
+        let file = File::open(open.node.path()).map_err(|error| crate::nodes::errno(&error))?;
+        rustix::fs::seek(file, to)
+    }
+
+    fn forget(&self, node: u64, lookups: u64) {
+        self.nodes.forget(node, lookups);
+    }
+
+    fn release(&self, of: Open) {
+        self.files.remove(of.handle);
+    }
+
+    fn release_directory(&self, of: Open) {
+        self.directories.remove(of.handle);
+    }
+}

@@ -1,0 +1,192 @@
+//! A mount with its cache, its flusher, and a socket for commands.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastness_base::{HasKind, chain};
+use fastness_fuse::{MountError, MountPoint, Session, Unmount, unmount};
+use fastness_pmem::PmRange;
+use fastness_responder::{Cache, Flusher};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cached::Cached;
+use crate::control::{Answer, Control, Request, failed};
+use crate::error::FrontError;
+use crate::pairing::Recovery;
+use crate::report::{Report, found};
+use crate::server::serve;
+
+/// How requests in flight may take when a mount ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where and how a cache is mounted.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// The mount point.
+    pub mount_point: PathBuf,
+    /// From one flush to the next.
+    pub flush_period: Duration,
+    /// The socket for commands.
+    pub socket: PathBuf,
+}
+
+/// A mount that is served.
+#[derive(Debug)]
+pub struct Service {
+    cache: Arc<Cache<PmRange>>,
+    mount_point: PathBuf,
+    session: Session,
+    _flusher: Flusher,
+    _control: Control,
+    report: Report,
+}
+
+/// Looks at a mount point; what a dead server left there is unmounted.
+fn prepare(path: &Path) -> Result<(), FrontError> {
+    if MountPoint::inspect(path)? == MountPoint::Stale {
+        unmount(path, Unmount::Force)?;
+    }
+    match MountPoint::inspect(path)? {
+        MountPoint::Empty | MountPoint::NotEmpty => Ok(()),
+        MountPoint::Mounted | MountPoint::Stale => {
+            Err(FrontError::Refused(format!("something is mounted at {} already", path.display())))
+        }
+    }
+}
+
+/// Every file that the kernel knows takes a descriptor: as many as there may be.
+fn raise_limit() {
+    let now = getrlimit(Resource::Nofile);
+    // If it stays as it is, fewer files can be known at a time.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+}
+
+impl Service {
+    /// Mounts the directory of a cache, and serves it from threads of its own until it is unmounted.
+    ///
+    /// # Errors
+    /// [`FrontError`]; nothing is mounted, and the cache is as it was.
+    pub fn start(recovery: Recovery, options: &ServiceOptions) -> Result<Service, FrontError> {
+        let ServiceOptions { mount_point, flush_period, socket } = options;
+        let directory = recovery.directory();
+        prepare(mount_point)?;
+        let at = mount_point.canonicalize().map_err(|error| FrontError::io("use", mount_point, error))?;
+        if at.starts_with(&directory) || directory.starts_with(&at) {
+            let text = format!("{} and {} contain each other", at.display(), directory.display());
+            return Err(FrontError::Refused(text));
+        }
+        let root = File::open(&directory).map_err(|error| FrontError::io("use", &directory, error))?;
+        let Recovery { cache, info, inspection, recovered, .. } = recovery;
+        let region = info.path.clone().unwrap_or_default();
+        let report = Report {
+            directory: directory.display().to_string(),
+            mounted_at: Some(at.display().to_string()),
+            pid: Some(std::process::id()),
+            flush_period_ms: Some(flush_period.as_millis() as u64),
+            found: Some(found(recovered.as_ref())),
+            ..Report::of_inspection(&region, &inspection, &info)
+        };
+        raise_limit();
+        // Files are made with the umask of whoever makes them.
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let cache = Arc::new(cache);
+        let control = {
+            let (cache, report) = (cache.clone(), report.clone());
+            Control::start(socket, move |request| answer(&cache, &report, request))?
+        };
+        let session = serve(Cached(cache.clone()), root, &at, directory.display().to_string())?;
+        let flusher = Flusher::start(cache.clone(), *flush_period);
+        Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, report })
+    }
+
+    /// What there is.
+    ///
+    /// # Errors
+    /// PM cannot be read.
+    pub fn report(&self) -> Result<Report, FrontError> {
+        let region = Path::new(&self.report.region);
+        let status = self.cache.status().map_err(FrontError::cache("cannot read", region))?;
+        Ok(self.report.clone().with_status(&status))
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// Unmounts it on SIGINT and SIGTERM; `tell` hears why it could not. The second signal that finds it in
+    /// use detaches it: programs in it get errors.
+    ///
+    /// # Errors
+    /// Signals cannot be handled.
+    pub fn unmount_on_signals(
+        self: &Arc<Self>,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> Result<(), FrontError> {
+        let fail = |error| FrontError::io("handle signals for", &self.mount_point, error);
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(fail)?;
+        let service = Arc::downgrade(self);
+        let wait = move || {
+            for (count, _) in signals.forever().enumerate() {
+                let Some(service) = service.upgrade() else { return };
+                match service.unmount(count > 0) {
+                    Ok(true) => return,
+                    Ok(false) => tell("the mount is in use; once more detaches it from under its users"),
+                    Err(error) => tell(&chain(&error)),
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(fail)?;
+        Ok(())
+    }
+
+    /// Waits until it is unmounted.
+    pub fn wait(&self) {
+        self.session.wait(None);
+    }
+
+    /// Unmounts it; without `is_forced` only if no file of it is in use: false then.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn unmount(&self, is_forced: bool) -> Result<bool, FrontError> {
+        let how = if is_forced { Unmount::Force } else { Unmount::Clean };
+        match unmount(&self.mount_point, how) {
+            Ok(()) => Ok(true),
+            Err(MountError::Busy(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes everything to the directory, after the mount has ended; the region and the directory still
+    /// belong together.
+    ///
+    /// # Errors
+    /// The flush's; what was not written is in PM.
+    pub fn end(&self) -> Result<Report, FrontError> {
+        self.session.wait(Some(PATIENCE));
+        let region = PathBuf::from(&self.report.region);
+        let flushed =
+            self.cache.flush().map_err(FrontError::cache("not everything could be flushed from", &region));
+        flushed?;
+        self.report()
+    }
+}
+
+fn answer(cache: &Cache<PmRange>, report: &Report, request: Request) -> Answer {
+    let flushed = match request {
+        Request::Status => Ok(()),
+        Request::Flush => cache.flush(),
+    };
+    let report = match cache.status() {
+        Ok(status) => report.clone().with_status(&status),
+        Err(error) => return failed(error.kind(), &error, None),
+    };
+    match flushed {
+        Ok(()) => Answer::Done(Box::new(report)),
+        Err(error) => failed(error.kind(), &error, Some(report)),
+    }
+}

@@ -1,0 +1,62 @@
+//! For front ends that know the directory themselves: what the cache adds to what the directory says, and
+//! changes that it has no call for.
+
+use std::io;
+
+use fastness_sync::atomic::Ordering;
+use fastness_sync::{lock, write};
+
+use crate::backing::{FileId, Stat};
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::medium::CacheMedium;
+use crate::protocol::Protocol;
+
+impl<M: CacheMedium> Cache<M> {
+    /// What the backing store says of a file, with the length and time of the last write.
+    pub fn current(&self, stat: Stat) -> Stat {
+        match self.files.by_id(stat.id) {
+            Some(file) => Self::with_cached(stat, &file),
+            None => stat,
+        }
+    }
+
+    /// Changes names in the backing store by `act`, which takes none from a file that could be its last:
+    /// [`unlink`](Self::unlink) and [`rename`](Self::rename) do that. No other change of names is made
+    /// meanwhile.
+    ///
+    /// Persistence: that of `act`.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub fn change_names<T, E>(&self, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let _names = write(&self.names);
+        act()
+    }
+
+    /// Changes a file in the backing store by `act`: times, allocation, contents without a write. The backing
+    /// store has everything of the file before that, and its length and time count after that.
+    ///
+    /// Persistence: what `act` did is durable on return. A crash inside leaves what a crash in it leaves.
+    ///
+    /// # Errors
+    /// [`Error`]: those of a flush, and nothing was done; those of `act`, and of the sync after it.
+    pub fn change_below<T>(&self, id: FileId, act: impl FnOnce() -> io::Result<T>) -> Result<T, Error> {
+        let act = || act().map_err(Error::backing("change a file"));
+        // A file that the cache does not know is not opened meanwhile.
+        let _names = write(&self.names);
+        let Some(file) = self.files.by_id(id) else { return act() };
+        let mut size = write(&file.size);
+        self.finish_truncation(&file)?;
+        self.protocol.flush(Some(&file))?;
+        let _flush = lock(&file.flush);
+        self.protocol.cut(&file, 0, *size)?;
+        let done = act();
+        let stat = file.backing.stat().map_err(Error::backing("say what a file is"))?;
+        let before = std::mem::replace(&mut *size, stat.size);
+        self.resized(&file, before, stat.size);
+        file.modified_ns.store(stat.modified_ns, Ordering::Relaxed);
+        file.backing.sync().map_err(Error::backing("sync a file"))?;
+        done
+    }
+}
