@@ -3,7 +3,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use fastness_blkdev::{BlockDevice, Fault, FaultPlan, MemImage, On, When};
 use fastness_lwb::{ClaimError, Log, Options, Txg};
@@ -101,6 +101,33 @@ fn a_chain_without_room_has_no_witness_and_stays_up() {
         }
     }
     assert_eq!(log.status().witnesses, 0);
+}
+
+/// Block 1 was filled when there was space for block 2 alone, so nothing but block 2 leads to its witness.
+#[test]
+fn a_witness_that_an_import_would_not_find_does_not_count() {
+    let disk = disk(MemImage::zeroed(DISK_BYTES), FaultPlan::new(0));
+    let narrow = Arc::new(Narrow { inner: space(&disk), left: AtomicI64::new(2) });
+    let log = Log::new(Arc::clone(&narrow), Txg(1), Options { block_bytes_max: 4096, ..options() });
+    log.start();
+    let header = log.sync_header(Txg(2));
+    log.synced(Txg(2));
+    let write = |text: &[u8]| log.commit(log.append(Txg(3), text)).unwrap();
+    write(b"one");
+    narrow.left.store(4, Ordering::SeqCst);
+    write(b"two");
+    for _ in 0..4 {
+        assert!(log.witness_idle(), "not all of it is recorded so that an import misses it");
+    }
+    assert_eq!(log.status().witnesses, 1, "which is no reason to write more of them");
+    disk.flush().unwrap();
+    let mut image = disk.crash(0).unwrap();
+    image.zero(log.extents()[1].place.offset, 4096);
+    assert!(recover(&image, &header, Txg(3)).is_ok(), "this is what `true` warns of");
+    // What has synced needs no log.
+    log.sync_header(Txg(3));
+    log.synced(Txg(3));
+    assert!(!log.witness_idle());
 }
 
 #[test]

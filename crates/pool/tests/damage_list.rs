@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{DamagedBlock, Object, ObjectId, Pool};
+use fastness_pool::{DamagedBlock, Object, ObjectId, Pool, PoolOptions};
 use support::{Rig, Shape, host, manual};
 
 const LEN_BYTES: u64 = 64 << 20;
@@ -50,7 +50,9 @@ fn places(image: &MemImage, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
 
 fn open(images: &[MemImage]) -> (Arc<Rig>, Pool) {
     let rig = Rig::new(images.to_vec(), 7);
-    let pool = Pool::import(&rig.all(), &host(), manual()).unwrap();
+    // Without a cache the engine reads its file while the list is stored, too.
+    let options = PoolOptions { meta_cache_bytes: 0, ..manual() };
+    let pool = Pool::import(&rig.all(), &host(), options).unwrap();
     (rig, pool)
 }
 

@@ -36,6 +36,9 @@ pub(super) struct Block {
     pub(super) newest_txg: Txg,
     /// It has no records; it only reports that earlier ones are durable.
     pub(super) is_witness: bool,
+    /// What names this block on the medium names the next one as well: without this block, an import still
+    /// finds those that follow. Not so if there was no space for the next one yet.
+    pub(super) is_bridged: bool,
     /// The last block that was durable when this one was filled, as recorded in it.
     pub(super) says: BlockSeq,
     pub(super) issued_at: Option<Instant>,
@@ -136,6 +139,7 @@ impl Index {
             last_whole: Lsn(0),
             newest_txg: Txg(0),
             is_witness: false,
+            is_bridged: false,
             says: BlockSeq(0),
             issued_at: None,
             wake: self.spare_wakes.pop().unwrap_or_default(),
@@ -163,6 +167,13 @@ impl Index {
             if self.block(seq).is_none() {
                 self.push(seq, *extent);
             }
+        }
+    }
+
+    /// Block `seq` names these, or the header does if they are the first ones.
+    pub(super) fn note_named(&mut self, seq: BlockSeq, places: &Ahead) {
+        if let Some(block) = self.block(seq.next()) {
+            block.is_bridged = places[1].is_some();
         }
     }
 

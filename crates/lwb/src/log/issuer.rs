@@ -209,6 +209,7 @@ impl<S: Space> Log<S> {
             }
         }
         index.push_ahead(open.seq, &next);
+        index.note_named(open.seq, &next);
         if let Some(extent) = next[0] {
             let pieces = lock(&self.spares).pieces();
             issuer.open(open.seq.next(), extent, pieces);

@@ -169,7 +169,9 @@ impl<S: Space> Log<S> {
             index.flushed.next(),
             "nobody adds a block to a chain that is to be replaced"
         );
-        index.push_ahead(BlockSeq(chain.first_seq.0 - 1), &chain.places());
+        let before = BlockSeq(chain.first_seq.0 - 1);
+        index.push_ahead(before, &chain.places());
+        index.note_named(before, &chain.places());
         let pieces = lock(&self.spares).pieces();
         issuer.open(chain.first_seq, chain.first, pieces);
         index.down = index.is_stopped.then_some(Down { error: CommitError::Stopped, from: chain.first_seq });

@@ -21,10 +21,13 @@ impl<S: Space> Log<S> {
     /// was acknowledged, and has not synced, as durable. The second time that it finds nothing new, it writes
     /// a block that does.
     ///
+    /// In a pool without space for blocks it may stay `true` until the next txg has synced: no witness fits,
+    /// or one was written that an import does not find if a block before it is lost, as nothing else names it.
+    ///
     /// Concurrency: any number of threads, in parallel to commits, which do not wait for it.
     pub fn witness_idle(&self) -> bool {
         if !self.lacks_witness() {
-            return false;
+            return self.has_unbridged();
         }
         {
             let mut index = lock(&self.index);
@@ -46,7 +49,15 @@ impl<S: Space> Log<S> {
             }
         }
         self.issue(work, Lsn(0));
-        self.lacks_witness()
+        self.lacks_witness() || self.has_unbridged()
+    }
+
+    /// Whether a block was acknowledged, and has not synced, without which those after it are not found.
+    fn has_unbridged(&self) -> bool {
+        let synced = Txg(self.synced.load(Ordering::Acquire));
+        let index = lock(&self.index);
+        let mut acknowledged = index.blocks.iter().take_while(|block| block.seq <= index.flushed);
+        index.down.is_none() && acknowledged.any(|block| !block.is_bridged && block.newest_txg > synced)
     }
 
     /// Whether the log is up, and something was acknowledged and has not synced that no block records as

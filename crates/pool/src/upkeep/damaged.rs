@@ -30,6 +30,20 @@ pub(crate) fn load(database: &Database) -> Result<Damage> {
     Ok(Damage { found, is_changed: false })
 }
 
+/// Makes the tables have this list.
+fn store(transaction: &WriteTransaction, listed: &BTreeMap<Key, Identity>, unlisted: u64) -> Result<()> {
+    let mut table = transaction.open_table(DAMAGED)?;
+    let stored = table.iter()?.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
+    for key in stored.iter().filter(|key| !listed.contains_key(*key)) {
+        table.remove(key)?;
+    }
+    for (key, identity) in listed {
+        table.insert(key, identity)?;
+    }
+    transaction.open_table(NUMBERS)?.insert(DAMAGED_UNLISTED, unlisted)?;
+    Ok(())
+}
+
 impl Shared {
     /// A walk over everything (`is_complete`), or over some of it, found this. It is stored by the open txg.
     pub(crate) fn note_damage(&self, found: Found, is_complete: bool) {
@@ -58,18 +72,15 @@ impl Shared {
     }
 
     pub(crate) fn store_damage(&self, transaction: &WriteTransaction) -> Result<()> {
-        let mut damage = lock(&self.damage);
-        let mut table = transaction.open_table(DAMAGED)?;
-        let stored = table.iter()?.map(|row| Ok(row?.0.value())).collect::<Result<Vec<_>>>()?;
-        for key in stored.iter().filter(|key| !damage.found.listed.contains_key(*key)) {
-            table.remove(key)?;
-        }
-        for (key, identity) in &damage.found.listed {
-            table.insert(key, identity)?;
-        }
-        transaction.open_table(NUMBERS)?.insert(DAMAGED_UNLISTED, damage.found.unlisted)?;
-        damage.is_changed = false;
-        Ok(())
+        // Not locked meanwhile: the engine takes the lock of its file. What changes now has the next txg.
+        let (listed, unlisted) = {
+            let mut damage = lock(&self.damage);
+            damage.is_changed = false;
+            (damage.found.listed.clone(), damage.found.unlisted)
+        };
+        let stored = store(transaction, &listed, unlisted);
+        lock(&self.damage).is_changed |= stored.is_err();
+        stored
     }
 
     /// Which of these pages of metadata are no longer in use.
