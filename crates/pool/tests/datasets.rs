@@ -338,6 +338,39 @@ fn numbers_that_were_allotted_are_not_given_again() {
     }
 }
 
+/// As the first write to a file that fails for want of room, and then another one that does not.
+#[test]
+fn an_object_that_is_created_again_after_a_failure_stays() {
+    for is_of_one_txg in [true, false] {
+        let device = std::sync::Arc::new(fastness_blkdev::MemDevice::new("a", 32 << 20));
+        let device = fastness_pool::Device::new("a", device);
+        let pool = Pool::create("tank", &[VdevSpec::single(device.clone())], manual()).unwrap();
+        let root = pool.dataset("tank").unwrap();
+        let id = root.allot_object();
+        let tx = pool.begin_tx().unwrap();
+        root.create_object_with(&tx, id, BLOCK as u32).unwrap().write(&tx, 0, &[1; 9000]).unwrap();
+        root.destroy_object(&tx, id).unwrap();
+        drop(tx);
+        if !is_of_one_txg {
+            pool.sync().unwrap();
+        }
+        let tx = pool.begin_tx().unwrap();
+        let object = root.create_object_with(&tx, id, BLOCK as u32).unwrap();
+        object.write(&tx, 4096, &[2; 4096]).unwrap();
+        drop((tx, object));
+        for _ in 0..4 {
+            pool.transact(|tx| root.create_object(tx).map(drop)).unwrap();
+            pool.sync().unwrap();
+        }
+        drop((root, pool));
+        let pool = Pool::import(&[device], &host(), manual()).unwrap();
+        let object = pool.dataset("tank").unwrap().object(id).unwrap();
+        let mut buf = [7; 8192];
+        object.read(0, &mut buf).unwrap();
+        assert!(buf[..4096] == [0; 4096] && buf[4096..] == [2; 4096]);
+    }
+}
+
 #[test]
 fn an_object_says_how_much_it_takes() {
     let device =

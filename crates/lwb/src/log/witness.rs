@@ -22,7 +22,7 @@ impl<S: Space> Log<S> {
     /// a block that does.
     ///
     /// In a pool without space for blocks it may stay `true` until the next txg has synced: no witness fits,
-    /// or one was written that an import does not find if a block before it is lost, as nothing else names it.
+    /// or an import would not find it if a block before it is lost, as nothing else names it.
     ///
     /// Concurrency: any number of threads, in parallel to commits, which do not wait for it.
     pub fn witness_idle(&self) -> bool {

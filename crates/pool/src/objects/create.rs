@@ -113,7 +113,8 @@ impl Dataset {
         Ok(Object::new(self.shared.clone(), self.core.clone(), core))
     }
 
-    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs.
+    /// Destroys an object: it is gone at once for all handles; its space is freed in the following txgs. Its
+    /// number must not be given again, unless by the txg that has created and destroyed it.
     ///
     /// # Errors
     /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write;
@@ -127,11 +128,13 @@ impl Dataset {
         let mut contents = write(&object.core.contents);
         object.check_there()?;
         let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0))?;
-        let mut changes = self.shared.txgs.changes(tx.txg());
-        let rows = self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free));
+        // Of an object that this txg creates, no table has anything. What is listed is freed later, and by
+        // number: an object that is created again with this number after a failure would be freed, too.
+        let rows = match object.core.born == tx.txg() {
+            true => Ok(()),
+            false => self.doom(tx, id),
+        };
         if rows.is_ok() {
-            changes.doomed.push((self.core.id.0, id.0, id.0));
-            drop(changes);
             object.core.is_destroyed.store(true, Ordering::SeqCst);
             let index = object.layer(&mut contents, tx);
             for later in index..contents.layers.len() {
@@ -140,6 +143,14 @@ impl Dataset {
         }
         object.settle(held, &contents);
         rows
+    }
+
+    /// Lists an object to be freed.
+    fn doom(&self, tx: &Tx, id: ObjectId) -> Result<()> {
+        let mut changes = self.shared.txgs.changes(tx.txg());
+        self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free))?;
+        changes.doomed.push((self.core.id.0, id.0, id.0));
+        Ok(())
     }
 
     /// Objects of the last synced txg.
