@@ -91,7 +91,7 @@ counters! {
     failed_steps: 60,
     suspended: 60,
     cleared: 60,
-    cleared_full: 200,
+    cleared_full: 1500,
     /// Imports that a device made fail, and that succeeded later.
     refused_for_faults: 200,
     /// Sides that call each other stale: one is left out.
