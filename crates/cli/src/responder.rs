@@ -1,13 +1,14 @@
 //! `fastness responder`: a cache in persistent memory in front of a directory.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use fastness_base::{AnyError, ErrorKind, HasKind};
-use fastness_daemon::{absolute, run_dir};
+use fastness_daemon::run_dir;
 use fastness_front::{
     Answer, FrontError, Pair, ProtocolKind, Recovery, RegionUse, Report, Request, Service, ServiceOptions,
     ask, inspect,
@@ -109,14 +110,19 @@ pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outc
     }
 }
 
-/// The socket of the process that has a region: named by the region's path.
+/// The socket of the process that has a region, whatever path leads to that.
 fn socket(region: &Path) -> Result<PathBuf> {
-    let path = absolute(&region.canonicalize().unwrap_or_else(|_| region.to_owned()))?;
-    let sum =
-        path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
-            (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-    Ok(run_dir()?.join(format!("responder-{sum:016x}.sock")))
+    let found = std::fs::metadata(region).map_err(|error| {
+        let kind = ErrorKind::Invalid;
+        AnyError::new(kind, format!("cannot find the region {}: {error}", region.display()))
+    })?;
+    Ok(run_dir()?.join(format!("responder-{:x}-{:x}.sock", found.dev(), found.ino())))
+}
+
+/// Asks the process that has a region, if there is one.
+fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
+    // A region that is not there is reported when it is opened.
+    Ok(if region.exists() { ask(&socket(region)?, request)? } else { None })
 }
 
 fn mount(args: &MountArgs, out: &mut dyn Write) -> Result<Outcome> {
@@ -148,7 +154,7 @@ fn mount(args: &MountArgs, out: &mut dyn Write) -> Result<Outcome> {
 }
 
 fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let report = match ask(&socket(&args.region)?, Request::Status)? {
+    let report = match ask_owner(&args.region, Request::Status)? {
         Some(answer) => report_of(answer)?,
         None => {
             let (inspection, info) = inspect(&args.region)?;
@@ -159,14 +165,14 @@ fn status(args: &RegionArgs, out: &mut dyn Write) -> Result<Outcome> {
 }
 
 fn flush(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
-    match ask(&socket(&args.region.region)?, Request::Flush)? {
+    match ask_owner(&args.region.region, Request::Flush)? {
         Some(answer) => print(&args.region, &report_of(answer)?, out),
         None => recover(args, out),
     }
 }
 
 fn take_up(args: &RecoverArgs) -> Result<Recovery> {
-    if ask(&socket(&args.region.region)?, Request::Status)?.is_some() {
+    if ask_owner(&args.region.region, Request::Status)?.is_some() {
         return Err(busy("the region is mounted; unmount it first"));
     }
     Ok(Recovery::of(&args.region.region, args.dir.as_deref(), RegionUse::AsItIs)?)

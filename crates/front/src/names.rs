@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply};
+use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply, device_numbers};
 use fastness_responder::CACHE_FILE;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
@@ -41,7 +41,8 @@ impl<C: Contents> PassThrough<C> {
             FileType::Symlink => rustix::fs::symlinkat(OsStr::from_bytes(new.target), &*node, name),
             FileType::Directory => rustix::fs::mkdirat(&*node, name, mode(&node, new)),
             _ => {
-                let device = rustix::fs::makedev((new.rdev & 0xf_ff00) >> 8, minor(new.rdev));
+                let (major, minor) = device_numbers(new.rdev);
+                let device = rustix::fs::makedev(major, minor);
                 rustix::fs::mknodat(&*node, name, file_type, mode(&node, new), device)
             }
         };
@@ -93,8 +94,4 @@ impl<C: Contents> PassThrough<C> {
         let (_, metadata) = self.nodes.find(&node, name)?;
         Ok(self.entry(&metadata))
     }
-}
-
-fn minor(rdev: u32) -> u32 {
-    rdev & 0xff | (rdev >> 12) & 0xf_ff00
 }

@@ -24,6 +24,15 @@ pub struct Pair {
     pub is_forced: bool,
 }
 
+/// A region that is open, and the directory that is to belong to it.
+struct Parts<'a> {
+    range: PmRange,
+    /// Of the region.
+    path: &'a Path,
+    directory: Directory,
+    info: RegionInfo,
+}
+
 /// A cache that has been recovered.
 #[derive(Debug)]
 pub struct Recovery {
@@ -73,10 +82,8 @@ impl Pair {
         let info = opened.info().clone();
         let range = opened.into_range();
         let is_empty = Inspection::is_empty(&range).map_err(FrontError::cache("cannot read", &path))?;
-        let made = match is_empty {
-            true => self.create(range, &path, directory, info),
-            false => self.take_up(range, &path, directory, info),
-        };
+        let parts = Parts { range, path: &path, directory, info };
+        let made = if is_empty { self.create(parts) } else { self.take_up(parts) };
         if made.is_err() && is_new {
             // Of no use; nothing can be done if it stays.
             let _ = std::fs::remove_file(&path);
@@ -84,13 +91,8 @@ impl Pair {
         made
     }
 
-    fn create(
-        &self,
-        range: PmRange,
-        path: &Path,
-        directory: Directory,
-        info: RegionInfo,
-    ) -> Result<Recovery, FrontError> {
+    fn create(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
+        let Parts { range, path, directory, info } = parts;
         let options =
             Options::new().protocol(self.protocol.unwrap_or(ProtocolKind::Fr)).overwrite(self.is_forced);
         let fail = |error| FrontError::cache("cannot make a cache in", path)(error);
@@ -99,14 +101,9 @@ impl Pair {
         Ok(Recovery { cache, directory, info, inspection, recovered: None })
     }
 
-    fn take_up(
-        &self,
-        range: PmRange,
-        path: &Path,
-        directory: Directory,
-        info: RegionInfo,
-    ) -> Result<Recovery, FrontError> {
-        let inspection = Inspection::of(&range).map_err(|error| match error {
+    fn take_up(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
+        let path = parts.path;
+        let inspection = Inspection::of(&parts.range).map_err(|error| match error {
             Error::Superblock { .. } => FrontError::Refused(format!(
                 "{} holds something that is no cache; take another file, or remove it ({error})",
                 path.display()
@@ -117,17 +114,12 @@ impl Pair {
             let text = format!("the cache in {} has another protocol; detach it first", path.display());
             return Err(FrontError::Refused(text));
         }
-        recover(range, inspection, path, directory, info)
+        recover(parts, inspection)
     }
 }
 
-fn recover(
-    range: PmRange,
-    inspection: Inspection,
-    path: &Path,
-    directory: Directory,
-    info: RegionInfo,
-) -> Result<Recovery, FrontError> {
+fn recover(parts: Parts<'_>, inspection: Inspection) -> Result<Recovery, FrontError> {
+    let Parts { range, path, directory, info } = parts;
     let backing = Arc::new(directory.clone());
     let (cache, recovered) =
         Cache::open(range, backing, &Options::new()).map_err(FrontError::cache("cannot recover", path))?;
@@ -162,7 +154,7 @@ impl Recovery {
                 "the region does not say where its directory is; say it with --dir".to_owned(),
             )
         })?;
-        recover(range, inspection, region, directory(&dir)?, info)
+        recover(Parts { range, path: region, directory: directory(&dir)?, info }, inspection)
     }
 
     /// Where the directory is.

@@ -90,13 +90,13 @@ impl Service {
             ..Report::of_inspection(&region, &inspection, &info)
         };
         raise_limit();
-        // Files are made with the umask of whoever makes them.
-        rustix::process::umask(rustix::fs::Mode::empty());
         let cache = Arc::new(cache);
         let control = {
             let (cache, report) = (cache.clone(), report.clone());
             Control::start(socket, move |request| answer(&cache, &report, request))?
         };
+        // Files are made with the umask of whoever makes them; the socket was made with ours.
+        rustix::process::umask(rustix::fs::Mode::empty());
         let session = serve(Cached(cache.clone()), root, &at, directory.display().to_string())?;
         let flusher = Flusher::start(cache.clone(), *flush_period);
         Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, report })

@@ -118,7 +118,8 @@ impl Answer {
         for time in [attr.atime, attr.btime.unwrap_or_default(), attr.ctime, attr.mtime] {
             self.u64(time.seconds as u64).u32(time.nanoseconds).u32(0);
         }
-        self.u32(major(attr.rdev)).u32(minor(attr.rdev)).u64(0).zeroes(14 * 8)
+        let (major, minor) = device_numbers(attr.rdev);
+        self.u32(major).u32(minor).u64(0).zeroes(14 * 8)
     }
 
     pub(crate) fn entry(&mut self, entry: &Entry) -> &mut Answer {
@@ -156,12 +157,9 @@ impl Answer {
     }
 }
 
-fn major(rdev: u32) -> u32 {
-    (rdev & 0xf_ff00) >> 8
-}
-
-fn minor(rdev: u32) -> u32 {
-    rdev & 0xff | (rdev >> 12) & 0xf_ff00
+/// Major and minor number of a device, as the protocol has both in one word.
+pub fn device_numbers(rdev: u32) -> (u32, u32) {
+    ((rdev & 0xf_ff00) >> 8, rdev & 0xff | (rdev >> 12) & 0xf_ff00)
 }
 
 /// Names of a directory in an answer.
@@ -251,7 +249,7 @@ mod tests {
     #[test]
     fn device_numbers() {
         let rdev = (259 << 8) | 7;
-        assert_eq!((major(rdev), minor(rdev)), (259, 7));
-        assert_eq!((major(0x1234_05ab), minor(0x1234_05ab)), (0x405, 0x123ab));
+        assert_eq!(super::device_numbers(rdev), (259, 7));
+        assert_eq!(super::device_numbers(0x1234_05ab), (0x405, 0x123ab));
     }
 }

@@ -35,6 +35,7 @@ mod stats;
 mod waiting;
 mod wire;
 
+pub use answer::device_numbers;
 pub use files::{
     Attr, Caller, Entry, Files, Listed, Listing, Name, NewNode, NewTime, Open, Opened, Reply, SetAttr, Space,
     Time, WriteFlags,

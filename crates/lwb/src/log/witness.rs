@@ -13,6 +13,7 @@ use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
 use crate::ids::{Lsn, Txg};
+use crate::log::index::{Block, Index};
 use crate::log::{Counters, Log};
 use crate::space::Space;
 
@@ -54,21 +55,20 @@ impl<S: Space> Log<S> {
 
     /// Whether a block was acknowledged, and has not synced, without which those after it are not found.
     fn has_unbridged(&self) -> bool {
-        let synced = Txg(self.synced.load(Ordering::Acquire));
-        let index = lock(&self.index);
-        let mut acknowledged = index.blocks.iter().take_while(|block| block.seq <= index.flushed);
-        index.down.is_none() && acknowledged.any(|block| !block.is_bridged && block.newest_txg > synced)
+        self.is_any_acknowledged(|block, _| !block.is_bridged)
     }
 
     /// Whether the log is up, and something was acknowledged and has not synced that no block records as
     /// durable.
     fn lacks_witness(&self) -> bool {
+        self.is_any_acknowledged(|block, index| block.seq > index.stated)
+    }
+
+    /// Whether the log is up, and a block is as asked whose records were acknowledged and have not synced.
+    fn is_any_acknowledged(&self, is_so: impl Fn(&Block, &Index) -> bool) -> bool {
         let synced = Txg(self.synced.load(Ordering::Acquire));
         let index = lock(&self.index);
-        let acknowledged = index.blocks.iter().take_while(|block| block.seq <= index.flushed);
-        index.down.is_none()
-            && acknowledged
-                .skip_while(|block| block.seq <= index.stated)
-                .any(|block| block.newest_txg > synced)
+        let mut acknowledged = index.blocks.iter().take_while(|block| block.seq <= index.flushed);
+        index.down.is_none() && acknowledged.any(|block| block.newest_txg > synced && is_so(block, &index))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::devices::vdev::{LogWrite, Vdev, failed};
+use crate::devices::vdev::{Vdev, Write, failed};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, UNIT_BYTES};
 use crate::log_space::space::LogSpace;
@@ -52,7 +52,7 @@ impl LogSpace {
             }
             let id = writes[first].0.vdev;
             let of_vdev: Vec<usize> = (first..writes.len()).filter(|at| writes[*at].0.vdev == id).collect();
-            let requests: Vec<LogWrite<'_>> =
+            let requests: Vec<Write<'_>> =
                 of_vdev.iter().map(|at| (writes[*at].0.unit, writes[*at].1)).collect();
             for (at, result) in of_vdev.into_iter().zip(self.shared.write_log(id, &requests)) {
                 results[at] = Some(result);
@@ -156,15 +156,15 @@ impl Shared {
         error
     }
 
-    pub(super) fn write_log(&self, id: u16, writes: &[LogWrite<'_>]) -> Vec<Result<()>> {
+    pub(super) fn write_log(&self, id: u16, writes: &[Write<'_>]) -> Vec<Result<()>> {
         let vdev = match self.log_vdev(id) {
             Ok(vdev) => vdev,
             Err(error) => return writes.iter().map(|_| Err(error.clone())).collect(),
         };
         // Until the sides that missed the write are noted: no side that is being made current may miss one.
         let _no_change = read(&vdev.log_io);
-        let outcomes = vdev.write_log(writes, self.options.has_txg_thread);
-        let noted = |((unit, data), outcome): (&LogWrite<'_>, _)| match outcome {
+        let outcomes = vdev.write_each(writes, self.options.has_txg_thread);
+        let noted = |((unit, data), outcome): (&Write<'_>, _)| match outcome {
             Ok(missed_by) => {
                 let missed_by: Vec<_> = missed_by;
                 if !missed_by.is_empty() {

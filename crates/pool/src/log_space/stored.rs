@@ -8,7 +8,7 @@ use fastness_blkdev::AlignedBuf;
 
 use crate::codec::checksum;
 use crate::devices::config::VdevClass;
-use crate::devices::vdev::{LogWrite, Vdev};
+use crate::devices::vdev::{Vdev, Write};
 use crate::error::{PoolError, Result};
 use crate::ids::{Place, Txg, UNIT_BYTES};
 use crate::log_space::space::LogSpace;
@@ -198,7 +198,7 @@ impl Shared {
         let vdevs: BTreeSet<u16> = runs.iter().map(|(_, place, _)| place.vdev).collect();
         for vdev in vdevs {
             let of_vdev: Vec<_> = runs.iter().filter(|(_, place, _)| place.vdev == vdev).collect();
-            let writes: Vec<LogWrite<'_>> =
+            let writes: Vec<Write<'_>> =
                 of_vdev.iter().map(|(_, place, range)| (place.unit, &bytes[range.clone()])).collect();
             for ((first, _, range), result) in of_vdev.iter().zip(self.write_log(vdev, &writes)) {
                 let mut left = range.len() as u64;

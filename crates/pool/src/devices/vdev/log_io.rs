@@ -10,9 +10,6 @@ use crate::devices::vdev::sides::Outcome;
 use crate::devices::vdev::{Side, Vdev};
 use fastness_sync::order::{lock, read};
 
-/// One write: first unit, whole units of data.
-pub(crate) type LogWrite<'a> = (u64, &'a [u8]);
-
 impl Vdev {
     /// Whether a current side is writable. Waits for no I/O.
     pub(crate) fn can_be_written(&self) -> bool {
@@ -26,15 +23,6 @@ impl Vdev {
 
     pub(crate) fn has_stale_side(&self) -> bool {
         lock(&self.listed).iter().any(|side| side.is_stale())
-    }
-
-    /// Writes to all sides, in no order among the writes; outcomes are in the order of `writes`. The caller
-    /// holds `log_io`.
-    pub(crate) fn write_log(&self, writes: &[LogWrite<'_>], at_once: bool) -> Vec<Outcome> {
-        self.change(writes.len(), at_once, |_, device| match writes {
-            [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
-            writes => device.run_batch(&mut self.requests(writes)),
-        })
     }
 
     /// Flushes all sides. The caller holds `log_io`.

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use fastness_blkdev::{AlignedBuf, BlockDevice, BlockError};
 
-pub(crate) use log_io::LogWrite;
 pub(crate) use stripe::{Vdevs, failed};
+pub(crate) use write::Write;
 
 use crate::codec::checksum;
 use crate::devices::config::{DeviceConfig, DeviceState, VdevClass, VdevConfig};

@@ -9,7 +9,7 @@ use crate::devices::config::{PoolConfig, VdevClass};
 use crate::devices::label::{self, Uberblock};
 use crate::devices::vdev::{Health, Vdev};
 use crate::error::{PoolError, Result};
-use crate::ids::{Guid, Mark, Place};
+use crate::ids::{Guid, Mark, Place, UNIT_BYTES};
 use fastness_sync::order::{read, write};
 
 /// The top-level vdevs, by number.
@@ -46,20 +46,18 @@ impl Vdevs {
     }
 
     pub(crate) fn write(&self, place: Place, data: &[u8]) -> Result<()> {
-        let vdev = self.at(place, data.len() as u64 / crate::ids::UNIT_BYTES)?;
-        vdev.write(place.unit, data).map_err(failed)
+        self.write_batch(&[(place, data)])
     }
 
     /// Writes to several places, in no order among them; many at a time if the devices can.
     pub(crate) fn write_batch(&self, writes: &[(Place, &[u8])]) -> Result<()> {
         for of_one in writes.chunk_by(|(one, _), (other, _)| one.vdev == other.vdev) {
-            let (place, _) = of_one[0];
-            let mut in_vdev = Vec::with_capacity(of_one.len());
             for (place, data) in of_one {
-                self.at(*place, data.len() as u64 / crate::ids::UNIT_BYTES)?;
-                in_vdev.push((place.unit, *data));
+                self.at(*place, data.len() as u64 / UNIT_BYTES)?;
             }
-            self.at(place, 0)?.write_batch(&in_vdev).map_err(failed)?;
+            let vdev = self.at(of_one[0].0, 0)?;
+            let in_vdev: Vec<_> = of_one.iter().map(|(place, data)| (place.unit, *data)).collect();
+            vdev.write(&in_vdev).map_err(failed)?;
         }
         Ok(())
     }
@@ -71,7 +69,7 @@ impl Vdevs {
         sum: u64,
         what: &'static str,
     ) -> Result<(AlignedBuf, Health)> {
-        let vdev = self.at(place, (sum_bytes as u64).div_ceil(crate::ids::UNIT_BYTES))?;
+        let vdev = self.at(place, (sum_bytes as u64).div_ceil(UNIT_BYTES))?;
         vdev.read_verified(place.unit, sum_bytes, sum, what)
     }
 

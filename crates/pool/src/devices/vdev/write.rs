@@ -5,28 +5,18 @@ use std::sync::atomic::Ordering;
 use fastness_blkdev::{BlockError, Cause, Request};
 
 use crate::devices::vdev::Vdev;
+use crate::devices::vdev::sides::Outcome;
 use crate::ids::UNIT_BYTES;
 
-impl Vdev {
-    /// Writes `data`, a multiple of a unit, to every side. `Ok` if a side that is not stale has it; sides
-    /// that failed are now stale.
-    pub(crate) fn write(&self, unit: u64, data: &[u8]) -> Result<(), Option<BlockError>> {
-        debug_assert!(unit + data.len() as u64 / UNIT_BYTES <= self.units, "a write inside of the vdev");
-        let offset = self.offset(unit);
-        let written = self.on_all_sides(|_, device| device.write_at(offset, data));
-        self.note_why(&written);
-        written
-    }
+/// One write: first unit, whole units of data.
+pub(crate) type Write<'a> = (u64, &'a [u8]);
 
-    /// Makes several writes, each as [`write`](Self::write); the first error, if any failed.
-    pub(crate) fn write_batch(&self, writes: &[(u64, &[u8])]) -> Result<(), Option<BlockError>> {
-        if let [(unit, data)] = writes {
-            return self.write(*unit, data);
-        }
-        let outcomes =
-            self.change(writes.len(), false, |_, device| device.run_batch(&mut self.requests(writes)));
+impl Vdev {
+    /// Writes to every side, in no order among the writes. `Ok` if for each of them a side that is not stale
+    /// has it, otherwise the first error; sides that failed are now stale.
+    pub(crate) fn write(&self, writes: &[Write<'_>]) -> Result<(), Option<BlockError>> {
         let mut all = Ok(());
-        for outcome in outcomes {
+        for outcome in self.write_each(writes, false) {
             let written = outcome.map(drop);
             self.note_why(&written);
             all = all.and(written);
@@ -34,9 +24,17 @@ impl Vdev {
         all
     }
 
-    pub(super) fn requests<'a>(&self, writes: &[(u64, &'a [u8])]) -> Vec<Request<'a>> {
-        let request = |&(unit, data)| Request::Write { offset: self.offset(unit), data, fua: false };
-        writes.iter().map(request).collect()
+    /// The same, on all sides in parallel if `at_once`; outcomes are in the order of `writes`.
+    pub(crate) fn write_each(&self, writes: &[Write<'_>], at_once: bool) -> Vec<Outcome> {
+        let end = |(unit, data): &Write<'_>| unit + data.len() as u64 / UNIT_BYTES;
+        debug_assert!(writes.iter().map(end).all(|end| end <= self.units), "writes inside of the vdev");
+        self.change(writes.len(), at_once, |_, device| match writes {
+            [(unit, data)] => vec![device.write_at(self.offset(*unit), data)],
+            writes => {
+                let request = |&(unit, data)| Request::Write { offset: self.offset(unit), data, fua: false };
+                device.run_batch(&mut writes.iter().map(request).collect::<Vec<_>>())
+            }
+        })
     }
 
     /// Keeps why no side has a write.
