@@ -10,7 +10,8 @@ use crate::measure::time_ns;
 const DATASETS: usize = 10_000;
 
 pub(super) fn rows(place: &Place) -> Result<Vec<Row>> {
-    let pool = place.pool("datasets", 128 << 20, PoolOptions::default())?;
+    // Each creation reserves 40 KiB until its txg has synced.
+    let pool = place.pool("datasets", 1 << 30, PoolOptions::default())?;
     let create_ns = time_ns(|| {
         for number in 0..DATASETS {
             let tx = pool.begin_tx()?;

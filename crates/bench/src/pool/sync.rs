@@ -15,8 +15,9 @@ pub(super) fn rows(place: &Place, options: Options) -> Result<Vec<Row>> {
 fn one_size(place: &Place, options: Options, block_bytes: u64, goal: f64) -> Result<Row> {
     let len_bytes: u64 = if options.quick { 256 << 20 } else { 1 << 30 };
     let raw = place.written_file("sync.raw", len_bytes)?;
-    // Room for two txgs and the metadata; dirty data of one must not start a txg by itself.
-    let pool = place.pool("sync.pool", len_bytes * 5 / 2 + (128 << 20), told_to(len_bytes * 5))?;
+    // Room for two txgs and the metadata, for which each block reserves as much again as for 8 KiB of data
+    // until it has synced; dirty data of one txg must not start another one by itself.
+    let pool = place.pool("sync.pool", len_bytes * 5 + (128 << 20), told_to(len_bytes * 5))?;
     let object = volume(&pool, "sync", block_bytes)?;
     let block = noise(block_bytes as usize, 3);
     let pair = by_turns(

@@ -19,10 +19,10 @@ use fastness_sync::order::lock;
 
 /// Longest request.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// One thread's batch is in flight while the other one collects the next.
-const THREADS: usize = 2;
+/// Batches in flight. Fewer threads with longer batches were slower (`docs/benchmarks.md`, "Pool").
+const THREADS: usize = 4;
 /// Requests of a batch.
-const BATCH_MAX: usize = 4;
+const BATCH_MAX: usize = 2;
 /// Filled requests that wait for a thread.
 const WAITING_MAX: usize = 6;
 /// Fewer bytes are not worth starting threads for.
