@@ -1,6 +1,7 @@
 //! The cache: files opened through it, and what is in PM for them.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -129,7 +130,24 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// [`Error`], of the backing store most of all.
     pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
-        let _names = read(&self.names);
+        let known = {
+            let _names = read(&self.names);
+            self.open_named(path, None, tenant)
+        };
+        match known {
+            Err(Error::Backing { source, .. })
+                if create.is_some() && source.kind() == ErrorKind::NotFound =>
+            {
+                // Alone: nothing writes to a file whose name is not durable yet.
+                let _names = write(&self.names);
+                self.open_named(path, create, tenant)
+            }
+            known => known,
+        }
+    }
+
+    /// The same, with the lock of names held, alone if it may create the file.
+    fn open_named(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
         let (backing, _) = self.backing.open(path, create).map_err(Error::backing("open a file"))?;
         let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
         let file = self.files.open(stat.id, || {

@@ -98,6 +98,29 @@ fn a_copy_of_the_directory_is_refused() {
     assert!(open(folder, &root).is_ok());
 }
 
+#[test]
+fn a_file_that_several_threads_create_is_created_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let (cache, start) = (create(folder, &root), std::sync::Barrier::new(4));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (cache, start) = (&cache, &start);
+            scope.spawn(move || {
+                for round in 0..50 {
+                    start.wait();
+                    let path = format!("new {round}");
+                    let file = cache.open_file(Path::new(&path), Some(0o600), 0).unwrap();
+                    cache.write(&file, thread * 100, &[1; 100]).unwrap();
+                    start.wait();
+                    assert_eq!(cache.stat(&file).unwrap().size, 400);
+                    cache.close(file).unwrap();
+                }
+            });
+        }
+    });
+}
+
 /// Threads write to files of their own and to one that they share, while the flusher runs.
 #[test]
 fn threads_and_the_flusher() {
