@@ -15,6 +15,7 @@ mod medium;
 mod mount;
 mod nbd;
 mod options;
+mod pm_device;
 mod pmemlog;
 mod pool;
 mod prb;
@@ -26,6 +27,7 @@ use fastness_base::AnyError;
 
 pub use mount::serve_pass_through;
 pub use options::Options;
+pub use pm_device::PmDevice;
 pub use report::{Row, render_json, render_table};
 pub use svg::draw_ratios;
 

@@ -27,7 +27,7 @@ pub(crate) enum GivenUp {
 
 /// What the log is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogMedium {
+pub(crate) enum LogPlace {
     /// The pool is read-only: its log was not read.
     Unused,
     /// Devices of the pool.
@@ -43,7 +43,7 @@ pub(crate) enum LogMedium {
 pub(crate) struct Facts {
     pub(crate) before: Before,
     pub(crate) given_up: GivenUp,
-    pub(crate) log: LogMedium,
+    pub(crate) log: LogPlace,
     /// What the devices of the pool keep.
     pub(crate) vdevs: Survival,
     /// Number of volumes and file systems.
@@ -96,7 +96,7 @@ impl Facts {
     fn after_power_cut(&self) -> String {
         let promise = match (self.vdevs, self.log) {
             (Survival::Nothing, _) => return "nothing: the pool is in memory".to_owned(),
-            (_, LogMedium::StandsIn) => {
+            (_, LogPlace::StandsIn) => {
                 return format!("{TXGS}: the log only stands in for persistent memory");
             }
             (Survival::IfFlushIsKept, _) => {
@@ -117,7 +117,7 @@ impl Facts {
     }
 
     fn found(&self) -> String {
-        if self.log == LogMedium::Unused {
+        if self.log == LogPlace::Unused {
             return match self.before {
                 Before::Exported => "imported read-only; it was exported cleanly".to_owned(),
                 Before::Crashed => {
@@ -156,7 +156,7 @@ impl Facts {
             return "as of the last synced transaction group (sync=disabled)".to_owned();
         }
         let found = match self.log {
-            LogMedium::StandsIn => {
+            LogPlace::StandsIn => {
                 "every flushed write is there, if the machine did not go down: the log only stands in for \
                  persistent memory"
             }

@@ -74,7 +74,7 @@ pub use paths::{
 pub use protocol::{Failure, LINE_BYTES_MAX, Message, MountRequest, PmUse, Request, VdevRequest};
 pub use report::{
     Address, CheckReport, DatasetReport, DeviceReport, FilesCheckReport, JobReport, LogCauseReport,
-    LogCounters, LogMediumCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
+    LogCounters, LogRegionCounters, LogReport, LogVolumeReport, OfflineReport, OperationReport, PoolReport,
     PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;

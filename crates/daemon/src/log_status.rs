@@ -5,7 +5,7 @@ use fastness_store::{LogCause, PoolLog, RegionConfig, RegionStats, VdevClass};
 
 use crate::node::Node;
 use crate::report::{
-    LogCauseReport, LogCounters, LogMediumCounters, LogReport, LogVolumeReport, RegionReport,
+    LogCauseReport, LogCounters, LogRegionCounters, LogReport, LogVolumeReport, RegionReport,
 };
 
 impl Node {
@@ -157,8 +157,8 @@ fn causes(stats: &fastness_store::StatsSnapshot) -> Vec<LogCauseReport> {
     LogCause::ALL.into_iter().map(cause).filter(seen).collect()
 }
 
-fn medium_counters(stats: &RegionStats) -> LogMediumCounters {
-    LogMediumCounters {
+fn medium_counters(stats: &RegionStats) -> LogRegionCounters {
+    LogRegionCounters {
         entries: stats.entries,
         bytes: stats.written_bytes,
         slot_waits: stats.slot_waits,

@@ -113,12 +113,12 @@ pub struct LogReport {
     /// Volumes that are open, by name.
     pub volumes: Vec<LogVolumeReport>,
     /// Kind pmem: what was written to the regions since the import.
-    pub medium_counters: Option<LogMediumCounters>,
+    pub medium_counters: Option<LogRegionCounters>,
 }
 
 /// Counters of a log's regions, which all volumes share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogMediumCounters {
+pub struct LogRegionCounters {
     /// Entries written.
     pub entries: u64,
     /// Bytes written, with headers and padding; a mirrored write counts once.

@@ -13,7 +13,7 @@ use fastness_zvol::Volume;
 use histogram::Histogram;
 
 use crate::damaged::{DamagedReport, damaged};
-use crate::durability::{Before, Facts, LogMedium};
+use crate::durability::{Before, Facts, LogPlace};
 use crate::io_report::{IoCounters, IoReport, IoRow, LatencyBucket};
 use crate::lock;
 use crate::log_status::judge_regions;
@@ -95,10 +95,10 @@ impl Node {
             regions.iter().all(|(_, info)| info.durability != Durability::PowerFail)
         };
         let log = match self.log().as_deref() {
-            None => LogMedium::Unused,
-            Some(log) if log.kind() == KindId::Lwb => LogMedium::Vdevs,
-            Some(log) if stands_in(log) => LogMedium::StandsIn,
-            Some(_) => LogMedium::Persistent,
+            None => LogPlace::Unused,
+            Some(log) if log.kind() == KindId::Lwb => LogPlace::Vdevs,
+            Some(log) if stands_in(log) => LogPlace::StandsIn,
+            Some(_) => LogPlace::Persistent,
         };
         let volumes: Vec<_> =
             pool.datasets().into_iter().filter(|info| info.kind != DatasetKind::Folder).collect();

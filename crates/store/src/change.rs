@@ -25,7 +25,7 @@ use crate::error::StoreError;
 use crate::kind_lwb;
 use crate::kind_pmem;
 use crate::log::{PoolLog, marked};
-use crate::logs::{AllLogs, AnyLog};
+use crate::logs::{AllLogs, DynLog};
 use crate::region::RegionParts;
 use crate::sides::{Formatted, NewRegion, format};
 
@@ -134,12 +134,12 @@ impl PoolLog {
         *lock(&self.marked) = marked(logs);
     }
 
-    pub(crate) fn all(&self) -> Vec<AnyLog> {
+    pub(crate) fn all(&self) -> Vec<DynLog> {
         let logs = self.logs();
         logs.datasets().into_iter().filter_map(|dataset| logs.get(dataset)).collect()
     }
 
-    fn suspend(&self, logs: &[AnyLog]) -> Result<(), LogError> {
+    fn suspend(&self, logs: &[DynLog]) -> Result<(), LogError> {
         let at_once = self.tuning.suspended_at_once.unwrap_or(SUSPENDED_AT_ONCE).max(1);
         for group in logs.chunks(at_once) {
             if let [only] = group {
@@ -147,7 +147,7 @@ impl PoolLog {
                 continue;
             }
             std::thread::scope(|scope| {
-                let suspend = |log: &AnyLog| log.suspend(&*self.side);
+                let suspend = |log: &DynLog| log.suspend(&*self.side);
                 let threads: Vec<_> = group.iter().map(|log| scope.spawn(move || suspend(log))).collect();
                 let ended = threads.into_iter().map(|thread| match thread.join() {
                     Ok(ended) => ended,
@@ -159,7 +159,7 @@ impl PoolLog {
         Ok(())
     }
 
-    fn resume(&self, logs: &[AnyLog]) -> Result<(), LogError> {
+    fn resume(&self, logs: &[DynLog]) -> Result<(), LogError> {
         logs.iter().map(|log| log.resume(&*self.side)).fold(Ok(()), Result::and)
     }
 

@@ -7,7 +7,7 @@ use fastness_zil::{
     Choice, ClaimProblem, ClaimSummary, DatasetId, KindId, LogError, LwbImport, LwbLogs, Txg,
 };
 
-use crate::logs::{AllLogs, AnyLog, Claims, IDLE_PERIOD, Logs, Regions};
+use crate::logs::{AllLogs, Claims, DynLog, IDLE_PERIOD, Logs, Regions};
 use crate::side::{PoolBlocks, PoolSide};
 use crate::space::PoolSpace;
 
@@ -41,8 +41,8 @@ impl Logs for LwbLogs<PoolSpace> {
         self.destroy(side, tx, dataset)
     }
 
-    fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
-        self.get(dataset).map(AnyLog::new)
+    fn get(&self, dataset: DatasetId) -> Option<DynLog> {
+        self.get(dataset).map(DynLog::new)
     }
 
     fn datasets(&self) -> Vec<DatasetId> {

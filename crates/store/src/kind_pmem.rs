@@ -9,7 +9,7 @@ use fastness_zil::{
 
 use crate::config::RegionId;
 use crate::error::StoreError;
-use crate::logs::{AllLogs, AnyLog, Claims, IDLE_PERIOD, Logs, Regions};
+use crate::logs::{AllLogs, Claims, DynLog, IDLE_PERIOD, Logs, Regions};
 use crate::marks::Phase;
 use crate::side::PoolSide;
 use crate::sides::{OpenRegion, Sides, apart};
@@ -51,8 +51,8 @@ impl Logs for OnRegions<PmemLogs<Mirror<AnyRange>>> {
         self.of.destroy(side, tx, dataset)
     }
 
-    fn get(&self, dataset: DatasetId) -> Option<AnyLog> {
-        self.of.get(dataset).map(AnyLog::new)
+    fn get(&self, dataset: DatasetId) -> Option<DynLog> {
+        self.of.get(dataset).map(DynLog::new)
     }
 
     fn datasets(&self) -> Vec<DatasetId> {

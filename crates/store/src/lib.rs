@@ -35,7 +35,7 @@
 //! handler       kinds of datasets, their replay     side          the pool as zil sees it
 //! operations    counters of operations
 //! survey        all there is, for `log dump` and    space         log space as lwb sees it
-//!               `log verify`                        pm_device     persistent memory, as block device
+//!               `log verify`
 //! options       how a store is opened               tuning        how a log is used on this machine
 //! ```
 //!
@@ -62,7 +62,6 @@ mod logs;
 mod marks;
 mod operations;
 mod options;
-mod pm_device;
 mod region;
 mod replay;
 mod side;
@@ -91,7 +90,6 @@ pub use log::PoolLog;
 pub use marks::Mismatch;
 pub use operations::{Operation, OperationCounters, OperationStats};
 pub use options::{Consent, StoreOptions};
-pub use pm_device::PmDevice;
 pub use region::{CHUNK_BYTES, FRONT_BYTES, REGION_BYTES_MIN, RegionContents, RegionParts};
 pub use replay::ReplayReport;
 pub use sides::NewRegion;

@@ -17,10 +17,10 @@ use crate::sides::OpenRegion;
 pub(crate) const IDLE_PERIOD: Duration = Duration::from_millis(5);
 
 /// The log of one dataset.
-pub(crate) type AnyLog = fastness_zil::AnyLog<PoolSide>;
+pub(crate) type DynLog = fastness_zil::DynLog<PoolSide>;
 
 /// The intent log of one dataset.
-pub(crate) type Zil = fastness_zil::Zil<PoolSide, AnyLog>;
+pub(crate) type Zil = fastness_zil::Zil<PoolSide, DynLog>;
 
 /// All logs of a pool, of whatever kind.
 pub(crate) type AllLogs = Box<dyn Logs>;
@@ -38,7 +38,7 @@ pub(crate) trait Logs: Send + Sync {
 
     fn destroy(&self, side: &PoolSide, tx: &Tx, dataset: DatasetId) -> Result<(), LogError>;
 
-    fn get(&self, dataset: DatasetId) -> Option<AnyLog>;
+    fn get(&self, dataset: DatasetId) -> Option<DynLog>;
 
     fn datasets(&self) -> Vec<DatasetId>;
 

@@ -118,28 +118,28 @@ owned!(<S: Space> LwbLog<S>, used: |_| 0, witness: |log: &LwbLog<S>| {
 });
 
 /// The log of one dataset, of any kind.
-pub struct AnyLog<P: Pool>(Arc<dyn OwnedLog<P>>);
+pub struct DynLog<P: Pool>(Arc<dyn OwnedLog<P>>);
 
-impl<P: Pool> AnyLog<P> {
+impl<P: Pool> DynLog<P> {
     /// Wraps a log.
     pub fn new(log: Arc<impl OwnedLog<P> + 'static>) -> Self {
         Self(log)
     }
 }
 
-impl<P: Pool> Clone for AnyLog<P> {
+impl<P: Pool> Clone for DynLog<P> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<P: Pool> fmt::Debug for AnyLog<P> {
+impl<P: Pool> fmt::Debug for DynLog<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AnyLog")
+        f.write_str("DynLog")
     }
 }
 
-impl<P: Pool> Deref for AnyLog<P> {
+impl<P: Pool> Deref for DynLog<P> {
     type Target = dyn OwnedLog<P>;
 
     fn deref(&self) -> &Self::Target {
@@ -147,7 +147,7 @@ impl<P: Pool> Deref for AnyLog<P> {
     }
 }
 
-impl<P: Pool> Kind for AnyLog<P> {
+impl<P: Pool> Kind for DynLog<P> {
     #[inline]
     fn id(&self) -> KindId {
         self.0.id()

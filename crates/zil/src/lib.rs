@@ -13,7 +13,7 @@
 //!
 //! How records reach a medium is a *kind* ([`Kind`]): kind pmem ([`PmemLogs`], [`PmemLog`]) has one HDL for
 //! each dataset on the pool's PRB; kind lwb ([`LwbLogs`], [`LwbLog`]) has one chain of log-write blocks for
-//! each dataset in the pool's log space. [`AnyLog`] is of any kind, for one that is changed in use
+//! each dataset in the pool's log space. [`DynLog`] is of any kind, for one that is changed in use
 //! ([`Zil::switch_kind`]). What the log needs of a pool is in [`Pool`]; nothing here knows how a pool stores,
 //! what a file or a volume is, or which devices there are.
 //!
@@ -71,7 +71,7 @@ mod replay;
 mod stats;
 mod zil;
 
-pub use any::{AnyLog, OwnedLog};
+pub use any::{DynLog, OwnedLog};
 pub use claim::{ClaimCause, ClaimProblem, ClaimSummary};
 pub use error::{CommitError, LogCause, LogError, NotPersisted};
 pub use fastness_base::ErrorKind;

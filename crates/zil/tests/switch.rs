@@ -18,7 +18,7 @@ const CHUNKS: usize = 16;
 /// Only written as a volume.
 const VOLUME: u64 = 50;
 
-type Any = AnyLog<PoolRef>;
+type Any = DynLog<PoolRef>;
 
 /// A pool with logs of both kinds, one of which is in use.
 struct Both {
@@ -45,7 +45,7 @@ impl Both {
         let pmem = Arc::new(PmemLogs::format(config(1, 2), heap.chunks(CHUNK)).unwrap());
         let lwb = Arc::new(LwbLogs::new(Arc::clone(&rig.space), Txg(0)));
         let log = pmem.create(&pool, &pool.tx(), DATASET).unwrap();
-        let zil = Arc::new(Zil::new(DATASET, Arc::new(pool.clone()), Arc::new(AnyLog::new(log))));
+        let zil = Arc::new(Zil::new(DATASET, Arc::new(pool.clone()), Arc::new(DynLog::new(log))));
         let logs = Arc::downgrade(&lwb);
         pool.sync_hook(move |txg, put| {
             if let Some(logs) = logs.upgrade() {
@@ -71,10 +71,10 @@ impl Both {
         self.zil.kind().suspend(&self.pool).unwrap();
         looks();
         let new = match (self.zil.kind().id(), self.lwb.get(DATASET)) {
-            (KindId::Lwb, _) => AnyLog::new(self.pmem.get(DATASET).unwrap()),
-            (KindId::Pmem, Some(log)) => AnyLog::new(log),
+            (KindId::Lwb, _) => DynLog::new(self.pmem.get(DATASET).unwrap()),
+            (KindId::Pmem, Some(log)) => DynLog::new(log),
             (KindId::Pmem, None) => {
-                AnyLog::new(self.lwb.create(&self.pool, &self.pool.tx(), DATASET).unwrap())
+                DynLog::new(self.lwb.create(&self.pool, &self.pool.tx(), DATASET).unwrap())
             }
         };
         new.resume(&self.pool).unwrap();

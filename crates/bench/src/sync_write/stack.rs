@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastness_store::{
-    Device, PmDevice, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec,
-};
+use fastness_store::{Device, Pool, PoolLog, PoolOptions, Property, Store, Tuning, VdevClass, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
 use crate::error::{Context, Result, wrong};
+use crate::pm_device::PmDevice;
 use crate::pool::{Numbers, Place, noise, store_options};
 
 /// Bytes of a write, and of a block.

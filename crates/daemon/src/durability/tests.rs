@@ -2,8 +2,7 @@ use super::*;
 
 const BEFORE: [Before; 2] = [Before::Exported, Before::Crashed];
 const GIVEN_UP: [GivenUp; 4] = [GivenUp::Nothing, GivenUp::Log, GivenUp::Tail, GivenUp::Later];
-const LOGS: [LogMedium; 4] =
-    [LogMedium::Unused, LogMedium::Vdevs, LogMedium::Persistent, LogMedium::StandsIn];
+const LOGS: [LogPlace; 4] = [LogPlace::Unused, LogPlace::Vdevs, LogPlace::Persistent, LogPlace::StandsIn];
 const VDEVS: [Survival; 3] = [Survival::Nothing, Survival::IfFlushIsKept, Survival::Everything];
 
 /// Every combination of the facts.
@@ -41,12 +40,12 @@ fn nothing_is_promised_that_is_not_so() {
             is_crashed
                 && !given_up
                 && keeps_all
-                && matches!(facts.log, LogMedium::Vdevs | LogMedium::Persistent),
+                && matches!(facts.log, LogPlace::Vdevs | LogPlace::Persistent),
             "{facts:?}: {}",
             words.found
         );
         assert_eq!(promises_all(&words.after_process_crash), keeps_all, "{facts:?}: {words:?}");
-        let log_keeps = facts.log != LogMedium::StandsIn;
+        let log_keeps = facts.log != LogPlace::StandsIn;
         let vdevs_keep = facts.vdevs == Survival::Everything;
         assert_eq!(
             promises_all(&words.after_power_cut),
@@ -63,7 +62,7 @@ fn nothing_is_promised_that_is_not_so() {
 fn what_was_lost_is_said() {
     for facts in all() {
         let words = facts.words();
-        let (is_unused, given_up) = (facts.log == LogMedium::Unused, facts.given_up != GivenUp::Nothing);
+        let (is_unused, given_up) = (facts.log == LogPlace::Unused, facts.given_up != GivenUp::Nothing);
         let is_lost = facts.before == Before::Crashed && (is_unused || given_up)
             || facts.given_up == GivenUp::Later && !is_unused;
         let says_so = words.found.contains("are lost") || words.found.contains("are missing");
@@ -80,7 +79,7 @@ fn volumes_that_ignore_flushes_are_named_and_no_others() {
         let words = facts.words();
         for text in [&words.after_process_crash, &words.after_power_cut] {
             let is_some = facts.disabled.len() == 1;
-            let says_txgs_already = facts.log == LogMedium::StandsIn && text == &words.after_power_cut;
+            let says_txgs_already = facts.log == LogPlace::StandsIn && text == &words.after_power_cut;
             assert_eq!(text.contains("tank/a"), is_some && !says_txgs_already, "{facts:?}: {text}");
             assert!(!text.contains("tank/b"), "{facts:?}: {text}");
         }

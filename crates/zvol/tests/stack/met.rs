@@ -87,7 +87,7 @@ counters! {
     fail_gone: 200,
     fail_no_room: 200,
     /// Txgs that synced although a device refused what was new.
-    elsewhere: 200,
+    elsewhere: 2000,
     failed_steps: 60,
     suspended: 60,
     cleared: 60,

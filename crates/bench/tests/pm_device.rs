@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use fastness_bench::PmDevice;
 use fastness_blkdev::{BlockDevice, Cause, ErrorKind, Operation};
 use fastness_pm_model::{Budget, Config, Fault, RecordStyle, Recorder, explore};
 use fastness_pmem::Region;
-use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
-use fastness_store::PmDevice;
+use fastness_store::{Device, Pool, PoolOptions, VdevSpec};
 use proptest::prelude::*;
 
 fn in_memory(len_bytes: u64) -> PmDevice {

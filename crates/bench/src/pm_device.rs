@@ -1,4 +1,4 @@
-//! Persistent memory as a block device: an ordinary log vdev, or a block log's own device.
+//! Persistent memory as a block device: kind lwb is measured on it in memory, as in the source.
 //!
 //! Design: a write copies with non-temporal stores and fences before it returns, on the thread that copied: a
 //! fence completes only the stores of its own thread, so a flush by another thread could not do it. Every
