@@ -70,6 +70,7 @@ pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::settings::{FailMode, Feature};
 pub use objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
 pub use objects::handle::Object;
+pub use objects::origin::Origin;
 pub use objects::segments::Segment;
 pub use objects::stored::{StoreRequest, StoredRun};
 pub use pool::{Pool, Tx};

@@ -234,7 +234,7 @@ struct Struck {
 
 /// A pool whose device `index` has a fault at its `nth` write in `range`, after it was created.
 fn with_fault(shape: Shape, index: usize, (nth, range, fault): Strike) -> Struck {
-    let mut rng = Rng::new(31);
+    let mut rng = Rng::new(24);
     let rig = Rig::fresh(shape.count(), LEN_BYTES, nth);
     let pool = Pool::create("tank", &shape.specs(rig.all()), manual()).unwrap();
     let before = rig.devices[index].stats().of(Operation::Write).ops;

@@ -102,8 +102,8 @@ pub use witness::RegionWitness;
 // What a front end stores, and its records.
 pub use fastness_base::{DatasetId, ObjectId, Txg};
 pub use fastness_pool::{
-    Dataset, DatasetKind, Object, Property, Result as PoolResult, RowChange, Segment, SyncMode, Table,
-    TableId, Tx,
+    Dataset, DatasetKind, Object, Origin, Property, Result as PoolResult, RowChange, Segment, SyncMode,
+    Table, TableId, Tx,
 };
 pub use fastness_zil::{CommitError, Itx, KindId, record};
 

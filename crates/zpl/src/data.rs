@@ -10,7 +10,7 @@
 
 use fastness_store::record::{Record, Time, TimedWrite, Truncate, attribute};
 use fastness_store::{
-    Dataset, Itx, Object, Operation, PoolError, PoolResult, Property, Records, SyncMode, Tx,
+    Dataset, Itx, Object, Operation, Origin, PoolError, PoolResult, Property, Records, SyncMode, Tx,
 };
 
 use crate::attributes::{FILE_BYTES_MAX, attributes_itx, clear_set_id};
@@ -49,21 +49,30 @@ pub(crate) fn block_bytes_for(dataset: &Dataset, end: u64) -> u32 {
     wanted.max(BLOCK_BYTES_MIN).min(max)
 }
 
-/// How the record of a write is made.
+/// How a write is made, and its record.
 #[derive(Debug, Clone, Copy)]
-struct Logging {
+struct Logging<'a> {
     /// A commit follows at once.
     commits: bool,
     /// A record that waits for it has a copy of the bytes.
     is_copied: bool,
     /// The times are to be as durable as the bytes.
     keeps_times: bool,
+    /// What the bytes were copied from.
+    origin: Option<&'a Origin>,
 }
 
-impl Logging {
-    fn new(commits: bool, len_bytes: usize, keeps_times: bool) -> Logging {
+impl Logging<'_> {
+    fn new(commits: bool, len_bytes: usize, keeps_times: bool) -> Logging<'static> {
         let is_copied = commits && len_bytes <= COPIED_BYTES_MAX;
-        Logging { commits, is_copied, keeps_times: commits && keeps_times }
+        Logging { commits, is_copied, keeps_times: commits && keeps_times, origin: None }
+    }
+
+    fn put(self, tx: &Tx, object: &Object, offset: u64, data: &[u8]) -> PoolResult<()> {
+        match self.origin {
+            Some(origin) => object.write_copy(tx, offset, data, origin),
+            None => object.write(tx, offset, data),
+        }
     }
 }
 
@@ -149,8 +158,9 @@ impl FileSystem {
     }
 
     /// Writes to a locked file, in one transaction; durable as a write that is not synchronous is.
-    pub(crate) fn write_kept(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        let logging = Logging::new(false, data.len(), false);
+    /// What was read from `origin` shares its blocks, where it can.
+    pub(crate) fn write_kept(&self, ino: Ino, offset: u64, data: &[u8], origin: &Origin) -> Result<()> {
+        let logging = Logging { origin: Some(origin), ..Logging::new(false, data.len(), false) };
         self.write_locked(ino, offset, data, WriteHow::default(), logging).map(drop)
     }
 
@@ -162,7 +172,7 @@ impl FileSystem {
         offset: u64,
         data: &[u8],
         how: WriteHow,
-        logging: Logging,
+        logging: Logging<'_>,
     ) -> Result<bool> {
         let now = self.now();
         let (mut is_durable, mut is_timed) = (false, false);
@@ -184,7 +194,7 @@ impl FileSystem {
         };
         let known = self.late.get(ino).filter(|known| !(how.clears_set_id && known.has_set_id));
         if let (Some(known), Some(object)) = (known, self.objects.get(&ino)) {
-            self.write_known((ino, &object), known, (offset, data, now), logging.keeps_times, log)?;
+            self.write_known((ino, &object), known, (offset, data, now), logging, log)?;
             if is_timed && logging.keeps_times {
                 self.late.logged_write(ino, now);
             }
@@ -198,7 +208,7 @@ impl FileSystem {
         (inode.mtime, inode.ctime) = (now, now);
         let cleared = (inode.mode != mode).then(|| attributes_itx(ino, &inode, attribute::MODE));
         let block_bytes = self.block_bytes_for(offset + data.len() as u64);
-        let write = |tx: &Tx, object: &Object| object.write(tx, offset, data);
+        let write = |tx: &Tx, object: &Object| logging.put(tx, object, offset, data);
         let has_cleared = cleared.is_some();
         let mut log = log;
         self.change_data(ino, inode, block_bytes, write, |records| {
@@ -219,16 +229,16 @@ impl FileSystem {
         (ino, object): (Ino, &Object),
         known: Known,
         (offset, data, now): (u64, &[u8], Time),
-        keeps_times: bool,
+        logging: Logging<'_>,
         log: impl FnOnce(&Records<'_>),
     ) -> Result<()> {
         let times = Times { mtime: now, ctime: now, ..known.times };
         let write = |tx: &Tx| {
             let txg = tx.txg();
-            if keeps_times || txg != known.stored {
+            if logging.keeps_times || txg != known.stored {
                 self.store_times(tx, ino, times)?;
             }
-            object.write(tx, offset, data)?;
+            logging.put(tx, object, offset, data)?;
             Ok(txg)
         };
         let txg = self.open.transact(write, |records, _| {
@@ -236,7 +246,7 @@ impl FileSystem {
                 log(&records);
             }
         })?;
-        let is_late = !keeps_times && known.stored == txg;
+        let is_late = !logging.keeps_times && known.stored == txg;
         self.late.set(ino, Known { stored: txg, times, is_late, ..known });
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::file_system::FileSystem;
 use crate::ino::Ino;
 use crate::inode::Inode;
 
-/// Bytes that a copy changes in one transaction.
-const COPY_BYTES: usize = 128 << 10;
+/// Bytes that a copy changes in one transaction, unless blocks are longer.
+const COPY_BYTES: u64 = 128 << 10;
 /// Segments that a search for data looks at in one step.
 const SEGMENTS_MAX: usize = 64;
 
@@ -152,8 +152,9 @@ impl FileSystem {
     }
 
     /// Copies bytes from one file to another, or within one; holes stay holes where whole blocks allow it.
-    /// Returns how many bytes there were. Each part of 128 KiB is one change: nothing changes the bytes while
-    /// it is read and written.
+    /// Returns how many bytes there were. Each part of 128 KiB, or of one longer block, is one change:
+    /// nothing changes the bytes while it is read and written. Whole blocks that a txg has stored are shared,
+    /// if both files have blocks of one size and the ranges begin at the same place within a block.
     ///
     /// Persistence: as for [`write`](Self::write) without `is_sync`.
     ///
@@ -170,7 +171,10 @@ impl FileSystem {
     ) -> Result<u64> {
         self.file(to)?;
         self.file(from)?;
-        let size_bytes = self.object(from)?.map_or(0, |object| object.size_bytes());
+        let source = self.object(from)?;
+        let size_bytes = source.as_ref().map_or(0, |object| object.size_bytes());
+        // Parts of whole blocks can share them.
+        let part_max = source.map_or(0, |object| u64::from(object.block_bytes())).max(COPY_BYTES);
         let len_bytes = len_bytes.min(size_bytes.saturating_sub(from_offset));
         if to_offset.checked_add(len_bytes).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
@@ -178,10 +182,10 @@ impl FileSystem {
         if from == to && from_offset < to_offset + len_bytes && to_offset < from_offset + len_bytes {
             return Err(FsError::Invalid("the ranges overlap"));
         }
-        let mut buffer = vec![0; COPY_BYTES.min(len_bytes as usize)];
+        let mut buffer = vec![0; part_max.min(len_bytes) as usize];
         let mut done = 0;
         while done < len_bytes {
-            let part_bytes = (len_bytes - done).min(COPY_BYTES as u64);
+            let part_bytes = (len_bytes - done).min(part_max - (from_offset + done) % part_max);
             let copied =
                 self.copy_part((from, from_offset + done), (to, to_offset + done), part_bytes, &mut buffer)?;
             if copied == 0 {
@@ -217,8 +221,8 @@ impl FileSystem {
             return Ok(len_bytes);
         }
         let len_bytes = segments.first().map_or(len_bytes, |data| data.len_bytes.min(len_bytes));
-        let len = source.read(from_offset, &mut buffer[..len_bytes as usize])?;
-        self.write_kept(to, to_offset, &buffer[..len])?;
+        let (len, origin) = source.read_to_copy(from_offset, &mut buffer[..len_bytes as usize])?;
+        self.write_kept(to, to_offset, &buffer[..len], &origin)?;
         Ok(len as u64)
     }
 }

@@ -14,6 +14,7 @@ use crate::import::find::{Found, find};
 use crate::import::options::{Host, ImportOptions, VdevSpec};
 use crate::log_space::blocks::LogBlocks;
 use crate::metadata::file::MetaFile;
+use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{
     self, CLEARED, DATASETS, DOOMED, DatasetKind, DatasetRow, NUMBERS, SPACE, USAGE,
@@ -177,6 +178,7 @@ fn open_shared(
         room.set_free(allocator.room_bytes(), allocator.slop_bytes());
     }
     let log = LogBlocks::new(&vdevs);
+    let has_shared = references::has_any(&database)?;
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()
@@ -196,7 +198,7 @@ fn open_shared(
     let packers = if options.has_txg_thread { packers() } else { 1 };
     let shared = Shared {
         devices: Devices::new(vdevs, config, uberblock.unwrap_or_default(), was_exported),
-        space: Space::new(allocator, room, log),
+        space: Space::new(allocator, room, log, has_shared),
         tables: Tables::new(meta, database, snapshot),
         datasets: Datasets::new(namespace, synced, settings),
         txgs: Txgs::new(pipeline, packers),

@@ -4,6 +4,7 @@
 //! engine_error  errors of the engine, as errors of the pool
 //! file          the file under the tables
 //! groups        rows of extents
+//! references    how many blocks name one place
 //! snapshot      the tables as of one txg
 //! tables        the tables and their rows
 //! ```
@@ -11,5 +12,6 @@
 pub(crate) mod engine_error;
 pub(crate) mod file;
 pub(crate) mod groups;
+pub(crate) mod references;
 pub(crate) mod snapshot;
 pub(crate) mod tables;

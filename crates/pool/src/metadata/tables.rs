@@ -37,6 +37,8 @@ pub(crate) const NUMBERS: Table<&str, u64> = Table::new("numbers");
 /// Dataset, object, block → place and birth of its extent: damage that a scrub found (`damage`). Exists only
 /// once there was any.
 pub(crate) const DAMAGED: Table<ExtentKey, (u64, u64)> = Table::new("damaged");
+/// Place → number of blocks that are stored there, 2 or more (`references`). Exists only once there was any.
+pub(crate) const REFERENCES: Table<u64, u64> = Table::new("references");
 /// In [`NUMBERS`]: the number of damaged blocks that are not listed.
 pub(crate) const DAMAGED_UNLISTED: &str = "damaged and not listed";
 /// In [`NUMBERS`]: the txg that committed.

@@ -22,6 +22,23 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Records that the media need a feature, at the latest with the transaction. `false` if only a newer txg
+    /// may record it.
+    pub(crate) fn activate(&self, tx: &Tx, feature: Feature) -> bool {
+        {
+            let settings = lock(&self.datasets.settings);
+            if settings.1.features.contains_key(feature.name()) {
+                return settings.0 <= tx.txg();
+            }
+        }
+        let insert = |settings: &mut Settings| {
+            settings.features.insert(feature.name().to_owned(), feature.is_read_only_compatible());
+        };
+        self.change_settings(tx, insert).is_ok()
+    }
+}
+
 impl Pool {
     /// What happens to requests when the pool is suspended. The pool itself never waits: its owner does.
     pub fn fail_mode(&self) -> FailMode {

@@ -61,16 +61,19 @@ impl FromStr for FailMode {
 pub enum Feature {
     /// The pool's description names a log device: acknowledged writes may be on it and nowhere else.
     LogDevice,
+    /// Several blocks may be stored in one place: who frees one has to look at how many there are.
+    SharedBlocks,
 }
 
 impl Feature {
     /// All features that this program knows.
-    pub const ALL: [Feature; 1] = [Feature::LogDevice];
+    pub const ALL: [Feature; 2] = [Feature::LogDevice, Feature::SharedBlocks];
 
     /// Name as stored.
     pub fn name(self) -> &'static str {
         match self {
             Feature::LogDevice => "log_device",
+            Feature::SharedBlocks => "shared_blocks",
         }
     }
 
@@ -78,7 +81,7 @@ impl Feature {
     /// is.
     pub(super) fn is_read_only_compatible(self) -> bool {
         match self {
-            Feature::LogDevice => true,
+            Feature::LogDevice | Feature::SharedBlocks => true,
         }
     }
 }

@@ -127,7 +127,7 @@ impl Dataset {
         object.core.check_born(tx.txg())?;
         let mut contents = write(&object.core.contents);
         object.check_there()?;
-        let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0))?;
+        let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0), 0)?;
         // Of an object that this txg creates, no table has anything. What is listed is freed later, and by
         // number: an object that is created again with this number after a failure would be freed, too.
         let rows = match object.core.born == tx.txg() {

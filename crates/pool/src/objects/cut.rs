@@ -75,7 +75,9 @@ impl Object {
         }
         let parts = zeroed.parts.iter().filter(|part| !part.is_empty()).count() as u64;
         let claim = if parts > 0 { Claim::Part } else { Claim::Free };
-        let held = self.hold_room(tx, &contents, claim, (parts, parts), &zeroed.whole)?;
+        let counts =
+            self.rows_of_counts(tx, &contents, &(0..0), &zeroed.whole) + parts * u64::from(self.may_share());
+        let held = self.hold_room(tx, &contents, claim, (parts, parts), &zeroed.whole, counts)?;
         let index = self.layer(&mut contents, tx);
         let done = self.zero_parts(&mut contents, index, &zeroed);
         if done.is_ok() {
@@ -83,6 +85,7 @@ impl Object {
             self.shared.txgs.pipeline.change_dirty(change);
             then(&mut contents, index);
         }
+        held.charge_counts(contents.layer_mut(index));
         self.settle(held, &contents);
         done
     }

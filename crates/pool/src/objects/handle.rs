@@ -8,7 +8,8 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, own};
 use crate::objects::extent::{Extent, unpack};
-use crate::objects::object::{Contents, Found, ObjectCore};
+use crate::objects::object::{Contents, Found, Layer, ObjectCore};
+use crate::objects::origin::Copied;
 use crate::pool::Tx;
 use crate::space::room::{Charge, Claim, rows_of};
 use crate::state::Shared;
@@ -21,6 +22,15 @@ use fastness_sync::order::{read, write};
 pub(crate) struct Held {
     reserved: Charge,
     before: Charge,
+    /// Rows of the table of references.
+    counts: u64,
+}
+
+impl Held {
+    /// Charges the rows of references to the layer that was changed.
+    pub(crate) fn charge_counts(&self, layer: &mut Layer) {
+        layer.charged += Charge::rows(self.counts);
+    }
 }
 
 /// Most whole blocks that a write copies before it takes the object's lock.
@@ -123,7 +133,7 @@ impl Object {
     /// transaction that began before the object was created, in an older txg; and errors of reading a block
     /// that is only partly overwritten: the blocks before it are then written.
     pub fn write(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
-        self.put(tx, offset, data, true)
+        self.put(tx, offset, data, true, &Copied::new())
     }
 
     /// Writes inside the object, which does not grow, even if another thread shrinks it meanwhile.
@@ -131,10 +141,18 @@ impl Object {
     /// # Errors
     /// As [`write`](Self::write); [`PoolError::BeyondEnd`], and nothing was changed.
     pub fn overwrite(&self, tx: &Tx, offset: u64, data: &[u8]) -> Result<()> {
-        self.put(tx, offset, data, false)
+        self.put(tx, offset, data, false, &Copied::new())
     }
 
-    fn put(&self, tx: &Tx, offset: u64, data: &[u8], may_grow: bool) -> Result<()> {
+    /// Writes; notes which of the blocks were `copied`.
+    pub(super) fn put(
+        &self,
+        tx: &Tx,
+        offset: u64,
+        data: &[u8],
+        may_grow: bool,
+        copied: &Copied,
+    ) -> Result<()> {
         if data.is_empty() {
             return Ok(());
         }
@@ -158,14 +176,17 @@ impl Object {
         if !may_grow && end > contents.size_bytes {
             return Err(PoolError::BeyondEnd { end, size_bytes: contents.size_bytes });
         }
-        let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0))?;
+        let counts = self.rows_of_counts(tx, &contents, &blocks, &(0..0)) + copied.len() as u64;
+        let held = self.hold_room(tx, &contents, Claim::Data, (count, last - first + 1), &(0..0), counts)?;
         let index = self.layer(&mut contents, tx);
         if is_ready && index + 1 == contents.layers.len() {
             for (block, slot) in blocks.zip(&mut ready) {
                 let bytes = slot.take().expect("copied above");
                 *slot = contents.replace(index, block, bytes);
             }
+            contents.layer_mut(index).note_copied(copied);
             self.grow(&mut contents, index, end);
+            held.charge_counts(contents.layer_mut(index));
             self.settle(held, &contents);
             drop(contents);
             let replaced =
@@ -175,15 +196,17 @@ impl Object {
         }
         let written = self.write_parts(&mut contents, index, offset, data);
         if written.is_ok() {
+            contents.layer_mut(index).note_copied(copied);
             self.grow(&mut contents, index, end);
         }
+        held.charge_counts(contents.layer_mut(index));
         self.settle(held, &contents);
         written
     }
 
     /// Reserves room for a change in the transaction's layer and in newer ones: at most `blocks` blocks in
-    /// `rows` rows are written, and `cleared` ones cleared. The caller [settles](Self::settle) it once the
-    /// change was made or has failed.
+    /// `rows` rows are written, and `cleared` ones cleared; `counts` rows of the table of references change.
+    /// The caller [settles](Self::settle) it once the change was made or has failed.
     pub(crate) fn hold_room(
         &self,
         tx: &Tx,
@@ -191,11 +214,13 @@ impl Object {
         claim: Claim,
         blocks_and_rows: (u64, u64),
         cleared: &Range<u64>,
+        counts: u64,
     ) -> Result<Held> {
         let block_bytes = self.core.block_bytes as usize;
-        let reserved = contents.charge_of(tx.txg(), block_bytes, blocks_and_rows, cleared);
+        let mut reserved = contents.charge_of(tx.txg(), block_bytes, blocks_and_rows, cleared);
+        reserved += Charge::rows(counts);
         self.shared.reserve(&self.dataset, reserved, tx.claim(claim))?;
-        Ok(Held { reserved, before: contents.charged() })
+        Ok(Held { reserved, before: contents.charged(), counts })
     }
 
     /// Releases what was reserved but not charged to any layer.

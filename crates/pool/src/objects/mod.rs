@@ -3,11 +3,13 @@
 //! ```text
 //! buffers   memory of blocks, reused
 //! cleared   cleared ranges that are not freed yet
+//! copied    copies that share blocks with their source
 //! create    creating, opening, destroying
 //! cut       punch, truncate
 //! extent    blocks on the medium, compression
 //! handle    reads and writes by users
 //! object    layers in DRAM
+//! origin    where copied bytes came from
 //! ranges    a set of numbers
 //! segments  which parts are stored
 //! stored    blocks that are durable in place before their txg, and their addresses
@@ -18,11 +20,13 @@
 
 pub(crate) mod buffers;
 pub(crate) mod cleared;
+pub(crate) mod copied;
 pub(crate) mod create;
 pub(crate) mod cut;
 pub(crate) mod extent;
 pub(crate) mod handle;
 pub(crate) mod object;
+pub(crate) mod origin;
 pub(crate) mod ranges;
 pub(crate) mod segments;
 pub(crate) mod stored;

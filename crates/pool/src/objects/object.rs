@@ -21,6 +21,7 @@ use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, ObjectId, Txg};
 use crate::objects::buffers::{Block, Buffers, own};
 use crate::objects::extent::{Extent, GROUP_BLOCKS};
+use crate::objects::origin::{Copied, Source};
 use crate::objects::ranges::Ranges;
 use crate::objects::storing::Storing;
 use crate::objects::taken::Taken;
@@ -40,6 +41,8 @@ pub(crate) struct Layer {
     pub(crate) blocks: Blocks,
     /// The blocks whose bytes are already durable in their final places (`stored`).
     pub(crate) stored: BTreeMap<u64, Extent>,
+    /// The blocks that were copied from others (`copied`).
+    pub(crate) copied: BTreeMap<u64, Source>,
     /// Blocks that read as zeroes unless in `blocks`.
     pub(crate) cleared: Ranges,
     /// Size when the txg ends.
@@ -57,6 +60,7 @@ impl Layer {
             txg,
             blocks: Blocks::default(),
             stored: BTreeMap::new(),
+            copied: BTreeMap::new(),
             cleared: Ranges::default(),
             size_bytes,
             is_destroyed: false,
@@ -87,6 +91,15 @@ impl Layer {
             self.charged += Charge::block(block_bytes);
         }
         before
+    }
+
+    /// Notes where blocks came from that were just written here.
+    pub(crate) fn note_copied(&mut self, copied: &Copied) {
+        for (block, source) in copied {
+            if self.blocks.contains_key(block) {
+                self.copied.insert(*block, *source);
+            }
+        }
     }
 
     /// Clears whole blocks. Returns the change of [`bytes`](Self::bytes).

@@ -21,11 +21,19 @@ pub(crate) struct Space {
     /// Held shared while blocks of a snapshot are read without an object's lock; exclusively while freed
     /// space is made available again.
     pub(crate) reuse: RwLock<(), { order::REUSE }>,
+    /// Whether several blocks may be stored in one place (`copied`).
+    pub(crate) has_shared: AtomicBool,
 }
 
 impl Space {
-    pub(crate) fn new(allocator: Arc<SharedAllocator>, room: Room, log: LogBlocks) -> Space {
-        Space { allocator, room, log: Mutex::new(log), reuse: RwLock::new(()) }
+    pub(crate) fn new(
+        allocator: Arc<SharedAllocator>,
+        room: Room,
+        log: LogBlocks,
+        has_shared: bool,
+    ) -> Space {
+        let has_shared = AtomicBool::new(has_shared);
+        Space { allocator, room, log: Mutex::new(log), reuse: RwLock::new(()), has_shared }
     }
 }
 

@@ -18,6 +18,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use crate::error::Result;
 use crate::ids::{ObjectId, Txg, UNIT_BYTES};
 use crate::metadata::groups::{decode_row, store};
+use crate::metadata::references;
 use crate::metadata::tables::{DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::{Cleared, Clearing};
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_pieces};
@@ -39,6 +40,7 @@ pub(crate) struct Freeing<'a> {
     shared: &'a Shared,
     transaction: &'a WriteTransaction,
     clearing: Clearing,
+    has_shared: bool,
     /// Rows that may still be changed.
     rows: usize,
     /// Bytes that were reserved for them.
@@ -60,11 +62,15 @@ impl<'a> Freeing<'a> {
         let kept = (shared.space.room.slop_bytes() / FREES) as i64;
         let rows = wanted.min((reserved.max(kept) / ROW) as usize);
         let clearing = Clearing::new(shared.tables.current().cleared.clone());
-        Freeing { shared, transaction, clearing, rows, reserved, usage: BTreeMap::new() }
+        let has_shared = shared.space.has_shared.load(Ordering::SeqCst);
+        Freeing { shared, transaction, clearing, has_shared, rows, reserved, usage: BTreeMap::new() }
     }
 
-    /// Frees one extent; returns its bytes.
+    /// Frees one extent, unless another block is stored there, too; returns its bytes.
     pub(crate) fn free(&self, extent: &Extent) -> Result<i64> {
+        if self.has_shared && !extent.is_in_pieces() && references::lower(self.transaction, extent.place)? {
+            return Ok(bytes(extent));
+        }
         let pieces = if extent.is_in_pieces() {
             let mut table = self.transaction.open_table(PIECES)?;
             let row = table.remove(extent.place.pack())?.map(|row| row.value().to_vec());
@@ -115,7 +121,7 @@ impl<'a> Freeing<'a> {
                 stopped = Some(block);
                 break;
             }
-            self.rows -= usize::from(extent.is_in_pieces());
+            self.rows -= usize::from(extent.is_in_pieces() || self.has_shared);
             freed += self.free(&extent)?;
             *slot = None;
         }

@@ -5,13 +5,17 @@
 //! Without compression one thread is faster, because it copies what its checksum has just brought into the
 //! CPU's cache.
 //!
-//! A block that was stored ahead of its txg (`stored`) is already in its final place.
+//! A block that was stored ahead of its txg (`stored`) is already in its final place; so is one that was
+//! copied from a block that has not changed since (`copied`).
 //!
 //! If a device turns out to be out of space, the whole step is undone and repeated elsewhere (`elsewhere`).
 //!
 //! A block that finds no long enough run of free units is written in pieces, each half as long as the one
 //! that did not fit, down to single units: a pool whose free space is in small holes still takes every block
 //! that it has space for.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::codec::{Writer, checksum};
 use crate::devices::run::{Run, write_all};
@@ -33,12 +37,17 @@ const COMPRESSED_PART_BYTES: usize = 4 << 20;
 /// Least work, in bytes, for each additional thread.
 const THREAD_BYTES_MIN: usize = 512 << 10;
 
+/// Blocks of an object in order, with their places; `None` for one that is all zeroes.
+type Placed = Vec<(u64, Option<Extent>)>;
+
 /// Where everything was written.
 pub(crate) struct Written {
     /// By object, in block order; `None` for a block that is all zeroes.
-    pub(crate) extents: Vec<Vec<(u64, Option<Extent>)>>,
+    pub(crate) extents: Vec<Placed>,
     /// Rows for blocks in pieces: place of the first piece, row.
     pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+    /// Places that one more block is stored in.
+    pub(crate) shared: Vec<Place>,
 }
 
 /// What to store of each block, with its checksum; `None` for one that is all zeroes.
@@ -76,31 +85,43 @@ impl Shared {
     pub(crate) fn write_data(&self, txg: Txg, dirty: &[Dirty]) -> Result<Written> {
         let bytes = dirty.iter().map(|dirty| dirty.bytes).sum();
         // Only once: adopting changes their state.
-        let adopted = dirty.iter().map(|dirty| self.adopt_stored(txg, dirty)).collect::<Vec<_>>();
+        let mut shared = Vec::new();
+        let adopted = dirty.iter().map(|dirty| self.adopt_stored(txg, dirty, &mut shared));
+        let adopted = adopted.collect::<Result<Vec<_>>>()?;
         let before = self.txgs.pipeline.written_bytes();
-        with_room(&self.devices.vdevs, &self.space.allocator, || {
+        let written = with_room(&self.devices.vdevs, &self.space.allocator, || {
             self.txgs.pipeline.set_written(before);
             write_all(&self.devices.vdevs, self.options.has_txg_thread, bytes, |run| {
                 self.write_blocks(txg, dirty, &adopted, run)
             })
-        })
+        })?;
+        Ok(Written { shared, ..written })
     }
 
-    /// Blocks that are already in their final places, in order.
-    fn adopt_stored(&self, txg: Txg, Dirty { layer, .. }: &Dirty) -> Vec<(u64, Option<Extent>)> {
+    /// Blocks that are already in their final places, in order; adds those that others are stored in, too, to
+    /// `shared`.
+    fn adopt_stored(&self, txg: Txg, dirty: &Dirty, shared: &mut Vec<Place>) -> Result<Placed> {
+        let Dirty { layer, .. } = dirty;
         if layer.is_destroyed {
-            return Vec::new();
+            return Ok(Placed::new());
         }
         let stored = layer.stored.iter().filter(|(block, _)| layer.blocks.contains_key(block));
         let adopted = stored.filter(|(_, extent)| self.adopt(extent));
-        adopted.map(|(block, extent)| (*block, Some(Extent { birth: txg, ..*extent }))).collect()
+        let mut adopted: BTreeMap<u64, Extent> =
+            adopted.map(|(block, extent)| (*block, Extent { birth: txg, ..*extent })).collect();
+        for (block, extent) in self.shareable(dirty)? {
+            if let Entry::Vacant(entry) = adopted.entry(block) {
+                shared.push(entry.insert(extent).place);
+            }
+        }
+        Ok(adopted.into_iter().map(|(block, extent)| (block, Some(extent))).collect())
     }
 
     fn write_blocks(
         &self,
         txg: Txg,
         dirty: &[Dirty],
-        adopted: &[Vec<(u64, Option<Extent>)>],
+        adopted: &[Placed],
         run: &mut Run<'_>,
     ) -> Result<Written> {
         let (mut all, mut pieces) = (Vec::with_capacity(dirty.len()), Vec::new());
@@ -144,7 +165,7 @@ impl Shared {
             }
             all.push(extents);
         }
-        Ok(Written { extents: all, pieces })
+        Ok(Written { extents: all, pieces, shared: Vec::new() })
     }
 
     fn write_block(

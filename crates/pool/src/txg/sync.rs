@@ -22,6 +22,7 @@ use crate::devices::label::Uberblock;
 use crate::error::{PoolError, Result};
 use crate::ids::Txg;
 use crate::metadata::groups::store;
+use crate::metadata::references;
 use crate::metadata::tables::{
     self, AUX, DATASETS, DOOMED, EXTENTS, ExtentKey, NUMBERS, OBJECTS, PIECES, SPACE, USAGE,
 };
@@ -188,6 +189,8 @@ impl Shared {
         for (place, row) in &written.pieces {
             transaction.open_table(PIECES)?.insert(place, row.as_slice())?;
         }
+        // Before anything is freed: what a block shares may be freed by its source in the same txg.
+        references::raise(transaction, &written.shared)?;
         let mut objects = transaction.open_table(OBJECTS)?;
         let mut table = transaction.open_table(EXTENTS)?;
         for (Dirty { core, layer, .. }, extents) in dirty.iter().zip(written.extents) {

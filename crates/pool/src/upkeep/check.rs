@@ -7,6 +7,7 @@ use redb::{ReadableDatabase, ReadableTable};
 use crate::error::Result;
 use crate::ids::{DatasetId, ObjectId, Place, UNIT_BYTES};
 use crate::metadata::groups::decode_row;
+use crate::metadata::references;
 use crate::metadata::snapshot::Snapshot;
 use crate::metadata::tables::{DATASETS, DOOMED, DatasetRow, PIECES, USAGE};
 use crate::pool::Pool;
@@ -32,8 +33,11 @@ pub struct CheckReport {
     pub leaked: Vec<Place>,
     /// Units that an extent refers to but that are free.
     pub missing: Vec<Place>,
-    /// Units with two references: from extents, the page map, log blocks.
+    /// Units with two references: from extents, the page map, log blocks. Not those of blocks that share a
+    /// place, and are counted there.
     pub shared: Vec<Place>,
+    /// Places with another number of blocks than is counted: counted, found.
+    pub wrong_references: Vec<(Place, u64, u64)>,
     /// Objects, or extents of objects, that belong to no dataset and are not waiting to be freed.
     pub orphans: Vec<(DatasetId, ObjectId)>,
     /// Rows of pieces that no extent refers to: place of the first piece.
@@ -51,6 +55,7 @@ impl CheckReport {
         self.leaked.is_empty()
             && self.missing.is_empty()
             && self.shared.is_empty()
+            && self.wrong_references.is_empty()
             && self.orphans.is_empty()
             && self.unused_pieces.is_empty()
             && self.wrong_usage.is_empty()
@@ -73,6 +78,7 @@ impl Pool {
 fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut walk = Walk::default();
+    let references = references::all(&shared.tables.database.begin_read()?)?;
     for row in snapshot.extents.range::<(u64, u64, u64)>(..)? {
         let (key, group) = decode_row(row)?;
         report.rows += 1;
@@ -81,6 +87,13 @@ fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
             *walk.used.entry(key.0).or_default() += extent.units() * UNIT_BYTES;
             if extent.is_in_pieces() {
                 walk.pieces.insert(extent.place.pack());
+            } else if references.contains_key(&extent.place.pack()) {
+                let (units, count) = walk.shared.entry(extent.place.pack()).or_insert((extent.units(), 0));
+                *count += 1;
+                // Its units are counted with the first one, which is as long.
+                if *count > 1 && *units == extent.units() {
+                    continue;
+                }
             }
             for piece in snapshot.pieces(extent)? {
                 for unit in piece.place.unit..piece.place.unit + piece.units() {
@@ -93,6 +106,12 @@ fn check(shared: &Shared, snapshot: &Snapshot) -> Result<CheckReport> {
         }
     }
     report.referenced_units = walk.units.len() as u64;
+    for (place, counted) in references {
+        let found = walk.shared.get(&place).map_or(0, |(_, count)| *count);
+        if found != counted || counted < 2 {
+            report.wrong_references.push((Place::unpack(place), counted, found));
+        }
+    }
     let allocated: BTreeSet<Place> = lock(&shared.space.allocator).data_units().collect();
     report.leaked = allocated.difference(&walk.units).copied().collect();
     report.missing = walk.units.difference(&allocated).copied().collect();
@@ -113,6 +132,8 @@ struct Walk {
     units: BTreeSet<Place>,
     objects: BTreeSet<(u64, u64)>,
     pieces: BTreeSet<u64>,
+    /// Place of blocks that share it: units of the first of them, number of blocks.
+    shared: BTreeMap<u64, (u64, u64)>,
     used: BTreeMap<u64, u64>,
 }
 

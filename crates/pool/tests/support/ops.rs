@@ -43,19 +43,74 @@ pub fn new_model() -> Model {
 /// One operation. Datasets are named by number, because a name means something else in another txg.
 #[derive(Debug, Clone)]
 pub enum Op {
-    Create { name: String, kind: DatasetKind, property: Property, size: u64 },
-    Destroy { id: DatasetId },
-    Rename { id: DatasetId, to: String },
-    Set { id: DatasetId, property: Property, value: Option<u64> },
-    CreateObject { id: DatasetId },
-    DestroyObject { id: DatasetId, object: u64 },
-    Write { id: DatasetId, object: u64, offset: u64, data: Vec<u8> },
-    Truncate { id: DatasetId, object: u64, size: u64 },
-    Punch { id: DatasetId, object: u64, offset: u64, len: u64 },
-    Compare { id: DatasetId, object: u64 },
-    Put { id: DatasetId, table: u8, key: Vec<u8>, value: Vec<u8> },
-    Remove { id: DatasetId, table: u8, key: Vec<u8> },
-    CompareRows { id: DatasetId },
+    Create {
+        name: String,
+        kind: DatasetKind,
+        property: Property,
+        size: u64,
+    },
+    Destroy {
+        id: DatasetId,
+    },
+    Rename {
+        id: DatasetId,
+        to: String,
+    },
+    Set {
+        id: DatasetId,
+        property: Property,
+        value: Option<u64>,
+    },
+    CreateObject {
+        id: DatasetId,
+    },
+    DestroyObject {
+        id: DatasetId,
+        object: u64,
+    },
+    Write {
+        id: DatasetId,
+        object: u64,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    /// Of `data`, which is in another object, or at another place.
+    Copy {
+        from: (DatasetId, u64, u64),
+        id: DatasetId,
+        object: u64,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    Truncate {
+        id: DatasetId,
+        object: u64,
+        size: u64,
+    },
+    Punch {
+        id: DatasetId,
+        object: u64,
+        offset: u64,
+        len: u64,
+    },
+    Compare {
+        id: DatasetId,
+        object: u64,
+    },
+    Put {
+        id: DatasetId,
+        table: u8,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        id: DatasetId,
+        table: u8,
+        key: Vec<u8>,
+    },
+    CompareRows {
+        id: DatasetId,
+    },
     Nothing,
 }
 
@@ -75,7 +130,7 @@ pub fn draw(model: &Model, rng: &mut Rng) -> Op {
     let (id, ids) = (entry.id, entry.objects.keys().copied().collect::<Vec<u64>>());
     let has_children = names.iter().any(|other| other.starts_with(&format!("{name}/")));
     let is_leaf = name.contains('/') && !has_children;
-    match rng.below(125) {
+    match rng.below(135) {
         0..7 if names.len() < 12 => {
             let name = format!("{name}/d{}", rng.below(1000));
             let size = [512, 4096, 16384, 131_072][rng.below(4) as usize];
@@ -101,10 +156,30 @@ pub fn draw(model: &Model, rng: &mut Rng) -> Op {
             Op::Set { id, property, value }
         }
         18..27 if ids.len() < 8 => Op::CreateObject { id },
+        125.. => draw_copy(model, entry, rng),
         roll @ 100.. => draw_row(roll, entry, rng),
         roll if !ids.is_empty() => draw_change(roll, id, ids[rng.below(ids.len() as u64) as usize], rng),
         _ => Op::Nothing,
     }
+}
+
+/// Of some blocks, to an object of the same dataset or of any; half of them within blocks alike.
+fn draw_copy(model: &Model, to: &ModelDataset, rng: &mut Rng) -> Op {
+    let any = model.values().nth(rng.below(model.len() as u64) as usize).expect("below their number");
+    let from = if rng.below(4) == 0 { any } else { to };
+    let pick = |entry: &ModelDataset, rng: &mut Rng| {
+        let count = entry.objects.len() as u64;
+        let at = if count == 0 { return None } else { rng.below(count) };
+        entry.objects.keys().nth(at as usize).copied()
+    };
+    let (Some(source), Some(object)) = (pick(from, rng), pick(to, rng)) else { return Op::Nothing };
+    let unit = [1, 512, 4096, 4096, 16384, 131_072][rng.below(6) as usize];
+    let bytes = &from.objects[&source];
+    let start = rng.below(bytes.len() as u64 / unit + 1) * unit;
+    let rest = &bytes[(start as usize).min(bytes.len())..];
+    let data = rest[..rest.len().min((rng.below(200_000) + 1) as usize)].to_vec();
+    let offset = rng.below(SIZE_MAX / unit + 1) * unit;
+    Op::Copy { from: (from.id, source, start), id: to.id, object, offset, data }
 }
 
 /// Few keys, so that rows are replaced and removed; some of them long, and now and then a value in fragments.
@@ -159,6 +234,12 @@ impl Op {
             Op::CreateObject { id } => return Ok(Made::Object(dataset(id)?.create_object(tx)?.id().0)),
             Op::DestroyObject { id, object } => dataset(id)?.destroy_object(tx, ObjectId(*object))?,
             Op::Write { id, object, offset, data } => open(id, object)?.write(tx, *offset, data)?,
+            Op::Copy { from, id, object, offset, data } => {
+                let mut buf = vec![0xa5; data.len()];
+                let (len, origin) = open(&from.0, &from.1)?.read_to_copy(from.2, &mut buf)?;
+                assert_eq!((len, &buf), (data.len(), data), "what is copied");
+                open(id, object)?.write_copy(tx, *offset, &buf, &origin)?;
+            }
             Op::Truncate { id, object, size } => open(id, object)?.truncate(tx, *size)?,
             Op::Punch { id, object, offset, len } => open(id, object)?.punch(tx, *offset, *len)?,
             Op::Compare { id, object } => {
@@ -201,6 +282,7 @@ impl Op {
             | Op::CreateObject { id }
             | Op::DestroyObject { id, .. }
             | Op::Write { id, .. }
+            | Op::Copy { id, .. }
             | Op::Truncate { id, .. }
             | Op::Punch { id, .. }
             | Op::Put { id, .. }
@@ -223,7 +305,10 @@ impl Op {
                 entry.objects.insert(id, Vec::new());
             }
             Op::DestroyObject { object, .. } => drop(entry.objects.remove(object)),
-            Op::Write { object, offset, data, .. } => {
+            Op::Write { object, offset, data, .. } | Op::Copy { object, offset, data, .. } => {
+                if data.is_empty() {
+                    return;
+                }
                 let bytes = entry.objects.get_mut(object).expect("it was born by then");
                 let end = *offset as usize + data.len();
                 if bytes.len() < end {

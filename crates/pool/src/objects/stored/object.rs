@@ -10,14 +10,17 @@ use crate::objects::stored::{Part, StoreRequest};
 use fastness_sync::order::{lock, read, write};
 
 impl Contents {
-    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them is no longer
-    /// their contents.
+    /// Blocks are changed in layer `index`, and so in the newer ones: what is stored of them, and what they
+    /// were copied from, is no longer their contents.
     pub(crate) fn forget_stored(&mut self, index: usize, blocks: Range<u64>) {
         let storing = self.storing.get_mut().unwrap_or_else(PoisonError::into_inner);
         storing.forget(&blocks);
         for later in index..self.layers.len() {
             if !self.layers[later].stored.is_empty() {
                 self.layer_mut(later).stored.retain(|block, _| !blocks.contains(block));
+            }
+            if !self.layers[later].copied.is_empty() {
+                self.layer_mut(later).copied.retain(|block, _| !blocks.contains(block));
             }
         }
     }
