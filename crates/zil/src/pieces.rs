@@ -35,9 +35,10 @@ impl<'a> Pieces<'a> {
     /// Reads back the next piece as a record; `None` after the last one.
     ///
     /// If the object ends within the write, it was cut since, and the record of that may be left out of the
-    /// log: then the last record cuts it. Otherwise a replay would leave there what the write replaced. If it
-    /// is gone, nothing that comes after the write may be in the log without it: a name that the file had, and
-    /// that the record of its removal takes away, would be there without the bytes.
+    /// log: then the last record cuts it. Otherwise a replay would leave there what the write replaced.
+    ///
+    /// If the object is gone, nothing that comes after the write may be in the log without it: a name that
+    /// the file had, and that the record of its removal takes away, would be there without the bytes.
     ///
     /// # Errors
     /// [`LogCause::ReadBack`], [`LogCause::Gone`]; the same piece is then still next.

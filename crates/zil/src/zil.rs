@@ -139,10 +139,10 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         drop(forgotten);
     }
 
-    /// A file is about to be removed with its bytes, and nothing writes to it any more: what records that keep
-    /// their place say of its bytes is read now, for the commits that will need it. To be called before the
-    /// transaction that removes it. If that is too much to keep, or cannot be read, such a commit waits for
-    /// its txg.
+    /// A file is about to be removed with its bytes, and nothing writes to it any more: what records that
+    /// keep their place say of its bytes is read now, for the commits that will need it. To be called before
+    /// the transaction that removes it. If that is too much to keep, or cannot be read, such a commit waits
+    /// for its txg.
     pub fn keep_bytes(&self, object: ObjectId) {
         let (txg, ranges) = lock(&self.lists).read_back(object, self.pool.synced_txg());
         if ranges.is_empty() {

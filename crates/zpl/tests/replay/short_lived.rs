@@ -1,5 +1,5 @@
-//! Files that are gone again before a commit: whatever part of the commit a crash leaves, a name that is there
-//! has the bytes that were written before it.
+//! Files that are gone again before a commit: whatever part of the commit a crash leaves, a name that is
+//! there has the bytes that were written before it.
 
 use fastness_zpl::{FileSystem, Ino, RenameHow, WriteHow};
 
