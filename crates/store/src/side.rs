@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_pool::{Dataset, DatasetKind, LogSpace, Pool, PoolError, StoreRequest, StoredRun, Tx};
-use fastness_zil::{DatasetId, ObjectId, PoolFailure, StoreRange, StoredBlocks, StoredData, Txg};
+use fastness_zil::{DatasetId, FileEnd, ObjectId, PoolFailure, StoreRange, StoredBlocks, StoredData, Txg};
 
 /// Key in a dataset's aux data: the header of its log.
 pub(crate) const HEADER: &[u8] = b"log";
@@ -92,13 +92,14 @@ impl fastness_zil::Pool for PoolSide {
         }
     }
 
-    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
+    fn file_end(&self, dataset: DatasetId, object: ObjectId) -> Result<FileEnd, PoolFailure> {
         let of = |dataset: Dataset| match dataset.kind() {
-            DatasetKind::Volume => Ok(None),
-            _ => dataset.object(object).map(|object| Some(object.size_bytes())),
+            DatasetKind::Volume => Ok(FileEnd::NotAFile),
+            _ => dataset.object(object).map(|object| FileEnd::At(object.size_bytes())),
         };
         match self.pool.dataset_by_id(dataset).and_then(of) {
-            Err(PoolError::NoDataset(_) | PoolError::NoObject { .. }) => Ok(None),
+            Err(PoolError::NoDataset(_)) => Ok(FileEnd::NotAFile),
+            Err(PoolError::NoObject { .. }) => Ok(FileEnd::Gone),
             result => result.map_err(failure),
         }
     }

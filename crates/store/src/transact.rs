@@ -74,6 +74,14 @@ impl OpenDataset {
         })
     }
 
+    /// A file is about to be removed with its bytes, and the caller's locks keep everything else from it:
+    /// what records of these say of the bytes is read now, and kept for a commit.
+    pub fn keep_bytes(&self, object: ObjectId) {
+        if let Some(log) = &self.log {
+            log.zil.keep_bytes(object);
+        }
+    }
+
     /// Makes durable: all changes of names, and those of `object`, that had returned before the call; of all
     /// objects for `None`. Does nothing while `sync=disabled`.
     ///

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::itx::Itx;
-use crate::kind::Entry;
+use crate::kind::{Entry, Payload};
 use fastness_base::{ObjectId, Txg};
 
 const RING: usize = 4;
@@ -20,17 +20,40 @@ pub(crate) struct Itxg {
     txg: Txg,
     sync: Vec<Entry>,
     unordered: BTreeMap<ObjectId, Vec<Entry>>,
+    /// What is to be read back for entries of `sync`: first byte, and how many.
+    read_back: BTreeMap<ObjectId, Vec<(u64, u64)>>,
 }
 
 impl Itxg {
     /// Moves the records of an object after the sync list; of all objects for [`ObjectId::NONE`].
     fn promote(&mut self, object: ObjectId) {
-        if object == ObjectId::NONE {
+        let entries = if object == ObjectId::NONE {
             let all = std::mem::take(&mut self.unordered);
-            self.sync.extend(all.into_values().flatten());
-        } else if let Some(entries) = self.unordered.remove(&object) {
-            self.sync.extend(entries);
+            all.into_values().flatten().collect()
+        } else {
+            self.unordered.remove(&object).unwrap_or_default()
+        };
+        entries.into_iter().for_each(|entry| self.keep(entry));
+    }
+
+    /// Adds an entry to the sync list.
+    fn keep(&mut self, entry: Entry) {
+        if let Payload::NeedCopy { offset, len_bytes } = entry.payload {
+            self.read_back.entry(entry.object).or_default().push((offset, len_bytes));
         }
+        self.sync.push(entry);
+    }
+
+    /// Takes everything that a commit of an object needs.
+    fn take(&mut self, object: ObjectId) -> Vec<Entry> {
+        let mut taken = std::mem::take(&mut self.sync);
+        self.read_back.clear();
+        if object == ObjectId::NONE {
+            taken.extend(std::mem::take(&mut self.unordered).into_values().flatten());
+        } else {
+            taken.extend(self.unordered.remove(&object).into_iter().flatten());
+        }
+        taken
     }
 }
 
@@ -56,7 +79,7 @@ impl Lists {
         let object = itx.object();
         let entry = itx.into_entry(txg);
         if entry.is_sync {
-            place.sync.push(entry);
+            place.keep(entry);
         } else {
             place.unordered.entry(object).or_default().push(entry);
         }
@@ -81,14 +104,24 @@ impl Lists {
         for itxg in order {
             let itxg = &mut self.ring[itxg];
             if itxg.txg > synced {
-                itxg.promote(object);
-                if !itxg.sync.is_empty() {
+                let of_txg = itxg.take(object);
+                if !of_txg.is_empty() {
                     self.newest_taken = self.newest_taken.max(itxg.txg);
                 }
-                taken.append(&mut itxg.sync);
+                taken.extend(of_txg);
             }
         }
         taken
+    }
+
+    /// What records that keep their place say of an object's bytes, and the newest txg of these.
+    pub(crate) fn read_back(&self, object: ObjectId, synced: Txg) -> (Txg, Vec<(u64, u64)>) {
+        let with_some = self.ring.iter().filter(|itxg| itxg.txg > synced);
+        let of = with_some.filter_map(|itxg| Some((itxg.txg, itxg.read_back.get(&object)?)));
+        of.fold((Txg(0), Vec::new()), |(newest, mut ranges), (txg, more)| {
+            ranges.extend(more);
+            (newest.max(txg), ranges)
+        })
     }
 
     /// What is taken from now on goes to another log.

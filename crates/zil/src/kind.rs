@@ -8,7 +8,7 @@
 
 use crate::error::NotPersisted;
 use crate::header::KindId;
-use crate::pool::{PoolFailure, StoreRange, StoredData};
+use crate::pool::{FileEnd, PoolFailure, StoreRange, StoredData};
 use fastness_base::{ObjectId, Txg};
 
 /// What a kind must write for an entry.
@@ -57,11 +57,11 @@ pub trait ReadBack {
     /// As there.
     fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure>;
 
-    /// See [`Pool::file_bytes`](crate::Pool::file_bytes).
+    /// See [`Pool::file_end`](crate::Pool::file_end).
     ///
     /// # Errors
     /// As there.
-    fn file_bytes(&self, object: ObjectId) -> Result<Option<u64>, PoolFailure>;
+    fn file_end(&self, object: ObjectId) -> Result<FileEnd, PoolFailure>;
 
     /// See [`Pool::store_bytes_min`](crate::Pool::store_bytes_min).
     fn store_bytes_min(&self) -> Option<u64>;

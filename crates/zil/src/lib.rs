@@ -32,6 +32,7 @@
 //! claim      problems and summaries of an import       lwb/        the same on a chain of log-write blocks; data
 //! any        a log of either kind                                  (stored ahead, or read back), held (blocks that
 //! pieces     data read back, as records                            an import claims)
+//! kept       bytes of files that are gone
 //! ```
 //!
 //! *A commit.* [`Zil::commit`] takes the lists of the unsynced txgs and hands them to the kind in order.
@@ -60,6 +61,7 @@ mod graph;
 mod header;
 mod itx;
 mod itxg;
+mod kept;
 mod kind;
 mod lwb;
 mod pieces;
@@ -81,7 +83,7 @@ pub use itx::{COPIED_BYTES_MAX, Itx, WriteClass};
 pub use kind::{Entry, KEYS_MAX, Keys, Kind, Payload, Persisted, ReadBack};
 pub use lwb::{Import as LwbImport, LwbLog, LwbLogs};
 pub use pmem::{Import as PmemImport, PmemLog, PmemLogs};
-pub use pool::{Pool, PoolFailure, StoreRange, StoredBlocks, StoredData};
+pub use pool::{FileEnd, Pool, PoolFailure, StoreRange, StoredBlocks, StoredData};
 pub use range_lock::{RangeGuard, RangeLocks};
 pub use replay::{Choice, RecordPlace, ReplayCause, ReplayFailure, ReplayHandler, Replayed};
 pub use stats::{Stats, StatsSnapshot};

@@ -2,6 +2,7 @@
 
 use crate::error::LogCause;
 use crate::kind::ReadBack;
+use crate::pool::FileEnd;
 use crate::record::{Head, Record, Truncate, WRITE_HEAD_BYTES, encode_write_around};
 
 /// Data of one record: other threads may have to wait for this much.
@@ -31,13 +32,16 @@ impl<'a> Pieces<'a> {
         Ok(Self { buffer, piece_bytes, offset, left_bytes: len_bytes })
     }
 
-    /// Reads back the next piece as a record; `None` after the last one, or if the object is gone.
+    /// Reads back the next piece as a record; `None` after the last one.
     ///
     /// If the object ends within the write, it was cut since, and the record of that may be left out of the
     /// log: then the last record cuts it. Otherwise a replay would leave there what the write replaced.
     ///
+    /// If the object is gone, nothing that comes after the write may be in the log without it: a name that
+    /// the file had, and that the record of its removal takes away, would be there without the bytes.
+    ///
     /// # Errors
-    /// [`LogCause::ReadBack`]; the same piece is then still next.
+    /// [`LogCause::ReadBack`], [`LogCause::Gone`]; the same piece is then still next.
     pub(crate) fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<&[u8]>, LogCause> {
         let len = self.left_bytes.min(self.piece_bytes) as usize;
         if len == 0 {
@@ -57,16 +61,17 @@ impl<'a> Pieces<'a> {
                 self.left_bytes -= found as u64;
                 return Ok(Some(&self.buffer[..encoded]));
             }
-            match source.file_bytes(head.object).map_err(|_| LogCause::ReadBack)? {
+            match source.file_end(head.object).map_err(|_| LogCause::ReadBack)? {
                 // It has grown again.
-                Some(end) if end > self.offset => {}
-                Some(end) => {
+                FileEnd::At(end) if end > self.offset => {}
+                FileEnd::At(end) => {
                     self.left_bytes = 0;
                     let cut = Record::Truncate(Truncate { offset: end, len_bytes: u64::MAX }).to_bytes(head);
                     self.buffer[..cut.len()].copy_from_slice(&cut);
                     return Ok(Some(&self.buffer[..cut.len()]));
                 }
-                None => {
+                FileEnd::Gone => return Err(LogCause::Gone),
+                FileEnd::NotAFile => {
                     self.left_bytes = 0;
                     return Ok(None);
                 }

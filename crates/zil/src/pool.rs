@@ -66,6 +66,17 @@ pub trait StoredBlocks: Send + Sync {
     fn free(&self, address: &[u8], len_bytes: u64);
 }
 
+/// Where an object ends that has no bytes to read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileEnd {
+    /// After so many bytes.
+    At(u64),
+    /// The file was removed, with its bytes.
+    Gone,
+    /// It is a volume's, which is cut with a txg and not by records, or its dataset is gone.
+    NotAFile,
+}
+
 /// A pool as the intent log sees it.
 ///
 /// Txgs: at most three are unsynced at one time (open, quiescing, syncing); they sync in order, each whole or
@@ -122,12 +133,11 @@ pub trait Pool: Send + Sync {
         buffer: &mut [u8],
     ) -> Result<usize, PoolFailure>;
 
-    /// How long a file is now: a write that is read back beyond that was cut off. `None` if it is gone, or a
-    /// volume's, which is cut with a txg and not by records.
+    /// Where a file ends now: a write that is read back beyond that was cut off.
     ///
     /// # Errors
     /// The object cannot be looked at.
-    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure>;
+    fn file_end(&self, dataset: DatasetId, object: ObjectId) -> Result<FileEnd, PoolFailure>;
 
     /// How much data a commit must have for [`store`](Self::store) to be worth a flush of its own; `None`: it
     /// never is, or this pool cannot store.

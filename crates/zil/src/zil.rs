@@ -10,8 +10,9 @@ use arc_swap::ArcSwap;
 use crate::error::{CommitError, LogCause, NotPersisted};
 use crate::itx::Itx;
 use crate::itxg::Lists;
+use crate::kept::{Kept, KeptFile};
 use crate::kind::{Kind, ReadBack};
-use crate::pool::{Pool, PoolFailure, StoreRange, StoredData};
+use crate::pool::{FileEnd, Pool, PoolFailure, StoreRange, StoredData};
 use crate::stats::Stats;
 use fastness_base::{DatasetId, ObjectId, Txg};
 
@@ -43,21 +44,30 @@ pub struct Zil<P, K> {
     pub(crate) listed_txg: AtomicU64,
     /// Whether volumes may bypass the commit list.
     pub(crate) has_bypass: AtomicBool,
+    /// Bytes of files that are gone.
+    kept: Mutex<Kept>,
 }
 
 /// Reads back from one dataset.
 struct Source<'a, P> {
     pool: &'a P,
     dataset: DatasetId,
+    kept: &'a Mutex<Kept>,
 }
 
 impl<P: Pool> ReadBack for Source<'_, P> {
     fn read_back(&self, object: ObjectId, offset: u64, buffer: &mut [u8]) -> Result<usize, PoolFailure> {
-        self.pool.read_back(self.dataset, object, offset, buffer)
+        match self.pool.read_back(self.dataset, object, offset, buffer)? {
+            0 => Ok(lock(self.kept).read(object, offset, buffer)),
+            len => Ok(len),
+        }
     }
 
-    fn file_bytes(&self, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
-        self.pool.file_bytes(self.dataset, object)
+    fn file_end(&self, object: ObjectId) -> Result<FileEnd, PoolFailure> {
+        match self.pool.file_end(self.dataset, object)? {
+            FileEnd::Gone => Ok(lock(self.kept).end(object).map_or(FileEnd::Gone, FileEnd::At)),
+            end => Ok(end),
+        }
     }
 
     fn store_bytes_min(&self) -> Option<u64> {
@@ -82,6 +92,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             unlogged_txg: AtomicU64::new(0),
             listed_txg: AtomicU64::new(0),
             has_bypass: AtomicBool::new(true),
+            kept: Mutex::default(),
         }
     }
 
@@ -128,6 +139,22 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         drop(forgotten);
     }
 
+    /// A file is about to be removed with its bytes, and nothing writes to it any more: what records that
+    /// keep their place say of its bytes is read now, for the commits that will need it. To be called before
+    /// the transaction that removes it. If that is too much to keep, or cannot be read, such a commit waits
+    /// for its txg.
+    pub fn keep_bytes(&self, object: ObjectId) {
+        let (txg, ranges) = lock(&self.lists).read_back(object, self.pool.synced_txg());
+        if ranges.is_empty() {
+            return;
+        }
+        let room_bytes = lock(&self.kept).room_bytes();
+        let source = Source { pool: &*self.pool, dataset: self.dataset, kept: &self.kept };
+        if let Some(file) = KeptFile::read(&source, object, txg, ranges, room_bytes) {
+            lock(&self.kept).add(object, file);
+        }
+    }
+
     /// Makes everything durable that was assigned before the call: all records that keep their place, and
     /// those of `object` (of all objects for [`ObjectId::NONE`]). Before it writes anything, waits for the
     /// txg of changes that were [not logged](Self::note_unlogged): later records may depend on them.
@@ -162,7 +189,7 @@ impl<P: Pool, K: Kind> Zil<P, K> {
         if let Some(txg) = behind {
             return self.wait_instead(NotPersisted { txg, cause: LogCause::Behind });
         }
-        let source = Source { pool: &*self.pool, dataset: self.dataset };
+        let source = Source { pool: &*self.pool, dataset: self.dataset, kept: &self.kept };
         match kind.persist(object, horizon, &source) {
             Ok(persisted) => {
                 self.stats.persisted(persisted);
@@ -202,7 +229,8 @@ impl<P: Pool, K: Kind> Zil<P, K> {
             let _ = self.unlogged_txg.compare_exchange(unlogged, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
         let detached = lock(&self.lists).detach(txg);
-        drop(detached);
+        let forgotten = lock(&self.kept).forget_synced(txg);
+        drop((detached, forgotten));
         self.kind.load().txg_synced(txg);
     }
 

@@ -140,6 +140,7 @@ impl FileSystem {
             Err(error) => return Err(error),
         }
         edit.erase(ino)?;
+        self.open.keep_bytes(ino.object());
         self.carry_out(&edit, |_| ())?;
         self.late.forget(ino);
         self.objects.remove(&ino);

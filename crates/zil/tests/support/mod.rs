@@ -457,8 +457,9 @@ impl Pool for PoolRef {
         Ok(len)
     }
 
-    fn file_bytes(&self, dataset: DatasetId, object: ObjectId) -> Result<Option<u64>, PoolFailure> {
-        Ok(self.contents(dataset).objects.get(&object.0).map(|bytes| bytes.len() as u64))
+    fn file_end(&self, dataset: DatasetId, object: ObjectId) -> Result<FileEnd, PoolFailure> {
+        let contents = self.contents(dataset);
+        Ok(contents.objects.get(&object.0).map_or(FileEnd::Gone, |bytes| FileEnd::At(bytes.len() as u64)))
     }
 }
 

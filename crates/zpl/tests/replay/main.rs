@@ -12,6 +12,7 @@ mod attributes;
 mod everything;
 mod order;
 mod reuse;
+mod short_lived;
 mod times;
 
 use fastness_store::Property;

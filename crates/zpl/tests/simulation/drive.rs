@@ -174,6 +174,24 @@ pub(crate) fn names(before: &Model, after: &Model, change: &Change) -> Vec<Ino> 
     }
 }
 
+/// The names in a directory.
+pub(crate) fn listed(fs: &FileSystem, directory: Ino) -> BTreeMap<Name, Ino> {
+    let mut names = BTreeMap::new();
+    fs.list(directory, 0, |entry| {
+        names.insert(entry.name.to_vec(), entry.ino);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names
+}
+
+/// Extended attributes of a file.
+pub(crate) fn xattrs(fs: &FileSystem, ino: Ino) -> BTreeMap<Name, Vec<u8>> {
+    let list = fs.xattr_names(ino).unwrap();
+    let list = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    list.map(|name| (name.to_vec(), fs.xattr(ino, name).unwrap())).collect()
+}
+
 /// The file system shows exactly what the model has.
 pub(crate) fn assert_shows(fs: &FileSystem, model: &Model) {
     for (ino, node) in &model.0 {
@@ -194,12 +212,7 @@ pub(crate) fn assert_shows(fs: &FileSystem, model: &Model) {
             }
             mode::SYMLINK => assert_eq!(fs.read_link(*ino).unwrap(), node.bytes),
             mode::DIRECTORY => {
-                let mut names = BTreeMap::new();
-                fs.list(*ino, 0, |entry| {
-                    names.insert(entry.name.to_vec(), entry.ino);
-                    ControlFlow::Continue(())
-                })
-                .unwrap();
+                let mut names = listed(fs, *ino);
                 assert_eq!(
                     (names.remove(&b"."[..]), names.remove(&b".."[..])),
                     (Some(*ino), Some(node.parent))
@@ -208,10 +221,6 @@ pub(crate) fn assert_shows(fs: &FileSystem, model: &Model) {
             }
             _ => {}
         }
-        let list = fs.xattr_names(*ino).unwrap();
-        let list = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let xattrs: BTreeMap<_, _> =
-            list.map(|name| (name.to_vec(), fs.xattr(*ino, name).unwrap())).collect();
-        assert_eq!(xattrs, node.xattrs, "attributes of inode {ino}");
+        assert_eq!(xattrs(fs, *ino), node.xattrs, "attributes of inode {ino}");
     }
 }

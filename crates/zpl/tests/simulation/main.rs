@@ -10,6 +10,7 @@ mod support;
 
 mod drive;
 mod model;
+mod partial;
 mod run;
 
 /// Seeds to run; 0..150 unless told.

@@ -14,6 +14,7 @@ use fastness_zpl::{FileSystem, FileSystemOptions, Ino, mode};
 
 use crate::drive::{assert_shows, carry_out, names};
 use crate::model::{Change, How, Model};
+use crate::partial::{self, bytes};
 use crate::support::{FS, Log, Media};
 
 const FILE_BYTES_MAX: u64 = 300_000;
@@ -23,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 300_000;
 pub(crate) struct Met(BTreeMap<&'static str, u64>);
 
 impl Met {
-    fn meet(&mut self, what: &'static str) {
+    pub(crate) fn meet(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
 
@@ -47,6 +48,10 @@ impl Met {
             "pmem",
             "lwb",
             "crash in replay",
+            "crash in a commit",
+            "part of a commit",
+            "reaped",
+            "short life",
         ] {
             assert!(self.0.get(what).is_some_and(|count| *count > 0), "no run met: {what}; {self:?}");
         }
@@ -54,7 +59,7 @@ impl Met {
 }
 
 /// A pool with a file system, its model, and what is durable.
-struct World {
+pub(crate) struct World {
     media: Media,
     store: Option<Arc<Store>>,
     fs: Option<FileSystem>,
@@ -62,9 +67,11 @@ struct World {
     base: Model,
     model: Model,
     /// Changes since `base`, each with whether all commits cover it.
-    changes: Vec<(Change, bool)>,
+    pub(crate) changes: Vec<(Change, bool)>,
+    /// Which of these have given a file a name, first or another.
+    named: Vec<(usize, Ino)>,
     /// Of these, how many changes of names are durable.
-    names: usize,
+    pub(crate) names: usize,
     /// For a file, how many of these, if they change it, are durable.
     files: BTreeMap<Ino, usize>,
 }
@@ -81,6 +88,7 @@ fn create(rng: &mut Rng, met: &mut Met) -> World {
         base: Model::default(),
         model: Model::default(),
         changes: Vec::new(),
+        named: Vec::new(),
         names: 0,
         files: BTreeMap::new(),
     }
@@ -99,13 +107,55 @@ impl World {
     }
 
     fn step(&mut self, rng: &mut Rng, met: &mut Met) {
-        let mut change = self.model.choose(rng, FILE_BYTES_MAX);
+        let change = self.model.choose(rng, FILE_BYTES_MAX);
         let is_sync = match &change {
             Change::Write { ino, .. } => {
                 rng.below(3) == 0 && self.model.0.get(ino).is_some_and(|node| node.links > 0)
             }
             _ => false,
         };
+        self.make(change, is_sync, met);
+    }
+
+    /// A file is written, gets a name, and is gone again.
+    fn short_life(&mut self, rng: &mut Rng, met: &mut Met) {
+        let (root, name) = (Ino::ROOT, |name: &[u8]| (Ino::ROOT, name.to_vec()));
+        let new = |name: &[u8]| Change::Make {
+            directory: root,
+            name: name.to_vec(),
+            mode: mode::FILE | 0o644,
+            target: Vec::new(),
+            made: Ino(0),
+        };
+        self.make(new(b"short"), false, met);
+        let ino = self.model.0[&root].names.get(&b"short"[..]).copied().unwrap_or(root);
+        let data = vec![1 + rng.below(255) as u8; 1 + rng.below(20_000) as usize];
+        self.make(Change::Write { ino, offset: 0, data }, false, met);
+        let rename = |from: &[u8]| Change::Rename {
+            from: name(from),
+            to: name(b"lived"),
+            how: How::Replace,
+            white: Ino(0),
+        };
+        self.make(rename(b"short"), false, met);
+        if rng.below(2) == 0 {
+            self.make(
+                Change::Remove { directory: root, name: b"lived".to_vec(), is_directory: false },
+                false,
+                met,
+            );
+        } else {
+            self.make(new(b"next"), false, met);
+            self.make(rename(b"next"), false, met);
+        }
+        if self.model.0.get(&ino).is_some_and(|node| node.links == 0) {
+            self.fs().reap(ino).unwrap();
+            self.model.0.remove(&ino);
+            met.meet("short life");
+        }
+    }
+
+    fn make(&mut self, mut change: Change, is_sync: bool, met: &mut Met) {
         let result = carry_out(self.fs(), &mut change, is_sync).map_err(|error| error.errno());
         let links: Vec<_> = self.model.0.iter().map(|(ino, node)| (*ino, node.links)).collect();
         let unnamed = match &change {
@@ -135,6 +185,7 @@ impl World {
         }
         // A file that gets its first name, or another one, has its bytes before the name.
         for named in names(&before, &self.model, &change) {
+            self.named.push((self.changes.len(), named));
             let before = self.changes.iter_mut().filter(|(change, _)| change.file() == Some(named));
             before.for_each(|(_, is_covered)| {
                 *is_covered = true;
@@ -150,6 +201,15 @@ impl World {
         }
     }
 
+    /// Nothing uses one of the files without a name any more.
+    fn reap(&mut self, rng: &mut Rng, met: &mut Met) {
+        let Some(gone) = self.model.any(rng, |node| node.links == 0) else { return };
+        trace(|| format!("reaped {gone}"));
+        self.fs().reap(gone).unwrap();
+        self.model.0.remove(&gone);
+        met.meet("reaped");
+    }
+
     fn sync(&mut self, rng: &mut Rng, met: &mut Met) {
         let count = self.changes.len();
         match rng.below(4) {
@@ -157,7 +217,7 @@ impl World {
                 self.store.as_ref().unwrap().pool().sync().unwrap();
                 met.meet("txg");
                 self.base = self.model.clone();
-                self.changes.clear();
+                (self.changes, self.named) = Default::default();
                 (self.names, self.files) = (0, BTreeMap::new());
             }
             1 => {
@@ -175,17 +235,41 @@ impl World {
         }
     }
 
-    /// What a crash leaves, and the files whose bytes may be others: bytes that a record does not have are
+    /// Begins to make everything durable, and the power fails somewhere in it. Returns whether it did; if
+    /// not, all is durable.
+    fn begin_sync(&mut self, rng: &mut Rng, met: &mut Met) -> bool {
+        let power = &self.media.power;
+        let events_max = 1 << rng.below(9);
+        power.cut_in(1 + rng.below(events_max));
+        let synced = self.fs().sync_all();
+        if power.is_off() {
+            met.meet("crash in a commit");
+            return true;
+        }
+        synced.unwrap();
+        power.turn_on();
+        self.names = self.changes.len();
+        self.files = self.model.0.keys().map(|ino| (*ino, self.names)).collect();
+        false
+    }
+
+    /// What a crash leaves if the first `names` changes of names are durable, and of each file as many of its
+    /// own as `of_file` says; and the files whose bytes may be others: bytes that a record does not have are
     /// read back when a commit needs them. One that needs a write because of a name finds what later writes
     /// left.
-    fn survivors(&self, met: &mut Met) -> (Model, BTreeSet<Ino>) {
+    pub(crate) fn survivors(
+        &self,
+        names: usize,
+        of_file: impl Fn(Ino) -> usize,
+        met: &mut Met,
+    ) -> (Model, BTreeSet<Ino>) {
         let mut model = self.base.clone();
         let (mut by_name, mut vague) = (BTreeSet::<Ino>::new(), BTreeSet::new());
         for (index, (change, is_covered)) in self.changes.iter().enumerate() {
             let is_durable = match change.file() {
-                None => index < self.names,
-                Some(ino) if index < self.files.get(&ino).copied().unwrap_or(0) => true,
-                Some(ino) if *is_covered && self.is_named(ino, index) => {
+                None => index < names,
+                Some(ino) if index < of_file(ino) => true,
+                Some(ino) if *is_covered && self.is_named(ino, index, names) => {
                     by_name.insert(ino);
                     true
                 }
@@ -213,18 +297,10 @@ impl World {
         (model, vague)
     }
 
-    /// Whether a durable change after `index` names the file, so that what was before is durable too.
-    fn is_named(&self, ino: Ino, index: usize) -> bool {
-        let mut model = self.base.clone();
-        for (at, (change, _)) in self.changes.iter().enumerate().take(self.names) {
-            let before = model.clone();
-            let _ = model.apply(change);
-            let named = names(&before, &model, change);
-            if at > index && named.contains(&ino) {
-                return true;
-            }
-        }
-        false
+    /// Whether one of the first `names` changes, after `index`, names the file, so that what was before is
+    /// durable with it.
+    fn is_named(&self, ino: Ino, index: usize, names: usize) -> bool {
+        self.named.iter().any(|(at, named)| *named == ino && *at > index && *at < names)
     }
 
     fn import(&self) -> (Arc<Store>, u64) {
@@ -234,14 +310,18 @@ impl World {
 
     fn crash(&mut self, rng: &mut Rng, met: &mut Met) {
         met.meet("crash");
-        let (mut expected, vague) = self.survivors(met);
+        let is_cut = rng.below(3) == 0 && self.begin_sync(rng, met);
         if self.model.0.values().any(|node| node.links == 0) {
             met.meet("unlinked in use");
         }
         let store = self.store.take().unwrap();
-        store.pool().freeze();
-        self.fs = None;
-        drop(store);
+        let fs = self.fs.take();
+        if is_cut {
+            self.media.lose_power((fs, store));
+        } else {
+            store.pool().freeze();
+            drop((fs, store));
+        }
         if rng.below(3) == 0 {
             // The import is as good as replayed, and nothing of it is durable.
             met.meet("crash in replay");
@@ -254,14 +334,20 @@ impl World {
         }
         let fs = FileSystem::open(&store, FS).unwrap();
         fs.reap_all(|_| false).unwrap();
-        for ino in vague {
-            let node = expected.0.get_mut(&ino);
-            if let Some(node) = node.filter(|node| node.mode & mode::TYPE == mode::FILE) {
-                met.meet("read back later");
-                node.bytes = vec![0; fs.attributes(ino).unwrap().size_bytes as usize];
-                fs.read(ino, 0, &mut node.bytes).unwrap();
+        let durable = |ino: Ino| self.files.get(&ino).copied().unwrap_or(0);
+        let expected = if is_cut {
+            partial::survivors(self, &fs, durable, met)
+        } else {
+            let (mut expected, vague) = self.survivors(self.names, durable, met);
+            for ino in vague {
+                let node = expected.0.get_mut(&ino);
+                if let Some(node) = node.filter(|node| node.mode & mode::TYPE == mode::FILE) {
+                    met.meet("read back later");
+                    node.bytes = bytes(&fs, ino);
+                }
             }
-        }
+            expected
+        };
         assert_shows(&fs, &expected);
         store.pool().sync().unwrap();
         let report = fastness_zpl::check(fs.dataset()).unwrap();
@@ -270,7 +356,7 @@ impl World {
         assert!(report.is_clean(), "{report:?}");
         (self.store, self.fs) = (Some(store), Some(fs));
         (self.base, self.model) = (expected.clone(), expected);
-        self.changes.clear();
+        (self.changes, self.named) = Default::default();
         (self.names, self.files) = (0, BTreeMap::new());
     }
 }
@@ -282,6 +368,8 @@ pub(crate) fn run(seed: u64, met: &mut Met) {
         for _ in 0..20 + rng.below(150) {
             match rng.below(12) {
                 0 => world.sync(&mut rng, met),
+                1 => world.reap(&mut rng, met),
+                2 if rng.below(4) == 0 => world.short_life(&mut rng, met),
                 _ => world.step(&mut rng, met),
             }
         }

@@ -81,11 +81,16 @@ impl Media {
         let imported = self.try_import();
         let is_dead = self.power.is_off();
         assert!(is_dead || imported.is_ok(), "{:?}", imported.err());
+        self.lose_power(imported);
+        is_dead
+    }
+
+    /// The power fails, what used it ends, and it is back.
+    pub fn lose_power<T>(&self, users: T) {
         self.power.turn_off();
-        drop(imported);
+        drop(users);
         self.power.turn_on();
         self.disk.reopen(0);
-        is_dead
     }
 }
 
@@ -135,6 +140,13 @@ impl World {
         drop(store);
         let (store, report) = media.import();
         (World { media, store }, report)
+    }
+
+    /// The power fails now, if it has not failed before.
+    pub fn lose_power(self) -> World {
+        let World { media, store } = self;
+        media.lose_power(store);
+        World { store: media.import().0, media }
     }
 
     /// Nothing contradicts anything: neither the rows of files, nor the pool's space.
