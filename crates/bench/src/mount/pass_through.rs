@@ -212,10 +212,6 @@ impl Files for PassThrough {
         rustix::io::pwrite(&*self.file(of.handle)?, data, offset)
     }
 
-    fn flush(&self, _: Caller<'_>, _: Open) -> Reply<()> {
-        Ok(())
-    }
-
     fn sync(&self, _: Caller<'_>, _: Open, _: bool) -> Reply<()> {
         Ok(())
     }
