@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::dispatch::READ_BYTES_MAX;
 use crate::files::{Attr, Entry, Listed, Listing, Opened, Reply, Space, Time};
 use crate::wire::OUT_HEADER_BYTES;
+use crate::wire::READ_BYTES_MAX;
 
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;

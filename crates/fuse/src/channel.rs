@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::answer::Answer;
 use crate::files::Reply;
-use crate::rings::Slot;
+use crate::slot::Slot;
 use crate::wire::{Head, Input};
 
 /// One thread's way to the kernel, with at most one request at a time.
@@ -28,7 +28,8 @@ pub(crate) trait Channel {
     /// Gives an answer the memory in which it reaches the kernel without being copied, if there is some.
     fn lend(&mut self, _answer: &mut Answer) {}
 
-    /// What the request needs for its answer when this thread goes on with others. What was lent is so no more.
+    /// What the request needs for its answer when this thread goes on with others. What was lent is so no
+    /// more.
     fn hold(&mut self, _answer: &mut Answer) -> Held {
         Held::Nothing
     }

@@ -7,8 +7,7 @@ use rustix::io::Errno;
 use crate::answer::Answer;
 use crate::channel::Channel;
 use crate::files::Reply;
-use crate::handshake::REQUEST_BYTES_MAX;
-use crate::wire::{Head, Input};
+use crate::wire::{Head, Input, REQUEST_BYTES_MAX};
 
 /// Reads one request; `None`: the mount is gone.
 pub(crate) fn receive(device: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {

@@ -4,10 +4,7 @@ use rustix::io::Errno;
 
 use crate::answer::Answer;
 use crate::files::{Caller, Files, NewNode, NewTime, Open, Reply, SetAttr, Time, WriteFlags};
-use crate::wire::{self, Head, Input, fattr};
-
-/// Longest answer to a read or a listing.
-pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+use crate::wire::{self, Head, Input, READ_BYTES_MAX, fattr};
 
 /// Carries out a request; `None`: the kernel expects no answer.
 pub(crate) fn dispatch(
@@ -228,8 +225,8 @@ fn open_files(
             return Ok(());
         }
         wire::SYNCFS => return files.sync_all(caller),
-        // Of FLUSH, once: then the kernel sends none when a descriptor is closed. What is dirty in its page cache
-        // it has written before; locks it keeps itself.
+        // Of FLUSH, once: then the kernel sends none when a descriptor is closed. What is dirty in its page
+        // cache it has written before; locks it keeps itself.
         wire::ACCESS | wire::FLUSH => return Err(Errno::NOSYS),
         _ => {}
     }

@@ -6,13 +6,11 @@ use rustix::io::Errno;
 
 use crate::answer::Answer;
 use crate::device::{receive, send};
-use crate::dispatch::READ_BYTES_MAX;
+use crate::wire::READ_BYTES_MAX;
 use crate::wire::{self, Input, init};
 
 /// Longest write in one request: places in rings have room for as much in either direction.
 const WRITE_BYTES_MAX: u32 = READ_BYTES_MAX as u32;
-/// A request that writes: its head and arguments, then the bytes.
-pub(crate) const REQUEST_BYTES_MAX: usize = WRITE_BYTES_MAX as usize + 4096;
 const PAGE_BYTES: u32 = 4096;
 
 /// Why a session could not begin.
@@ -61,7 +59,8 @@ pub(crate) struct Agreed {
     pub(crate) are_rings_used: bool,
 }
 
-/// Answers INIT, the first request; `None`: the kernel asks again, in our version. An older kernel's requests are
+/// Answers INIT, the first request; `None`: the kernel asks again, in our version. An older kernel's
+/// requests are
 /// refused. `offers_rings`: requests may come over rings.
 pub(crate) fn handshake(
     device: &OwnedFd,

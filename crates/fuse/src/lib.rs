@@ -18,6 +18,7 @@
 //! answer     results to bytes             mount     mounting, unmounting, mount points
 //! request    a request under way         waiting   requests that wait for long
 //! stats      counters                     handshake INIT
+//! slot       memory of a place in a ring
 //! ```
 
 mod answer;
@@ -33,6 +34,7 @@ mod request;
 mod rings;
 mod serving;
 mod session;
+mod slot;
 mod stats;
 mod waiting;
 mod wire;

@@ -16,7 +16,8 @@ pub(crate) enum PutOff {
     Rest,
 }
 
-/// Interrupts of requests that no thread knows yet: the kernel sends an interrupt once, and it may come first.
+/// Interrupts of requests that no thread knows yet: the kernel sends an interrupt once, and it may come
+/// first.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyInterrupts {
     uniques: Mutex<VecDeque<(u64, Instant)>>,
@@ -24,7 +25,8 @@ pub(crate) struct EarlyInterrupts {
 }
 
 impl EarlyInterrupts {
-    /// Longer than a request is between the kernel and a thread that waits for it: what is older was answered.
+    /// Longer than a request is between the kernel and a thread that waits for it: what is older was
+    /// answered.
     const AGE: Duration = Duration::from_secs(60);
     const COUNT_MAX: usize = 1024;
 

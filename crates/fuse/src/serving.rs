@@ -1,4 +1,5 @@
-//! What a thread of a session does: takes requests, carries them out, answers; waits with those that were put off.
+//! What a thread of a session does: takes requests, carries them out, answers; waits with those that were
+//! put off.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::waiting::{Left, Waiting};
 use crate::wire::{self, Head, Input, OUT_HEADER_BYTES};
 
 impl Shared {
-    /// Takes requests and carries them out until the mount is gone, or there are enough threads in this queue.
+    /// Takes requests and carries them out until the mount is gone, or there are enough threads in this
+    /// queue.
     pub(crate) fn take_requests(
         self: &Arc<Shared>,
         state: &RequestState,
@@ -203,7 +205,8 @@ impl Shared {
         self.counters.add(head.opcode, Duration::ZERO, Some(Errno::INTR));
     }
 
-    /// Tells the thread that carries out a request that its program was interrupted; one that waits ends. What no
+    /// Tells the thread that carries out a request that its program was interrupted; one that waits ends.
+    /// What no
     /// thread knows of has not begun yet, or is over.
     fn interrupt(self: &Arc<Shared>, unique: u64, answer: &mut Answer) {
         let mut threads = lock(&self.threads);

@@ -1,12 +1,16 @@
 //! A session with the kernel: its threads, and how it begins and ends.
 //!
-//! Threads belong to queues. All threads of `/dev/fuse` read one descriptor, and the kernel gives each request
+//! Threads belong to queues. All threads of `/dev/fuse` read one descriptor, and the kernel gives each
+//! request
 //! to one of them; over rings (`rings`) there is one queue more for each CPU. A thread that takes a request
-//! while no other waits for one in its queue starts another thread, up to a bound: requests may wait for long (a
-//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end, unless
+//! while no other waits for one in its queue starts another thread, up to a bound: requests may wait for
+//! long (a
+//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end,
+//! unless
 //! a place in a ring needs them. What may wait for ever holds no thread of these (`waiting`).
 //!
-//! The end: once the mount is gone, waiting for requests fails in all threads, and [`Files::ended`] is called.
+//! The end: once the mount is gone, waiting for requests fails in all threads, and [`Files::ended`] is
+//! called.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +21,13 @@ use std::time::{Duration, Instant};
 use crate::answer::Answer;
 use crate::device::DeviceChannel;
 use crate::files::Files;
-use crate::handshake::{REQUEST_BYTES_MAX, SessionError, handshake};
+use crate::handshake::{SessionError, handshake};
 use crate::request::{EarlyInterrupts, RequestState};
-use crate::rings::{self, Affinity, NoRings, Ring, RingChannel, Slot};
+use crate::rings::{self, Affinity, NoRings, Ring, RingChannel};
+use crate::slot::Slot;
 use crate::stats::{Counters, OperationStats};
 use crate::waiting::WaitingRequests;
+use crate::wire::REQUEST_BYTES_MAX;
 
 /// How requests come from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +42,8 @@ pub enum Transport {
 /// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions {
-    /// Threads that carry out requests, or wait for some. Over rings there is one for each CPU in any case, and one
+    /// Threads that carry out requests, or wait for some. Over rings there is one for each CPU in any
+    /// case, and one
     /// for each request that was put off and answered.
     pub threads_max: usize,
     /// Threads that wait for requests on `/dev/fuse` when there are none.
@@ -308,7 +315,8 @@ impl Shared {
         self.idle[queue.index()].fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// Gives the kernel an answer in a place of a ring, in a new thread, which then takes requests from there.
+    /// Gives the kernel an answer in a place of a ring, in a new thread, which then takes requests from
+    /// there.
     pub(crate) fn commit(self: &Arc<Shared>, slot: Slot) {
         const PAUSE: Duration = Duration::from_millis(50);
         lock(&self.threads).answered.push(slot);

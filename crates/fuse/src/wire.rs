@@ -13,6 +13,10 @@ pub(crate) const MINOR: u32 = 42;
 pub(crate) const MINOR_MIN: u32 = 31;
 pub(crate) const IN_HEADER_BYTES: usize = 40;
 pub(crate) const OUT_HEADER_BYTES: usize = 16;
+/// Longest answer to a read or a listing.
+pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+/// A request that writes: its head and arguments, then as many bytes.
+pub(crate) const REQUEST_BYTES_MAX: usize = READ_BYTES_MAX + 4096;
 /// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 

@@ -101,7 +101,8 @@ fn a_process_that_waits_for_a_lock_gets_it_or_can_be_killed() {
     end(waits);
 }
 
-/// The kernel asks the server once whether it wants to know of closed descriptors; locks go with them all the same.
+/// The kernel asks the server once whether it wants to know of closed descriptors; locks go with them all the
+/// same.
 #[test]
 fn ranges_go_with_any_descriptor_that_is_closed_and_the_server_is_asked_once() {
     let Some(files) = mounted("") else { return };

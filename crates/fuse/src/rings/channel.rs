@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::ring::Ring;
-use super::slot::Slot;
 use crate::answer::Answer;
 use crate::channel::{Channel, Held};
 use crate::files::Reply;
+use crate::slot::Slot;
 use crate::wire::{Head, Input};
 
 /// One thread's ring, and the place in it.

@@ -1,9 +1,12 @@
 //! Requests over io_uring (FUSE_OVER_IO_URING): the kernel puts them into memory of ours, in the ring of the
 //! CPU where the program runs, and one system call gives an answer and waits for the next request.
 //!
-//! A *place* in a ring takes one request at a time, until that is answered; it cannot be given back before the
-//! mount ends. Each place for which the kernel may have a request belongs to one thread, and no thread has two:
-//! so no request waits for another one that takes long. A request that is put off keeps its place, and the thread
+//! A *place* in a ring takes one request at a time, until that is answered; it cannot be given back before
+//! the
+//! mount ends. Each place for which the kernel may have a request belongs to one thread, and no thread has
+//! two:
+//! so no request waits for another one that takes long. A request that is put off keeps its place, and the
+//! thread
 //! gets a new one; for the place of a request that had been put off and is answered, a thread is started.
 //!
 //! Interrupts, and what the kernel has forgotten, still come over `/dev/fuse`.
@@ -14,16 +17,15 @@
 mod channel;
 mod cpus;
 mod ring;
-mod slot;
 
 use std::io;
 
 pub(crate) use channel::RingChannel;
 pub(crate) use cpus::{Affinity, possible};
 pub(crate) use ring::{Ring, refuse};
-pub(crate) use slot::Slot;
 
-/// More CPUs than this, present or not, get no rings: each needs a thread and a place of a MiB, of which little
+/// More CPUs than this, present or not, get no rings: each needs a thread and a place of a MiB, of which
+/// little
 /// takes memory.
 const CPUS_MAX: usize = 256;
 

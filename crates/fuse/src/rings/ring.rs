@@ -2,7 +2,8 @@
 //!
 //! Memory: between its registration or commit and the completion of that, the kernel may read and write the
 //! memory of a place, but only inside of a system call of this thread on this ring (the ring is of one thread
-//! and defers all work to its waits), as it needs the address space of the process. No reference to the memory
+//! and defers all work to its waits), as it needs the address space of the process. No reference to the
+//! memory
 //! is used there.
 #![allow(unsafe_code)]
 
@@ -13,7 +14,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 
-use super::slot::Slot;
+use crate::slot::Slot;
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
@@ -45,13 +46,17 @@ impl Ring {
             .build();
         if parts.is_some() {
             const { assert!(size_of::<Entry128>() == 128) };
-            // SAFETY: an entry is `struct io_uring_sqe` (`repr(C)`, 128 bytes), with four bytes for this number
+            // SAFETY: an entry is `struct io_uring_sqe` (`repr(C)`, 128 bytes), with four bytes for this
+            // number
             // at an offset that is a multiple of four; the crate has no way to set it for this command.
             unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write(2) };
         }
-        // SAFETY: the descriptor is open while the caller has it borrowed, and the caller submits meanwhile or in
-        // the next wait, with the same descriptor still open (`RingChannel` borrows it); the kernel holds the file
-        // from then on. `parts`, and the memory that it names, are a slot's. It keeps them in place, and lives
+        // SAFETY: the descriptor is open while the caller has it borrowed, and the caller submits
+        // meanwhile or in
+        // the next wait, with the same descriptor still open (`RingChannel` borrows it); the kernel holds
+        // the file
+        // from then on. `parts`, and the memory that it names, are a slot's. It keeps them in place, and
+        // lives
         // until after the end of this ring (`RingChannel`); nothing uses them while the kernel may (see the
         // module's text).
         unsafe { self.0.submission().push(&entry) }.expect("one command at a time");

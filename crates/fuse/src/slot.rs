@@ -1,12 +1,14 @@
 //! The memory of a place in a ring: a request in, its answer out.
 //!
-//! Layout of the head, `struct fuse_uring_req_header`: the head of the request or answer (128 bytes), its arguments
-//! of fixed length (128), flags (8), the number of the request (8), the length of the payload (4), padding (12). The
+//! Layout of the head, `struct fuse_uring_req_header`: the head of the request or answer (128 bytes), its
+//! arguments
+//! of fixed length (128), flags (8), the number of the request (8), the length of the payload (4), padding
+//! (12). The
 //! payload has the other arguments, or the answer after its head.
 
 use crate::answer::{ANSWER_BYTES_MAX, Answer, Memory};
-use crate::dispatch::READ_BYTES_MAX;
 use crate::files::Reply;
+use crate::wire::READ_BYTES_MAX;
 use crate::wire::{Head, IN_HEADER_BYTES, Input, OUT_HEADER_BYTES};
 
 const HEAD_BYTES: usize = 288;
@@ -35,9 +37,10 @@ impl Slot {
         Slot { head, answer, is_lent: false, queue }
     }
 
-    /// Where this memory is, for the kernel: the address of two addresses with lengths (`struct iovec`), of the head
+    /// Where this memory is, for the kernel: the address of two addresses with lengths (`struct iovec`),
+    /// of the head
     /// and of the payload.
-    pub(super) fn parts(&mut self) -> u64 {
+    pub(crate) fn parts(&mut self) -> u64 {
         let payload = self.answer[OUT_HEADER_BYTES..].as_mut_ptr();
         let words = [self.head.as_mut_ptr() as u64, HEAD_BYTES as u64, payload as u64, PAYLOAD_BYTES as u64];
         for (bytes, word) in self.head[HEAD_BYTES..].chunks_exact_mut(8).zip(words) {
@@ -51,7 +54,7 @@ impl Slot {
     }
 
     /// The number of the request, by which the kernel finds this place.
-    pub(super) fn unique(&self) -> u64 {
+    pub(crate) fn unique(&self) -> u64 {
         u64::from_ne_bytes(*self.head[UNIQUE..].first_chunk().expect("within the head"))
     }
 
