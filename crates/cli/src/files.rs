@@ -28,7 +28,7 @@ Examples:
   fastness fs mount tank/home /home
   fastness fs mount tank/home /mnt -o ro,noexec --once
 It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
-noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3).";
+noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3), io_uring (on\ntrial: requests come over io_uring; Linux 6.14 with enable_uring=Y of the module fuse), no_io_uring.";
 
 const CHECK: &str = "\
 Examples:
@@ -203,6 +203,8 @@ const OPTIONS: &[(&str, SetOption)] = &[
     ("noexec", |options| options.no_exec = true),
     ("noatime", |options| options.no_access_time = true),
     ("allow_other", |options| options.allows_others = true),
+    ("io_uring", |options| options.is_over_rings = Some(true)),
+    ("no_io_uring", |options| options.is_over_rings = Some(false)),
     ("rw", |_| ()),
     ("suid", |_| ()),
     ("dev", |_| ()),

@@ -46,6 +46,8 @@ pub struct MountRequest {
     pub no_access_time: bool,
     /// Other users may use the mount of an ordinary user.
     pub allows_others: bool,
+    /// Whether requests come over io_uring, where the kernel can; otherwise as the process was told.
+    pub is_over_rings: Option<bool>,
 }
 
 /// What a client wants.

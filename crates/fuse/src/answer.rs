@@ -1,11 +1,13 @@
 //! Answers to the kernel.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::files::{Attr, Entry, Listed, Listing, Opened, Reply, Space, Time};
 use crate::wire::OUT_HEADER_BYTES;
+use crate::wire::READ_BYTES_MAX;
 
 const ENTRY_BYTES: usize = 128;
 const DIRENT_BYTES: usize = 24;
@@ -14,14 +16,51 @@ const FOPEN_KEEP_CACHE: u32 = 2;
 /// Attributes that STATX answers: those of `stat`, and the time of creation.
 const STATX_MASK: u32 = 0x7ff | 0x800;
 
-/// An answer being built, in memory of the worker's.
-#[derive(Debug, Default)]
-pub(crate) struct Answer(Vec<u8>);
+/// Longest answer: its head, and what a read or a listing returns.
+pub(crate) const ANSWER_BYTES_MAX: usize = OUT_HEADER_BYTES + READ_BYTES_MAX;
+
+/// Bytes that stay where they are. Pages of it take no memory before they are used.
+#[derive(Debug)]
+pub(crate) struct Memory(Vec<u8>);
+
+impl Memory {
+    pub(crate) fn new(len: usize) -> Memory {
+        Memory(vec![0; len])
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// An answer being built, in memory of the worker's or of the request's.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    memory: Memory,
+    len: usize,
+    /// It would have been longer than any may be.
+    is_too_long: bool,
+}
+
+impl Default for Answer {
+    fn default() -> Answer {
+        Answer { memory: Memory::new(ANSWER_BYTES_MAX), len: OUT_HEADER_BYTES, is_too_long: false }
+    }
+}
 
 impl Answer {
     pub(crate) fn start(&mut self) -> &mut Answer {
-        self.0.clear();
-        self.0.resize(OUT_HEADER_BYTES, 0);
+        (self.len, self.is_too_long) = (OUT_HEADER_BYTES, false);
         self
     }
 
@@ -29,59 +68,77 @@ impl Answer {
     ///
     /// Shape: length (4), negative error (4), unique (8), then what the operation has.
     pub(crate) fn finish(&mut self, unique: u64, result: Reply<()>) -> &[u8] {
+        let result = if self.is_too_long { result.and(Err(Errno::IO)) } else { result };
         if result.is_err() {
-            self.0.truncate(OUT_HEADER_BYTES);
+            self.len = OUT_HEADER_BYTES;
         }
         let error = result.map_or_else(|error| -error.raw_os_error(), |()| 0);
-        let len = self.0.len() as u32;
-        self.0[..4].copy_from_slice(&len.to_ne_bytes());
-        self.0[4..8].copy_from_slice(&error.to_ne_bytes());
-        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
-        &self.0
+        let len = self.len as u32;
+        self.memory[..4].copy_from_slice(&len.to_ne_bytes());
+        self.memory[4..8].copy_from_slice(&error.to_ne_bytes());
+        self.memory[8..16].copy_from_slice(&unique.to_ne_bytes());
+        self.so_far()
     }
 
     /// The answer so far, with room for its head.
     pub(crate) fn so_far(&self) -> &[u8] {
-        &self.0
+        &self.memory[..self.len]
     }
 
     /// Goes on with an answer that was set aside.
     pub(crate) fn go_on(&mut self, so_far: &[u8]) {
-        self.0.clear();
-        self.0.extend_from_slice(so_far);
+        (self.len, self.is_too_long) = (0, false);
+        self.bytes(so_far);
+    }
+
+    /// Exchanges the memory in which the next answer is built.
+    pub(crate) fn swap_memory(&mut self, memory: &mut Memory) {
+        std::mem::swap(&mut self.memory, memory);
+    }
+
+    /// The next `len` bytes; `None`: there is no more room.
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let room = self.memory.get_mut(self.len..)?.get_mut(..len);
+        match room {
+            Some(_) => self.len += len,
+            None => self.is_too_long = true,
+        }
+        room
     }
 
     pub(crate) fn u16(&mut self, value: u16) -> &mut Answer {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
+        self.bytes(&value.to_ne_bytes())
     }
 
     pub(crate) fn u32(&mut self, value: u32) -> &mut Answer {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
+        self.bytes(&value.to_ne_bytes())
     }
 
     pub(crate) fn u64(&mut self, value: u64) -> &mut Answer {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
+        self.bytes(&value.to_ne_bytes())
     }
 
     pub(crate) fn bytes(&mut self, value: &[u8]) -> &mut Answer {
-        self.0.extend_from_slice(value);
+        if let Some(room) = self.room(value.len()) {
+            room.copy_from_slice(value);
+        }
         self
     }
 
     pub(crate) fn zeroes(&mut self, len: usize) -> &mut Answer {
-        self.0.resize(self.0.len() + len, 0);
+        if let Some(room) = self.room(len) {
+            room.fill(0);
+        }
         self
     }
 
     /// Room for up to `len` bytes, of which `fill` returns how many there are.
     pub(crate) fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8]) -> Reply<usize>) -> Reply<()> {
-        let start = self.0.len();
-        self.0.resize(start + len, 0);
-        let filled = fill(&mut self.0[start..])?;
-        self.0.truncate(start + filled.min(len));
+        let room = self.room(len).ok_or(Errno::IO)?;
+        // What is not filled must not be told, and what it would tell is of other files.
+        room.fill(0);
+        let filled = fill(room)?;
+        self.len -= len - filled.min(len);
         Ok(())
     }
 
@@ -152,7 +209,7 @@ impl Answer {
 
     /// Takes the names of a directory, up to `len` bytes.
     pub(crate) fn listing(&mut self, len: usize, is_plus: bool) -> Names<'_> {
-        let end = self.0.len() + len;
+        let end = self.len + len;
         Names { answer: self, end, is_plus }
     }
 }
@@ -174,7 +231,7 @@ impl Listing for Names<'_> {
     fn add(&mut self, listed: &Listed<'_>, attributes: Option<&Entry>) -> bool {
         let plus_bytes = if self.is_plus { ENTRY_BYTES } else { 0 };
         let len = plus_bytes + (DIRENT_BYTES + listed.name.len()).next_multiple_of(8);
-        if self.answer.0.len() + len > self.end {
+        if self.answer.len + len > self.end {
             return false;
         }
         if self.is_plus {
@@ -208,11 +265,11 @@ mod tests {
         let mut answer = Answer::default();
         let valid = Duration::from_millis(1500);
         let entry = Entry { attr: attr(), generation: 1, name_valid: valid, attr_valid: valid };
-        assert_eq!(answer.start().entry(&entry).0.len() - OUT_HEADER_BYTES, 128);
-        assert_eq!(answer.start().attributes(&(attr(), valid)).0.len() - OUT_HEADER_BYTES, 104);
-        assert_eq!(answer.start().statx(&(attr(), valid)).0.len() - OUT_HEADER_BYTES, 288);
-        assert_eq!(answer.start().opened(&Opened::default()).0.len() - OUT_HEADER_BYTES, 16);
-        assert_eq!(answer.start().space(&Space::default()).0.len() - OUT_HEADER_BYTES, 80);
+        assert_eq!(answer.start().entry(&entry).len - OUT_HEADER_BYTES, 128);
+        assert_eq!(answer.start().attributes(&(attr(), valid)).len - OUT_HEADER_BYTES, 104);
+        assert_eq!(answer.start().statx(&(attr(), valid)).len - OUT_HEADER_BYTES, 288);
+        assert_eq!(answer.start().opened(&Opened::default()).len - OUT_HEADER_BYTES, 16);
+        assert_eq!(answer.start().space(&Space::default()).len - OUT_HEADER_BYTES, 80);
     }
 
     #[test]
@@ -232,8 +289,8 @@ mod tests {
         let listed = |name| Listed { node: 2, cookie: 3, file_type: 0o040_000, name };
         assert!(listing.add(&listed(b"a"), None) && listing.add(&listed(b"12345678"), None));
         assert!(!listing.add(&listed(b"c"), None));
-        assert_eq!(answer.0.len(), OUT_HEADER_BYTES + 64);
-        assert_eq!(answer.0[OUT_HEADER_BYTES + 20..][..4], 4_u32.to_ne_bytes());
+        assert_eq!(answer.len, OUT_HEADER_BYTES + 64);
+        assert_eq!(answer.so_far()[OUT_HEADER_BYTES + 20..][..4], 4_u32.to_ne_bytes());
     }
 
     #[test]
@@ -241,9 +298,21 @@ mod tests {
         let mut answer = Answer::default();
         assert_eq!(answer.start().sized(b"value", 4), Err(Errno::RANGE));
         answer.start().sized(b"value", 0).unwrap();
-        assert_eq!(answer.0[OUT_HEADER_BYTES..][..4], 5_u32.to_ne_bytes());
+        assert_eq!(answer.so_far()[OUT_HEADER_BYTES..][..4], 5_u32.to_ne_bytes());
         answer.start().sized(b"value", 5).unwrap();
-        assert_eq!(answer.0[OUT_HEADER_BYTES..], *b"value");
+        assert_eq!(answer.so_far()[OUT_HEADER_BYTES..], *b"value");
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_an_error() {
+        let mut answer = Answer::default();
+        answer.start().bytes(&vec![1; READ_BYTES_MAX]);
+        assert_eq!(answer.finish(7, Ok(())).len(), ANSWER_BYTES_MAX);
+        answer.start().bytes(&vec![1; READ_BYTES_MAX]).u16(1);
+        assert_eq!(answer.finish(7, Ok(()))[4..8], (-Errno::IO.raw_os_error()).to_ne_bytes());
+        assert_eq!(answer.start().fill(READ_BYTES_MAX + 1, |_| Ok(0)), Err(Errno::IO));
+        answer.start().u16(1).fill(5, |room| Ok(room.len() - 2)).unwrap();
+        assert_eq!(answer.finish(7, Ok(())).len(), OUT_HEADER_BYTES + 5);
     }
 
     #[test]

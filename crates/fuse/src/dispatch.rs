@@ -4,10 +4,7 @@ use rustix::io::Errno;
 
 use crate::answer::Answer;
 use crate::files::{Caller, Files, NewNode, NewTime, Open, Reply, SetAttr, Time, WriteFlags};
-use crate::wire::{self, Head, Input, fattr};
-
-/// Longest answer to a read or a listing.
-pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+use crate::wire::{self, Head, Input, READ_BYTES_MAX, fattr};
 
 /// Carries out a request; `None`: the kernel expects no answer.
 pub(crate) fn dispatch(
@@ -228,7 +225,9 @@ fn open_files(
             return Ok(());
         }
         wire::SYNCFS => return files.sync_all(caller),
-        wire::ACCESS => return Err(Errno::NOSYS),
+        // Of FLUSH, once: then the kernel sends none when a descriptor is closed. What is dirty in its page
+        // cache it has written before; locks it keeps itself.
+        wire::ACCESS | wire::FLUSH => return Err(Errno::NOSYS),
         _ => {}
     }
     // Everything else begins with a handle.
@@ -258,7 +257,6 @@ fn open_files(
             let mut listing = answer.listing(size.min(READ_BYTES_MAX), is_plus);
             files.list(caller, file, after, is_plus, &mut listing)
         }
-        wire::FLUSH => files.flush(caller, file),
         wire::FSYNC | wire::FSYNCDIR => files.sync(caller, file, input.u32()? & wire::FSYNC_FDATASYNC != 0),
         wire::RELEASE => {
             files.release(file);

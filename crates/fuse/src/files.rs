@@ -268,8 +268,6 @@ pub trait Files: Send + Sync + 'static {
         fn read(&self, file: Open, offset: u64, buffer: &mut [u8]) -> usize;
         /// Writes, and returns how many bytes.
         fn write(&self, file: Open, offset: u64, data: &[u8], flags: WriteFlags) -> usize;
-        /// A file descriptor was closed; there may be others.
-        fn flush(&self, file: Open) -> ();
         /// Makes a file or directory durable.
         fn sync(&self, file: Open, is_data_alone: bool) -> ();
         /// Makes everything durable.

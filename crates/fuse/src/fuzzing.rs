@@ -6,8 +6,8 @@ use crate::files::{Caller, Files};
 use crate::request::RequestState;
 use crate::wire::Input;
 
-/// Longest answer in bytes: its head, and what a read or a listing returns.
-pub const ANSWER_BYTES_MAX: usize = crate::wire::OUT_HEADER_BYTES + crate::dispatch::READ_BYTES_MAX;
+/// Longest answer in bytes.
+pub const ANSWER_BYTES_MAX: usize = crate::answer::ANSWER_BYTES_MAX;
 
 /// Answers a request as a session does, without a kernel; `None`: it is none, or expects no answer.
 pub fn answer(files: &dyn Files, request: &[u8]) -> Option<Vec<u8>> {

@@ -6,12 +6,11 @@ use rustix::io::Errno;
 
 use crate::answer::Answer;
 use crate::device::{receive, send};
+use crate::wire::READ_BYTES_MAX;
 use crate::wire::{self, Input, init};
 
-/// Longest write in one request.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// A request that writes: its head and arguments, then the bytes.
-pub(crate) const REQUEST_BYTES_MAX: usize = WRITE_BYTES_MAX as usize + 4096;
+/// Longest write in one request: places in rings have room for as much in either direction.
+const WRITE_BYTES_MAX: u32 = READ_BYTES_MAX as u32;
 const PAGE_BYTES: u32 = 4096;
 
 /// Why a session could not begin.
@@ -53,13 +52,22 @@ fn wanted() -> u64 {
         | init::DIRECT_IO_ALLOW_MMAP
 }
 
-/// Answers INIT, the first request. Returns whether that was it; an older kernel's other requests are
-/// refused.
+/// What was agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Requests come over rings, once there is a place in the ring of each CPU.
+    pub(crate) are_rings_used: bool,
+}
+
+/// Answers INIT, the first request; `None`: the kernel asks again, in our version. An older kernel's
+/// requests are
+/// refused. `offers_rings`: requests may come over rings.
 pub(crate) fn handshake(
     device: &OwnedFd,
     buffer: &mut [u8],
     answer: &mut Answer,
-) -> Result<bool, SessionError> {
+    offers_rings: bool,
+) -> Result<Option<Agreed>, SessionError> {
     let len = receive(device, buffer).map_err(SessionError::Device)?;
     let len = len.ok_or(SessionError::Device(Errno::NODEV))?;
     let broken = SessionError::Device(Errno::PROTO);
@@ -71,10 +79,9 @@ pub(crate) fn handshake(
     let (major, minor, readahead, low) = (word()?, word()?, word()?, word()?);
     answer.start();
     if major > wire::MAJOR {
-        // The kernel asks again, in our version.
         answer.u32(wire::MAJOR).u32(wire::MINOR).zeroes(56);
         send(device, answer.finish(head.unique, Ok(()))).map_err(SessionError::Device)?;
-        return Ok(false);
+        return Ok(None);
     }
     if major < wire::MAJOR || minor < wire::MINOR_MIN {
         let refusal = answer.finish(head.unique, Err(Errno::PROTO));
@@ -83,12 +90,13 @@ pub(crate) fn handshake(
     }
     let offered = u64::from(low);
     let high = if offered & init::INIT_EXT != 0 { word().unwrap_or(0) } else { 0 };
-    let flags = wanted() & (offered | u64::from(high) << 32);
+    let rings = if offers_rings { init::OVER_IO_URING } else { 0 };
+    let flags = (wanted() | rings) & (offered | u64::from(high) << 32);
     answer.u32(wire::MAJOR).u32(minor.min(wire::MINOR)).u32(readahead).u32(flags as u32);
     // Requests in the background, and from how many on the kernel slows writers down.
     answer.u16(64).u16(48);
     let pages = (WRITE_BYTES_MAX / PAGE_BYTES) as u16;
     answer.u32(WRITE_BYTES_MAX).u32(1).u16(pages).u16(0).u32((flags >> 32) as u32).zeroes(28);
     send(device, answer.finish(head.unique, Ok(()))).map_err(SessionError::Device)?;
-    Ok(true)
+    Ok(Some(Agreed { are_rings_used: flags & init::OVER_IO_URING != 0 }))
 }

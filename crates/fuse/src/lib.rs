@@ -11,17 +11,18 @@
 //!
 //! # Code map
 //! ```text
-//! files      the trait that is served     session   threads, interrupts, panics
-//! device     reading and writing          handshake INIT
+//! files      the trait that is served     session   threads and their queues
+//! channel    a thread's way to the kernel serving   requests, interrupts, panics
+//! device     over /dev/fuse               rings     over io_uring
 //! wire       the protocol's numbers       dispatch  requests to calls
 //! answer     results to bytes             mount     mounting, unmounting, mount points
 //! request    a request under way         waiting   requests that wait for long
-//! stats      counters
+//! stats      counters                     handshake INIT
+//! slot       memory of a place in a ring
 //! ```
 
-#![forbid(unsafe_code)]
-
 mod answer;
+mod channel;
 mod device;
 mod dispatch;
 mod files;
@@ -30,7 +31,10 @@ pub mod fuzzing;
 mod handshake;
 mod mount;
 mod request;
+mod rings;
+mod serving;
 mod session;
+mod slot;
 mod stats;
 mod waiting;
 mod wire;
@@ -42,6 +46,7 @@ pub use files::{
 };
 pub use handshake::SessionError;
 pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
+pub use rings::NoRings;
 pub use rustix::io::Errno;
-pub use session::{Session, SessionOptions};
+pub use session::{Session, SessionOptions, Transport};
 pub use stats::OperationStats;

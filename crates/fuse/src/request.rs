@@ -1,6 +1,9 @@
 //! What is known of a request while it is carried out.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What of a request is to be done by a thread that may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +14,47 @@ pub(crate) enum PutOff {
     Whole,
     /// Only what comes after its result.
     Rest,
+}
+
+/// Interrupts of requests that no thread knows yet: the kernel sends an interrupt once, and it may come
+/// first.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyInterrupts {
+    uniques: Mutex<VecDeque<(u64, Instant)>>,
+    count: AtomicUsize,
+}
+
+impl EarlyInterrupts {
+    /// Longer than a request is between the kernel and a thread that waits for it: what is older was
+    /// answered.
+    const AGE: Duration = Duration::from_secs(60);
+    const COUNT_MAX: usize = 1024;
+
+    pub(crate) fn add(&self, unique: u64) {
+        self.change(|uniques| {
+            uniques.truncate(EarlyInterrupts::COUNT_MAX - 1);
+            uniques.push_front((unique, Instant::now()));
+        });
+    }
+
+    /// Whether there was one for this request, which is then taken.
+    pub(crate) fn take(&self, unique: u64) -> bool {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.change(|uniques| {
+            let at = uniques.iter().position(|(other, _)| *other == unique);
+            at.and_then(|at| uniques.remove(at)).is_some()
+        })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut VecDeque<(u64, Instant)>) -> T) -> T {
+        let mut uniques = self.uniques.lock().unwrap_or_else(PoisonError::into_inner);
+        uniques.retain(|(_, since)| since.elapsed() < EarlyInterrupts::AGE);
+        let changed = change(&mut uniques);
+        self.count.store(uniques.len(), Ordering::SeqCst);
+        changed
+    }
 }
 
 /// The request of one thread.
@@ -64,5 +108,22 @@ impl RequestState {
             2 => PutOff::Rest,
             _ => PutOff::Nothing,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_interrupt_is_kept_for_its_request_and_only_the_latest_ones_are() {
+        let early = EarlyInterrupts::default();
+        assert!(!early.take(2));
+        early.add(2);
+        early.add(4);
+        assert!(early.take(4) && !early.take(4) && !early.take(6) && early.take(2));
+        let last = EarlyInterrupts::COUNT_MAX as u64;
+        (0..=last).for_each(|unique| early.add(unique));
+        assert!(!early.take(0) && early.take(1) && early.take(last));
     }
 }

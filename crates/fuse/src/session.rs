@@ -1,69 +1,111 @@
-//! A session with the kernel: threads that read requests and answer them.
+//! A session with the kernel: its threads, and how it begins and ends.
 //!
-//! All threads read one descriptor; the kernel gives each request to one of them. A thread that takes a
-//! request while no other waits for one starts another thread, up to a bound: requests may wait for long (a
-//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end. What
-//! may wait for ever holds no thread of these (`waiting`).
+//! Threads belong to queues. All threads of `/dev/fuse` read one descriptor, and the kernel gives each
+//! request
+//! to one of them; over rings (`rings`) there is one queue more for each CPU. A thread that takes a request
+//! while no other waits for one in its queue starts another thread, up to a bound: requests may wait for
+//! long (a
+//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end,
+//! unless
+//! a place in a ring needs them. What may wait for ever holds no thread of these (`waiting`).
 //!
-//! The end: once the mount is gone, reading fails with ENODEV in all threads, and [`Files::ended`] is called.
+//! The end: once the mount is gone, waiting for requests fails in all threads, and [`Files::ended`] is
+//! called.
 
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use crate::answer::Answer;
-use crate::device::{receive, send};
-use crate::dispatch::dispatch;
-use crate::files::{Caller, Files, Reply};
-use crate::handshake::{REQUEST_BYTES_MAX, SessionError, handshake};
-use crate::request::{PutOff, RequestState};
+use crate::device::DeviceChannel;
+use crate::files::Files;
+use crate::handshake::{SessionError, handshake};
+use crate::request::{EarlyInterrupts, RequestState};
+use crate::rings::{self, Affinity, NoRings, Ring, RingChannel};
+use crate::slot::Slot;
 use crate::stats::{Counters, OperationStats};
-use crate::waiting::{Left, Waiting, WaitingRequests};
-use crate::wire::{self, Head, Input, OUT_HEADER_BYTES};
+use crate::waiting::WaitingRequests;
+use crate::wire::REQUEST_BYTES_MAX;
+
+/// How requests come from the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Each is read from `/dev/fuse`.
+    #[default]
+    Device,
+    /// Over io_uring, if the kernel can (Linux 6.14), and is allowed to.
+    Rings,
+}
 
 /// Settings of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions {
-    /// Threads that carry out requests, or wait for some.
+    /// Threads that carry out requests, or wait for some. Over rings there is one for each CPU in any
+    /// case, and one
+    /// for each request that was put off and answered.
     pub threads_max: usize,
-    /// Threads that wait for requests when there are none.
+    /// Threads that wait for requests on `/dev/fuse` when there are none.
     pub threads_idle: usize,
+    /// What is wanted.
+    pub transport: Transport,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
         let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-        SessionOptions { threads_max: 64, threads_idle: cpus.clamp(2, 16) }
+        SessionOptions { threads_max: 64, threads_idle: cpus.clamp(2, 16), transport: Transport::default() }
     }
 }
 
 #[derive(Default)]
-struct Threads {
-    /// Those that read requests.
+pub(crate) struct Threads {
+    /// Those that take requests.
     readers: usize,
     /// All of them, with those that wait.
-    states: Vec<Arc<RequestState>>,
-    waiting: WaitingRequests,
-    panics: u64,
+    pub(crate) states: Vec<Arc<RequestState>>,
+    pub(crate) waiting: WaitingRequests,
+    /// Places whose answers the kernel does not have yet; a thread is being started for each.
+    answered: Vec<Slot>,
+    pub(crate) panics: u64,
 }
 
-struct Shared {
-    device: OwnedFd,
-    files: Arc<dyn Files>,
+pub(crate) struct Shared {
+    pub(crate) device: OwnedFd,
+    pub(crate) files: Arc<dyn Files>,
     options: SessionOptions,
-    /// Threads that wait for a request.
-    idle: AtomicUsize,
-    threads: Mutex<Threads>,
+    /// Threads that wait for a request: of `/dev/fuse`, then of the queue of each CPU.
+    idle: Box<[AtomicUsize]>,
+    pub(crate) threads: Mutex<Threads>,
+    pub(crate) early: EarlyInterrupts,
+    affinity: Affinity,
     ended: Condvar,
-    counters: Counters,
+    pub(crate) counters: Counters,
+}
+
+/// Where a thread takes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Device,
+    /// That of this CPU.
+    Ring(u16),
+}
+
+impl Queue {
+    fn index(self) -> usize {
+        match self {
+            Queue::Device => 0,
+            Queue::Ring(cpu) => 1 + usize::from(cpu),
+        }
+    }
 }
 
 /// A session that runs.
-pub struct Session(Arc<Shared>);
+pub struct Session {
+    shared: Arc<Shared>,
+    no_rings: Option<NoRings>,
+}
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,7 +113,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -86,31 +128,58 @@ impl Session {
         options: SessionOptions,
     ) -> Result<Session, SessionError> {
         let (mut buffer, mut answer) = (vec![0; REQUEST_BYTES_MAX], Answer::default());
-        while !handshake(&device, &mut buffer, &mut answer)? {}
+        // A ring that the kernel does give, before it is told that rings are wanted.
+        let queues = match options.transport {
+            Transport::Device => None,
+            Transport::Rings => {
+                Some(rings::queues().and_then(|queues| Ring::new().map(|_| queues).map_err(NoRings::NoRing)))
+            }
+        };
+        let agreed = loop {
+            let offers_rings = matches!(queues, Some(Ok(_)));
+            if let Some(agreed) = handshake(&device, &mut buffer, &mut answer, offers_rings)? {
+                break agreed;
+            }
+        };
+        let rings = match queues {
+            Some(Ok(_)) if !agreed.are_rings_used => Some(Err(NoRings::NotOffered)),
+            queues => queues,
+        };
+        let queues = rings.as_ref().and_then(|queues| queues.as_ref().ok().copied()).unwrap_or(0);
         let shared = Arc::new(Shared {
             device,
             files,
             options,
-            idle: AtomicUsize::new(0),
+            idle: (0..=queues).map(|_| AtomicUsize::new(0)).collect(),
             threads: Mutex::default(),
+            early: EarlyInterrupts::default(),
+            affinity: Affinity::of_caller(),
             ended: Condvar::new(),
             counters: Counters::default(),
         });
-        shared.start_thread().map_err(SessionError::Thread)?;
-        Ok(Session(shared))
+        shared.start_thread(Queue::Device).map_err(SessionError::Thread)?;
+        let no_rings = match rings {
+            None => None,
+            Some(rings) => rings.and_then(|queues| shared.start_rings(queues)).err(),
+        };
+        Ok(Session { shared, no_rings })
+    }
+
+    /// Why requests do not come over rings, if that was wanted.
+    pub fn no_rings(&self) -> Option<&NoRings> {
+        self.no_rings.as_ref()
     }
 
     /// Waits until the mount is gone and all requests are answered; `false`: not within this time.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let end = timeout.map(|timeout| Instant::now() + timeout);
-        let mut threads = lock(&self.0.threads);
+        let mut threads = lock(&self.shared.threads);
         while !threads.states.is_empty() {
+            let ended = &self.shared.ended;
             threads = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return false,
-                Some(rest) => {
-                    self.0.ended.wait_timeout(threads, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.0.ended.wait(threads).unwrap_or_else(PoisonError::into_inner),
+                Some(rest) => ended.wait_timeout(threads, rest).unwrap_or_else(PoisonError::into_inner).0,
+                None => ended.wait(threads).unwrap_or_else(PoisonError::into_inner),
             };
         }
         true
@@ -118,38 +187,91 @@ impl Session {
 
     /// Whether the mount is gone.
     pub fn has_ended(&self) -> bool {
-        lock(&self.0.threads).states.is_empty()
+        lock(&self.shared.threads).states.is_empty()
     }
 
     /// Requests that were put off, and that no thread waits with.
     pub fn waiting(&self) -> usize {
-        lock(&self.0.threads).waiting.len()
+        lock(&self.shared.threads).waiting.len()
     }
 
     /// Counters of the operations that there were.
     pub fn stats(&self) -> Vec<OperationStats> {
-        self.0.counters.snapshot()
+        self.shared.counters.snapshot()
     }
 
     /// How many operations have panicked, and were answered with EIO.
     pub fn panics(&self) -> u64 {
-        lock(&self.0.threads).panics
+        lock(&self.shared.threads).panics
     }
 }
 
 impl Shared {
-    /// Starts a thread that reads requests, unless there are enough.
-    fn start_thread(self: &Arc<Shared>) -> std::io::Result<()> {
+    /// Starts one thread for each queue of the rings. The kernel sends no requests before all have a place.
+    fn start_rings(self: &Arc<Shared>, queues: usize) -> Result<(), NoRings> {
+        let (said, hear) = channel();
+        let started = (0..queues).try_for_each(|cpu| {
+            let said = said.clone();
+            let queue = cpu as u16;
+            self.start_reader(&mut lock(&self.threads), move |shared, state| {
+                shared.affinity.pin(cpu);
+                let opened = RingChannel::new(&shared.device, queue);
+                let (channel, outcome) = match opened {
+                    Ok(channel) => (Some(channel), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                // Its receiver waits for all of them, or has given up.
+                let _ = said.send(outcome);
+                drop(said);
+                if let Some(channel) = channel {
+                    shared.take_requests(state, Queue::Ring(queue), channel);
+                }
+            })
+        });
+        drop(said);
+        let placed = started.and_then(|()| hear.iter().collect::<std::io::Result<()>>());
+        placed.map_err(|error| {
+            // Then requests come over `/dev/fuse`. If this fails, too, the kernel has been told already.
+            let _ = rings::refuse(&self.device);
+            NoRings::NoPlace(error)
+        })
+    }
+
+    /// Starts a thread that takes requests, unless there are enough.
+    pub(crate) fn start_thread(self: &Arc<Shared>, queue: Queue) -> std::io::Result<()> {
         let mut threads = lock(&self.threads);
         if threads.readers >= self.options.threads_max {
             return Ok(());
         }
-        self.spawn(&mut threads, |shared, state| shared.read_requests(state))?;
+        self.start_reader(&mut threads, move |shared, state| match queue {
+            Queue::Device => {
+                shared.affinity.unpin();
+                shared.take_requests(state, queue, DeviceChannel::new(&shared.device));
+            }
+            Queue::Ring(cpu) => {
+                shared.affinity.pin(usize::from(cpu));
+                // Without one more place requests wait for longer; they are not lost.
+                if let Ok(channel) = RingChannel::new(&shared.device, cpu) {
+                    shared.take_requests(state, queue, channel);
+                }
+            }
+        })
+    }
+
+    fn start_reader(
+        self: &Arc<Shared>,
+        threads: &mut Threads,
+        work: impl FnOnce(&Arc<Shared>, &RequestState) + Send + 'static,
+    ) -> std::io::Result<()> {
+        self.spawn(threads, move |shared, state| {
+            work(shared, state);
+            lock(&shared.threads).readers -= 1;
+        })?;
         threads.readers += 1;
         Ok(())
     }
 
-    fn spawn(
+    pub(crate) fn spawn(
         self: &Arc<Shared>,
         threads: &mut Threads,
         work: impl FnOnce(&Arc<Shared>, &RequestState) + Send + 'static,
@@ -177,164 +299,58 @@ impl Shared {
         }
     }
 
-    fn read_requests(self: &Arc<Shared>, state: &RequestState) {
-        let (mut buffer, mut answer) = (vec![0; REQUEST_BYTES_MAX], Answer::default());
-        loop {
-            if self.idle.fetch_add(1, Ordering::SeqCst) >= self.options.threads_idle {
-                self.idle.fetch_sub(1, Ordering::SeqCst);
-                break;
-            }
-            let received = receive(&self.device, &mut buffer);
-            if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 && matches!(received, Ok(Some(_))) {
-                // Without one more thread requests wait for longer; they are not lost.
-                let _ = self.start_thread();
-            }
-            let Ok(Some(len)) = received else {
-                self.end_waiting();
-                break;
-            };
-            self.serve(state, &buffer[..len], &mut answer);
-        }
-        lock(&self.threads).readers -= 1;
-    }
-
-    fn serve(self: &Arc<Shared>, state: &RequestState, request: &[u8], answer: &mut Answer) {
-        // What is no request cannot be answered.
-        let Some((head, mut input)) = Input::request(request) else { return };
-        if head.opcode == wire::INTERRUPT {
-            if !input.u64().is_ok_and(|unique| self.interrupt(unique, answer)) {
-                // It has not begun yet: the kernel sends the interrupt again. If it is over, this is ignored.
-                let _ = send(&self.device, answer.start().finish(head.unique, Err(Errno::AGAIN)));
-            }
-            return;
-        }
-        state.begin(head.unique, false);
-        let started = Instant::now();
-        answer.start();
-        let outcome =
-            self.guarded(state, &head, |caller| dispatch(&*self.files, caller, &head, input, answer));
-        let left = match (state.put_off_now(), &outcome) {
-            (PutOff::Whole, Some(Err(_))) => Some(Left::Request(request.into())),
-            (PutOff::Rest, Some(Ok(()))) => Some(Left::Answer(answer.so_far().into())),
-            _ => None,
+    /// Counts the calling thread as one that waits in its queue; `false`: there are enough.
+    pub(crate) fn begin_idle(&self, queue: Queue, may_end: bool) -> bool {
+        let enough = match queue {
+            Queue::Device => self.options.threads_idle,
+            Queue::Ring(_) => 1,
         };
-        if let Some(what) = left {
-            return self.put_off(state, Waiting { head, what }, answer);
-        }
-        state.end();
-        self.reply(&head, outcome, answer);
-        self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
+        // In one step: a thread that takes a request meanwhile must not count on one that ends.
+        let begin = |idle| (idle < enough || !may_end).then_some(idle + 1);
+        self.idle[queue.index()].fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin).is_ok()
     }
 
-    /// Calls the file system; a panic is EIO.
-    fn guarded(
-        &self,
-        state: &RequestState,
-        head: &Head,
-        call: impl FnOnce(Caller<'_>) -> Option<Reply<()>>,
-    ) -> Option<Reply<()>> {
-        let Head { uid, gid, pid, .. } = *head;
-        let caller = Caller { uid, gid, pid, state };
-        catch_unwind(AssertUnwindSafe(|| call(caller))).unwrap_or_else(|_| {
-            lock(&self.threads).panics += 1;
-            Some(Err(Errno::IO))
-        })
+    /// The opposite; whether no thread waits in this queue now.
+    pub(crate) fn end_idle(&self, queue: Queue) -> bool {
+        self.idle[queue.index()].fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    fn reply(&self, head: &Head, outcome: Option<Reply<()>>, answer: &mut Answer) {
-        let Some(result) = outcome else { return };
-        match send(&self.device, answer.finish(head.unique, result)) {
-            Ok(()) => {}
-            // No program waits for it any more, or the mount is gone: the next read tells.
-            Err(Errno::NOENT | Errno::NODEV) => self.take_back(head, result, answer),
-            // The kernel does not like the answer; the program must not wait for ever.
-            Err(_) => {
-                self.take_back(head, result, answer);
-                let _ = send(&self.device, answer.start().finish(head.unique, Err(Errno::IO)));
-            }
-        }
-    }
-
-    /// The kernel was not told of a file after all.
-    fn take_back(&self, head: &Head, result: Reply<()>, answer: &Answer) {
-        let node = answer.so_far().get(OUT_HEADER_BYTES..).and_then(|body| body.first_chunk());
-        if let (Ok(()), true, Some(node)) = (result, wire::tells_of_a_file(head.opcode), node) {
-            self.files.forget(u64::from_ne_bytes(*node), 1);
-        }
-    }
-
-    /// Sets a request aside, for a thread that may wait.
-    fn put_off(self: &Arc<Shared>, state: &RequestState, waiting: Waiting, answer: &mut Answer) {
-        let mut threads = lock(&self.threads);
-        match threads.waiting.push(waiting, state) {
-            Ok(false) => {}
-            Ok(true) => {
-                if self.spawn(&mut threads, |shared, state| shared.wait_with_requests(state)).is_err() {
-                    // Then this one waits.
-                    drop(threads);
-                    self.wait_with_requests(state);
-                }
-            }
-            Err(refused) => {
-                drop(threads);
-                state.end();
-                self.refuse(refused, answer);
-            }
-        }
-    }
-
-    /// Carries out requests that were put off, one after the other, and waits with each.
-    fn wait_with_requests(&self, state: &RequestState) {
-        let mut answer = Answer::default();
+    /// Gives the kernel an answer in a place of a ring, in a new thread, which then takes requests from
+    /// there.
+    pub(crate) fn commit(self: &Arc<Shared>, slot: Slot) {
+        const PAUSE: Duration = Duration::from_millis(50);
+        lock(&self.threads).answered.push(slot);
         loop {
-            let Some(Waiting { head, what }) = lock(&self.threads).waiting.next(state) else { return };
-            let started = Instant::now();
-            let outcome = self.guarded(state, &head, |caller| match &what {
-                Left::Request(request) => {
-                    let (_, input) = Input::request(request)?;
-                    dispatch(&*self.files, caller, &head, input, answer.start())
-                }
-                Left::Answer(done) => {
-                    answer.go_on(done);
-                    Some(self.files.complete(caller))
-                }
-            });
-            state.end();
-            if let (Left::Answer(_), Some(Err(_))) = (&what, &outcome) {
-                self.take_back(&head, Ok(()), &answer);
+            let mut threads = lock(&self.threads);
+            // Not bounded: the answer must get there, and the place then needs a thread.
+            let started = self.start_reader(&mut threads, Shared::take_requests_of_answered);
+            if started.is_ok() || threads.waiting.is_over() {
+                return;
             }
-            self.reply(&head, outcome, &mut answer);
-            self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
+            drop(threads);
+            std::thread::sleep(PAUSE);
         }
     }
 
-    /// Answers a request that was interrupted while it waited.
-    fn refuse(&self, waiting: Waiting, answer: &mut Answer) {
-        if let Left::Answer(done) = &waiting.what {
-            answer.go_on(done);
-            self.take_back(&waiting.head, Ok(()), answer);
-        }
-        self.reply(&waiting.head, Some(Err(Errno::INTR)), answer.start());
-        self.counters.add(waiting.head.opcode, Duration::ZERO, Some(Errno::INTR));
+    fn take_requests_of_answered(self: &Arc<Shared>, state: &RequestState) {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let ring = loop {
+            match Ring::new() {
+                Ok(ring) => break ring,
+                Err(_) if lock(&self.threads).waiting.is_over() => return,
+                // Out of memory or of descriptors.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        };
+        let Some(slot) = lock(&self.threads).answered.pop() else { return };
+        let queue = slot.queue;
+        self.affinity.pin(usize::from(queue));
+        let channel = RingChannel::with_answer(&self.device, ring, slot);
+        self.take_requests(state, Queue::Ring(queue), channel);
     }
 
-    /// Tells the thread that carries out a request that its program was interrupted; one that waits ends.
-    /// False: there is no such request.
-    fn interrupt(&self, unique: u64, answer: &mut Answer) -> bool {
-        let mut threads = lock(&self.threads);
-        if let Some(state) = threads.states.iter().find(|state| state.is(unique)) {
-            state.interrupt();
-            return true;
-        }
-        let waiting = threads.waiting.remove(unique);
-        drop(threads);
-        waiting.map(|waiting| self.refuse(waiting, answer)).is_some()
-    }
-
-    /// The mount is gone: nothing has to wait for it.
-    fn end_waiting(&self) {
-        let mut threads = lock(&self.threads);
-        threads.waiting.end();
-        threads.states.iter().for_each(|state| state.interrupt());
+    /// A thread that waits for others than the programs of one CPU.
+    pub(crate) fn unpin(&self) {
+        self.affinity.unpin();
     }
 }

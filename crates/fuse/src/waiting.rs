@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::channel::Held;
 use crate::request::RequestState;
 use crate::wire::Head;
 
@@ -16,13 +17,15 @@ pub(crate) const WAITERS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) head: Head,
-    /// The whole request, to be carried out again; or the answer to one that is done but for its end.
     pub(crate) what: Left,
+    pub(crate) held: Held,
 }
 
 #[derive(Debug)]
 pub(crate) enum Left {
-    Request(Box<[u8]>),
+    /// Its arguments: all of it is to be carried out again.
+    Arguments(Box<[u8]>),
+    /// Its answer: it is done but for its end.
     Answer(Box<[u8]>),
 }
 
@@ -70,6 +73,10 @@ impl WaitingRequests {
         self.queue.clear();
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -82,7 +89,7 @@ mod tests {
 
     fn waiting(unique: u64) -> Waiting {
         let head = Head { opcode: wire::WRITE, unique, node: 2, uid: 0, gid: 0, pid: 1 };
-        Waiting { head, what: Left::Request(Box::default()) }
+        Waiting { head, what: Left::Arguments(Box::default()), held: Held::Nothing }
     }
 
     #[test]

@@ -8,10 +8,15 @@ use crate::files::Name;
 
 /// Version that this crate speaks.
 pub(crate) const MAJOR: u32 = 7;
-pub(crate) const MINOR: u32 = 41;
+pub(crate) const MINOR: u32 = 42;
 /// Oldest version: renames with flags, `readdirplus`, `lseek` and a page count in the answer to INIT.
 pub(crate) const MINOR_MIN: u32 = 31;
+pub(crate) const IN_HEADER_BYTES: usize = 40;
 pub(crate) const OUT_HEADER_BYTES: usize = 16;
+/// Longest answer to a read or a listing.
+pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+/// A request that writes: its head and arguments, then as many bytes.
+pub(crate) const REQUEST_BYTES_MAX: usize = READ_BYTES_MAX + 4096;
 /// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -63,6 +68,7 @@ pub(crate) mod init {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Flags of SETATTR.
@@ -108,33 +114,62 @@ pub(crate) struct Head {
 }
 
 /// Reads a request; whatever is missing or malformed is EINVAL.
+///
+/// Arguments of fixed length and those of any length may lie in two places. No value lies in both.
 #[derive(Debug, Clone)]
-pub(crate) struct Input<'a>(&'a [u8]);
+pub(crate) struct Input<'a> {
+    now: &'a [u8],
+    then: &'a [u8],
+}
 
 impl<'a> Input<'a> {
     /// Splits a request into its head and its arguments; `None` if it is none.
     pub(crate) fn request(bytes: &'a [u8]) -> Option<(Head, Input<'a>)> {
-        let mut input = Input(bytes);
+        let (head, arguments) = bytes.split_at_checked(IN_HEADER_BYTES)?;
+        Input::parts(head, arguments, &[])
+    }
+
+    /// The same of a request in three parts: its head, its arguments of fixed length, and the others.
+    pub(crate) fn parts(head: &'a [u8], mut now: &'a [u8], mut then: &'a [u8]) -> Option<(Head, Input<'a>)> {
+        let mut input = Input::again(head);
         let len = input.u32().ok()? as usize;
         let (opcode, unique, node) = (input.u32().ok()?, input.u64().ok()?, input.u64().ok()?);
         let (uid, gid, pid) = (input.u32().ok()?, input.u32().ok()?, input.u32().ok()?);
         let extensions = usize::from(input.u32().ok()? as u16) * 8;
-        let rest = input.0.len().checked_sub(extensions)?;
-        if len != bytes.len() {
+        if len != IN_HEADER_BYTES + now.len() + then.len() {
             return None;
         }
-        Some((Head { opcode, unique, node, uid, gid, pid }, Input(&input.0[..rest])))
+        let last = if then.is_empty() { &mut now } else { &mut then };
+        *last = &last[..last.len().checked_sub(extensions)?];
+        Some((Head { opcode, unique, node, uid, gid, pid }, Input { now, then }))
+    }
+
+    /// What was not read yet, in one piece.
+    pub(crate) fn copied(&self) -> Box<[u8]> {
+        [self.now, self.then].concat().into()
+    }
+
+    /// The arguments of a request that was copied.
+    pub(crate) fn again(arguments: &'a [u8]) -> Input<'a> {
+        Input { now: arguments, then: &[] }
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        if self.now.is_empty() {
+            self.now = std::mem::take(&mut self.then);
+        }
+        self.now
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Errno> {
-        let (value, rest) = self.0.split_first_chunk().ok_or(Errno::INVAL)?;
-        self.0 = rest;
+        let (value, rest) = self.rest().split_first_chunk().ok_or(Errno::INVAL)?;
+        self.now = rest;
         Ok(u32::from_ne_bytes(*value))
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, Errno> {
-        let (value, rest) = self.0.split_first_chunk().ok_or(Errno::INVAL)?;
-        self.0 = rest;
+        let (value, rest) = self.rest().split_first_chunk().ok_or(Errno::INVAL)?;
+        self.now = rest;
         Ok(u64::from_ne_bytes(*value))
     }
 
@@ -144,16 +179,17 @@ impl<'a> Input<'a> {
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Errno> {
-        let (value, rest) = self.0.split_at_checked(len).ok_or(Errno::INVAL)?;
-        self.0 = rest;
+        let (value, rest) = self.rest().split_at_checked(len).ok_or(Errno::INVAL)?;
+        self.now = rest;
         Ok(value)
     }
 
     /// Bytes up to NUL.
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Errno> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
-        let (value, rest) = (&self.0[..end], &self.0[end + 1..]);
-        self.0 = rest;
+        let from = self.rest();
+        let end = from.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let value = &from[..end];
+        self.now = &from[end + 1..];
         Ok(value)
     }
 
@@ -219,6 +255,25 @@ mod tests {
     }
 
     #[test]
+    fn a_request_in_parts_is_the_request_in_one_piece() {
+        let mut whole = request(58, b"\x07\0\0\0\x08\0\0\0a\0xxxxxxxx");
+        whole[36] = 1;
+        let (head, rest) = whole.split_at(IN_HEADER_BYTES);
+        for at in [0, 4, 8] {
+            let (now, then) = rest.split_at(at);
+            let (found, mut input) = Input::parts(head, now, then).unwrap();
+            assert_eq!(found, Input::request(&whole).unwrap().0);
+            assert_eq!((input.u32(), input.u32()), (Ok(7), Ok(8)));
+            assert_eq!((input.name(), input.u32()), (Ok(&b"a"[..]), Err(Errno::INVAL)));
+        }
+        assert!(Input::parts(head, &rest[..8], &rest[..9]).is_none());
+        assert!(Input::parts(&head[..39], &rest[..8], &rest[8..]).is_none());
+        // No value is taken from both parts, and extensions are cut off the last one alone.
+        assert_eq!(Input::parts(head, &rest[..7], &rest[7..]).unwrap().1.u64(), Err(Errno::INVAL));
+        assert!(Input::parts(head, &rest[..12], &rest[12..]).is_none());
+    }
+
+    #[test]
     fn names_are_checked() {
         let long = [b'x'; 256];
         for (bytes, expected) in [
@@ -229,8 +284,8 @@ mod tests {
             (b"a/b\0", Err(Errno::INVAL)),
             (&[&long[..], b"\0"].concat(), Err(Errno::NAMETOOLONG)),
         ] {
-            assert_eq!(Input(bytes).name(), expected);
+            assert_eq!(Input::again(bytes).name(), expected);
         }
-        assert_eq!(Input(b"user.a/b\0").attribute(), Ok(&b"user.a/b"[..]));
+        assert_eq!(Input::again(b"user.a/b\0").attribute(), Ok(&b"user.a/b"[..]));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
-    SessionOptions, SetAttr, Time, WriteFlags, mount,
+    SessionOptions, SetAttr, Time, Transport, WriteFlags, mount,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
@@ -48,8 +48,12 @@ pub fn serve_pass_through(dir: &Path, mount_point: &Path) -> Result<()> {
     let files =
         Arc::new(PassThrough { root: Arc::new(root), nodes: Mutex::default(), open: RwLock::default() });
     let options = MountOptions { source: "pass-through".to_owned(), ..MountOptions::default() };
+    // As the mounts that it is compared with (`fastness-daemon`).
+    let is_over_rings = std::env::var_os("FASTNESS_FUSE_TRANSPORT").is_some_and(|told| told == "rings");
+    let transport = if is_over_rings { Transport::Rings } else { Transport::Device };
     let device = mount(mount_point, &options).map_err(foreign)?;
-    let session = Session::start(device, files, SessionOptions::default()).map_err(foreign)?;
+    let session = Session::start(device, files, SessionOptions { transport, ..SessionOptions::default() })
+        .map_err(foreign)?;
     session.wait(None);
     Ok(())
 }
@@ -210,10 +214,6 @@ impl Files for PassThrough {
 
     fn write(&self, _: Caller<'_>, of: Open, offset: u64, data: &[u8], _: WriteFlags) -> Reply<usize> {
         rustix::io::pwrite(&*self.file(of.handle)?, data, offset)
-    }
-
-    fn flush(&self, _: Caller<'_>, _: Open) -> Reply<()> {
-        Ok(())
     }
 
     fn sync(&self, _: Caller<'_>, _: Open, _: bool) -> Reply<()> {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::watch::operations;
 use crate::{Mounted, mounted};
 
 fn range(kind: i32, start: i64, len: i64) -> libc::flock {
@@ -98,4 +99,22 @@ fn a_process_that_waits_for_a_lock_gets_it_or_can_be_killed() {
     lock(&file, libc::F_SETLK, libc::F_UNLCK, 0, 10).unwrap();
     wait_for(|| files.path("locked").exists());
     end(waits);
+}
+
+/// The kernel asks the server once whether it wants to know of closed descriptors; locks go with them all the
+/// same.
+#[test]
+fn ranges_go_with_any_descriptor_that_is_closed_and_the_server_is_asked_once() {
+    let Some(files) = mounted("") else { return };
+    let file = File::create(files.path("a")).unwrap();
+    for _ in 0..3 {
+        lock(&file, libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap();
+        // Another descriptor of the same file: POSIX has its close end all locks of the process.
+        drop(File::open(files.path("a")).unwrap());
+        let Some(other) = other(&files, false, libc::F_WRLCK, 0, 10) else { return };
+        wait_for(|| files.path("locked").exists());
+        end(other);
+        std::fs::remove_file(files.path("locked")).unwrap();
+    }
+    assert_eq!(operations(&files, "flush"), 1);
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use rustix::fs::FallocateFlags;
 
 use crate::mapping::Mapping;
+use crate::watch::operations;
 use crate::{Mounted, mounted};
 
 const PAGE: usize = 4096;
@@ -104,4 +105,21 @@ fn bytes_of_a_mapping_that_has_ended_are_in_the_file() {
     files.bench.ok("pool export tank");
     files.bench.ok("pool import tank");
     assert_eq!(&fs::read(files.path("a")).unwrap()[3 * PAGE + 5..][..6], b"mapped");
+}
+
+/// Nothing is sent to the server when a descriptor is closed, but what is dirty in the page cache is.
+#[test]
+fn what_was_written_through_a_mapping_reaches_the_server_when_a_descriptor_is_closed() {
+    let Some(files) = mounted("") else { return };
+    for round in 2..5 {
+        let (file, mapping) = ones(&files);
+        // The command that is started for this closes what it inherits.
+        let before = operations(&files, "write");
+        mapping.write(100, &[round]);
+        drop(file);
+        assert_eq!(operations(&files, "write"), before + 1, "{round}");
+        // Unmapping would have done it, too.
+        drop(mapping);
+    }
+    assert_eq!(operations(&files, "flush"), 1);
 }

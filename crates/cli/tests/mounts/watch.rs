@@ -4,7 +4,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::mounted;
+use crate::{Mounted, mounted};
+
+/// How many requests of a name the server of `tank` has answered.
+pub fn operations(files: &Mounted, name: &str) -> u64 {
+    let status = files.bench.json("status tank");
+    let operations = status[0]["served"][0]["operations"].as_array().unwrap();
+    let of = operations.iter().find(|of| of["operation"] == name);
+    of.map_or(0, |of| of["ops"].as_u64().unwrap())
+}
 
 #[test]
 fn counters_of_files() {
@@ -37,10 +45,7 @@ fn counters_of_files() {
     let line = |operation: &str| latencies.lines().find(|line| line.contains(operation)).unwrap();
     assert!(latencies.contains("p50") && latencies.contains("p99"));
     assert!(line("fuse write").contains("tank/home") && line("fuse create").contains("tank/home"));
-    let status = files.bench.json("status tank");
-    let operations = status[0]["served"][0]["operations"].as_array().unwrap();
-    let of =
-        |name: &str| operations.iter().find(|of| of["operation"] == name).unwrap()["ops"].as_u64().unwrap();
+    let of = |name: &str| operations(&files, name);
     assert_eq!((of("create"), of("write"), of("fsync")), (2, 4, flushes));
     assert!(files.bench.ok("status tank").contains(files.at.to_str().unwrap()));
 

@@ -156,10 +156,6 @@ impl Files for Adapter {
         })
     }
 
-    fn flush(&self, _: Caller<'_>, _: Open) -> Reply<()> {
-        Ok(())
-    }
-
     fn sync(&self, caller: Caller<'_>, file: Open, is_data_alone: bool) -> Reply<()> {
         self.run(caller, |fs| fs.sync_file(Ino(file.node), is_data_alone))
     }

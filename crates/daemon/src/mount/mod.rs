@@ -10,7 +10,7 @@ mod translate;
 use std::path::Path;
 
 use fastness_base::{ErrorKind, chain};
-use fastness_fuse::MountOptions;
+use fastness_fuse::{MountOptions, Transport};
 use fastness_store::{Dataset, DatasetKind, Pool};
 use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,12 @@ const KEPT: &[u8] = b"mount";
 struct Kept {
     path: String,
     options: MountRequest,
+}
+
+/// How the kernel is to hand requests over: as the mount's options say, or as this process was told.
+fn transport_of(request: MountRequest) -> Transport {
+    let is_told = || std::env::var_os("FASTNESS_FUSE_TRANSPORT").is_some_and(|told| told == "rings");
+    if request.is_over_rings.unwrap_or_else(is_told) { Transport::Rings } else { Transport::Device }
 }
 
 fn options_of(request: MountRequest) -> MountOptions {
@@ -114,7 +120,8 @@ impl Node {
             return Err(Failure::refuse(ErrorKind::Retry, text));
         }
         let attached = self.store.attach::<FileSystem>(name)?;
-        let service = MountService::start(attached, path, &options_of(options), &self.journal)?;
+        let service =
+            MountService::start(attached, path, &options_of(options), transport_of(options), &self.journal)?;
         let report = service.report();
         self.services.add(service);
         if is_kept {

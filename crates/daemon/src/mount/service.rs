@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_base::ErrorKind;
-use fastness_fuse::{MountError, MountOptions, MountPoint, Session, SessionOptions, Unmount, mount, unmount};
+use fastness_fuse::{
+    MountError, MountOptions, MountPoint, Session, SessionOptions, Transport, Unmount, mount, unmount,
+};
 use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
 
@@ -65,6 +67,7 @@ impl MountService {
         fs: Arc<Attached<FileSystem>>,
         path: &Path,
         options: &MountOptions,
+        transport: Transport,
         journal: &Arc<Journal>,
     ) -> Result<MountService, Failure> {
         let is_read_only = options.is_read_only || fs.get().is_some_and(|fs| fs.dataset().is_read_only());
@@ -77,9 +80,17 @@ impl MountService {
         let adapter = Arc::new(adapter);
         let options = MountOptions { source: adapter.fs.name(), is_read_only, ..options.clone() };
         let device = mount(path, &options).map_err(|error| failed(&error))?;
-        let session = Session::start(device, adapter.clone(), SessionOptions::default());
-        match session {
-            Ok(session) => Ok(MountService { adapter, path: path.to_owned(), session }),
+        let session_options = SessionOptions { transport, ..SessionOptions::default() };
+        match Session::start(device, adapter.clone(), session_options) {
+            Ok(session) => {
+                if let Some(why) = session.no_rings() {
+                    let at = path.display();
+                    adapter
+                        .journal
+                        .note(format!("{at}: requests come over /dev/fuse, not over io_uring: {why}"));
+                }
+                Ok(MountService { adapter, path: path.to_owned(), session })
+            }
             Err(error) => {
                 // Nothing serves it: a process that looked at it would fail.
                 let _ = unmount(path, Unmount::Force);
