@@ -59,9 +59,8 @@ pub(crate) struct Agreed {
     pub(crate) are_rings_used: bool,
 }
 
-/// Answers INIT, the first request; `None`: the kernel asks again, in our version. An older kernel's
-/// requests are
-/// refused. `offers_rings`: requests may come over rings.
+/// Answers INIT, the first request; `None`: the kernel asks again, in our version. An older kernel's requests
+/// are refused. `offers_rings`: requests may come over rings.
 pub(crate) fn handshake(
     device: &OwnedFd,
     buffer: &mut [u8],

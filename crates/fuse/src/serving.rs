@@ -206,8 +206,7 @@ impl Shared {
     }
 
     /// Tells the thread that carries out a request that its program was interrupted; one that waits ends.
-    /// What no
-    /// thread knows of has not begun yet, or is over.
+    /// What no thread knows of has not begun yet, or is over.
     fn interrupt(self: &Arc<Shared>, unique: u64, answer: &mut Answer) {
         let mut threads = lock(&self.threads);
         if let Some(waiting) = threads.waiting.remove(unique) {

@@ -1,13 +1,11 @@
 //! A session with the kernel: its threads, and how it begins and ends.
 //!
 //! Threads belong to queues. All threads of `/dev/fuse` read one descriptor, and the kernel gives each
-//! request
-//! to one of them; over rings (`rings`) there is one queue more for each CPU. A thread that takes a request
-//! while no other waits for one in its queue starts another thread, up to a bound: requests may wait for
-//! long (a
-//! device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too many end,
-//! unless
-//! a place in a ring needs them. What may wait for ever holds no thread of these (`waiting`).
+//! request to one of them; over rings (`rings`) there is one queue more for each CPU. A thread that takes a
+//! request while no other waits for one in its queue starts another thread, up to a bound: requests may wait
+//! for long (a device that is slow), and INTERRUPT and FORGET must be read meanwhile. Threads that are too
+//! many end, unless a place in a ring needs them. What may wait for ever holds no thread of these
+//! (`waiting`).
 //!
 //! The end: once the mount is gone, waiting for requests fails in all threads, and [`Files::ended`] is
 //! called.

@@ -1,10 +1,8 @@
 //! The memory of a place in a ring: a request in, its answer out.
 //!
 //! Layout of the head, `struct fuse_uring_req_header`: the head of the request or answer (128 bytes), its
-//! arguments
-//! of fixed length (128), flags (8), the number of the request (8), the length of the payload (4), padding
-//! (12). The
-//! payload has the other arguments, or the answer after its head.
+//! arguments of fixed length (128), flags (8), the number of the request (8), the length of the payload (4),
+//! padding (12). The payload has the other arguments, or the answer after its head.
 
 use crate::answer::{ANSWER_BYTES_MAX, Answer, Memory};
 use crate::files::Reply;

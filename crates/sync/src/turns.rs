@@ -111,8 +111,12 @@ impl<'a, T> MutexGuard<'a, T> {
 
     pub(crate) fn wait_for(self, condvar: &Condvar, rest: Duration) -> MutexGuard<'a, T> {
         self.look_again().unwrap_or_else(|MutexGuard { mutex, guard }| {
-            let waited = condvar.wait_timeout(guard, rest);
-            MutexGuard { mutex, guard: waited.unwrap_or_else(PoisonError::into_inner).0 }
+            let waited = condvar.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner);
+            if waited.1.timed_out() {
+                // The time of a simulation does not go on by itself.
+                sleep(rest);
+            }
+            MutexGuard { mutex, guard: waited.0 }
         })
     }
 

@@ -2,12 +2,10 @@
 //! CPU where the program runs, and one system call gives an answer and waits for the next request.
 //!
 //! A *place* in a ring takes one request at a time, until that is answered; it cannot be given back before
-//! the
-//! mount ends. Each place for which the kernel may have a request belongs to one thread, and no thread has
-//! two:
-//! so no request waits for another one that takes long. A request that is put off keeps its place, and the
-//! thread
-//! gets a new one; for the place of a request that had been put off and is answered, a thread is started.
+//! the mount ends. Each place for which the kernel may have a request belongs to one thread, and no thread
+//! has two: so no request waits for another one that takes long. A request that is put off keeps its place,
+//! and the thread gets a new one; for the place of a request that had been put off and is answered, a thread
+//! is started.
 //!
 //! Interrupts, and what the kernel has forgotten, still come over `/dev/fuse`.
 //!
@@ -25,8 +23,7 @@ pub(crate) use cpus::{Affinity, possible};
 pub(crate) use ring::{Ring, refuse};
 
 /// More CPUs than this, present or not, get no rings: each needs a thread and a place of a MiB, of which
-/// little
-/// takes memory.
+/// little takes memory.
 const CPUS_MAX: usize = 256;
 
 /// Why requests do not come over rings.

@@ -3,8 +3,7 @@
 //! Memory: between its registration or commit and the completion of that, the kernel may read and write the
 //! memory of a place, but only inside of a system call of this thread on this ring (the ring is of one thread
 //! and defers all work to its waits), as it needs the address space of the process. No reference to the
-//! memory
-//! is used there.
+//! memory is used there.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -47,18 +46,15 @@ impl Ring {
         if parts.is_some() {
             const { assert!(size_of::<Entry128>() == 128) };
             // SAFETY: an entry is `struct io_uring_sqe` (`repr(C)`, 128 bytes), with four bytes for this
-            // number
-            // at an offset that is a multiple of four; the crate has no way to set it for this command.
+            // number at an offset that is a multiple of four; the crate has no way to set it for this
+            // command.
             unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write(2) };
         }
-        // SAFETY: the descriptor is open while the caller has it borrowed, and the caller submits
-        // meanwhile or in
-        // the next wait, with the same descriptor still open (`RingChannel` borrows it); the kernel holds
-        // the file
-        // from then on. `parts`, and the memory that it names, are a slot's. It keeps them in place, and
-        // lives
-        // until after the end of this ring (`RingChannel`); nothing uses them while the kernel may (see the
-        // module's text).
+        // SAFETY: the descriptor is open while the caller has it borrowed, and the caller submits meanwhile
+        // or in the next wait, with the same descriptor still open (`RingChannel` borrows it); the kernel
+        // holds the file from then on. `parts`, and the memory that it names, are a slot's. It keeps them in
+        // place, and lives until after the end of this ring (`RingChannel`); nothing uses them while the
+        // kernel may (see the module's text).
         unsafe { self.0.submission().push(&entry) }.expect("one command at a time");
     }
 
