@@ -179,9 +179,10 @@ mod tests {
     fn causes_that_occurred_are_named_and_no_others() {
         let mut stats = StatsSnapshot::default();
         assert_eq!(causes(&stats), []);
-        stats.fallbacks[4] = 3;
-        stats.unlogged[4] = 2;
-        stats.unlogged[8] = 1;
+        let at = |cause| LogCause::ALL.iter().position(|other| *other == cause).expect("one of them");
+        stats.fallbacks[at(LogCause::NoRoom)] = 3;
+        stats.unlogged[at(LogCause::NoRoom)] = 2;
+        stats.unlogged[at(LogCause::Failed)] = 1;
         let cause = |cause: LogCause, fallbacks, unlogged| LogCauseReport {
             cause: cause.to_string(),
             fallbacks,
