@@ -178,7 +178,7 @@ fn open_shared(
         room.set_free(allocator.room_bytes(), allocator.slop_bytes());
     }
     let log = LogBlocks::new(&vdevs);
-    let has_shared = references::has_any(&database)?;
+    let has_shared = references::has_any(&database.begin_read()?)?;
     let has_doomed = {
         let doomed = database.begin_read()?.open_table(DOOMED)?;
         doomed.first()?.is_some()

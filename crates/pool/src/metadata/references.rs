@@ -9,31 +9,34 @@
 use std::collections::BTreeMap;
 
 use redb::{
-    ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableError, WriteTransaction,
+    ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError, WriteTransaction,
 };
 
 use crate::error::{PoolError, Result};
 use crate::ids::Place;
 use crate::metadata::tables::REFERENCES;
 
-/// Whether any place has several blocks.
-pub(crate) fn has_any(database: &redb::Database) -> Result<bool> {
-    match database.begin_read()?.open_table(REFERENCES) {
-        Err(TableError::TableDoesNotExist(_)) => Ok(false),
-        table => Ok(!table?.is_empty()?),
+/// The table; `None` before anything was shared.
+fn table(transaction: &ReadTransaction) -> Result<Option<ReadOnlyTable<u64, u64>>> {
+    match transaction.open_table(REFERENCES) {
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        table => Ok(Some(table?)),
     }
+}
+
+/// Whether any place has several blocks.
+pub(crate) fn has_any(transaction: &ReadTransaction) -> Result<bool> {
+    table(transaction)?.map_or(Ok(false), |table| Ok(!table.is_empty()?))
 }
 
 /// All rows: packed place, number of blocks.
 pub(crate) fn all(transaction: &ReadTransaction) -> Result<BTreeMap<u64, u64>> {
-    let table = match transaction.open_table(REFERENCES) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
-        table => table?,
-    };
-    table
-        .iter()?
-        .map(|row| row.map(|(place, count)| (place.value(), count.value())).map_err(Into::into))
-        .collect()
+    let Some(table) = table(transaction)? else { return Ok(BTreeMap::new()) };
+    let rows = table.iter()?.map(|row| {
+        let (place, count) = row?;
+        Ok((place.value(), count.value()))
+    });
+    rows.collect()
 }
 
 /// One more block names each of these places.

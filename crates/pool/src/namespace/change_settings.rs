@@ -20,22 +20,17 @@ impl Shared {
         *settings = (tx.txg(), next);
         Ok(())
     }
-}
 
-impl Shared {
     /// Records that the media need a feature, at the latest with the transaction. `false` if only a newer txg
     /// may record it.
     pub(crate) fn activate(&self, tx: &Tx, feature: Feature) -> bool {
         {
             let settings = lock(&self.datasets.settings);
-            if settings.1.features.contains_key(feature.name()) {
+            if settings.1.is_active(feature) {
                 return settings.0 <= tx.txg();
             }
         }
-        let insert = |settings: &mut Settings| {
-            settings.features.insert(feature.name().to_owned(), feature.is_read_only_compatible());
-        };
-        self.change_settings(tx, insert).is_ok()
+        self.change_settings(tx, |settings| settings.set_active(feature, true)).is_ok()
     }
 }
 
@@ -58,7 +53,7 @@ impl Pool {
 
     /// Whether the media need a feature.
     pub fn is_active(&self, feature: Feature) -> bool {
-        lock(&self.shared.datasets.settings).1.features.contains_key(feature.name())
+        lock(&self.shared.datasets.settings).1.is_active(feature)
     }
 
     /// Records that the media need a feature, or no longer do: in the transaction that stores or removes what
@@ -70,13 +65,6 @@ impl Pool {
         if self.is_active(feature) == is_active {
             return Ok(());
         }
-        self.shared.change_settings(tx, |settings| match is_active {
-            true => {
-                settings.features.insert(feature.name().to_owned(), feature.is_read_only_compatible());
-            }
-            false => {
-                settings.features.remove(feature.name());
-            }
-        })
+        self.shared.change_settings(tx, |settings| settings.set_active(feature, is_active))
     }
 }

@@ -100,6 +100,18 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 impl Settings {
+    /// Whether the media need a feature.
+    pub(super) fn is_active(&self, feature: Feature) -> bool {
+        self.features.contains_key(feature.name())
+    }
+
+    pub(super) fn set_active(&mut self, feature: Feature, is_active: bool) {
+        match is_active {
+            true => self.features.insert(feature.name().to_owned(), feature.is_read_only_compatible()),
+            false => self.features.remove(feature.name()),
+        };
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u16(VERSION).u16((self.properties.len() + self.features.len()) as u16);

@@ -70,7 +70,7 @@ impl Object {
     /// As there.
     pub fn write_copy(&self, tx: &Tx, offset: u64, data: &[u8], origin: &Origin) -> Result<()> {
         let copied = self.copied(offset, data.len() as u64, origin);
-        if copied.is_empty() || !self.shared.begin_sharing(tx)? {
+        if copied.is_empty() || !self.shared.begin_sharing(tx) {
             return self.write(tx, offset, data);
         }
         self.put(tx, offset, data, true, &copied)
@@ -114,12 +114,12 @@ impl Object {
 impl Shared {
     /// Makes the pool one with shared blocks, in the transaction that is the first to have some. `false`: it
     /// cannot, so what is copied is to be written.
-    fn begin_sharing(&self, tx: &Tx) -> Result<bool> {
-        if !self.activate(tx, Feature::SharedBlocks) {
-            return Ok(false);
+    fn begin_sharing(&self, tx: &Tx) -> bool {
+        let can_share = self.activate(tx, Feature::SharedBlocks);
+        if can_share {
+            self.space.has_shared.store(true, Ordering::SeqCst);
         }
-        self.space.has_shared.store(true, Ordering::SeqCst);
-        Ok(true)
+        can_share
     }
 
     /// Blocks of a layer that can share the place of their source: number, extent. To be called before
