@@ -12,7 +12,7 @@ pub(crate) struct Source {
     pub(super) extent: Extent,
 }
 
-/// Where bytes that were read are stored, for [`Object::write_copy`].
+/// Where bytes that were read are stored, for [`crate::Object::write_copy`].
 #[derive(Debug, Clone)]
 pub struct Origin {
     pub(super) offset: u64,
