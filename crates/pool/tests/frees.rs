@@ -219,3 +219,28 @@ fn ranges_that_are_not_freed_yet_count_as_dirty() {
     world.free_all(false);
     assert_eq!(world.pool.status().dirty_bytes, 0);
 }
+
+/// As when the first write to a file fails because its file system has just become read-only: an object
+/// without a file would be left, and refuse every later first write.
+#[test]
+fn what_a_transaction_has_created_it_can_take_back() {
+    let rig = Rig::fresh(1, 48 << 20, 7);
+    let pool = Pool::create("tank", &Shape::Single.specs(rig.all()), options()).unwrap();
+    let root = pool.dataset("tank").unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let old = root.create_object(&tx).unwrap().id();
+    drop(tx);
+    pool.sync().unwrap();
+    let tx = pool.begin_tx().unwrap();
+    let new = root.create_object(&tx).unwrap().id();
+    root.set(&tx, Property::ReadOnly, Some(1)).unwrap();
+    assert!(root.destroy_object(&tx, old).is_err());
+    root.destroy_object(&tx, new).unwrap();
+    root.set(&tx, Property::ReadOnly, Some(0)).unwrap();
+    drop(tx);
+    let tx = pool.begin_tx().unwrap();
+    root.create_object_with(&tx, new, 4096).unwrap();
+    drop(tx);
+    pool.sync().unwrap();
+    assert!(pool.check().unwrap().is_clean());
+}

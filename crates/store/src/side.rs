@@ -94,11 +94,11 @@ impl fastness_zil::Pool for PoolSide {
 
     fn file_end(&self, dataset: DatasetId, object: ObjectId) -> Result<FileEnd, PoolFailure> {
         let of = |dataset: Dataset| match dataset.kind() {
-            DatasetKind::Volume => Ok(FileEnd::NotAFile),
+            DatasetKind::Volume => Ok(FileEnd::OfVolume),
             _ => dataset.object(object).map(|object| FileEnd::At(object.size_bytes())),
         };
         match self.pool.dataset_by_id(dataset).and_then(of) {
-            Err(PoolError::NoDataset(_)) => Ok(FileEnd::NotAFile),
+            Err(PoolError::NoDataset(_)) => Ok(FileEnd::NoDataset),
             Err(PoolError::NoObject { .. }) => Ok(FileEnd::Gone),
             result => result.map_err(failure),
         }

@@ -28,7 +28,7 @@ pub enum LogCause {
     Behind,
     /// The data of a record could not be read back from the pool.
     ReadBack,
-    /// The data of a record went with its file before it was read back.
+    /// The data of a record went with its file, or was cut off its volume, before it was read back.
     Gone,
     /// The medium failed; nothing more can be written to it. Kind lwb: not until a txg has started a new
     /// chain.
@@ -73,7 +73,7 @@ impl fmt::Display for LogCause {
             Self::TooLarge => "a record is too long for the log",
             Self::Behind => "an earlier record is not in the log",
             Self::ReadBack => "the data of a record cannot be read back",
-            Self::Gone => "the data of a record is gone with its file",
+            Self::Gone => "the data of a record is gone from its file or volume",
             Self::Failed => "the medium of the log has failed",
             Self::SideLost => "a side of the log was lost, and the pool has not recorded it yet",
             Self::Bug => "the log is in a state that it cannot be in",

@@ -40,6 +40,9 @@ impl<'a> Pieces<'a> {
     /// If the object is gone, nothing that comes after the write may be in the log without it: a name that
     /// the file had, and that the record of its removal takes away, would be there without the bytes.
     ///
+    /// If it is a volume that has been made smaller, the write is durable with its txg, which has all of it.
+    /// Its end would be lost if a crash left the volume as large as it was.
+    ///
     /// # Errors
     /// [`LogCause::ReadBack`], [`LogCause::Gone`]; the same piece is then still next.
     pub(crate) fn next(&mut self, head: Head, source: &dyn ReadBack) -> Result<Option<&[u8]>, LogCause> {
@@ -70,8 +73,8 @@ impl<'a> Pieces<'a> {
                     self.buffer[..cut.len()].copy_from_slice(&cut);
                     return Ok(Some(&self.buffer[..cut.len()]));
                 }
-                FileEnd::Gone => return Err(LogCause::Gone),
-                FileEnd::NotAFile => {
+                FileEnd::Gone | FileEnd::OfVolume => return Err(LogCause::Gone),
+                FileEnd::NoDataset => {
                     self.left_bytes = 0;
                     return Ok(None);
                 }

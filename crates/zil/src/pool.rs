@@ -73,8 +73,11 @@ pub enum FileEnd {
     At(u64),
     /// The file was removed, with its bytes.
     Gone,
-    /// It is a volume's, which is cut with a txg and not by records, or its dataset is gone.
-    NotAFile,
+    /// Before what was to be read: a volume has been made smaller. Its size is that of a txg, and no record of
+    /// a write may change it; nor is a write durable without its end before the new size is.
+    OfVolume,
+    /// Its dataset is gone.
+    NoDataset,
 }
 
 /// A pool as the intent log sees it.
@@ -133,7 +136,7 @@ pub trait Pool: Send + Sync {
         buffer: &mut [u8],
     ) -> Result<usize, PoolFailure>;
 
-    /// Where a file ends now: a write that is read back beyond that was cut off.
+    /// Where an object ends now that had too few bytes to read back: a write beyond that was cut off.
     ///
     /// # Errors
     /// The object cannot be looked at.

@@ -31,6 +31,7 @@ on_each_kind! {
     data_that_was_not_copied_is_read_back
     what_a_write_replaced_does_not_come_back_where_it_was_cut_off
     a_destroyed_dataset_has_its_log_until_that_is_durable
+    a_write_whose_end_was_cut_off_its_volume_waits_for_its_txg
 }
 
 fn heap() -> Heap {
@@ -533,4 +534,23 @@ fn a_destroyed_dataset_has_its_log_until_that_is_durable<R: Rig>() {
     assert!(crashed.pool.contents(DATASET) == expected);
     world.pool.sync();
     assert!(world.pool.disk().headers.0.is_empty());
+}
+
+/// A resize that no record may stand for yet, between a write with FUA and its commit.
+fn a_write_whose_end_was_cut_off_its_volume_waits_for_its_txg<R: Rig>() {
+    let rig = R::roomy();
+    let world = rig.world(Contents::volume(1, 200_000));
+    world.zil.set_bypass(false);
+    let (txg, is_logged) = world.volume_write(1, 10_000, &[7; 150_000]);
+    world.pool.open_next();
+    let cut = world.pool.tx();
+    world.pool.apply(&cut, DATASET, &Op::Truncate(1, 50_000)).unwrap();
+    drop(cut);
+    assert_eq!(world.zil.after_fua(txg, is_logged).unwrap(), Committed::Synced(txg));
+    assert_eq!(world.zil.stats().snapshot().fallbacks_of(LogCause::Gone), 1);
+    let crashed = rig.crash(&world);
+    crashed.replay().unwrap();
+    let bytes = &crashed.pool.contents(DATASET).objects[&1];
+    assert_eq!(bytes.len(), 200_000, "the resize was not durable");
+    assert!(bytes[10_000..160_000].iter().all(|byte| *byte == 7));
 }

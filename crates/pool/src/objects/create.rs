@@ -117,23 +117,25 @@ impl Dataset {
     /// number must not be given again, unless by the txg that has created and destroyed it.
     ///
     /// # Errors
-    /// [`PoolError::NoObject`], [`PoolError::ReadOnly`], [`PoolError::Overtaken`] as for a write;
-    /// [`PoolError::NoSpace`] while a great deal is being destroyed: [`reclaim`](crate::Pool::reclaim) helps.
+    /// [`PoolError::NoObject`]; unless this txg has created it: [`PoolError::ReadOnly`],
+    /// [`PoolError::Overtaken`] as for a write, [`PoolError::NoSpace`] while a great deal is being destroyed:
+    /// [`reclaim`](crate::Pool::reclaim) helps.
     pub fn destroy_object(&self, tx: &Tx, id: ObjectId) -> Result<()> {
         let object = self.object(id)?;
-        if self.is_read_only() && !tx.is_replay() {
+        // What a transaction has created, it can always take back: no more room is needed, and no table has
+        // anything of it.
+        let is_own = object.core.born == tx.txg();
+        if !is_own && self.is_read_only() && !tx.is_replay() {
             return Err(PoolError::ReadOnly(self.name()));
         }
         object.core.check_born(tx.txg())?;
         let mut contents = write(&object.core.contents);
         object.check_there()?;
-        let held = object.hold_room(tx, &contents, Claim::Free, (0, 0), &(0..0), 0)?;
-        // Of an object that this txg creates, no table has anything. What is listed is freed later, and by
-        // number: an object that is created again with this number after a failure would be freed, too.
-        let rows = match object.core.born == tx.txg() {
-            true => Ok(()),
-            false => self.doom(tx, id),
-        };
+        let claim = if is_own { Claim::Replay } else { Claim::Free };
+        let held = object.hold_room(tx, &contents, claim, (0, 0), &(0..0), 0)?;
+        // What is listed is freed later, and by number: an object that is created again with this number would
+        // be freed, too.
+        let rows = if is_own { Ok(()) } else { self.doom(tx, id) };
         if rows.is_ok() {
             object.core.is_destroyed.store(true, Ordering::SeqCst);
             let index = object.layer(&mut contents, tx);

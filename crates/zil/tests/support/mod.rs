@@ -56,12 +56,13 @@ pub enum Op {
 pub struct Contents {
     pub names: BTreeMap<String, u64>,
     pub objects: BTreeMap<u64, Vec<u8>>,
+    pub is_volume: bool,
 }
 
 impl Contents {
     /// An object that is there from the start, as that of a volume.
     pub fn volume(object: u64, len: usize) -> Self {
-        Self { objects: BTreeMap::from([(object, vec![0; len])]), ..Self::default() }
+        Self { objects: BTreeMap::from([(object, vec![0; len])]), is_volume: true, ..Self::default() }
     }
 
     fn object(&mut self, object: u64) -> Result<&mut Vec<u8>, String> {
@@ -459,7 +460,11 @@ impl Pool for PoolRef {
 
     fn file_end(&self, dataset: DatasetId, object: ObjectId) -> Result<FileEnd, PoolFailure> {
         let contents = self.contents(dataset);
-        Ok(contents.objects.get(&object.0).map_or(FileEnd::Gone, |bytes| FileEnd::At(bytes.len() as u64)))
+        Ok(match contents.objects.get(&object.0) {
+            _ if contents.is_volume => FileEnd::OfVolume,
+            Some(bytes) => FileEnd::At(bytes.len() as u64),
+            None => FileEnd::Gone,
+        })
     }
 }
 

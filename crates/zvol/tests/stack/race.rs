@@ -17,6 +17,12 @@ use crate::world::{Done, Was, World};
 /// Clients at one time, at most.
 const CLIENTS_MAX: u64 = 4;
 
+/// Longer writes are not copied into the log at once.
+const READ_BACK_BYTES: usize = 64 << 10;
+
+/// The smallest volume that other steps can use.
+const SIZE_MIN: usize = 16 << 10;
+
 /// Range, contents (or zeroes), FUA.
 type Changing = (Range<usize>, Option<Arc<[u8]>>, bool);
 type Act = Box<dyn FnOnce() -> Done + Send>;
@@ -31,6 +37,11 @@ struct Before {
 impl World<'_> {
     /// Operations that change no byte that another one changes.
     pub fn draw_race(&self, open: &[usize], rng: &mut Rng) -> Step {
+        if rng.one_in(6)
+            && let Some(race) = self.draw_cut_through(open, rng)
+        {
+            return race;
+        }
         let seed = rng.next();
         let volumes = [rng.pick(open), rng.pick(open)];
         let count = 2 + rng.below(CLIENTS_MAX - 1);
@@ -66,7 +77,22 @@ impl World<'_> {
         Step::Race { ops, seed }
     }
 
-    fn act(&self, op: &Step) -> Act {
+    /// A resize that ends the volume within a write that is read back when it is committed.
+    fn draw_cut_through(&self, open: &[usize], rng: &mut Rng) -> Option<Step> {
+        let volume = rng.pick(open);
+        let (block, size) = (self.volumes[volume].block_bytes, self.volumes[volume].model.now.len());
+        let len_max = self.shape.write_max.min(size);
+        let len = READ_BACK_BYTES + 1 + rng.index(len_max.checked_sub(READ_BACK_BYTES + 2)?);
+        let offset = rng.index(size - len + 1);
+        let last = len.min(READ_BACK_BYTES);
+        let cut = (offset + len - rng.index(last)).max(SIZE_MIN).next_multiple_of(block);
+        let write = Step::Write { volume, client: 0, offset, data: data(rng, len), is_fua: true };
+        let ops = vec![write, Step::Resize { volume, size: cut as u64 }];
+        Some(Step::Race { ops, seed: rng.next() << 1 })
+    }
+
+    /// `ends`: the power fails as soon as a write with FUA has returned.
+    fn act(&self, op: &Step, ends: bool) -> Act {
         let (pool, log) = (self.pool(), self.log());
         let volume = |at: usize, client: usize| self.client(at, client);
         match op.clone() {
@@ -86,8 +112,14 @@ impl World<'_> {
                 Box::new(move || Ok(volume.resize(size)?))
             }
             Step::Write { volume: at, client, offset, data, is_fua } => {
-                let volume = volume(at, client);
-                Box::new(move || Ok(volume.write(offset as u64, &data, is_fua)?))
+                let (volume, power) = (volume(at, client), self.power.clone());
+                Box::new(move || {
+                    volume.write(offset as u64, &data, is_fua)?;
+                    if is_fua && ends {
+                        power.turn_off();
+                    }
+                    Ok(())
+                })
             }
             Step::Zero { volume: at, client, offset, len, is_fua, is_discard } => {
                 let volume = volume(at, client);
@@ -104,11 +136,13 @@ impl World<'_> {
         let before: BTreeMap<usize, Before> =
             ops.iter().filter_map(Step::volume).map(|at| (at, self.before(at))).collect();
         let is_pmem = !self.is_lwb();
-        let acts: Vec<Act> = ops.iter().map(|op| self.act(op)).collect();
+        let ends = seed.is_multiple_of(4);
+        let acts: Vec<Act> = ops.iter().map(|op| self.act(op, ends)).collect();
         let Some(done) = schedule::run(acts, &mut Rng::new(seed)) else {
             panic!("nobody goes on in {}", Step::Race { ops: ops.to_vec(), seed });
         };
         note(&self.met.races, 1);
+        note(&self.met.cuts_after_fua, u64::from(ends && self.power.is_off()));
         let done: Vec<Done> =
             done.into_iter().map(|done| done.unwrap_or_else(|panic| panic!("{panic}"))).collect();
         let is_pmem = is_pmem && !self.is_lwb() && !ops.iter().any(Step::is_of_log);
