@@ -73,8 +73,8 @@ pub enum FileEnd {
     At(u64),
     /// The file was removed, with its bytes.
     Gone,
-    /// Before what was to be read: a volume has been made smaller. Its size is that of a txg, and no record of
-    /// a write may change it; nor is a write durable without its end before the new size is.
+    /// Before what was to be read: a volume has been made smaller. Its size is that of a txg, and no record
+    /// of a write may change it; nor is a write durable without its end before the new size is.
     OfVolume,
     /// Its dataset is gone.
     NoDataset,

@@ -133,8 +133,8 @@ impl Dataset {
         object.check_there()?;
         let claim = if is_own { Claim::Replay } else { Claim::Free };
         let held = object.hold_room(tx, &contents, claim, (0, 0), &(0..0), 0)?;
-        // What is listed is freed later, and by number: an object that is created again with this number would
-        // be freed, too.
+        // What is listed is freed later, and by number: an object that is created again with this number
+        // would be freed, too.
         let rows = if is_own { Ok(()) } else { self.doom(tx, id) };
         if rows.is_ok() {
             object.core.is_destroyed.store(true, Ordering::SeqCst);
