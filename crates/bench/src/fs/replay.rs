@@ -20,7 +20,8 @@ pub(super) fn row(site: &Site, options: Options) -> Result<Row> {
     let rounds: u64 = if options.quick { 10_000 } else { 200_000 };
     let plan = Plan {
         volumes: 0,
-        device_bytes: 8 << 30,
+        // Rows that no txg has stored reserve whole pages, and no txg stores any here.
+        device_bytes: if options.quick { 8 << 30 } else { 32 << 30 },
         region_bytes: 4 << 30,
         pool: PoolOptions { dirty_max_bytes: 16 << 30, ..Plan::default().pool },
         ..Plan::default()
