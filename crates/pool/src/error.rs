@@ -318,7 +318,7 @@ pub enum PoolError {
     /// A dataset of that name exists.
     #[error("dataset {0} exists already")]
     Exists(String),
-    /// The dataset has children or open objects.
+    /// The dataset has children, or is open.
     #[error("dataset {name} is busy: {why}")]
     Busy {
         /// The dataset.

@@ -66,6 +66,7 @@ pub use log_space::blocks::{LOG_BLOCK_BYTES_MAX, LogExtent};
 pub use log_space::space::{LogSpace, LogUsage};
 pub use metadata::tables::DatasetKind;
 pub use namespace::dataset::{Dataset, DatasetInfo};
+pub use namespace::hold::DatasetHold;
 pub use namespace::props::{Compression, LogBias, Property, SyncMode};
 pub use namespace::settings::{FailMode, Feature};
 pub use objects::extent::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};

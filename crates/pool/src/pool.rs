@@ -337,8 +337,10 @@ impl Pool {
         self.shared.txgs.add_hook(hook);
     }
 
-    /// Syncs everything, releases the pool and closes it; every later call fails with [`PoolError::Closed`].
-    /// Devices stay locked until all handles (objects, datasets, transactions) are dropped too.
+    /// Syncs everything, releases the pool and closes it. From then on nothing of it is changed, opened or
+    /// read, not even what is in memory: such calls fail with [`PoolError::Closed`]. What it is like (names,
+    /// properties, sizes, status) can still be asked. Devices stay locked until all handles (objects,
+    /// datasets, transactions) are dropped too.
     ///
     /// # Errors
     /// Those of a sync; the pool is closed all the same, and its labels say that it is in use.

@@ -93,12 +93,22 @@ impl<F: FrontEnd> Attached<F> {
     }
 
     /// Carries out a request. If it fails because the pool is suspended, and the pool's `failmode` says to
-    /// wait, waits until the pool goes on and tries again.
+    /// wait, waits until the pool goes on and calls `request` again, for the front end in the new import.
+    ///
+    /// So a request must be *repeatable*: made a second time, after it was made in part or as a whole and
+    /// reported an error, it must leave what one call leaves, and report what one call reports. What was
+    /// made in memory before an error is not taken back, and the new import has it: durable or not, it is
+    /// carried over. A write at an offset is repeatable; so is a commit. Not repeatable: an append, which
+    /// may be there in part and would be there twice, and a creation, which would find what it has made.
+    /// Such a request decides once, outside of `request`, where its bytes go; or does nothing that can fail
+    /// after its change: a [`transact`](OpenDataset::transact) that fails has done nothing. A commit after
+    /// it is then a request of its own. What `request` adds to variables of the caller must begin anew with
+    /// each call.
     pub fn run(&self, request: impl FnMut(&F) -> Result<(), F::Error>) -> Outcome<F::Error> {
         self.run_until(|| false, request)
     }
 
-    /// The same, for a request whose caller may give up while it waits.
+    /// As [`run`](Self::run), for a request whose caller may give up while it waits.
     pub fn run_until(
         &self,
         is_given_up: impl Fn() -> bool,
@@ -171,7 +181,8 @@ impl<F: FrontEnd> Reopen for Attached<F> {
 }
 
 impl Store {
-    /// Opens a front end on a dataset; it goes on when the pool is suspended and imported again.
+    /// Opens a front end on a dataset; it goes on when the pool is suspended and imported again. Until it is
+    /// dropped, the dataset is not destroyed.
     ///
     /// # Errors
     /// Those of [`Store::dataset`] and of opening it.

@@ -12,7 +12,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fastness_pool::{Dataset, ObjectId, Pool, PoolError, SyncMode, Tx};
+use fastness_base::ErrorKind;
+use fastness_pool::{Dataset, DatasetHold, ObjectId, Pool, PoolError, SyncMode, Tx};
 use fastness_zil::record::{Truncate, Zeroes};
 use fastness_zil::{CommitError, Txg};
 
@@ -31,9 +32,22 @@ pub enum ChangeError {
     Commit(#[from] CommitError),
 }
 
+impl ChangeError {
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ChangeError::Pool(error) => error.kind(),
+            ChangeError::Commit(error) => error.kind(),
+        }
+    }
+}
+
+fastness_base::has_kind!(ChangeError);
+
 type Result<T, E = ChangeError> = std::result::Result<T, E>;
 
-/// How durable a change must be: what its caller asks for, combined with the property `sync`.
+/// How durable a change must be: what its caller asks for, combined with the property `sync`
+/// ([`of`](Self::of)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// With its txg: it is not logged.
@@ -45,7 +59,8 @@ pub enum Demand {
 }
 
 impl Demand {
-    /// `is_sync`: the caller wants the change to be durable before it is acknowledged.
+    /// `is_sync`: the caller wants the change to be durable before it is acknowledged. The property may
+    /// change at any time: to be asked for each change.
     pub fn of(mode: SyncMode, is_sync: bool) -> Demand {
         match (mode, is_sync) {
             (SyncMode::Disabled, _) => Demand::Txg,
@@ -57,17 +72,19 @@ impl Demand {
 
 /// An open dataset, with its log.
 ///
-/// Concurrency: any number of threads, and of handles on one dataset.
+/// As long as there is one, the dataset is not destroyed. Concurrency: any number of threads, and of handles
+/// on one dataset.
 #[derive(Debug)]
 pub struct OpenDataset {
     pub(crate) pool: Arc<Pool>,
     dataset: Dataset,
+    _hold: DatasetHold,
     pub(crate) log: Option<Arc<DatasetLog>>,
     /// The log learns of txgs for as long as one of its datasets is open, with its store or without.
     _log_of_pool: Option<Arc<PoolLog>>,
 }
 
-/// Takes the records of one change.
+/// Takes the records of one change. What a record may be: [`record`](crate::record).
 pub struct Records<'a> {
     pub(crate) zil: &'a Zil,
     pub(crate) txg: Txg,
@@ -110,9 +127,10 @@ impl Receipt<'_> {
         Receipt { txg: self.txg.max(later.txg), is_logged: self.is_logged && later.is_logged, ..later }
     }
 
-    /// Waits for as long as `sync` demands.
+    /// Waits for as long as the change's [`Demand`] says: until it is durable, or not at all. It does not
+    /// look at `sync`, which [`Demand::of`] has done.
     ///
-    /// Persistence: on return the change is durable, if the property now demands that.
+    /// Persistence: with [`Demand::Now`], on return.
     ///
     /// # Errors
     /// Those of the log and of the txg. How much is then durable is unknown.
@@ -136,9 +154,14 @@ impl Receipt<'_> {
 
 impl OpenDataset {
     /// Without a log the pool is read-only.
-    pub(crate) fn new(pool: Arc<Pool>, dataset: Dataset, log_of_pool: Option<Arc<PoolLog>>) -> OpenDataset {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        dataset: Dataset,
+        log_of_pool: Option<Arc<PoolLog>>,
+    ) -> fastness_pool::Result<OpenDataset> {
+        let hold = dataset.hold()?;
         let log = log_of_pool.as_ref().and_then(|log| log.dataset_log(dataset.id()));
-        OpenDataset { pool, dataset, log, _log_of_pool: log_of_pool }
+        Ok(OpenDataset { pool, dataset, _hold: hold, log, _log_of_pool: log_of_pool })
     }
 
     /// The dataset itself.
@@ -146,13 +169,19 @@ impl OpenDataset {
         &self.dataset
     }
 
-    /// Makes a change of `range`, and logs its record. If the pool is out of space, waits for the space of
-    /// what was recently discarded or replaced, for as long as txgs free some, and tries again.
+    /// Makes a change of `range`, and logs its record. Changes whose ranges overlap have one order, also in
+    /// a replay; nothing orders others. An empty range overlaps nothing. If the pool is out of space, waits
+    /// for the space of what was recently discarded or replaced, for as long as txgs free some, and tries
+    /// again: `change` may be called several times.
+    ///
+    /// `sync`: not looked at, `demand` counts; with [`Demand::Txg`] `record` is not called. The table is in
+    /// the [crate's documentation](crate#how-durable-a-change-is).
     ///
     /// Persistence: none yet, see [`Receipt`].
     ///
     /// # Errors
-    /// Those of `change`: it may have been made in part.
+    /// [`PoolError::Invalid`] for a range that ends before it begins. Those of `change`: it may have been
+    /// made in part, and is not logged.
     #[inline]
     pub fn change(
         &self,
@@ -161,6 +190,9 @@ impl OpenDataset {
         change: impl Fn(&Tx) -> fastness_pool::Result<()>,
         record: impl Fn(Records<'_>) -> bool,
     ) -> Result<Receipt<'_>> {
+        if range.end < range.start {
+            return Err(PoolError::invalid("range", format!("{range:?}")).into());
+        }
         self.until_room(|| self.change_once(demand, &range, &change, &record))
     }
 
@@ -210,6 +242,7 @@ impl OpenDataset {
     }
 
     /// Makes every change durable that had returned before the call, through any handle of this process.
+    /// Does nothing while `sync=disabled`; the first flush after that waits for what was not logged.
     /// `unsynced`: for a dataset without a log, the newest unsynced txg that changed it.
     ///
     /// # Errors

@@ -19,8 +19,9 @@ pub type ReplayError = Box<dyn Error + Send + Sync>;
 /// Applies the records of one kind of datasets after a crash. It is run before the dataset is served, and
 /// each record is applied in one transaction with the note that it was; several records may share one.
 pub trait Handler: Send + Sync {
-    /// Applies a record, in the order of the changes. A record that may be reordered does nothing, without an
-    /// error, if its object does not exist.
+    /// Applies a record, in the order of the changes. A record that
+    /// [may be reordered](crate::record#records-of-other-owners) does nothing, without an error, if its
+    /// object does not exist.
     ///
     /// # Errors
     /// What prevents it; nothing may then have been changed. The import fails, or gives up this record and
@@ -102,7 +103,9 @@ impl fmt::Debug for Kinds {
 }
 
 impl Kinds {
-    /// With one more kind, or another handler for a known one.
+    /// With one more kind, or another handler for a known one. A front end from outside takes a
+    /// [`DatasetKind::Other`] with a number that nobody else uses, 3 or higher: a lower one is that of a
+    /// known kind, no dataset is created with it, and its handler is never called.
     #[must_use]
     pub fn with(mut self, kind: DatasetKind, handler: impl Handler + 'static) -> Kinds {
         self.0.retain(|(known, _)| *known != kind);

@@ -20,6 +20,29 @@
 //! txg, then txgs run, then datasets are replayed (`import`). The kind can be changed while datasets are
 //! written (`change`), and so can the sides of a mirror (`change_sides`).
 //!
+//! # How durable a change is
+//! There are two ways to change a dataset, and a front end takes one of them for all of its changes.
+//! [`OpenDataset::change`] is for objects that behave as disks do: changes of overlapping ranges have one
+//! order, others have none. [`OpenDataset::transact`] is for changes with an order, of rows and objects,
+//! under locks of the front end. They treat the property `sync` differently: `change` does what its
+//! [`Demand`] says, and [`Demand::of`] takes that from the property; `transact` looks at the property
+//! itself, and its caller decides when to commit.
+//!
+//! | `sync` | `change` with `Demand::of(sync, is_sync)`, then [`Receipt::wait`] | `transact`, then perhaps [`commit`] |
+//! |---|---|---|
+//! | `standard` | with `is_sync` durable when `wait` returns, otherwise when the next [`flush`] does | its record is kept in memory: durable when a `commit` that covers it returns |
+//! | `always` | durable when `wait` returns, whatever `is_sync` says | as `standard`: the front end commits after each change |
+//! | `disabled` | not logged; `wait` and `flush` return at once | no record is kept, `record` is not called; `commit` returns at once |
+//!
+//! In any case a change is durable with its txg. What `disabled` has left out, the first `flush` or `commit`
+//! after the property has changed waits for. If the function that makes the change fails, `change` takes it
+//! for made in part, and `transact` for not made.
+//!
+//! What records may be, and what the log makes of them: [`record`].
+//!
+//! [`commit`]: OpenDataset::commit
+//! [`flush`]: OpenDataset::flush
+//!
 //! # Code map
 //! ```text
 //! store         pool and log, datasets              log           the log of a pool, logs of datasets
@@ -100,10 +123,11 @@ pub use tuning::Tuning;
 pub use witness::RegionWitness;
 
 // What a front end stores, and its records.
-pub use fastness_base::{DatasetId, ObjectId, Txg};
+pub use fastness_base::{DatasetId, ErrorKind, HasKind, ObjectId, Txg};
 pub use fastness_pool::{
-    Dataset, DatasetKind, Object, Origin, Property, Result as PoolResult, RowChange, Segment, SyncMode,
-    Table, TableId, Tx,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Compression, Dataset, DatasetKind, LogBias, Object, Origin, Property,
+    ROW_KEY_BYTES_MAX, ROW_SHORT_VALUE_BYTES_MAX, ROW_VALUE_BYTES_MAX, Result as PoolResult, RowChange,
+    Segment, SyncMode, Table, TableId, Tx,
 };
 pub use fastness_zil::{CommitError, Itx, KindId, record};
 

@@ -104,11 +104,12 @@ impl Store {
         self.imported().log
     }
 
-    /// Opens a dataset for changes; it can be opened several times at once. The handle belongs to the current
-    /// import and fails after the next one: see [`attach`](Self::attach).
+    /// Opens a dataset for changes; it can be opened several times at once, and is not destroyed meanwhile.
+    /// The handle belongs to the current import and fails after the next one: see [`attach`](Self::attach).
     ///
     /// # Errors
-    /// [`PoolError::NoDataset`]; [`StoreError::UnknownKind`].
+    /// [`PoolError::NoDataset`]; [`StoreError::UnknownKind`]; [`PoolError::Closed`] once the pool was
+    /// exported.
     pub fn dataset(&self, name: &str) -> Result<OpenDataset, StoreError> {
         let _clearing = read(&self.clearing);
         let imported = self.imported();
@@ -118,7 +119,7 @@ impl Store {
 
     pub(crate) fn open(&self, imported: &Imported, dataset: Dataset) -> Result<OpenDataset, StoreError> {
         self.options.kinds.check(&dataset)?;
-        Ok(OpenDataset::new(imported.pool.clone(), dataset, imported.log.clone()))
+        Ok(OpenDataset::new(imported.pool.clone(), dataset, imported.log.clone())?)
     }
 
     /// Creates a dataset below an existing one, with its log, and whatever `fill` puts into it, in one
@@ -176,10 +177,12 @@ impl Store {
     /// Persistence: durable on return. A crash during the call may leave some of them.
     ///
     /// # Errors
-    /// Those of [`Pool::destroy_dataset`].
+    /// Those of [`Pool::destroy_dataset`], such as [`PoolError::Busy`] for one that is open: none is
+    /// destroyed, unless it was opened during the call.
     pub fn destroy_datasets(&self, mut names: Vec<String>) -> Result<Vec<(String, StoreError)>, StoreError> {
         let _clearing = read(&self.clearing);
         let Imported { pool, log } = self.imported();
+        names.iter().try_for_each(|name| pool.dataset(name)?.check_unused())?;
         let members = log.as_ref().map(|log| (log, log.members()));
         let mut left = Vec::new();
         // A change that is retried half-way continues where it stopped.

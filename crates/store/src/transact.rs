@@ -47,6 +47,10 @@ impl OpenDataset {
     /// of what it touches have one order; it holds no transaction. If the pool is out of space, waits for
     /// what txgs free, as [`change`](Self::change) does. `change` may be called several times.
     ///
+    /// `sync`: while it is `disabled`, no record is kept, and `record` is not called. With `always` nothing
+    /// is durable on return either: the caller then commits after each change. The table is in the [crate's
+    /// documentation](crate#how-durable-a-change-is).
+    ///
     /// Persistence: none yet, see [`commit`](Self::commit).
     ///
     /// # Errors
@@ -83,7 +87,8 @@ impl OpenDataset {
     }
 
     /// Makes durable: all changes of names, and those of `object`, that had returned before the call; of all
-    /// objects for `None`. Does nothing while `sync=disabled`.
+    /// objects for `None`. Does nothing while `sync=disabled`; the first commit after that waits for what
+    /// was not kept.
     ///
     /// Persistence: durable on return, in the log or through the txg. Concurrency: commits run in parallel.
     ///

@@ -137,7 +137,8 @@ impl FileSystem {
         })
     }
 
-    /// Writes at the end of a file, and returns where that was.
+    /// Writes at the end of a file, and returns where that was. If a commit fails, the bytes are there all
+    /// the same: it is no request for [`Attached::run`](fastness_store::Attached::run), which may try again.
     ///
     /// # Errors
     /// As [`write`](Self::write); if it does not fit into one transaction, [`FsError::Invalid`].

@@ -248,8 +248,10 @@ impl FileSystem {
                 vec![Itx::sync(directory.object(), &record, &[ino.object()]).behind(ino.object())]
             }
         };
+        // Before the change: whoever gets an error may try again, and would find the name.
+        let shown = self.shown(ino, &inode)?;
         self.carry_out(&edit, |records| itxs.into_iter().for_each(|itx| records.assign(itx)))?;
-        self.shown(ino, &inode)
+        Ok(shown)
     }
 
     /// The records of a file that gets its first name: none of what happened to it was logged. It is created

@@ -71,7 +71,7 @@ pub enum DatasetKind {
     Volume,
     /// Files.
     Filesystem,
-    /// Of another owner; numbers from 3 on, as they are stored.
+    /// Of another owner; numbers from 3 on, as they are stored. No dataset is created with another number.
     Other(u8),
 }
 
@@ -92,6 +92,16 @@ impl DatasetKind {
             2 => DatasetKind::Filesystem,
             number => DatasetKind::Other(number),
         }
+    }
+
+    /// Refuses a number of another owner that would be read back as a kind that is known here.
+    pub(crate) fn check(self) -> Result<()> {
+        let (number, stored) = (self.to_byte(), DatasetKind::from_byte(self.to_byte()));
+        if stored == self {
+            return Ok(());
+        }
+        let value = format!("number {number}, which is that of kind {stored}");
+        Err(PoolError::invalid("kind of a dataset", value))
     }
 }
 

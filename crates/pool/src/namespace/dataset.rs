@@ -1,7 +1,7 @@
 //! Datasets: a tree of names with properties, each with its objects.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use crate::error::{PoolError, Result};
 use crate::ids::{DatasetId, Txg};
@@ -56,6 +56,7 @@ impl DatasetCore {
             dirty_bytes: AtomicI64::new(0),
             objects: Mutex::default(),
             rows: Rows::default(),
+            holds: AtomicUsize::new(0),
             is_destroyed: AtomicBool::new(false),
         }
     }
@@ -111,9 +112,9 @@ impl Pool {
     /// Creates a dataset below one that exists, with values of its own for some properties.
     ///
     /// # Errors
-    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`],
-    /// [`PoolError::NoSpace`]; [`PoolError::Overtaken`], as for all changes of datasets: try again in another
-    /// transaction.
+    /// [`PoolError::Exists`], [`PoolError::NoDataset`] for the parent, [`PoolError::Invalid`], also for a
+    /// [`DatasetKind::Other`] with the number of a known kind; [`PoolError::NoSpace`];
+    /// [`PoolError::Overtaken`], as for all changes of datasets: try again in another transaction.
     pub fn create_dataset(
         &self,
         tx: &Tx,
@@ -121,6 +122,7 @@ impl Pool {
         kind: DatasetKind,
         properties: &[(Property, u64)],
     ) -> Result<Dataset> {
+        kind.check()?;
         let (parent, last) = split(name)?;
         let mut values = Values::default();
         for (property, value) in properties {
@@ -155,8 +157,8 @@ impl Pool {
     /// steps.
     ///
     /// # Errors
-    /// [`PoolError::Busy`] if it has datasets below it or open objects, or is the root;
-    /// [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while a great deal is being destroyed:
+    /// [`PoolError::Busy`] if it has datasets below it, is [held](Dataset::hold) or has open objects, or is
+    /// the root; [`PoolError::Overtaken`]; [`PoolError::NoSpace`] while a great deal is being destroyed:
     /// [`reclaim`](Self::reclaim) helps.
     pub fn destroy_dataset(&self, tx: &Tx, name: &str) -> Result<()> {
         let mut namespace = write(&self.shared.datasets.namespace);
@@ -171,10 +173,10 @@ impl Pool {
             return busy("it has datasets below it");
         }
         let objects = lock(&core.objects);
-        let alive: Vec<_> = objects.values().filter_map(std::sync::Weak::upgrade).collect();
-        if alive.iter().any(|object| object.handles.load(Ordering::SeqCst) > 0) {
-            return busy("objects are open");
+        if let Some(why) = core.user(&objects) {
+            return busy(why);
         }
+        let alive: Vec<_> = objects.values().filter_map(std::sync::Weak::upgrade).collect();
         let charge = Charge::dataset();
         self.shared.reserve_rows(&mut self.shared.txgs.changes(tx.txg()), charge, tx.claim(Claim::Free))?;
         for object in &alive {
@@ -280,9 +282,7 @@ impl Dataset {
         }
         let mut namespace = write(&self.shared.datasets.namespace);
         namespace.check_order(tx.txg())?;
-        if self.core.is_destroyed.load(Ordering::SeqCst) {
-            return Err(PoolError::NoDataset(self.core.id.to_string()));
-        }
+        self.check_exists()?;
         {
             let mut row = write(&self.core.row);
             row.values.set(property, value);

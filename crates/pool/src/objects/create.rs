@@ -88,13 +88,13 @@ impl Dataset {
     /// Opens an object.
     ///
     /// # Errors
-    /// [`PoolError::NoObject`].
+    /// [`PoolError::NoObject`]; [`PoolError::NoDataset`] if the dataset was destroyed;
+    /// [`PoolError::Closed`].
     pub fn object(&self, id: ObjectId) -> Result<Object> {
+        self.shared.check_alive_for_reads()?;
         let none = || PoolError::NoObject { dataset: self.core.id, object: id };
         let mut objects = lock(&self.core.objects);
-        if self.core.is_destroyed.load(Ordering::SeqCst) {
-            return Err(PoolError::NoDataset(self.core.id.to_string()));
-        }
+        self.check_exists()?;
         let core = match objects.get(&id).and_then(std::sync::Weak::upgrade) {
             Some(core) if core.is_destroyed.load(Ordering::SeqCst) => return Err(none()),
             Some(core) => core,
@@ -160,6 +160,7 @@ impl Dataset {
     /// # Errors
     /// Those of reading the tables.
     pub fn synced_objects(&self) -> Result<Vec<ObjectId>> {
+        self.shared.check_alive_for_reads()?;
         let snapshot = self.shared.tables.current();
         let range = snapshot.objects.range((self.core.id.0, 0)..=(self.core.id.0, u64::MAX));
         let range = self.shared.tables.explained(range.map_err(PoolError::from))?;

@@ -104,7 +104,9 @@ impl Object {
     ///
     /// # Errors
     /// [`PoolError::DamagedBlock`] with the location if no copy has its checksum; `buf` is then unspecified.
+    /// [`PoolError::Closed`], also for what is in memory.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.shared.check_alive_for_reads()?;
         let contents = read(&self.core.contents);
         self.check_there()?;
         let len = contents.size_bytes.saturating_sub(offset).min(buf.len() as u64) as usize;
@@ -369,6 +371,8 @@ impl Shared {
         Ok(Some(bytes))
     }
 
+    /// Refuses reads of a pool that is closed; what is in memory of a suspended one can be read.
+    #[inline]
     pub(crate) fn check_alive_for_reads(&self) -> Result<()> {
         if self.is_closed.load(Ordering::SeqCst) { Err(PoolError::Closed) } else { Ok(()) }
     }

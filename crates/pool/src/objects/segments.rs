@@ -34,6 +34,7 @@ impl Object {
         segments_max: usize,
         segments: &mut Vec<Segment>,
     ) -> Result<()> {
+        self.shared.check_alive_for_reads()?;
         let contents = read(&self.core.contents);
         let end = offset.saturating_add(len_bytes).min(contents.size_bytes);
         if offset >= end {

@@ -131,16 +131,16 @@ impl Table {
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for a key of another length; [`PoolError::NoDataset`] if the dataset was
-    /// destroyed; those of reading the tables: `value` is then unspecified.
+    /// destroyed; [`PoolError::Closed`]; those of reading the tables: `value` is then unspecified.
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         check_key(key)?;
         self.check_there()?;
+        self.shared.check_alive_for_reads()?;
         value.clear();
         let take = |row: &Row| row.value().map(|found| value.extend_from_slice(found)).is_some();
         if let Some(is_there) = self.core.rows.find(self.id, key, take) {
             return Ok(is_there);
         }
-        self.shared.check_alive_for_reads()?;
         // Only now: see `rows`.
         let snapshot = self.shared.tables.current();
         self.shared.tables.explained(stored::get(&snapshot.rows, self.core.id.0, self.id, key, value))

@@ -1,7 +1,7 @@
 //! The tree of datasets in memory, and the settings of the pool as a whole.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use fastness_base::Roomy;
@@ -33,6 +33,9 @@ pub(crate) struct DatasetCore {
     pub(crate) dirty_bytes: AtomicI64,
     pub(crate) objects: Mutex<Roomy<ObjectId, Weak<ObjectCore>>, { order::OBJECTS }>,
     pub(crate) rows: Rows,
+    /// Number of holds (`namespace::hold`); changed with the namespace locked, at least shared, or taken
+    /// away.
+    pub(crate) holds: AtomicUsize,
     pub(crate) is_destroyed: AtomicBool,
 }
 

@@ -84,7 +84,8 @@ impl RecordType {
     }
 
     /// Whether it may be logged after later records of other objects. Such a record names its object in the
-    /// head, and replay ignores it if the object is gone.
+    /// head, and replay ignores it if the object is gone. The others have one order in a dataset. See the
+    /// [module](super#records-of-other-owners).
     pub fn may_be_reordered(self) -> bool {
         matches!(
             self,
