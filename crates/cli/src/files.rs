@@ -28,7 +28,9 @@ Examples:
   fastness fs mount tank/home /home
   fastness fs mount tank/home /mnt -o ro,noexec --once
 It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
-noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3), io_uring (on\ntrial: requests come over io_uring; Linux 6.14 with enable_uring=Y of the module fuse), no_io_uring.";
+noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3), no_io_uring,
+io_uring. Requests come over io_uring where Linux offers it, which is faster: since 6.16, and after
+`echo Y > /sys/module/fuse/parameters/enable_uring`. With io_uring it is noted if they do not, and why.";
 
 const CHECK: &str = "\
 Examples:

@@ -46,7 +46,8 @@ pub struct MountRequest {
     pub no_access_time: bool,
     /// Other users may use the mount of an ordinary user.
     pub allows_others: bool,
-    /// Whether requests come over io_uring, where the kernel can; otherwise as the process was told.
+    /// Whether requests come over io_uring, where the kernel can; otherwise as the process was told:
+    /// so, unless it was told otherwise.
     pub is_over_rings: Option<bool>,
 }
 

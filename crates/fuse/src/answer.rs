@@ -6,10 +6,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::files::{Attr, Entry, Listed, Listing, Opened, Reply, Space, Time};
-use crate::wire::OUT_HEADER_BYTES;
-use crate::wire::READ_BYTES_MAX;
+use crate::wire::{self, OUT_HEADER_BYTES, READ_BYTES_MAX};
 
 const ENTRY_BYTES: usize = 128;
+/// Where an entry has the type of its file.
+const ENTRY_MODE: usize = 100;
 const DIRENT_BYTES: usize = 24;
 const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_KEEP_CACHE: u32 = 2;
@@ -83,6 +84,13 @@ impl Answer {
     /// The answer so far, with room for its head.
     pub(crate) fn so_far(&self) -> &[u8] {
         &self.memory[..self.len]
+    }
+
+    /// The regular file of which the kernel is told with this answer.
+    pub(crate) fn regular_file(&self, opcode: u32) -> Option<u64> {
+        let entry = self.so_far().get(OUT_HEADER_BYTES..).filter(|_| wire::tells_of_a_file(opcode))?;
+        let mode = u32::from_ne_bytes(*entry.get(ENTRY_MODE..)?.first_chunk()?);
+        (mode & 0o170_000 == 0o100_000).then(|| u64::from_ne_bytes(*entry.first_chunk().expect("before it")))
     }
 
     /// Goes on with an answer that was set aside.
@@ -266,6 +274,9 @@ mod tests {
         let valid = Duration::from_millis(1500);
         let entry = Entry { attr: attr(), generation: 1, name_valid: valid, attr_valid: valid };
         assert_eq!(answer.start().entry(&entry).len - OUT_HEADER_BYTES, 128);
+        assert_eq!((answer.regular_file(wire::LOOKUP), answer.regular_file(wire::OPEN)), (Some(9), None));
+        let folder = Entry { attr: Attr { mode: 0o040_755, ..attr() }, ..entry };
+        assert_eq!(answer.start().entry(&folder).regular_file(wire::LOOKUP), None);
         assert_eq!(answer.start().attributes(&(attr(), valid)).len - OUT_HEADER_BYTES, 104);
         assert_eq!(answer.start().statx(&(attr(), valid)).len - OUT_HEADER_BYTES, 288);
         assert_eq!(answer.start().opened(&Opened::default()).len - OUT_HEADER_BYTES, 16);

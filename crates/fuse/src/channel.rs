@@ -1,5 +1,7 @@
 //! How a thread gets requests and answers them: the same for each way from the kernel.
 
+use std::io;
+
 use rustix::io::Errno;
 
 use crate::answer::Answer;
@@ -9,6 +11,15 @@ use crate::wire::{Head, Input};
 
 /// One thread's way to the kernel, with at most one request at a time.
 pub(crate) trait Channel {
+    /// Makes ready for [`receive`](Channel::receive); `true`: there is a new place for requests, and others
+    /// may wait for one.
+    ///
+    /// # Errors
+    /// The kernel takes no new place.
+    fn prepare(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Waits for a request; `false`: the mount is gone.
     fn receive(&mut self) -> Result<bool, Errno>;
 

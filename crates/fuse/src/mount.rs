@@ -98,8 +98,7 @@ impl MountPoint {
     pub fn inspect(path: &Path) -> Result<MountPoint, MountError> {
         let refuse = |why: String| MountError::MountPoint { path: path.to_owned(), why };
         match rustix::fs::stat(path) {
-            // Aborted: the server was still dying while it was asked.
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Ok(MountPoint::Stale),
+            Err(error) if is_of_a_dead_server(error) => return Ok(MountPoint::Stale),
             Err(error) => return Err(refuse(io::Error::from(error).to_string())),
             Ok(stat) if stat.st_mode & 0o170_000 != 0o040_000 => {
                 return Err(refuse("it is no directory".to_owned()));
@@ -109,12 +108,18 @@ impl MountPoint {
         let real = path.canonicalize().map_err(|error| refuse(error.to_string()))?;
         if is_mounted(&real) {
             // Attributes may come from a cache; this asks the server.
-            let is_stale = matches!(rustix::fs::statfs(&real), Err(Errno::NOTCONN | Errno::CONNABORTED));
+            let is_stale = rustix::fs::statfs(&real).is_err_and(is_of_a_dead_server);
             return Ok(if is_stale { MountPoint::Stale } else { MountPoint::Mounted });
         }
         let mut entries = std::fs::read_dir(&real).map_err(|error| refuse(error.to_string()))?;
         Ok(if entries.next().is_none() { MountPoint::Empty } else { MountPoint::NotEmpty })
     }
+}
+
+/// Whether an error says that the server has died, or was still dying while it was asked: aborted, or
+/// canceled, if requests came over rings.
+fn is_of_a_dead_server(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
 }
 
 /// Whether something is mounted at a path without symlinks.
@@ -281,5 +286,11 @@ mod tests {
         assert_eq!(MountPoint::inspect(Path::new("/proc")).unwrap(), MountPoint::Mounted);
         assert!(matches!(MountPoint::inspect(&folder.path().join("a")), Err(MountError::MountPoint { .. })));
         assert!(matches!(MountPoint::inspect(&folder.path().join("b")), Err(MountError::MountPoint { .. })));
+    }
+
+    #[test]
+    fn errors_of_a_dead_server() {
+        let all = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::IO, Errno::NOENT];
+        assert_eq!(all.map(is_of_a_dead_server), [true, true, true, false, false]);
     }
 }

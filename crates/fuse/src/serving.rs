@@ -13,6 +13,7 @@ use crate::device::send;
 use crate::dispatch::dispatch;
 use crate::files::{Caller, Reply};
 use crate::request::{PutOff, RequestState};
+use crate::rings::is_nudge;
 use crate::session::{Queue, Shared, lock};
 use crate::waiting::{Left, Waiting};
 use crate::wire::{self, Head, Input, OUT_HEADER_BYTES};
@@ -28,7 +29,23 @@ impl Shared {
     ) {
         let mut answer = Answer::default();
         while self.begin_idle(queue, channel.may_end()) {
-            let received = channel.receive();
+            let received = match channel.prepare() {
+                Ok(is_new) => {
+                    if is_new {
+                        // Without it requests that wait for a place wait until the next answer of this queue.
+                        let _ = self.nudges.nudge(&self.device);
+                    }
+                    channel.receive()
+                }
+                Err(_) => {
+                    // Out of memory, or the mount is gone.
+                    self.end_idle(queue);
+                    if self.is_over_after_a_pause() {
+                        return;
+                    }
+                    continue;
+                }
+            };
             let is_last = self.end_idle(queue);
             let Ok(true) = received else { return self.end_waiting() };
             if is_last {
@@ -42,6 +59,10 @@ impl Shared {
     fn serve(self: &Arc<Shared>, state: &RequestState, channel: &mut impl Channel, answer: &mut Answer) {
         channel.lend(answer);
         let Some((head, mut input)) = channel.request() else { return channel.refuse(answer) };
+        if is_nudge(&head) {
+            let _ = channel.send(answer.start(), head.unique, Ok(()));
+            return;
+        }
         if head.opcode == wire::INTERRUPT {
             if let Ok(unique) = input.u64() {
                 self.interrupt(unique, answer);
@@ -106,6 +127,9 @@ impl Shared {
         mut send: impl FnMut(&mut Answer, Reply<()>) -> Result<(), Errno>,
     ) {
         let Some(result) = outcome else { return };
+        if let Some(node) = answer.regular_file(head.opcode).filter(|_| result.is_ok()) {
+            self.nudges.told(node);
+        }
         match send(answer, result) {
             Ok(()) => {}
             // No program waits for it any more, or the mount is gone: the next read tells.

@@ -16,16 +16,22 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::answer::Answer;
+use crate::channel::Channel;
 use crate::device::DeviceChannel;
 use crate::files::Files;
 use crate::handshake::{SessionError, handshake};
 use crate::request::{EarlyInterrupts, RequestState};
-use crate::rings::{self, Affinity, NoRings, Ring, RingChannel};
+use crate::rings::{self, Affinity, NoRings, Nudges, Ring, RingChannel};
 use crate::slot::Slot;
 use crate::stats::{Counters, OperationStats};
 use crate::waiting::WaitingRequests;
 use crate::wire::REQUEST_BYTES_MAX;
+
+/// Between two attempts at what must succeed.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How requests come from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +41,14 @@ pub enum Transport {
     Device,
     /// Over io_uring, if the kernel can (Linux 6.14), and is allowed to.
     Rings,
+}
+
+impl Transport {
+    /// Rings, unless `FASTNESS_FUSE_TRANSPORT` tells this process something else: `device`.
+    pub fn told() -> Transport {
+        let told = std::env::var_os("FASTNESS_FUSE_TRANSPORT");
+        if told.is_some_and(|told| told == "device") { Transport::Device } else { Transport::Rings }
+    }
 }
 
 /// Settings of a session.
@@ -78,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) threads: Mutex<Threads>,
     pub(crate) early: EarlyInterrupts,
     affinity: Affinity,
+    pub(crate) nudges: Nudges,
     ended: Condvar,
     pub(crate) counters: Counters,
 }
@@ -125,14 +140,20 @@ impl Session {
         files: Arc<dyn Files>,
         options: SessionOptions,
     ) -> Result<Session, SessionError> {
-        let (mut buffer, mut answer) = (vec![0; REQUEST_BYTES_MAX], Answer::default());
-        // A ring that the kernel does give, before it is told that rings are wanted.
         let queues = match options.transport {
             Transport::Device => None,
-            Transport::Rings => {
-                Some(rings::queues().and_then(|queues| Ring::new().map(|_| queues).map_err(NoRings::NoRing)))
-            }
+            Transport::Rings => Some(rings::queues()),
         };
+        Session::start_over(queues, device, files, options)
+    }
+
+    fn start_over(
+        queues: Option<Result<usize, NoRings>>,
+        device: OwnedFd,
+        files: Arc<dyn Files>,
+        options: SessionOptions,
+    ) -> Result<Session, SessionError> {
+        let (mut buffer, mut answer) = (vec![0; REQUEST_BYTES_MAX], Answer::default());
         let agreed = loop {
             let offers_rings = matches!(queues, Some(Ok(_)));
             if let Some(agreed) = handshake(&device, &mut buffer, &mut answer, offers_rings)? {
@@ -152,6 +173,7 @@ impl Session {
             threads: Mutex::default(),
             early: EarlyInterrupts::default(),
             affinity: Affinity::of_caller(),
+            nudges: Nudges::default(),
             ended: Condvar::new(),
             counters: Counters::default(),
         });
@@ -183,9 +205,12 @@ impl Session {
         true
     }
 
-    /// Whether the mount is gone.
+    /// Whether the mount is gone; requests may still be under way ([`Session::wait`]).
     pub fn has_ended(&self) -> bool {
-        lock(&self.shared.threads).states.is_empty()
+        // The kernel knows at once, and threads learn it later.
+        let mut device = [PollFd::new(&self.shared.device, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut device, Some(&now)).is_ok() && device[0].revents().contains(PollFlags::ERR)
     }
 
     /// Requests that were put off, and that no thread waits with.
@@ -213,7 +238,10 @@ impl Shared {
             let queue = cpu as u16;
             self.start_reader(&mut lock(&self.threads), move |shared, state| {
                 shared.affinity.pin(cpu);
-                let opened = RingChannel::new(&shared.device, queue);
+                let opened = RingChannel::new(&shared.device, queue).and_then(|mut channel| {
+                    channel.prepare()?;
+                    Ok(channel)
+                });
                 let (channel, outcome) = match opened {
                     Ok(channel) => (Some(channel), Ok(())),
                     Err(error) => (None, Err(error)),
@@ -316,28 +344,22 @@ impl Shared {
     /// Gives the kernel an answer in a place of a ring, in a new thread, which then takes requests from
     /// there.
     pub(crate) fn commit(self: &Arc<Shared>, slot: Slot) {
-        const PAUSE: Duration = Duration::from_millis(50);
         lock(&self.threads).answered.push(slot);
-        loop {
-            let mut threads = lock(&self.threads);
-            // Not bounded: the answer must get there, and the place then needs a thread.
-            let started = self.start_reader(&mut threads, Shared::take_requests_of_answered);
-            if started.is_ok() || threads.waiting.is_over() {
+        // Not bounded: the answer must get there, and the place then needs a thread.
+        while self.start_reader(&mut lock(&self.threads), Shared::take_requests_of_answered).is_err() {
+            if self.is_over_after_a_pause() {
                 return;
             }
-            drop(threads);
-            std::thread::sleep(PAUSE);
         }
     }
 
     fn take_requests_of_answered(self: &Arc<Shared>, state: &RequestState) {
-        const PAUSE: Duration = Duration::from_millis(50);
         let ring = loop {
             match Ring::new() {
                 Ok(ring) => break ring,
-                Err(_) if lock(&self.threads).waiting.is_over() => return,
                 // Out of memory or of descriptors.
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) if self.is_over_after_a_pause() => return,
+                Err(_) => {}
             }
         };
         let Some(slot) = lock(&self.threads).answered.pop() else { return };
@@ -347,8 +369,17 @@ impl Shared {
         self.take_requests(state, Queue::Ring(queue), channel);
     }
 
+    /// Waits until something that failed may be tried again; whether the mount is gone by then.
+    pub(crate) fn is_over_after_a_pause(&self) -> bool {
+        std::thread::sleep(PAUSE);
+        lock(&self.threads).waiting.is_over()
+    }
+
     /// A thread that waits for others than the programs of one CPU.
     pub(crate) fn unpin(&self) {
         self.affinity.unpin();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,8 +49,7 @@ pub fn serve_pass_through(dir: &Path, mount_point: &Path) -> Result<()> {
         Arc::new(PassThrough { root: Arc::new(root), nodes: Mutex::default(), open: RwLock::default() });
     let options = MountOptions { source: "pass-through".to_owned(), ..MountOptions::default() };
     // As the mounts that it is compared with (`fastness-daemon`).
-    let is_over_rings = std::env::var_os("FASTNESS_FUSE_TRANSPORT").is_some_and(|told| told == "rings");
-    let transport = if is_over_rings { Transport::Rings } else { Transport::Device };
+    let transport = Transport::told();
     let device = mount(mount_point, &options).map_err(foreign)?;
     let session = Session::start(device, files, SessionOptions { transport, ..SessionOptions::default() })
         .map_err(foreign)?;

@@ -121,5 +121,7 @@ fn what_was_written_through_a_mapping_reaches_the_server_when_a_descriptor_is_cl
         // Unmapping would have done it, too.
         drop(mapping);
     }
-    assert_eq!(operations(&files, "flush"), 1);
+    // Once; or twice, if two asked before either was answered (what other tests start inherits descriptors).
+    let asked = operations(&files, "flush");
+    assert!([1, 2].contains(&asked), "{asked}");
 }

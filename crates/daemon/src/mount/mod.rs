@@ -32,10 +32,9 @@ struct Kept {
     options: MountRequest,
 }
 
-/// How the kernel is to hand requests over: as the mount's options say, or as this process was told.
-fn transport_of(request: MountRequest) -> Transport {
-    let is_told = || std::env::var_os("FASTNESS_FUSE_TRANSPORT").is_some_and(|told| told == "rings");
-    if request.is_over_rings.unwrap_or_else(is_told) { Transport::Rings } else { Transport::Device }
+/// How the kernel is to hand requests over, if the mount's options say so.
+fn transport_of(request: MountRequest) -> Option<Transport> {
+    request.is_over_rings.map(|is_over| if is_over { Transport::Rings } else { Transport::Device })
 }
 
 fn options_of(request: MountRequest) -> MountOptions {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use fastness_base::ErrorKind;
 use fastness_fuse::{
-    MountError, MountOptions, MountPoint, Session, SessionOptions, Transport, Unmount, mount, unmount,
+    MountError, MountOptions, MountPoint, NoRings, Session, SessionOptions, Transport, Unmount, mount,
+    unmount,
 };
 use fastness_store::{Attached, DatasetId};
 use fastness_zpl::FileSystem;
@@ -67,7 +68,7 @@ impl MountService {
         fs: Arc<Attached<FileSystem>>,
         path: &Path,
         options: &MountOptions,
-        transport: Transport,
+        transport: Option<Transport>,
         journal: &Arc<Journal>,
     ) -> Result<MountService, Failure> {
         let is_read_only = options.is_read_only || fs.get().is_some_and(|fs| fs.dataset().is_read_only());
@@ -80,10 +81,15 @@ impl MountService {
         let adapter = Arc::new(adapter);
         let options = MountOptions { source: adapter.fs.name(), is_read_only, ..options.clone() };
         let device = mount(path, &options).map_err(|error| failed(&error))?;
-        let session_options = SessionOptions { transport, ..SessionOptions::default() };
+        let session_options = SessionOptions {
+            transport: transport.unwrap_or_else(Transport::told),
+            ..SessionOptions::default()
+        };
         match Session::start(device, adapter.clone(), session_options) {
             Ok(session) => {
-                if let Some(why) = session.no_rings() {
+                // Most kernels do not offer it, and nobody asked.
+                let is_noted = |why: &&NoRings| transport.is_some() || !matches!(why, NoRings::NotOffered);
+                if let Some(why) = session.no_rings().filter(is_noted) {
                     let at = path.display();
                     adapter
                         .journal
@@ -119,12 +125,16 @@ impl MountService {
             }
             ended => ended.map_err(|error| failed(&error))?,
         }
+        self.tidy_when_all_is_answered();
+        Ok(())
+    }
+
+    fn tidy_when_all_is_answered(&self) {
         if self.session.wait(Some(PATIENCE)) {
             self.tidy();
         } else {
-            journal.note(format!("{path}: a request has not ended"));
+            self.adapter.journal.note(format!("{}: a request has not ended", self.path.display()));
         }
-        Ok(())
     }
 
     /// Nothing uses the files any more: stores their times, and erases those without a name. If this fails,
@@ -176,7 +186,7 @@ impl Service for MountService {
 
     fn stop(self: Box<Self>) {
         if self.session.has_ended() {
-            self.tidy();
+            self.tidy_when_all_is_answered();
         } else if let Err(error) = self.end(true) {
             self.adapter.journal.note(format!("{}: {error}", self.path.display()));
         }

@@ -18,38 +18,38 @@ pub(crate) struct RingChannel<'a> {
     queue: u16,
     /// Before the place: it ends first.
     ring: Ring,
-    /// None: its request was put off.
+    /// None: there was none yet, or its request was put off.
     slot: Option<Slot>,
     has_answer: bool,
 }
 
 impl<'a> RingChannel<'a> {
-    /// A channel with a new place.
+    /// A channel without a place yet.
     ///
     /// # Errors
-    /// The kernel gives no ring, or takes no place.
+    /// The kernel gives no ring.
     pub(crate) fn new(device: &'a OwnedFd, queue: u16) -> io::Result<RingChannel<'a>> {
-        let mut channel = RingChannel { device, queue, ring: Ring::new()?, slot: None, has_answer: false };
-        channel.register()?;
-        Ok(channel)
+        Ok(RingChannel { device, queue, ring: Ring::new()?, slot: None, has_answer: false })
     }
 
     /// A channel with a place that has an answer, which the kernel takes with the first wait.
     pub(crate) fn with_answer(device: &'a OwnedFd, ring: Ring, slot: Slot) -> RingChannel<'a> {
         RingChannel { device, queue: slot.queue, ring, slot: Some(slot), has_answer: true }
     }
-
-    fn register(&mut self) -> io::Result<()> {
-        let slot = self.slot.insert(Slot::new(self.queue));
-        self.ring.register(self.device, slot)
-    }
 }
 
 impl Channel for RingChannel<'_> {
-    fn receive(&mut self) -> Result<bool, Errno> {
-        if self.slot.is_none() {
-            self.register().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    fn prepare(&mut self) -> io::Result<bool> {
+        if self.slot.is_some() {
+            return Ok(false);
         }
+        let mut slot = Slot::new(self.queue);
+        self.ring.register(self.device, &mut slot)?;
+        self.slot = Some(slot);
+        Ok(true)
+    }
+
+    fn receive(&mut self) -> Result<bool, Errno> {
         if std::mem::take(&mut self.has_answer) {
             let slot = self.slot.as_ref().expect("it has the answer");
             self.ring.commit(self.device, slot);

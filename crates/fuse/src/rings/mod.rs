@@ -14,12 +14,14 @@
 
 mod channel;
 mod cpus;
+mod nudge;
 mod ring;
 
 use std::io;
 
 pub(crate) use channel::RingChannel;
 pub(crate) use cpus::{Affinity, possible};
+pub(crate) use nudge::{Nudges, is_nudge};
 pub(crate) use ring::{Ring, refuse};
 
 /// More CPUs than this, present or not, get no rings: each needs a thread and a place of a MiB, of which
@@ -43,8 +45,13 @@ pub enum NoRings {
     NoPlace(#[source] io::Error),
 }
 
-/// The number of queues that this machine needs: one for each CPU that there could be.
+/// The number of queues that this machine needs, one for each CPU that there could be, if the kernel gives
+/// rings: found out before it is told that they are wanted.
 pub(crate) fn queues() -> Result<usize, NoRings> {
-    let cpus = possible().map_err(NoRings::NoRing)?;
-    if cpus > CPUS_MAX { Err(NoRings::Cpus(cpus)) } else { Ok(cpus) }
+    let queues = possible().map_err(NoRings::NoRing)?;
+    if queues > CPUS_MAX {
+        return Err(NoRings::Cpus(queues));
+    }
+    Ring::new().map_err(NoRings::NoRing)?;
+    Ok(queues)
 }
