@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Folder {
     is_said: AtomicBool,
+    is_slow: AtomicBool,
 }
 
 const FILE: u64 = 2;
@@ -27,11 +28,24 @@ fn attr(node: u64) -> Attr {
     Attr { node, mode: if node == FILE { 0o100_644 } else { 0o040_755 }, links: 1, ..Attr::default() }
 }
 
+impl Folder {
+    fn wait_until_it_is_said(&self) {
+        while !self.is_said.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Files for Folder {
     fn lookup(&self, caller: Caller<'_>, _: u64, name: Name<'_>) -> Reply<Entry> {
         if name == b"file" {
             let attr = attr(FILE);
             return Ok(Entry { attr, generation: 1, name_valid: PATIENCE, attr_valid: PATIENCE });
+        }
+        if name == b"slow" {
+            // Deaf to interrupts.
+            self.is_slow.store(true, Ordering::SeqCst);
+            self.wait_until_it_is_said();
         }
         while !self.is_said.load(Ordering::SeqCst) {
             if caller.is_interrupted() {
@@ -126,6 +140,21 @@ fn a_mount_is_served_over_either_way_and_its_end_is_known_at_once() {
     for mounted in [Mounted::new(None), over_rings()].into_iter().flatten() {
         mounted.is_served();
         mounted.end();
+    }
+}
+
+#[test]
+fn the_end_of_a_mount_is_known_while_a_request_is_carried_out() {
+    for mounted in [Mounted::new(None), over_rings()].into_iter().flatten() {
+        let path = mounted.path().join("slow");
+        let program = std::thread::spawn(move || std::fs::metadata(path).is_err());
+        while !mounted.files.is_slow.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        unmount(mounted.path(), Unmount::Force).unwrap();
+        assert!(mounted.session.has_ended() && !mounted.session.wait(Some(Duration::ZERO)));
+        mounted.files.is_said.store(true, Ordering::SeqCst);
+        assert!(program.join().unwrap() && mounted.session.wait(Some(PATIENCE)));
     }
 }
 
