@@ -29,7 +29,7 @@ Examples:
   fastness fs mount tank/home /mnt -o ro,noexec --once
 It is mounted again after each import, until `fastness fs unmount tank/home`. Options: ro, nosuid, nodev,
 noexec, noatime, allow_other (as an ordinary user, which needs fusermount3 of the package fuse3), no_io_uring,
-io_uring. Requests come over io_uring where Linux offers it, which is faster: since 6.16, and after
+io_uring. Requests come over io_uring where Linux offers it, which is faster: since 6.14, and after
 `echo Y > /sys/module/fuse/parameters/enable_uring`. With io_uring it is noted if they do not, and why.";
 
 const CHECK: &str = "\
