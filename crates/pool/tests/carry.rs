@@ -276,8 +276,8 @@ fn nothing_that_was_told_is_missing_from_what_is_handed_out() {
         let writers: Vec<_> = (1..=OBJECTS)
             .map(|id| {
                 let pool = Arc::clone(&pool);
+                let object = pool.dataset("tank").unwrap().object(ObjectId(id)).unwrap();
                 std::thread::spawn(move || {
-                    let object = pool.dataset("tank").unwrap().object(ObjectId(id)).unwrap();
                     let mut told = 0;
                     while let Ok(tx) = pool.begin_tx() {
                         object.write(&tx, 0, &(told + 1u64).to_le_bytes()).unwrap();

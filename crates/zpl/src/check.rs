@@ -1,8 +1,8 @@
 //! Compares all of a file system's rows with each other: links, entries, parents, files without a name, and
 //! objects.
 //!
-//! Memory: about 100 bytes for each inode. What changes meanwhile may show up as a finding, so it is for a
-//! file system that nobody changes, or that was imported read-only.
+//! Memory: about 100 bytes for each inode. What changes during a look may show up as a finding; of a file
+//! system in use, only what several looks have found is one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,9 +18,11 @@ use crate::tables::{ATTRIBUTES, ORPHANS, TARGETS, Tables, ino_of};
 
 /// Findings that are listed; the others are counted.
 const FINDINGS_MAX: usize = 1000;
+/// Looks at a file system in use, at most.
+const LOOKS: usize = 4;
 
 /// Something that contradicts something else.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// The inode.
     pub ino: Ino,
@@ -84,7 +86,7 @@ fn all(table: &Table, mut show: impl FnMut(&[u8], &[u8])) -> Result<()> {
     })?)
 }
 
-/// Checks a file system; changes nothing.
+/// Checks a file system that nothing changes meanwhile; changes nothing.
 ///
 /// # Errors
 /// Those of reading the tables; [`FsError::NotAFileSystem`](crate::FsError::NotAFileSystem).
@@ -126,6 +128,31 @@ pub fn check(dataset: &Dataset) -> Result<FsReport> {
         })?;
     }
     check_objects(dataset, &objects, &mut report)?;
+    Ok(report)
+}
+
+/// Checks a file system that may be changed meanwhile: what several looks find is wrong.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_in_use(dataset: &Dataset) -> Result<FsReport> {
+    look_again(|| check(dataset))
+}
+
+fn look_again(mut look: impl FnMut() -> Result<FsReport>) -> Result<FsReport> {
+    let mut report = look()?;
+    for _ in 1..LOOKS {
+        // More than are listed are no coincidence, and cannot be compared.
+        if report.is_clean() || report.findings_count > FINDINGS_MAX as u64 {
+            break;
+        }
+        let before: HashSet<Finding> = report.findings.into_iter().collect();
+        report = look()?;
+        if report.findings_count <= FINDINGS_MAX as u64 {
+            report.findings.retain(|finding| before.contains(finding));
+            report.findings_count = report.findings.len() as u64;
+        }
+    }
     Ok(report)
 }
 
@@ -211,4 +238,39 @@ fn check_objects(dataset: &Dataset, objects: &HashSet<Ino>, report: &mut FsRepor
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_looks(looks: &[&[u64]]) -> (usize, Vec<u64>) {
+        let mut count = 0;
+        let report = look_again(|| {
+            let mut report = FsReport::default();
+            looks[count].iter().for_each(|ino| report.find(Ino(*ino), "wrong"));
+            count += 1;
+            Ok(report)
+        });
+        let report = report.unwrap();
+        assert_eq!(report.findings_count, report.findings.len() as u64);
+        (count, report.findings.iter().map(|finding| finding.ino.0).collect())
+    }
+
+    #[test]
+    fn what_all_looks_have_found_stays() {
+        assert_eq!(of_looks(&[&[]]), (1, vec![]));
+        assert_eq!(of_looks(&[&[1, 2], &[3], &[3]]), (2, vec![]));
+        assert_eq!(of_looks(&[&[1, 2, 3], &[2, 3, 4], &[3, 4], &[3, 5]]), (4, vec![3]));
+    }
+
+    #[test]
+    fn more_than_are_listed_are_not_compared() {
+        let mut looks = 0;
+        let report = look_again(|| {
+            looks += 1;
+            Ok(FsReport { findings_count: FINDINGS_MAX as u64 + 1, ..FsReport::default() })
+        });
+        assert_eq!((report.unwrap().findings_count, looks), (FINDINGS_MAX as u64 + 1, 1));
+    }
 }

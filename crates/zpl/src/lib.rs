@@ -54,7 +54,7 @@ mod tables;
 mod xattr;
 
 pub use attributes::{Attributes, FILE_BYTES_MAX, NewTime, SetAttributes};
-pub use check::{Finding, FsReport, check};
+pub use check::{Finding, FsReport, check, check_in_use};
 pub use data::WriteHow;
 pub use error::{FsError, Result};
 pub use fastness_store::record::Time;

@@ -58,7 +58,10 @@ fn files_of(pool: &Pool, name: &str) -> Result<Dataset, FsError> {
 }
 
 fn checked(files: &Dataset, offline: Option<OfflineReport>) -> Result<FilesCheckReport, FsError> {
-    let report = fastness_zpl::check(files)?;
+    let report = match offline {
+        Some(_) => fastness_zpl::check(files)?,
+        None => fastness_zpl::check_in_use(files)?,
+    };
     Ok(FilesCheckReport {
         files: report.files,
         directories: report.directories,
