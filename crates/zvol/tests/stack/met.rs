@@ -68,7 +68,7 @@ counters! {
     log_mirrors: 60,
     /// Several clients at one time.
     races: 60,
-    /// The power failed just when one of them was told that its write is durable, or before.
+    /// The power failed just when one of them was told that its change is durable.
     cuts_after_fua: 60,
     scrubs: 60,
     scrubs_full: 200,

@@ -91,8 +91,20 @@ impl World<'_> {
         Some(Step::Race { ops, seed: rng.next() << 1 })
     }
 
-    /// `ends`: the power fails as soon as a write with FUA has returned.
-    fn act(&self, op: &Step, ends: bool) -> Act {
+    /// The power fails as soon as a change with FUA has returned.
+    fn act_and_end(&self, op: &Step) -> Act {
+        let (act, power) = (self.act(op), self.power.clone());
+        if !op.is_fua() {
+            return act;
+        }
+        Box::new(move || {
+            act()?;
+            power.turn_off();
+            Ok(())
+        })
+    }
+
+    fn act(&self, op: &Step) -> Act {
         let (pool, log) = (self.pool(), self.log());
         let volume = |at: usize, client: usize| self.client(at, client);
         match op.clone() {
@@ -112,14 +124,8 @@ impl World<'_> {
                 Box::new(move || Ok(volume.resize(size)?))
             }
             Step::Write { volume: at, client, offset, data, is_fua } => {
-                let (volume, power) = (volume(at, client), self.power.clone());
-                Box::new(move || {
-                    volume.write(offset as u64, &data, is_fua)?;
-                    if is_fua && ends {
-                        power.turn_off();
-                    }
-                    Ok(())
-                })
+                let volume = volume(at, client);
+                Box::new(move || Ok(volume.write(offset as u64, &data, is_fua)?))
             }
             Step::Zero { volume: at, client, offset, len, is_fua, is_discard } => {
                 let volume = volume(at, client);
@@ -137,14 +143,16 @@ impl World<'_> {
             ops.iter().filter_map(Step::volume).map(|at| (at, self.before(at))).collect();
         let is_pmem = !self.is_lwb();
         let ends = seed.is_multiple_of(4);
-        let acts: Vec<Act> = ops.iter().map(|op| self.act(op, ends)).collect();
+        let act = |op| if ends { self.act_and_end(op) } else { self.act(op) };
+        let acts: Vec<Act> = ops.iter().map(act).collect();
         let Some(done) = schedule::run(acts, &mut Rng::new(seed)) else {
             panic!("nobody goes on in {}", Step::Race { ops: ops.to_vec(), seed });
         };
         note(&self.met.races, 1);
-        note(&self.met.cuts_after_fua, u64::from(ends && self.power.is_off()));
         let done: Vec<Done> =
             done.into_iter().map(|done| done.unwrap_or_else(|panic| panic!("{panic}"))).collect();
+        let has_ended = ends && ops.iter().zip(&done).any(|(op, done)| op.is_fua() && done.is_ok());
+        note(&self.met.cuts_after_fua, u64::from(has_ended));
         let is_pmem = is_pmem && !self.is_lwb() && !ops.iter().any(Step::is_of_log);
         for (at, before) in &before {
             self.settle_race(*at, before, ops, &done, is_pmem);
@@ -220,6 +228,10 @@ impl World<'_> {
 impl Step {
     pub fn is_resize(&self) -> bool {
         matches!(self, Step::Resize { .. })
+    }
+
+    fn is_fua(&self) -> bool {
+        matches!(self, Step::Write { is_fua: true, .. } | Step::Zero { is_fua: true, .. })
     }
 
     /// The volume that it is on.
