@@ -371,6 +371,36 @@ fn an_object_that_is_created_again_after_a_failure_stays() {
     }
 }
 
+/// What is freed is found by its number: the new object would be freed as well. Debug builds refuse it, before
+/// the sync that lists the old object and after it.
+#[cfg(debug_assertions)]
+#[test]
+fn a_number_is_not_given_again_before_its_object_was_freed() {
+    for is_synced in [false, true] {
+        let options = PoolOptions { frees_per_txg: 1, ..manual() };
+        let device = std::sync::Arc::new(fastness_blkdev::MemDevice::new("a", 32 << 20));
+        let device = fastness_pool::Device::new("a", device);
+        let pool = Pool::create("tank", &[VdevSpec::single(device)], options).unwrap();
+        let root = pool.dataset("tank").unwrap();
+        let id = root.allot_object();
+        let made = pool.transact(|tx| {
+            let object = root.create_object_with(tx, id, BLOCK as u32)?;
+            (0..200).try_for_each(|block| object.write(tx, block << 20, &[1; 4096]))
+        });
+        made.unwrap();
+        pool.sync().unwrap();
+        pool.transact(|tx| root.destroy_object(tx, id)).unwrap();
+        if is_synced {
+            pool.sync().unwrap();
+        }
+        let again = std::panic::AssertUnwindSafe(|| {
+            let tx = pool.begin_tx().unwrap();
+            root.create_object_with(&tx, id, BLOCK as u32).map(drop)
+        });
+        assert!(std::panic::catch_unwind(again).is_err(), "after a sync: {is_synced}");
+    }
+}
+
 #[test]
 fn an_object_says_how_much_it_takes() {
     let device =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase};
 
 use crate::error::Result;
-use crate::metadata::tables::{AUX, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
+use crate::metadata::tables::{AUX, DOOMED, EXTENTS, ExtentKey, OBJECTS, PIECES, ROWS};
 use crate::objects::cleared::Cleared;
 use crate::objects::extent::{Extent, GROUP_BLOCKS, Group, decode_group, decode_pieces};
 use crate::rows::stored::Rows as StoredRows;
@@ -20,7 +20,7 @@ pub(crate) struct Snapshot {
     /// Which of the extents are dead.
     pub(crate) cleared: Arc<Cleared>,
     /// Keeps the tables unchanged while they are being read.
-    _transaction: ReadTransaction,
+    transaction: ReadTransaction,
 }
 
 impl Snapshot {
@@ -33,7 +33,7 @@ impl Snapshot {
             rows: transaction.open_table(ROWS)?,
             pieces: transaction.open_table(PIECES)?,
             cleared,
-            _transaction: transaction,
+            transaction,
         })
     }
 
@@ -42,6 +42,11 @@ impl Snapshot {
         let Some(row) = self.extents.get((dataset, object, block / GROUP_BLOCKS))? else { return Ok(None) };
         let extent = decode_group(row.value())?[(block % GROUP_BLOCKS) as usize];
         Ok(extent.filter(|extent| !self.cleared.hides((dataset, object, block), extent)))
+    }
+
+    /// Whether an object is listed to be freed: dataset, first and last number.
+    pub(crate) fn is_doomed(&self, listed: (u64, u64, u64)) -> Result<bool> {
+        Ok(self.transaction.open_table(DOOMED)?.get(listed)?.is_some())
     }
 
     /// The live blocks of a row: number, extent.

@@ -57,6 +57,8 @@ impl Dataset {
             Err(PoolError::NoObject { .. }) => {}
             Err(error) => return Err(error),
         }
+        // A contract that costs a lookup: debug builds check it, and with them all simulations.
+        debug_assert!(!self.is_being_freed(id)?, "number {id} is given again before its object was freed");
         self.note_object(id);
         self.new_object(tx, id, block_bytes)
     }
@@ -153,6 +155,14 @@ impl Dataset {
         self.shared.reserve_rows(&mut changes, Charge::rows(1), tx.claim(Claim::Free))?;
         changes.doomed.push((self.core.id.0, id.0, id.0));
         Ok(())
+    }
+
+    /// Whether an object that had this number is still listed to be freed. What a sync that is running has
+    /// taken from the lists is not seen.
+    fn is_being_freed(&self, id: ObjectId) -> Result<bool> {
+        let listed = (self.core.id.0, id.0, id.0);
+        let is_synced = self.shared.tables.current().is_doomed(listed);
+        Ok(self.shared.txgs.is_doomed(listed) || self.shared.tables.explained(is_synced)?)
     }
 
     /// Objects of the last synced txg.

@@ -104,6 +104,11 @@ impl Txgs {
         self.changes.iter().any(|changes| !lock(changes).is_empty())
     }
 
+    /// Whether an unsynced txg lists this to be freed.
+    pub(crate) fn is_doomed(&self, listed: (u64, u64, u64)) -> bool {
+        self.changes.iter().any(|changes| lock(changes).doomed.contains(&listed))
+    }
+
     /// Takes the changes of all txgs, oldest place of the ring first.
     pub(crate) fn take_changes(&self) -> impl Iterator<Item = TxgChanges> + '_ {
         self.changes.iter().map(|changes| std::mem::take(&mut *lock(changes)))

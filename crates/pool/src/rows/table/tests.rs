@@ -1,15 +1,18 @@
 //! Single steps of tables, and what a damaged medium may hold.
 
 use std::ops::{Bound, ControlFlow};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastness_blkdev::MemDevice;
 use redb::ReadableTable;
 
 use super::*;
 use crate::error::PoolError;
+use crate::ids::Txg;
 use crate::metadata::tables::{DOOMED, ROWS};
-use crate::rows::layer::shard_of;
+use crate::rows::layer::{Row, Rows, shard_of};
 use crate::{Dataset, DatasetKind, Device, Pool, PoolOptions, Property, VdevSpec};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
@@ -74,6 +77,28 @@ fn a_row_is_seen_at_once_and_after_the_sync() {
     pool.sync().unwrap();
     assert_eq!((get(&table, b"a"), list(&table, ALL)), (None, both[1..].to_vec()));
     assert_eq!(stored_rows(&pool), [(1, 203, b"b".to_vec(), 0, 1)]);
+}
+
+/// The txg thread takes the layer of a txg that has quiesced from a shard while the next txg changes its own. Two
+/// threads do nothing else, so that a share of the open layer is caught at once.
+#[test]
+fn taking_a_quiesced_layer_leaves_the_open_one_alone() {
+    const TABLE: TableId = TableId(203);
+    let (rows, is_destroyed, is_done) = (Rows::default(), AtomicBool::new(false), AtomicBool::new(false));
+    let put = |txg| rows.put(Txg(txg), TABLE, Row::new(b"key", Some(b"value")), &is_destroyed, |_| {});
+    let shard = shard_of(TABLE, b"key");
+    put(1).unwrap();
+    put(2).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                assert_eq!(rows.layer(shard, Txg(1)).map(|layer| layer.txg), Some(Txg(1)));
+            }
+        });
+        let writes = catch_unwind(AssertUnwindSafe(|| (0..300_000).for_each(|_| drop(put(2).unwrap()))));
+        is_done.store(true, Ordering::Relaxed);
+        writes.expect("nothing shares the open layer");
+    });
 }
 
 #[test]
