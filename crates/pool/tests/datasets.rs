@@ -371,8 +371,8 @@ fn an_object_that_is_created_again_after_a_failure_stays() {
     }
 }
 
-/// What is freed is found by its number: the new object would be freed as well. Debug builds refuse it, before
-/// the sync that lists the old object and after it.
+/// What is freed is found by its number: the new object would be freed as well. Debug builds refuse it,
+/// before the sync that lists the old object and after it.
 #[cfg(debug_assertions)]
 #[test]
 fn a_number_is_not_given_again_before_its_object_was_freed() {
