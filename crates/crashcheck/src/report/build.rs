@@ -1,48 +1,21 @@
 //! Makes a report of results: chooses the crashes that show most, and says which stores they lack.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use fastness_crashcheck_trace::Header;
-use fastness_pm_model::Config;
 
 use super::data::{
     FindingReport, OperationReport, PatternReport, RegionReport, Report, StateReport, Totals, VERSION,
 };
 use super::evidence::evidence;
+use super::source::{Source, place, readable, short_name};
 use crate::Result;
-use crate::check::{Finding, FindingKind, Operation, Shrink, States};
+use crate::check::{Finding, FindingKind, Operation};
 use crate::explain::patterns;
-use crate::generate::CrashImages;
-use crate::symbols::Find;
 use crate::trace::open_trace;
 
 /// Most states of a finding that get evidence.
 const EVIDENCE_MAX: usize = 4;
-/// Most bytes of a state, and of a difference.
-const TEXT_MAX_BYTES: usize = 64 << 10;
-
-/// What a report is about, and where it comes from.
-pub struct Source<'a> {
-    /// Name of the test.
-    pub name: &'a str,
-    /// The trace.
-    pub trace: &'a Path,
-    /// The machine.
-    pub config: Config,
-    /// Most bytes of PM.
-    pub memory_max_bytes: u64,
-    /// Looks up where an instruction comes from.
-    pub symbols: &'a Find<'a>,
-    /// The images.
-    pub images: &'a CrashImages,
-    /// Their states.
-    pub states: &'a States,
-    /// The operations.
-    pub operations: &'a [Operation],
-    /// Reduces the losses of crashes.
-    pub shrink: Shrink<'a>,
-}
 
 /// Makes the report.
 ///
@@ -94,33 +67,10 @@ pub fn build(source: &Source<'_>) -> Result<Report> {
     })
 }
 
-/// The last part of a path: a report does not depend on where a test keeps its files.
-pub(super) fn short_name(region: &fastness_crashcheck_trace::Region) -> String {
-    region.name.rsplit('/').next().unwrap_or_default().to_owned()
-}
-
 fn ending(state: &crate::check::State) -> String {
     match state.write {
         Some(write) => format!("{}; a write to it {write}", state.ending),
         None => state.ending.to_string(),
-    }
-}
-
-fn readable(text: &[u8]) -> String {
-    let cut = &text[..text.len().min(TEXT_MAX_BYTES)];
-    let mut readable = String::from_utf8_lossy(cut).into_owned();
-    if cut.len() < text.len() {
-        readable.push_str(&format!("\n... {} bytes more\n", text.len() - cut.len()));
-    }
-    readable
-}
-
-/// An instruction, and where it comes from.
-pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
-    let Some(pc) = pc else { return "an unknown instruction".to_owned() };
-    match (source.symbols)(pc, is_kernel) {
-        Some(symbol) => format!("{pc:#x} {symbol}"),
-        None => format!("{pc:#x}"),
     }
 }
 
@@ -190,17 +140,4 @@ impl Expected {
     fn nearest(&self, state: usize) -> Option<usize> {
         self.after.or(self.before).filter(|expected| *expected != state)
     }
-}
-
-/// How a state differs from another.
-pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
-    let found = &source.states.found;
-    let (one, two) = (readable(&found[expected].state.text), readable(&found[state].state.text));
-    let difference = similar::TextDiff::from_lines(&one, &two);
-    let text = difference
-        .unified_diff()
-        .context_radius(2)
-        .header(&found[expected].name, &found[state].name)
-        .to_string();
-    readable(text.as_bytes())
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use fastness_crashcheck_trace::Header;
 
-use super::build::{Source, difference, place, short_name};
 use super::data::{BlocksReport, EvidenceReport, HistoryReport, LineReport, StoreReport};
+use super::source::{Source, difference, place, short_name};
 use crate::Result;
 use crate::check::{Finding, FindingKind, Operation, Shrunk};
 use crate::explain::{ExplainedLine, Kept, Pending, explain, pending_at};

@@ -8,15 +8,17 @@ mod data;
 mod evidence;
 mod html;
 mod junit;
+mod source;
 mod text;
 
-pub use build::{Source, build};
+pub use build::build;
 pub use data::{
     BlocksReport, EvidenceReport, FindingReport, HistoryReport, LineReport, OperationReport, PatternReport,
     RegionReport, Report, StateReport, StoreReport, Totals, VERSION,
 };
 pub use html::html;
 pub use junit::junit;
+pub use source::Source;
 pub use text::{table, text};
 
 #[cfg(test)]

@@ -1,29 +1,25 @@
 //! Tests of file systems of a real kernel, in a guest.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use fastness_crashcheck_workload::{Command, Workload};
 use serde::Deserialize;
 
 use super::analysis::Analysis;
-use super::config::ImagesConfig;
 use super::guest_reads::GuestRecovery;
-use super::user::absolute;
+use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::{Extract, State, WorkDir, write_files};
 use crate::error::{CheckError, Result, make_dir};
 use crate::generate::{Contents, Layout};
-use crate::guest::{GuestError, Guests, Nvme, PM_START, Restore};
+use crate::guest::{GuestError, Guests};
 use crate::process::Ending;
 use crate::report::Report;
-use crate::symbols::KernelSymbols;
 use crate::trace::open_trace;
 
-/// For the whole of a test, and for one recovery.
+/// For the whole of a test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Shell: where the devices and the mount point are.
 const PREFIX: &str = "PM=/dev/pmem0 DISK=/dev/nvme0n1 M=/mnt\n";
 /// Shell: a drive that was plugged in a moment ago.
@@ -118,29 +114,6 @@ impl FileTest {
     }
 }
 
-/// Where tests of file systems are run.
-pub struct GuestSetting<'a> {
-    /// Those that look at crash images, and where all of them come from.
-    pub guests: &'a Guests<'a>,
-    /// The plug-in.
-    pub plugin: &'a Path,
-    /// Where the trace goes.
-    pub trace: &'a Path,
-    /// Temporary files.
-    pub work: &'a Path,
-    /// Guests at a time.
-    pub threads: usize,
-    /// Return addresses.
-    pub has_stacks: bool,
-    /// Which crash images.
-    pub images: &'a ImagesConfig,
-    /// Functions of the guest's kernel, for reports
-    /// ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
-    pub symbols: Option<&'a KernelSymbols>,
-    /// Told of recoveries: how many are done, of how many.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
-}
-
 /// Traces a test on a file system, and analyses what the file system did. `name` is that of the report.
 ///
 /// # Errors
@@ -191,28 +164,6 @@ pub fn run_in_guest(
         progress: setting.progress,
     };
     analysis.run()
-}
-
-/// A guest with the tracer, with more options of its own, each after a comma, and with disks on these files.
-/// The trace is the file `trace` of the guest's folder.
-pub(super) fn traced(
-    setting: &GuestSetting<'_>,
-    options: &str,
-    pm_image: Option<PathBuf>,
-    disks: &[PathBuf],
-) -> Result<Restore> {
-    let mib = setting.guests.snapshot().config().pm_bytes >> 20;
-    let mut plugin: OsString = setting.plugin.into();
-    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
-    let mut nvme = Vec::new();
-    for disk in disks {
-        let len_bytes = std::fs::metadata(disk).map_err(CheckError::file("read", disk))?.len();
-        let image = absolute(disk)?;
-        // A comma in a value is written twice.
-        plugin.push(format!(",disk={len_bytes}@{}", image.to_string_lossy().replace(',', ",,")));
-        nvme.push(Nvme { image });
-    }
-    Ok(Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], nvme })
 }
 
 /// Recovers images in guests.

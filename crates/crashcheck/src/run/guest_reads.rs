@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use fastness_crashcheck_trace::Reader;
 
-use super::file_system::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use super::lines_read::lines_of_next;
+use super::setting::{GuestSetting, RECOVERY_TIMEOUT, traced};
 use crate::check::write_files;
 use crate::error::{Result, make_dir};
 use crate::generate::{Contents, Layout, Recovery};

@@ -5,6 +5,7 @@ mod config;
 mod file_system;
 mod guest_reads;
 mod lines_read;
+mod setting;
 mod user;
 
 pub use analysis::Analysis;
@@ -12,7 +13,8 @@ pub use config::{
     ImagesConfig, NonTemporalConfig, OracleConfig, PersistenceConfig, PickConfig, PmConfig, RecoverConfig,
     Test, TraceConfig,
 };
-pub use file_system::{FileSystem, FileTest, GuestSetting, file_systems, run_in_guest};
+pub use file_system::{FileSystem, FileTest, file_systems, run_in_guest};
+pub use setting::GuestSetting;
 pub use user::{Setting, TracedRecovery};
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use crate::chain::End;
 use crate::chain::error::{ClaimError, Ended, LostRecords};
-use crate::chain::gather::Gather;
-use crate::chain::replay::Record;
+use crate::chain::gather::{Gather, Record};
 use crate::chain::walk::Walk;
 use crate::format::pieces;
 use crate::header::{Chain, Claim, Header};

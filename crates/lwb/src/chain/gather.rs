@@ -32,6 +32,19 @@ pub(super) struct Whole {
     pub(super) place: Place,
 }
 
+/// A record to replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its number.
+    pub lsn: Lsn,
+    /// Transaction group of the change.
+    pub txg: Txg,
+    /// The block that it begins in.
+    pub place: Place,
+    /// What was appended.
+    pub bytes: &'a [u8],
+}
+
 impl Gather {
     /// Bytes of the last whole record.
     pub(super) fn bytes(&self) -> &[u8] {

@@ -25,6 +25,7 @@ mod walk;
 pub use claim::{Claimed, OnLoss, claim, claim_each};
 pub use end::End;
 pub use error::{ClaimError, Ended, LostRecords, ReplayError};
+pub use gather::Record;
 pub use later::Later;
-pub use replay::{Record, Replayed};
+pub use replay::Replayed;
 pub use survey::{BlockSurvey, Found, survey};

@@ -5,25 +5,11 @@ use std::error::Error;
 
 use crate::chain::claim::Claimed;
 use crate::chain::error::{Ended, ReplayError};
-use crate::chain::gather::Gather;
+use crate::chain::gather::{Gather, Record};
 use crate::chain::walk::Walk;
 use crate::format::pieces;
 use crate::header::{Claim, Header};
-use crate::ids::{Lsn, Place, Txg};
 use crate::space::Space;
-
-/// A record to replay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Its number.
-    pub lsn: Lsn,
-    /// Transaction group of the change.
-    pub txg: Txg,
-    /// The block that it begins in.
-    pub place: Place,
-    /// What was appended.
-    pub bytes: &'a [u8],
-}
 
 /// What replay did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

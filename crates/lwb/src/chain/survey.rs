@@ -1,8 +1,7 @@
 //! Reads a chain without claiming it: its contents, block by block, up to its end.
 
 use crate::chain::error::Ended;
-use crate::chain::gather::Gather;
-use crate::chain::replay::Record;
+use crate::chain::gather::{Gather, Record};
 use crate::chain::walk::Walk;
 use crate::format::pieces;
 use crate::header::Chain;

@@ -14,7 +14,7 @@
 use std::arch::global_asm;
 use std::ffi::c_int;
 
-use super::handler::Fault;
+use super::fault::Fault;
 
 // Arguments: RDI destination, RSI source, RDX bytes. Returns in RAX the bytes not copied. Uses no stack, and
 // only registers that a call may change. At every load RSI is the source not yet copied and RDX its length:

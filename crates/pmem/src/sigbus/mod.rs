@@ -13,6 +13,7 @@
 //! The handler takes no lock, allocates nothing, and makes one system call. Neither way unwinds or jumps out
 //! of it. A `SIGBUS` that is neither goes to the handler that was installed before, or to the default action.
 
+mod fault;
 mod handler;
 mod watch;
 

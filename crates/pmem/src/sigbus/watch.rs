@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::handler::Fault;
+use super::fault::Fault;
 use crate::error::{LossCause, RegionLost};
 
 /// `si_code`: an unaligned access. No memory of ours mends that.

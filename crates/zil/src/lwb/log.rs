@@ -10,7 +10,7 @@ use crate::error::{LogCause, LogError};
 use crate::graph::Graph;
 use crate::header::{KindId, StoredHeader};
 use crate::lwb::held::Held;
-use crate::lwb::idle::{Noted, Written};
+use crate::lwb::written::{Noted, Written};
 use crate::pool::Pool;
 use fastness_base::{DatasetId, Txg};
 

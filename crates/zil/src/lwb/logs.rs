@@ -9,8 +9,9 @@ use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::error::LogError;
 use crate::kind::Kind;
-use crate::lwb::idle::{LogMap, Watcher, Written};
+use crate::lwb::idle::{LogMap, Watcher};
 use crate::lwb::log::LwbLog;
+use crate::lwb::written::Written;
 use crate::pool::Pool;
 use fastness_base::{DatasetId, Txg};
 

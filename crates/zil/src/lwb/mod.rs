@@ -30,6 +30,7 @@ mod import;
 mod log;
 mod logs;
 mod replay;
+mod written;
 
 pub use import::Import;
 pub use log::LwbLog;

@@ -1,0 +1,72 @@
+//! What a report is made of, and how it names and shows that.
+
+use std::path::Path;
+
+use fastness_crashcheck_trace::Region;
+use fastness_pm_model::Config;
+
+use crate::check::{Operation, Shrink, States};
+use crate::generate::CrashImages;
+use crate::symbols::Find;
+
+/// Most bytes of a state, and of a difference.
+const TEXT_MAX_BYTES: usize = 64 << 10;
+
+/// What a report is about, and where it comes from.
+pub struct Source<'a> {
+    /// Name of the test.
+    pub name: &'a str,
+    /// The trace.
+    pub trace: &'a Path,
+    /// The machine.
+    pub config: Config,
+    /// Most bytes of PM.
+    pub memory_max_bytes: u64,
+    /// Looks up where an instruction comes from.
+    pub symbols: &'a Find<'a>,
+    /// The images.
+    pub images: &'a CrashImages,
+    /// Their states.
+    pub states: &'a States,
+    /// The operations.
+    pub operations: &'a [Operation],
+    /// Reduces the losses of crashes.
+    pub shrink: Shrink<'a>,
+}
+
+/// The last part of a path: a report does not depend on where a test keeps its files.
+pub(super) fn short_name(region: &Region) -> String {
+    region.name.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Text, cut at a length that people can read.
+pub(super) fn readable(text: &[u8]) -> String {
+    let cut = &text[..text.len().min(TEXT_MAX_BYTES)];
+    let mut readable = String::from_utf8_lossy(cut).into_owned();
+    if cut.len() < text.len() {
+        readable.push_str(&format!("\n... {} bytes more\n", text.len() - cut.len()));
+    }
+    readable
+}
+
+/// An instruction, and where it comes from.
+pub(super) fn place(source: &Source<'_>, pc: Option<u64>, is_kernel: bool) -> String {
+    let Some(pc) = pc else { return "an unknown instruction".to_owned() };
+    match (source.symbols)(pc, is_kernel) {
+        Some(symbol) => format!("{pc:#x} {symbol}"),
+        None => format!("{pc:#x}"),
+    }
+}
+
+/// How a state differs from another.
+pub(super) fn difference(source: &Source<'_>, expected: usize, state: usize) -> String {
+    let found = &source.states.found;
+    let (one, two) = (readable(&found[expected].state.text), readable(&found[state].state.text));
+    let difference = similar::TextDiff::from_lines(&one, &two);
+    let text = difference
+        .unified_diff()
+        .context_radius(2)
+        .header(&found[expected].name, &found[state].name)
+        .to_string();
+    readable(text.as_bytes())
+}

@@ -1,0 +1,59 @@
+//! Where tests of file systems are run: guests with the tracer.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::config::ImagesConfig;
+use super::user::absolute;
+use crate::error::{CheckError, Result};
+use crate::guest::{Guests, Nvme, PM_START, Restore};
+use crate::symbols::KernelSymbols;
+
+/// For one recovery.
+pub(super) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where tests of file systems are run.
+pub struct GuestSetting<'a> {
+    /// Those that look at crash images, and where all of them come from.
+    pub guests: &'a Guests<'a>,
+    /// The plug-in.
+    pub plugin: &'a Path,
+    /// Where the trace goes.
+    pub trace: &'a Path,
+    /// Temporary files.
+    pub work: &'a Path,
+    /// Guests at a time.
+    pub threads: usize,
+    /// Return addresses.
+    pub has_stacks: bool,
+    /// Which crash images.
+    pub images: &'a ImagesConfig,
+    /// Functions of the guest's kernel, for reports
+    /// ([`Snapshot::kernel_symbols`](crate::guest::Snapshot::kernel_symbols)).
+    pub symbols: Option<&'a KernelSymbols>,
+    /// Told of recoveries: how many are done, of how many.
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// A guest with the tracer, with more options of its own, each after a comma, and with disks on these files.
+/// The trace is the file `trace` of the guest's folder.
+pub(super) fn traced(
+    setting: &GuestSetting<'_>,
+    options: &str,
+    pm_image: Option<PathBuf>,
+    disks: &[PathBuf],
+) -> Result<Restore> {
+    let mib = setting.guests.snapshot().config().pm_bytes >> 20;
+    let mut plugin: OsString = setting.plugin.into();
+    plugin.push(format!(",out=trace,ram=ram,pm={PM_START:#x}+{mib}M{options}"));
+    let mut nvme = Vec::new();
+    for disk in disks {
+        let len_bytes = std::fs::metadata(disk).map_err(CheckError::file("read", disk))?.len();
+        let image = absolute(disk)?;
+        // A comma in a value is written twice.
+        plugin.push(format!(",disk={len_bytes}@{}", image.to_string_lossy().replace(',', ",,")));
+        nvme.push(Nvme { image });
+    }
+    Ok(Restore { pm_image, qemu_arguments: vec!["-plugin".into(), plugin], nvme })
+}
