@@ -14,6 +14,8 @@ pub(crate) enum Outcome {
     Clean,
     /// It found damage or a difference.
     Found,
+    /// It ran a program, which ended so.
+    Program(u8),
 }
 
 /// Input or output of the program itself failed.
@@ -34,6 +36,7 @@ fn number(result: &Result<Outcome>) -> u8 {
     match result {
         Ok(Outcome::Clean) => 0,
         Ok(Outcome::Found) => 1,
+        Ok(Outcome::Program(code)) => *code,
         Err(error) if error.is_reader_gone() => 0,
         Err(error) => error.kind().map_or(OWN_IO, ErrorKind::exit_code),
     }

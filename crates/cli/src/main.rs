@@ -29,6 +29,7 @@ mod output;
 mod pool;
 mod progress;
 mod responder;
+mod run;
 mod size;
 mod start;
 mod status;
@@ -101,6 +102,11 @@ enum Command {
     /// Put a cache in persistent memory in front of a directory of any file system
     #[command(subcommand)]
     Responder(responder::ResponderCommand),
+    /// Run a program over a directory with a cache in persistent memory in front of it
+    Run(run::RunArgs),
+    /// What `run` starts: sets what a program inherits, and becomes that program
+    #[command(hide = true)]
+    Launch(run::LaunchArgs),
     /// Check crash consistency
     #[command(subcommand)]
     Crashcheck(crashcheck::CrashcheckCommand),
@@ -124,6 +130,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<Outcome> {
         Command::Fs(command) => files::run(command, out),
         Command::Log(command) => log::run(command, out),
         Command::Responder(command) => responder::run(command, out),
+        Command::Run(args) => run::run(&args),
+        Command::Launch(args) => run::launch(&args),
         Command::Crashcheck(command) => crashcheck::run(command, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Completions(args) => completions::run(&args, Cli::command(), out),

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use fastness_base::{AnyError, ErrorKind, HasKind};
 use fastness_daemon::run_dir;
 use fastness_front::{
-    Answer, FrontError, Pair, ProtocolKind, Recovery, RegionUse, Report, Request, Service, ServiceOptions,
-    ask, inspect,
+    Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
+    ServiceOptions, ask, inspect,
 };
 
 use crate::connect::print_json;
@@ -60,6 +60,13 @@ pub(crate) struct MountArgs {
     dir: PathBuf,
     /// Where to mount it
     mount_point: PathBuf,
+    #[command(flatten)]
+    cache: CacheArgs,
+}
+
+/// The cache of a directory: its region, and how it works.
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
     /// Persistent memory: a devdax device, or a file on a DAX file system; a file is made if it is not there
     #[arg(long, value_name = "REGION")]
     pm: PathBuf,
@@ -125,23 +132,26 @@ fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
     Ok(if region.exists() { ask(&socket(region)?, request)? } else { None })
 }
 
+impl CacheArgs {
+    /// Opens the cache of a directory, recovers it, and mounts it.
+    pub(crate) fn start(&self, dir: &Path, place: Place) -> Result<Service> {
+        let pair = Pair {
+            region_bytes: self.size,
+            region_use: if self.emulate_pm { RegionUse::Emulated } else { RegionUse::AsItIs },
+            protocol: self.protocol.map(|protocol| match protocol {
+                ProtocolArg::Fr => ProtocolKind::Fr,
+                ProtocolArg::Melov => ProtocolKind::Melo,
+            }),
+            is_forced: self.force,
+        };
+        let recovery = pair.open(&self.pm, dir)?;
+        let flush_period = Duration::from_millis(self.flush_ms);
+        Ok(Service::start(recovery, &ServiceOptions { place, flush_period, socket: socket(&self.pm)? })?)
+    }
+}
+
 fn mount(args: &MountArgs, out: &mut dyn Write) -> Result<Outcome> {
-    let pair = Pair {
-        region_bytes: args.size,
-        region_use: if args.emulate_pm { RegionUse::Emulated } else { RegionUse::AsItIs },
-        protocol: args.protocol.map(|protocol| match protocol {
-            ProtocolArg::Fr => ProtocolKind::Fr,
-            ProtocolArg::Melov => ProtocolKind::Melo,
-        }),
-        is_forced: args.force,
-    };
-    let recovery = pair.open(&args.pm, &args.dir)?;
-    let options = ServiceOptions {
-        mount_point: args.mount_point.clone(),
-        flush_period: Duration::from_millis(args.flush_ms),
-        socket: socket(&args.pm)?,
-    };
-    let service = Arc::new(Service::start(recovery, &options)?);
+    let service = Arc::new(args.cache.start(&args.dir, Place::At(args.mount_point.clone()))?);
     service.unmount_on_signals(|text| note(format_args!("fastness: {text}")))?;
     say(out, &service.report()?)?;
     writeln!(out, "\nCtrl-C unmounts it, and writes everything to the directory.")?;

@@ -50,4 +50,4 @@ pub use pairing::{Pair, Recovery, inspect};
 pub use region::{RegionUse, open_region};
 pub use report::{FailureReport, Report};
 pub use server::{PassThrough, serve};
-pub use service::{Service, ServiceOptions};
+pub use service::{Place, Service, ServiceOptions};

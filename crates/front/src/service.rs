@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastness_base::{HasKind, chain};
 use fastness_fuse::{MountError, MountPoint, Session, Unmount, unmount};
@@ -21,16 +21,30 @@ use crate::server::serve;
 
 /// How requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long files may be in use before that is worth a word: what a program has left running may just be ending.
+const PATIENCE_WITH_USERS: Duration = Duration::from_secs(1);
+/// Between two looks whether they still are.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where and how a cache is mounted.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     /// The mount point.
-    pub mount_point: PathBuf,
+    pub place: Place,
     /// From one flush to the next.
     pub flush_period: Duration,
     /// The socket for commands.
     pub socket: PathBuf,
+}
+
+/// Where a cache is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Beside its directory.
+    At(PathBuf),
+    /// Over its directory, for processes with mounts of their own ([`fastness_fuse::own_mounts`]): the cache
+    /// reaches what it covers, and they do not.
+    Over,
 }
 
 /// A mount that is served.
@@ -64,20 +78,30 @@ fn raise_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
 }
 
+/// The real path of a mount point that can be used.
+fn beside(directory: &Path, mount_point: &Path) -> Result<PathBuf, FrontError> {
+    prepare(mount_point)?;
+    let at = mount_point.canonicalize().map_err(|error| FrontError::io("use", mount_point, error))?;
+    if at.starts_with(directory) || directory.starts_with(&at) {
+        let text = format!("{} and {} contain each other", at.display(), directory.display());
+        return Err(FrontError::Refused(text));
+    }
+    Ok(at)
+}
+
 impl Service {
     /// Mounts the directory of a cache, and serves it from threads of its own until it is unmounted.
     ///
     /// # Errors
     /// [`FrontError`]; nothing is mounted, and the cache is as it was.
     pub fn start(recovery: Recovery, options: &ServiceOptions) -> Result<Service, FrontError> {
-        let ServiceOptions { mount_point, flush_period, socket } = options;
+        let ServiceOptions { place, flush_period, socket } = options;
         let directory = recovery.directory();
-        prepare(mount_point)?;
-        let at = mount_point.canonicalize().map_err(|error| FrontError::io("use", mount_point, error))?;
-        if at.starts_with(&directory) || directory.starts_with(&at) {
-            let text = format!("{} and {} contain each other", at.display(), directory.display());
-            return Err(FrontError::Refused(text));
-        }
+        let at = match place {
+            Place::At(mount_point) => beside(&directory, mount_point)?,
+            Place::Over => directory.clone(),
+        };
+        // Before the mount covers it.
         let root = File::open(&directory).map_err(|error| FrontError::io("use", &directory, error))?;
         let Recovery { cache, info, inspection, recovered, .. } = recovery;
         let region = info.path.clone().unwrap_or_default();
@@ -159,6 +183,24 @@ impl Service {
             Err(MountError::Busy(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Unmounts it as soon as no file of it is in use; `tell` is called if that is not at once.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn unmount_when_unused(&self, tell: impl FnOnce()) -> Result<(), FrontError> {
+        let begun = Instant::now();
+        let mut tell = Some(tell);
+        while !self.unmount(false)? {
+            if begun.elapsed() > PATIENCE_WITH_USERS
+                && let Some(tell) = tell.take()
+            {
+                tell();
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Writes everything to the directory, after the mount has ended; the region and the directory still

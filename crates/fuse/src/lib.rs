@@ -30,6 +30,7 @@ mod files;
 pub mod fuzzing;
 mod handshake;
 mod mount;
+mod namespace;
 mod request;
 mod rings;
 mod serving;
@@ -46,6 +47,7 @@ pub use files::{
 };
 pub use handshake::SessionError;
 pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
+pub use namespace::own_mounts;
 pub use rings::NoRings;
 pub use rustix::io::Errno;
 pub use session::{Session, SessionOptions, Transport};

@@ -1,0 +1,158 @@
+//! `fastness run`: a program over a directory with a cache in front of it.
+//!
+//! The cache is mounted over the directory, in a mount namespace that only the program and what it starts have:
+//! any program works, statically linked or not, with any number of processes, and with `mmap`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use clap::Args;
+use fastness_front::Place;
+use fastness_fuse::own_mounts;
+use rustix::fs::Mode;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit, umask};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::{Context, Result, refuse};
+use crate::exit::Outcome;
+use crate::output::note;
+use crate::responder::CacheArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  fastness run --pm /dev/dax0.0 --dir /srv/redis -- redis-server --dir /srv/redis --appendonly yes
+  fastness run --pm /dev/shm/db.pm --dir . -- sqlite3 test.db     survives kill -9, not a power cut
+Every write of the program to a file of the directory is durable when it returns. Other programs do not see it
+before it is flushed; at the end everything is in the directory. After a crash: the same command again, or
+`fastness responder recover REGION`. The exit code is the program's, or 128 and the number of the signal that ended
+it; 127: it could not be started.";
+
+/// Could not be started; as shells say it.
+const NOT_STARTED: u8 = 127;
+
+/// Arguments of `fastness run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The directory
+    #[arg(long)]
+    dir: PathBuf,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// The program, and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Arguments of `fastness launch`.
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArgs {
+    /// Bits that new files do not get
+    #[arg(long)]
+    umask: u32,
+    /// Most open files
+    #[arg(long)]
+    files: Option<u64>,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(refuse(
+            "only root can mount for one program alone; `unshare --user --map-root-user` makes you root of a \
+             namespace, and `fastness responder mount` works for everybody",
+        ));
+    }
+    own_mounts().context("cannot get a mount namespace")?;
+    let inherited = Inherited::take();
+    let service = args.cache.start(&args.dir, Place::Over)?;
+    let report = service.report()?;
+    note(format_args!("fastness: after a process crash: {}", report.after_process_crash));
+    note(format_args!("fastness: after a power cut: {}", report.after_power_cut));
+    let ended = inherited.start(&args.command).and_then(|program| wait(program, &args.command[0]));
+    service.unmount_when_unused(|| {
+        note("fastness: the program has ended; what it started still uses the directory");
+    })?;
+    let (flushed, code) = (service.end(), ended?);
+    flushed?;
+    Ok(code)
+}
+
+/// What the program gets as if this one were not between it and its caller.
+struct Inherited {
+    umask: Mode,
+    files: Rlimit,
+}
+
+impl Inherited {
+    fn take() -> Inherited {
+        let mask = umask(Mode::empty());
+        umask(mask);
+        Inherited { umask: mask, files: getrlimit(Resource::Nofile) }
+    }
+
+    /// Starts a program by way of `launch`, where the mount is: a path that was resolved before leads below it.
+    fn start(&self, command: &[OsString]) -> Result<Child> {
+        let mut launcher = Command::new(std::env::current_exe()?);
+        launcher.arg("launch").arg(format!("--umask={}", self.umask.bits()));
+        launcher.args(self.files.current.map(|files| format!("--files={files}")));
+        launcher.arg("--").args(command).current_dir(std::env::current_dir()?);
+        launcher.spawn().context("cannot start a process")
+    }
+}
+
+pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
+    umask(Mode::from_bits_truncate(args.umask));
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // A lower limit than that of this process is always allowed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: args.files, maximum });
+    let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    note(format_args!("fastness: cannot run {}: {error}", args.command[0].display()));
+    Ok(Outcome::Program(NOT_STARTED))
+}
+
+/// Waits until the program ends. Signals of a terminal reach it without us; others are passed on.
+fn wait(mut program: Child, name: &OsString) -> Result<Outcome> {
+    let pid = Arc::new(AtomicI32::new(program.id() as i32));
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let handle = signals.handle();
+    let passing = {
+        let pid = pid.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                pass_on(signal, pid.load(Ordering::SeqCst));
+            }
+        })?
+    };
+    let status = program.wait();
+    pid.store(0, Ordering::SeqCst);
+    handle.close();
+    let _ = passing.join();
+    let status = status.with_context(|| format!("cannot wait for {}", name.display()))?;
+    Ok(Outcome::Program(code(status)))
+}
+
+fn pass_on(signal: i32, pid: i32) {
+    let signal = match signal {
+        SIGTERM => Signal::TERM,
+        SIGHUP => Signal::HUP,
+        _ => return,
+    };
+    if let Some(pid) = Pid::from_raw(pid) {
+        // It may have ended just now.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// As shells do.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or_default();
+    code as u8
+}

@@ -1,0 +1,138 @@
+//! `fastness run`: programs over a directory with a cache in front of it.
+//!
+//! These tests mount as root, and are skipped, with the reason, where that is not possible.
+
+#![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Bench;
+
+const OPTIONS: &str = "run --pm pm --size 4M --flush-ms 60000 --dir dir --";
+
+fn bench() -> Option<Bench> {
+    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
+    if !rustix::process::geteuid().is_root() || fuse.is_err() {
+        println!("SKIPPED: only root can mount, and /dev/fuse must be there");
+        return None;
+    }
+    let bench = Bench::new();
+    fs::create_dir(bench.path("dir")).unwrap();
+    Some(bench)
+}
+
+/// Runs a script of sh under the cache.
+fn sh(bench: &Bench, script: &str) -> Command {
+    let mut command = bench.command(OPTIONS);
+    command.args(["sh", "-c", script]);
+    command
+}
+
+fn output(bench: &Bench, script: &str) -> Output {
+    sh(bench, script).output().unwrap()
+}
+
+#[test]
+fn a_program_finds_its_files_and_leaves_them_in_the_directory() {
+    let Some(bench) = bench() else { return };
+    fs::write(bench.path("dir/old"), "old").unwrap();
+    let script = "umask; ulimit -Sn; cat dir/old; cd dir; printf new > new; mv old older; cat new; exit 7";
+    let before = Command::new("sh").args(["-c", "umask; ulimit -Sn"]).output().unwrap();
+    let ran = output(&bench, script);
+    assert_eq!(ran.status.code(), Some(7), "{ran:?}");
+    let inherited = String::from_utf8(before.stdout).unwrap();
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), format!("{inherited}oldnew"));
+    assert_eq!(fs::read(bench.path("dir/new")).unwrap(), b"new");
+    assert_eq!(fs::read(bench.path("dir/older")).unwrap(), b"old");
+    assert_eq!(fs::metadata(bench.path("pm")).unwrap().permissions().mode() & 0o777, 0o600);
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("after a power cut"), "{said}");
+    assert_eq!(bench.json("responder status pm")["dirty_chunks"], 0);
+}
+
+#[test]
+fn no_other_process_sees_the_mount() {
+    let Some(bench) = bench() else { return };
+    let mut command = sh(&bench, "printf text > dir/file; echo ready; read line");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&bench.text("dir")), "{mounts}");
+    assert_eq!(fs::read(bench.path("dir/file")).unwrap(), b"", "flushed too early to tell");
+    // Another one cannot have the region, and a flush from outside reaches the one that has it.
+    assert_eq!(output(&bench, "true").status.code(), Some(4));
+    bench.ok("responder flush pm");
+    assert_eq!(fs::read(bench.path("dir/file")).unwrap(), b"text");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1), "read meets the end of its input");
+}
+
+#[test]
+fn signals_and_programs_that_cannot_be_started() {
+    let Some(bench) = bench() else { return };
+    let missing = bench.command(OPTIONS).arg("./no-such-program").output().unwrap();
+    assert_eq!(missing.status.code(), Some(127), "{missing:?}");
+    assert_eq!(output(&bench, "kill -9 $$").status.code(), Some(137));
+    let mut child =
+        sh(&bench, "trap 'echo told > dir/told; exit 3' TERM; echo ready; while :; do sleep 0.01; done");
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    assert_eq!(fs::read(bench.path("dir/told")).unwrap(), b"told\n");
+}
+
+#[test]
+fn what_a_program_leaves_running_keeps_the_directory() {
+    let Some(bench) = bench() else { return };
+    let begun = Instant::now();
+    let script = "exec >/dev/null 2>&1; (cd dir; sleep 1.5; printf late > late) & exit 0";
+    let ran = output(&bench, script);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it ended before what it started");
+    assert_eq!(fs::read(bench.path("dir/late")).unwrap(), b"late");
+    assert!(String::from_utf8(ran.stderr).unwrap().contains("still uses the directory"));
+}
+
+/// Every write is acknowledged on a pipe, which survives the kill.
+#[test]
+fn what_was_written_before_everything_is_killed_is_recovered() {
+    let Some(bench) = bench() else { return };
+    let script =
+        "exec 3>dir/file; i=0; while :; do i=$((i+1)); printf '%09d\\n' $i >&3 || exit; echo $i; done";
+    let mut acknowledged = 0;
+    for round in 0..6 {
+        let mut child = sh(&bench, script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150 + 40 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut said = String::new();
+        // The shell ends when its file is gone.
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let numbers = said.lines().filter_map(|line| line.parse::<u64>().ok());
+        let last = numbers.last().unwrap_or(0);
+        bench.ok("responder recover pm");
+        let file = fs::File::open(bench.path("dir/file"));
+        let Ok(file) = file else {
+            assert_eq!(last, 0);
+            continue;
+        };
+        for number in 1..=last {
+            let mut line = [0; 10];
+            let read = file.read_exact_at(&mut line, (number - 1) * 10);
+            assert!(read.is_ok(), "write {number} of {last} is lost");
+            assert_eq!(line, *format!("{number:09}\n").as_bytes());
+        }
+        acknowledged += last;
+    }
+    assert!(acknowledged > 0, "nothing was written in time");
+}
