@@ -1,7 +1,7 @@
 //! `fastness run`: a program over a directory with a cache in front of it.
 //!
-//! The cache is mounted over the directory, in a mount namespace that only the program and what it starts have:
-//! any program works, statically linked or not, with any number of processes, and with `mmap`.
+//! The cache is mounted over the directory, in a mount namespace that only the program and what it starts
+//! have: any program works, statically linked or not, with any number of processes, and with `mmap`.
 
 use std::ffi::OsString;
 use std::io;
@@ -98,7 +98,8 @@ impl Inherited {
         Inherited { umask: mask, files: getrlimit(Resource::Nofile) }
     }
 
-    /// Starts a program by way of `launch`, where the mount is: a path that was resolved before leads below it.
+    /// Starts a program by way of `launch`. Its working directory is resolved again: ours lies below the
+    /// mount.
     fn start(&self, command: &[OsString]) -> Result<Child> {
         let mut launcher = Command::new(std::env::current_exe()?);
         launcher.arg("launch").arg(format!("--umask={}", self.umask.bits()));

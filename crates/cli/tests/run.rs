@@ -118,8 +118,8 @@ fn what_was_written_before_everything_is_killed_is_recovered() {
         let mut said = String::new();
         // The shell ends when its file is gone.
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        let numbers = said.lines().filter_map(|line| line.parse::<u64>().ok());
-        let last = numbers.last().unwrap_or(0);
+        let mut numbers = said.lines().filter_map(|line| line.parse::<u64>().ok());
+        let last = numbers.next_back().unwrap_or(0);
         bench.ok("responder recover pm");
         let file = fs::File::open(bench.path("dir/file"));
         let Ok(file) = file else {

@@ -21,7 +21,8 @@ use crate::server::serve;
 
 /// How requests in flight may take when a mount ends.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long files may be in use before that is worth a word: what a program has left running may just be ending.
+/// How long files may be in use before that is worth a word: what a program has left running may just be
+/// ending.
 const PATIENCE_WITH_USERS: Duration = Duration::from_secs(1);
 /// Between two looks whether they still are.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -5,9 +5,9 @@ use std::io;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::UnshareFlags;
 
-/// Gives this process, and those that it starts from now on, a mount namespace of their own: what they mount is
-/// seen by no other process, and ends with the last of them. To be called before there are threads: those keep
-/// the old namespace.
+/// Gives this process, and those that it starts from now on, a mount namespace of their own: what they mount
+/// is seen by no other process, and ends with the last of them. To be called before there are threads: those
+/// keep the old namespace.
 ///
 /// # Errors
 /// Those of `unshare(2)` and of `mount(2)`: `EPERM` for others than root.
