@@ -4,7 +4,6 @@
 //! have: any program works, statically linked or not, with any number of processes, and with `mmap`.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
