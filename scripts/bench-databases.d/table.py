@@ -41,7 +41,7 @@ def spread(values, show=shown):
 def main():
     results = {}
     for line in open(sys.argv[1], encoding="utf-8"):
-        program, system, turn, value = line.rstrip("\n").split("\t")
+        program, system, turn, value = line.rstrip("\n").split("\t")[:4]
         results.setdefault(program, {}).setdefault(system, []).append((turn, float(value)))
     used = [system for system in SYSTEMS if any(system in by for by in results.values())]
     against = [system for system in GOALS if system in used and "pmem" in used]
