@@ -1,0 +1,68 @@
+"""Prints the results of scripts/bench-databases as Markdown: table.py FILE. A line: program, system, round, value."""
+
+import statistics
+import sys
+
+# What the columns are called; ratios are of pmem against these, with the goals.
+SYSTEMS = {
+    "pmem": "kind pmem, emulated PM",
+    "lwb": "kind lwb",
+    "disabled": "sync=disabled",
+    "ext4": "ext4",
+    "folder": "the disk's file system",
+}
+GOALS = {"disabled": 0.8, "ext4": 1.0}
+PROGRAMS = {
+    "redis": "Redis: sets, appendfsync always, 16 clients",
+    "sqlite": "SQLite: transactions, WAL, FULL",
+    "rocksdb": "RocksDB: fillsync",
+    "postgresql": "PostgreSQL: pgbench, 4 clients",
+    "mariadb": "MariaDB: sysbench oltp_insert, 4 clients",
+    "varmail": "varmail: rounds, 4 processes",
+    "oltp": "oltp: reads and writes, 5 threads",
+    "append": "append 100 bytes and fsync",
+    "bytes to PM": "the same: bytes written to emulated PM for each",
+    "bytes to disk": "the same: bytes written to the disk for each",
+}
+
+
+def shown(value):
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def spread(values, show=shown):
+    if not values:
+        return ""
+    return f"{show(statistics.median(values))} ({show(min(values))}-{show(max(values))})"
+
+
+def main():
+    results = {}
+    for line in open(sys.argv[1], encoding="utf-8"):
+        program, system, turn, value = line.rstrip("\n").split("\t")[:4]
+        results.setdefault(program, {}).setdefault(system, []).append((turn, float(value)))
+    used = [system for system in SYSTEMS if any(system in by for by in results.values())]
+    against = [system for system in GOALS if system in used and "pmem" in used]
+    head = ["a second"] + [SYSTEMS[system] for system in used]
+    for system in against:
+        head += [f"pmem : {SYSTEMS[system]}", f"at least {GOALS[system]:g}"]
+    print("| " + " | ".join(head) + " |")
+    print("|---|" + "--:|" * (len(head) - 1))
+    for program, title in PROGRAMS.items():
+        by = results.get(program)
+        if not by:
+            continue
+        row = [title] + [spread([value for _, value in by.get(system, [])]) for system in used]
+        for system in against:
+            # Bytes are no speed.
+            others = {} if program.startswith("bytes") else dict(by.get(system, []))
+            ratios = [value / others[turn] for turn, value in by.get("pmem", []) if turn in others]
+            row.append(spread(ratios, lambda ratio: f"{ratio:.2f}"))
+            met = ratios and statistics.median(ratios) >= GOALS[system]
+            row.append("" if not ratios else "yes" if met else "NO")
+        print("| " + " | ".join(row) + " |")
+
+
+main()
