@@ -3,6 +3,7 @@
 
 loop=
 region=
+cache=
 declare -A server=()
 
 wants() { [[ " ${systems[*]} " == *" $1 "* ]]; }
@@ -42,13 +43,26 @@ systems_up() {
         pool_up lwb
         files_up lwb lwb
     fi
-    if wants ext4; then
+    if wants ext4 || wants responder; then
+        mkdir -p "$work/mounts/ext4"
         disk_file "$work/ext4"
         # Nothing is discarded or initialised later.
         mkfs.ext4 -q -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$work/ext4"
         loop=$(losetup --find --show --direct-io=on "$work/ext4")
         mount "$loop" "$work/mounts/ext4"
     fi
+    ! wants responder || responder_up
+    ! wants tmpfs || mount -t tmpfs -o size="$size" tmpfs "$work/mounts/tmpfs"
+}
+
+# Not in a pool: ext4, and the same with a cache in emulated PM in front of it.
+responder_up() {
+    mkdir -p "$work/mounts/ext4/behind"
+    cache=$(mktemp -u -p /dev/shm fastness-bench.XXXXXX)
+    "$fastness" responder mount "$work/mounts/ext4/behind" "$work/mounts/responder" --pm "$cache" --size 1G \
+        >"$work/responder.said" 2>&1 &
+    server[responder]=$!
+    wait_until grep -q Ctrl-C "$work/responder.said" || { cat "$work/responder.said" >&2 && return 1; }
 }
 
 # Whatever state they are in. A pool whose process is gone lets its mount and its programs go.
@@ -58,12 +72,12 @@ systems_down() {
     for pid in "${server[@]}"; do
         timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
     done
-    for system in "${systems[@]}"; do
+    for system in "${systems[@]}" ext4; do
         ! grep -q " $work/mounts/$system " /proc/mounts || umount "$work/mounts/$system" 2>/dev/null ||
             umount -l "$work/mounts/$system" || true
     done
     [ -z "$loop" ] || losetup -d "$loop" || true
-    [ -z "$region" ] || rm -f "$region"
+    rm -f ${region:+"$region"} ${cache:+"$cache"}
 }
 
 # Nothing of this turn is written in another's.
@@ -72,6 +86,7 @@ system_sync() {
     case $1 in
     pmem | disabled) "$fastness" pool sync pm >/dev/null ;;
     lwb) "$fastness" pool sync lwb >/dev/null ;;
+    responder) "$fastness" responder flush "$cache" >/dev/null ;;
     folder) sync -f "$work" ;;
     esac
 }
@@ -95,7 +110,7 @@ counted() {
         echo "0 $(($(awk '{ print $7 }' "/sys/block/${loop#/dev/}/stat") * 512))"
         return
         ;;
-    folder) return 1 ;;
+    folder | responder | tmpfs) return 1 ;;
     esac
     local pm
     pm=$("$fastness" metrics | sed -n "s/^fastness_log_medium_events_total{pool=\"$pool\",event=\"bytes\"} //p")
