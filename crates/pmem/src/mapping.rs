@@ -74,12 +74,16 @@ impl RawMap {
         RawMap { base, len_bytes, watched }
     }
 
-    /// Makes every page present and writable.
+    /// Makes every page of a file's mapping present and writable.
     pub(crate) fn populate(&self) -> io::Result<()> {
-        let advice = rustix::mm::Advice::LinuxPopulateWrite;
-        // SAFETY: the mapping is ours; the advice changes no byte of it.
-        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len_bytes, advice)? };
-        Ok(())
+        let advise = |advice| {
+            // SAFETY: the mapping is ours; the advice changes no byte of it.
+            unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len_bytes, advice) }
+        };
+        // A read maps 16 pages at once, those of a file in memory as writable ones; a write maps one. Both
+        // together take half of the time that the second alone does.
+        let _ = advise(rustix::mm::Advice::LinuxPopulateRead);
+        Ok(advise(rustix::mm::Advice::LinuxPopulateWrite)?)
     }
 
     /// Start of the mapping, page-aligned.

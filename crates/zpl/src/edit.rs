@@ -22,6 +22,8 @@ struct Row {
     table: TableId,
     key: Vec<u8>,
     value: Option<Vec<u8>>,
+    /// Of an entry: none with the same hash comes after it.
+    is_last: bool,
 }
 
 /// An entry that was found.
@@ -31,6 +33,40 @@ pub(crate) struct Found {
     pub(crate) ino: Ino,
     /// As bits of a mode.
     pub(crate) file_type: u32,
+}
+
+/// Where a name that is not there would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Free {
+    /// The first cookie that it may have.
+    first: u64,
+    /// The one that it gets; `None`: too many names have its hash.
+    place: Option<u64>,
+    /// No row with the same hash comes after that.
+    is_last: bool,
+}
+
+impl Free {
+    /// Whether a name with this cookie has the same hash.
+    pub(crate) fn is_beside(&self, cookie: u64) -> bool {
+        (self.first..self.first + CHAIN_MAX).contains(&cookie)
+    }
+}
+
+/// What a lookup of a name has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sought {
+    Found(Found),
+    Free(Free),
+}
+
+impl Sought {
+    pub(crate) fn found(self) -> Option<Found> {
+        match self {
+            Sought::Found(found) => Some(found),
+            Sought::Free(_) => None,
+        }
+    }
 }
 
 /// Changes of rows that belong together.
@@ -105,7 +141,12 @@ impl<'a> Edit<'a> {
 
     /// Stores a row, or removes it.
     pub(crate) fn put(&mut self, table: TableId, key: impl Into<Vec<u8>>, value: Option<Vec<u8>>) {
-        self.rows.push(Row { table, key: key.into(), value });
+        self.rows.push(Row { table, key: key.into(), value, is_last: false });
+    }
+
+    /// The row of an entry, if this edit has changed it.
+    fn put_entry(&self, key: &[u8]) -> Option<&Row> {
+        self.rows.iter().rev().find(|row| row.table == ENTRIES && row.key == key)
     }
 
     fn entry<T>(
@@ -114,30 +155,38 @@ impl<'a> Edit<'a> {
         cookie: u64,
         show: impl FnOnce(Option<Entry<'_>>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let key = names::key(directory, cookie);
-        let put = self.rows.iter().rev().find(|row| row.table == ENTRIES && row.key == key);
         let show = |row: &[u8]| show(Entry::decode(directory, row)?);
-        match put {
+        match self.put_entry(&names::key(directory, cookie)) {
             Some(row) => row.value.as_deref().map(show).transpose(),
             None => self.tables.entry(directory, cookie)?.bytes().map(show).transpose(),
         }
     }
 
-    /// Finds a name in a directory. The name has been checked.
-    pub(crate) fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<Found>> {
+    /// Looks a name up in a directory. The name has been checked.
+    pub(crate) fn seek(&self, directory: Ino, name: &[u8]) -> Result<Sought> {
         let first = names::first_cookie(self.tables.seed, name);
+        let mut hole = None;
         for cookie in first..first + CHAIN_MAX {
             let matches = |entry: Option<Entry<'_>>| {
-                let entry = entry.filter(|entry| entry.name == name);
-                Ok(entry.map(|entry| Found { cookie, ino: entry.ino, file_type: entry.file_type }))
+                let found = |entry: &Entry<'_>| Found { cookie, ino: entry.ino, file_type: entry.file_type };
+                Ok(entry.map(|entry| (entry.name == name).then(|| found(&entry))))
             };
             match self.entry(directory, cookie, matches)? {
-                None => return Ok(None),
-                Some(Some(found)) => return Ok(Some(found)),
-                Some(None) => {}
+                None => {
+                    let place = hole.unwrap_or(cookie);
+                    return Ok(Sought::Free(Free { first, place: Some(place), is_last: hole.is_none() }));
+                }
+                Some(Some(Some(found))) => return Ok(Sought::Found(found)),
+                Some(Some(None)) => {}
+                Some(None) => hole = hole.or(Some(cookie)),
             }
         }
-        Ok(None)
+        Ok(Sought::Free(Free { first, place: hole, is_last: false }))
+    }
+
+    /// Finds a name in a directory. The name has been checked.
+    pub(crate) fn find(&self, directory: Ino, name: &[u8]) -> Result<Option<Found>> {
+        Ok(self.seek(directory, name)?.found())
     }
 
     /// The same, if it must be there.
@@ -145,20 +194,26 @@ impl<'a> Edit<'a> {
         self.find(directory, name)?.ok_or(FsError::NotFound)
     }
 
-    /// Adds a name that the directory does not have.
-    pub(crate) fn add(&mut self, directory: Ino, name: &[u8], ino: Ino, file_type: u32) -> Result<()> {
-        let first = names::first_cookie(self.tables.seed, name);
-        for cookie in first..first + CHAIN_MAX {
-            let is_taken = self.entry(directory, cookie, |entry| Ok(entry.is_some()))?;
-            if is_taken != Some(true) {
-                self.set_entry(directory, cookie, &Entry { file_type, ino, name });
-                let mut inode = self.inode(directory)?;
-                inode.entries += 1;
-                self.set_inode(directory, inode);
-                return Ok(());
-            }
+    /// Where a name is to go that the directory must not have.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`].
+    pub(crate) fn must_be_free(&self, directory: Ino, name: &[u8]) -> Result<Free> {
+        match self.seek(directory, name)? {
+            Sought::Found(_) => Err(FsError::Exists),
+            Sought::Free(free) => Ok(free),
         }
-        Err(FsError::Collisions)
+    }
+
+    /// Adds a name where it was not found; no name with its hash was added to the directory or removed since.
+    pub(crate) fn add(&mut self, directory: Ino, free: Free, entry: &Entry<'_>) -> Result<()> {
+        let cookie = free.place.ok_or(FsError::Collisions)?;
+        let (key, value) = (names::key(directory, cookie).into(), Some(entry.encode()));
+        self.rows.push(Row { table: ENTRIES, key, value, is_last: free.is_last });
+        let mut inode = self.inode(directory)?;
+        inode.entries += 1;
+        self.set_inode(directory, inode);
+        Ok(())
     }
 
     /// Stores an entry in the place of what is there.
@@ -171,9 +226,7 @@ impl<'a> Edit<'a> {
         let mut inode = self.inode(directory)?;
         inode.entries = inode.entries.saturating_sub(1);
         self.set_inode(directory, inode);
-        let has_next = !(cookie + 1).is_multiple_of(CHAIN_MAX)
-            && self.entry(directory, cookie + 1, |_| Ok(()))?.is_some();
-        if has_next {
+        if self.has_next(directory, cookie)? {
             self.put(ENTRIES, names::key(directory, cookie), Some(Vec::new()));
             return Ok(());
         }
@@ -186,6 +239,19 @@ impl<'a> Edit<'a> {
             self.put(ENTRIES, names::key(directory, before), None);
         }
         Ok(())
+    }
+
+    /// Whether there is a row after an entry, with the same hash.
+    fn has_next(&self, directory: Ino, cookie: u64) -> Result<bool> {
+        let next = cookie + 1;
+        if next.is_multiple_of(CHAIN_MAX) {
+            return Ok(false);
+        }
+        match self.put_entry(&names::key(directory, next)) {
+            Some(row) => Ok(row.value.is_some()),
+            None if self.tables.entry(directory, cookie)?.is_last() => Ok(false),
+            None => Ok(self.tables.entry(directory, next)?.bytes().is_some()),
+        }
     }
 
     /// Replay creates an inode. If it is there, without a name (it had none in a txg that has synced, and
@@ -264,7 +330,7 @@ impl<'a> Edit<'a> {
         self.inodes.iter().for_each(|(ino, inode)| self.tables.changed_inode(*ino, Some(inode)));
         for row in &self.rows {
             match (row.table, ino_of(&row.key)) {
-                (ENTRIES, _) => self.tables.changed_entry(&row.key, row.value.as_deref()),
+                (ENTRIES, _) => self.tables.changed_entry(&row.key, row.value.as_deref(), row.is_last),
                 (INODES, Some(ino)) => self.tables.changed_inode(ino, None),
                 _ => {}
             }
@@ -277,3 +343,6 @@ impl<'a> Edit<'a> {
         self.inodes.iter()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use quick_cache::{DefaultHashBuilder, Weighter};
 use crate::error::Result;
 use crate::ino::Ino;
 use crate::inode::Inode;
+use crate::names::CHAIN_MAX;
 
 /// Memory for inodes and for entries, in bytes: a million files, about.
 const INODES_BYTES_MAX: u64 = 192 << 20;
@@ -27,37 +28,49 @@ const OVERHEAD_BYTES: u64 = 40;
 const EXPECTED: usize = 1024;
 /// A reader does not wait for another one that reads the same row: it may read the tables as well.
 const NEVER: Option<Duration> = Some(Duration::ZERO);
-/// Longest row that needs no memory of its own: names of up to 29 bytes.
-const SHORT_BYTES_MAX: usize = 38;
+/// Longest row that needs no memory of its own: names of up to 28 bytes.
+const SHORT_BYTES_MAX: usize = 37;
 
-/// The row of an entry.
+/// The row of an entry. `is_last`: none with the same hash comes after it; otherwise that is not known.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum KeptRow {
-    /// There is none.
+    /// There is none, and so none after it.
     #[default]
     None,
     Short {
         len: u8,
+        is_last: bool,
         bytes: [u8; SHORT_BYTES_MAX],
     },
-    Long(Arc<[u8]>),
+    Long {
+        is_last: bool,
+        bytes: Arc<[u8]>,
+    },
 }
 
 impl KeptRow {
-    pub(crate) fn of(row: &[u8]) -> KeptRow {
+    pub(crate) fn of(row: &[u8], is_last: bool) -> KeptRow {
         if row.len() > SHORT_BYTES_MAX {
-            return KeptRow::Long(row.into());
+            return KeptRow::Long { is_last, bytes: row.into() };
         }
         let mut bytes = [0; SHORT_BYTES_MAX];
         bytes[..row.len()].copy_from_slice(row);
-        KeptRow::Short { len: row.len() as u8, bytes }
+        KeptRow::Short { len: row.len() as u8, is_last, bytes }
+    }
+
+    /// Whether it is known that no row with the same hash comes after it.
+    pub(crate) fn is_last(&self) -> bool {
+        match self {
+            KeptRow::None => true,
+            KeptRow::Short { is_last, .. } | KeptRow::Long { is_last, .. } => *is_last,
+        }
     }
 
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             KeptRow::None => None,
-            KeptRow::Short { len, bytes } => Some(&bytes[..usize::from(*len)]),
-            KeptRow::Long(bytes) => Some(bytes),
+            KeptRow::Short { len, bytes, .. } => Some(&bytes[..usize::from(*len)]),
+            KeptRow::Long { bytes, .. } => Some(bytes),
         }
     }
 }
@@ -76,7 +89,7 @@ impl Weighter<Ino, Inode> for ByBytes {
 impl Weighter<EntryKey, KeptRow> for ByBytes {
     fn weight(&self, _: &EntryKey, row: &KeptRow) -> u64 {
         let own_bytes = match row {
-            KeptRow::Long(bytes) => bytes.len() as u64 + OVERHEAD_BYTES,
+            KeptRow::Long { bytes, .. } => bytes.len() as u64 + OVERHEAD_BYTES,
             _ => 0,
         };
         (size_of::<EntryKey>() + size_of::<KeptRow>()) as u64 + OVERHEAD_BYTES + own_bytes
@@ -146,9 +159,14 @@ impl Kept {
         }
     }
 
-    /// An entry was changed, or is gone.
-    pub(crate) fn changed_entry(&self, directory: Ino, cookie: u64, row: Option<&[u8]>) {
-        self.entries.insert((directory, cookie), row.map_or(KeptRow::None, KeptRow::of));
+    /// An entry was changed, or is gone; `is_last`: none with the same hash comes after it.
+    pub(crate) fn changed_entry(&self, directory: Ino, cookie: u64, row: Option<&[u8]>, is_last: bool) {
+        let kept = row.map_or(KeptRow::None, |row| KeptRow::of(row, is_last));
+        self.entries.insert((directory, cookie), kept);
+        if row.is_some() && !cookie.is_multiple_of(CHAIN_MAX) {
+            // The one before it may have been the last.
+            self.entries.remove(&(directory, cookie - 1));
+        }
     }
 }
 
@@ -158,14 +176,17 @@ mod tests {
     use crate::error::FsError;
 
     fn row(number: u64) -> KeptRow {
-        KeptRow::of(&number.to_le_bytes())
+        KeptRow::of(&number.to_le_bytes(), false)
     }
 
     #[test]
     fn rows_of_all_lengths_come_back() {
         for len in 0..SHORT_BYTES_MAX + 3 {
             let bytes = vec![7; len];
-            assert_eq!(KeptRow::of(&bytes).bytes(), Some(&bytes[..]));
+            for is_last in [false, true] {
+                let row = KeptRow::of(&bytes, is_last);
+                assert_eq!((row.bytes(), row.is_last()), (Some(&bytes[..]), is_last));
+            }
         }
         assert_eq!(KeptRow::default().bytes(), None);
     }
@@ -174,12 +195,23 @@ mod tests {
     fn what_was_read_before_a_change_is_not_kept_after_it() {
         let (kept, key) = (Kept::default(), (Ino(1), 256));
         let read = kept.entry(key.0, key.1, || {
-            kept.changed_entry(key.0, key.1, Some(&2_u64.to_le_bytes()));
+            kept.changed_entry(key.0, key.1, Some(&2_u64.to_le_bytes()), true);
             Ok(row(1))
         });
         assert_eq!(read.unwrap().bytes(), row(1).bytes());
         let unread = || -> Result<KeptRow> { panic!("it is kept") };
         assert_eq!(kept.entry(key.0, key.1, unread).unwrap().bytes(), row(2).bytes());
+    }
+
+    #[test]
+    fn a_row_is_not_the_last_once_another_comes_after_it() {
+        let kept = Kept::default();
+        kept.changed_entry(Ino(1), 256, Some(b"one"), true);
+        kept.changed_entry(Ino(1), 257, Some(b"two"), true);
+        let of = |cookie| kept.entry(Ino(1), cookie, || Ok(KeptRow::of(b"read", false))).unwrap();
+        assert_eq!((of(256).is_last(), of(257).is_last()), (false, true));
+        kept.changed_entry(Ino(1), 512, Some(b"of another chain"), true);
+        assert!(of(257).is_last());
     }
 
     #[test]
@@ -205,7 +237,7 @@ mod tests {
     fn memory_is_bounded() {
         let kept = Kept { entries: Cache::with_weighter(64, 64 << 10, ByBytes), ..Kept::default() };
         for number in 0..100_000 {
-            kept.changed_entry(Ino(1), number << 8, Some(&[1; 200]));
+            kept.changed_entry(Ino(1), number << 8, Some(&[1; 200]), true);
         }
         assert!(kept.entries.weight() <= 64 << 10);
         assert!(kept.entries.len() > 100);

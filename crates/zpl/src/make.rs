@@ -12,7 +12,7 @@ use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
 use crate::inode::{Inode, mode};
-use crate::names::{self, TARGET_BYTES_MAX};
+use crate::names::{self, Entry, TARGET_BYTES_MAX};
 use crate::tables::{ATTRIBUTES, ORPHANS, TARGETS};
 use crate::xattr;
 
@@ -72,16 +72,14 @@ impl Making<'_> {
 pub(crate) fn make(edit: &mut Edit<'_>, directory: Ino, name: &[u8], new: Making<'_>) -> Result<()> {
     let now = new.attributes.crtime;
     let mut parent = edit.directory(directory)?;
-    if edit.find(directory, name)?.is_some() {
-        return Err(FsError::Exists);
-    }
+    let free = edit.must_be_free(directory, name)?;
     let inode = new.inode(directory);
     if inode.is_directory() {
         parent.links = one_more_link(parent.links)?;
     }
     (parent.mtime, parent.ctime) = (now, now);
     edit.set_inode(directory, parent);
-    edit.add(directory, name, new.ino, inode.file_type())?;
+    edit.add(directory, free, &Entry { file_type: inode.file_type(), ino: new.ino, name })?;
     add(edit, new, inode);
     Ok(())
 }
@@ -118,9 +116,7 @@ pub(crate) fn link(edit: &mut Edit<'_>, ino: Ino, directory: Ino, name: &[u8], n
     if inode.links == 0 && !inode.is_temporary {
         return Err(FsError::NotFound);
     }
-    if edit.find(directory, name)?.is_some() {
-        return Err(FsError::Exists);
-    }
+    let free = edit.must_be_free(directory, name)?;
     if inode.links == 0 {
         edit.put(ORPHANS, ino.key(), None);
     }
@@ -128,7 +124,7 @@ pub(crate) fn link(edit: &mut Edit<'_>, ino: Ino, directory: Ino, name: &[u8], n
     inode.is_temporary = false;
     inode.ctime = now;
     edit.set_inode(ino, inode);
-    edit.add(directory, name, ino, inode.file_type())?;
+    edit.add(directory, free, &Entry { file_type: inode.file_type(), ino, name })?;
     edit.change(directory, now, |parent| parent.mtime = now)?;
     Ok(inode)
 }

@@ -6,7 +6,7 @@ use fastness_sync::lock;
 
 use crate::acl::{self, Inherited};
 use crate::attributes::AttributesRecord;
-use crate::edit::{Edit, Found};
+use crate::edit::{Edit, Found, Sought};
 use crate::error::{FsError, Result};
 use crate::file_system::FileSystem;
 use crate::ino::Ino;
@@ -99,7 +99,8 @@ pub(crate) fn rename(
     edit.directory(from.directory)?;
     edit.directory(to.directory)?;
     let source = edit.must_find(from.directory, from.name)?;
-    let target = edit.find(to.directory, to.name)?;
+    let sought = edit.seek(to.directory, to.name)?;
+    let target = sought.found();
     if is_exchange && target.is_none() {
         return Err(FsError::NotFound);
     }
@@ -116,8 +117,8 @@ pub(crate) fn rename(
     let is_directory = source.file_type == mode::DIRECTORY;
     let mut renamed = Renamed { moved: source.ino, target: target.map(|target| target.ino), was_last: false };
     let entry = Entry { file_type: source.file_type, ino: source.ino, name: to.name };
-    match target {
-        Some(target) if is_exchange => {
+    match sought {
+        Sought::Found(target) if is_exchange => {
             let back = Entry { file_type: target.file_type, ino: target.ino, name: from.name };
             edit.set_entry(from.directory, source.cookie, &back);
             edit.set_entry(to.directory, target.cookie, &entry);
@@ -126,7 +127,7 @@ pub(crate) fn rename(
             }
             edit.change(target.ino, now, |_| ())?;
         }
-        Some(target) => {
+        Sought::Found(target) => {
             let is_target_directory = target.file_type == mode::DIRECTORY;
             match (is_directory, is_target_directory) {
                 (true, false) => return Err(FsError::NotADirectory),
@@ -142,9 +143,12 @@ pub(crate) fn rename(
             edit.set_entry(to.directory, target.cookie, &entry);
             edit.remove(from.directory, source.cookie)?;
         }
-        None => {
+        Sought::Free(mut free) => {
             edit.remove(from.directory, source.cookie)?;
-            edit.add(to.directory, to.name, source.ino, source.file_type)?;
+            if from.directory == to.directory && free.is_beside(source.cookie) {
+                free = edit.must_be_free(to.directory, to.name)?;
+            }
+            edit.add(to.directory, free, &entry)?;
         }
     }
     if is_directory {

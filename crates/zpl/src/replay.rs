@@ -75,10 +75,10 @@ fn change_names(
         Record::Create(Create { object, attributes, name, target, acl, .. }) => {
             names::check(name)?;
             check_new(*object, attributes.mode, target)?;
-            dataset.note_object(*object);
+            let is_new = dataset.note_object(*object);
             let ino = Ino(object.0);
             let inherited = Inherited::of_record(acl)?;
-            let before = edit.renew(ino)?;
+            let before = if is_new { None } else { edit.renew(ino)? };
             let making = Making { ino, attributes: *attributes, target, inherited };
             match directory {
                 Ino::NONE if attributes.mode & mode::TYPE != mode::FILE => {

@@ -113,7 +113,10 @@ impl Tables {
     /// The row of an entry.
     pub(crate) fn entry(&self, directory: Ino, cookie: u64) -> Result<KeptRow> {
         self.kept.entry(directory, cookie, || {
-            let row = self.look(&self.entries, &names::key(directory, cookie), |row| Ok(KeptRow::of(row)))?;
+            let row = self.look(&self.entries, &names::key(directory, cookie), |row| {
+                // What comes after it was not read.
+                Ok(KeptRow::of(row, false))
+            })?;
             Ok(row.unwrap_or_default())
         })
     }
@@ -125,9 +128,10 @@ impl Tables {
     }
 
     /// The row of an entry was changed; otherwise as [`changed_inode`](Self::changed_inode).
-    pub(crate) fn changed_entry(&self, key: &[u8], value: Option<&[u8]>) {
+    /// `is_last`: none with the same hash comes after it.
+    pub(crate) fn changed_entry(&self, key: &[u8], value: Option<&[u8]>, is_last: bool) {
         let (directory, cookie) = names::of_key(key);
-        self.kept.changed_entry(directory, cookie, value);
+        self.kept.changed_entry(directory, cookie, value, is_last);
     }
 
     /// Shows the rows whose keys begin with an inode's number: the rest of the key, and the value.

@@ -38,9 +38,10 @@ impl Dataset {
         ObjectId(self.core.next_object.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// A number is in use, whoever gave it.
-    pub fn note_object(&self, id: ObjectId) {
-        self.core.next_object.fetch_max(id.0 + 1, Ordering::SeqCst);
+    /// A number is in use, whoever gave it. Returns whether it is higher than all that were in use before:
+    /// then nothing that is stored with the dataset has it.
+    pub fn note_object(&self, id: ObjectId) -> bool {
+        self.core.next_object.fetch_max(id.0 + 1, Ordering::SeqCst) <= id.0
     }
 
     /// Creates an empty object with a number that was allotted, and with blocks of this size, a power of two.

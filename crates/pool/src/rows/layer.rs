@@ -11,17 +11,19 @@ use twox_hash::XxHash3_64;
 
 use crate::ids::{TableId, Txg};
 use crate::order;
+use crate::rows::key::{Key, Keyed, Prefix};
 use crate::rows::limits;
 use crate::space::room::Charge;
 use fastness_sync::order::{RwLock, read, write};
 
 /// Memory that a row counts for besides its key and value: its places in the set and in the allocator.
-const ROW_BYTES: u64 = 64;
+const ROW_BYTES: u64 = 80;
 const SHARDS: usize = 16;
 
 /// A changed row. Ordered by its key alone.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
+    prefix: Prefix,
     /// Key, then value.
     bytes: Box<[u8]>,
     key_bytes: u16,
@@ -34,7 +36,8 @@ impl Row {
         let mut bytes = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value.unwrap_or_default());
-        Row { bytes: bytes.into(), key_bytes: key.len() as u16, is_removed: value.is_none() }
+        let (prefix, key_bytes) = (Prefix::of(key), key.len() as u16);
+        Row { prefix, bytes: bytes.into(), key_bytes, is_removed: value.is_none() }
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -62,15 +65,21 @@ pub(super) fn charge_of(table: TableId, key_bytes: usize, value_bytes: usize) ->
     Charge::row(key_bytes, limits::fragments(key_bytes, value_bytes), table.is_long())
 }
 
-impl Borrow<[u8]> for Row {
-    fn borrow(&self) -> &[u8] {
-        self.key()
+impl Keyed for Row {
+    fn place(&self) -> Key<'_> {
+        Key { prefix: self.prefix, bytes: self.key() }
+    }
+}
+
+impl<'a> Borrow<dyn Keyed + 'a> for Row {
+    fn borrow(&self) -> &(dyn Keyed + 'a) {
+        self
     }
 }
 
 impl PartialEq for Row {
     fn eq(&self, other: &Row) -> bool {
-        self.key() == other.key()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -84,7 +93,7 @@ impl PartialOrd for Row {
 
 impl Ord for Row {
     fn cmp(&self, other: &Row) -> Ordering {
-        self.key().cmp(other.key())
+        self.place().cmp(&other.place())
     }
 }
 
@@ -113,8 +122,8 @@ impl RowLayer {
         RowLayer { txg, tables, bytes: 0, charged, is_destroyed: false }
     }
 
-    pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Row> {
-        self.tables.get(&table)?.get(key)
+    pub(super) fn get(&self, table: TableId, key: Key<'_>) -> Option<&Row> {
+        self.tables.get(&table)?.get(&key as &dyn Keyed)
     }
 
     fn insert(&mut self, table: TableId, row: Row, change: &mut Change) {
@@ -160,6 +169,7 @@ impl Rows {
     /// Calls `found` with the newest unsynced change of a row, if there is one.
     pub(super) fn find<T>(&self, table: TableId, key: &[u8], found: impl FnOnce(&Row) -> T) -> Option<T> {
         let layers = read(&self.shards.get()?[shard_of(table, key)].0);
+        let key = Key::of(key);
         layers.iter().rev().find_map(|layer| layer.get(table, key)).map(found)
     }
 
@@ -186,7 +196,7 @@ impl Rows {
             is_new(shard);
         }
         for later in at + 1..layers.len() {
-            if layers[later].get(table, row.key()).is_some() {
+            if layers[later].get(table, row.place()).is_some() {
                 layer_mut(&mut layers, later).insert(table, row.clone(), &mut change);
             }
         }

@@ -18,11 +18,13 @@
 //! Memory: a row counts as its key, its value and [`ROW_BYTES`], as dirty bytes like blocks of objects
 //! (`txg`). Room: [`Charge::row`](crate::space::room::Charge::row), released with the txg.
 //!
-//! Performance: one allocation for each row, besides the nodes of the set; nothing is shared by threads that
+//! Performance: one allocation for each row, besides the nodes of the set, and a search reads the rows'
+//! allocations only where the beginnings of keys do not tell (`key`); nothing is shared by threads that
 //! work on different datasets except what all writers share (`txg`, `room`).
 //!
 //! ```text
 //! limits  lengths of keys, values and fragments
+//! key     the order of rows in memory
 //! layer   the rows that a txg has changed, in DRAM; the layers of a dataset
 //! stored  rows of the last synced txg, in the engine's table
 //! dirty   from the layers of a txg to that table
@@ -31,6 +33,7 @@
 //! ```
 
 pub(crate) mod dirty;
+mod key;
 pub(crate) mod layer;
 pub(crate) mod limits;
 mod scan;

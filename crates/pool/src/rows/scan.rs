@@ -12,6 +12,7 @@ use std::ops::{Bound, ControlFlow};
 
 use crate::error::Result;
 use crate::ids::TableId;
+use crate::rows::key::{Key, Keyed};
 use crate::rows::layer::Rows;
 use crate::rows::stored;
 use crate::rows::table::Table;
@@ -98,13 +99,19 @@ impl Batch {
     }
 }
 
+fn keyed<'a>(bound: &'a Bound<Key<'a>>) -> Bound<&'a (dyn Keyed + 'a)> {
+    bound.as_ref().map(|key| key as &dyn Keyed)
+}
+
 impl Rows {
     fn collect(&self, table: TableId, bounds: (Bound<&[u8]>, Bound<&[u8]>), rows: usize, batch: &mut Batch) {
+        let keys = (bounds.0.map(Key::of), bounds.1.map(Key::of));
+        let bounds: (Bound<&dyn Keyed>, Bound<&dyn Keyed>) = (keyed(&keys.0), keyed(&keys.1));
         for shard in self.shards.get().into_iter().flat_map(|shards| &shards[..]) {
             let layers = read(&shard.0);
             for changed in layers.iter().rev().filter_map(|layer| layer.tables.get(&table)) {
                 let mut taken = Taken { rows_left: rows, bytes_left: rows * ROW_BYTES };
-                for row in changed.range::<[u8], _>(bounds) {
+                for row in changed.range::<dyn Keyed, _>(bounds) {
                     if !batch.take(&mut taken, row.key(), row.value()) {
                         break;
                     }

@@ -228,13 +228,13 @@ fn rows_count_as_dirty_until_they_are_durable() {
     let table = table(&pool);
     let bytes = |expected: u64| assert_eq!(pool.status().dirty_bytes, expected);
     put(&pool, &table, b"12345678", &[1; 100]);
-    bytes(8 + 100 + 64);
+    bytes(8 + 100 + 80);
     put(&pool, &table, b"12345678", &[1; 3]);
-    bytes(8 + 3 + 64);
+    bytes(8 + 3 + 80);
     table.remove(&pool.begin_tx().unwrap(), b"12345678").unwrap();
-    bytes(8 + 64);
+    bytes(8 + 80);
     table.remove(&pool.begin_tx().unwrap(), b"other").unwrap();
-    bytes(8 + 5 + 2 * 64);
+    bytes(8 + 5 + 2 * 80);
     assert!(pool.shared.space.room.reserved() > 0);
     pool.sync().unwrap();
     bytes(0);
