@@ -4,17 +4,18 @@
 //! have: any program works, statically linked or not, with any number of processes, and with `mmap`.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::Args;
 use fastness_front::Place;
 use fastness_fuse::own_mounts;
 use rustix::fs::Mode;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit, umask};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit, umask,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -120,35 +121,28 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
 
 /// Waits until the program ends. Signals of a terminal reach it without us; others are passed on.
 fn wait(mut program: Child, name: &OsString) -> Result<Outcome> {
-    let pid = Arc::new(AtomicI32::new(program.id() as i32));
+    // Its number may be another's once it has ended; this is not.
+    let itself = pidfd_open(Pid::from_child(&program), PidfdFlags::empty()).map_err(std::io::Error::from)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let handle = signals.handle();
-    let passing = {
-        let pid = pid.clone();
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for signal in signals.forever() {
-                pass_on(signal, pid.load(Ordering::SeqCst));
-            }
-        })?
-    };
+    let passing = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.forever().for_each(|signal| pass_on(signal, &itself)))?;
     let status = program.wait();
-    pid.store(0, Ordering::SeqCst);
     handle.close();
     let _ = passing.join();
     let status = status.with_context(|| format!("cannot wait for {}", name.display()))?;
     Ok(Outcome::Program(code(status)))
 }
 
-fn pass_on(signal: i32, pid: i32) {
+fn pass_on(signal: i32, program: &OwnedFd) {
     let signal = match signal {
         SIGTERM => Signal::TERM,
         SIGHUP => Signal::HUP,
         _ => return,
     };
-    if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended just now.
-        let _ = kill_process(pid, signal);
-    }
+    // It may have ended just now.
+    let _ = pidfd_send_signal(program, signal);
 }
 
 /// As shells do.

@@ -70,22 +70,9 @@ fn detach_below(folder: &Path) {
     }
 }
 
-/// Why nothing can be mounted here.
-fn obstacle() -> Option<&'static str> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("only root can mount without fusermount3");
-    }
-    let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
-    fuse.is_err().then_some("/dev/fuse cannot be opened")
-}
-
 /// A folder for mounts, unless nothing can be mounted.
 pub fn bench() -> Option<Mounted> {
-    if let Some(why) = obstacle() {
-        println!("SKIPPED: {why}");
-        return None;
-    }
-    let bench = Bench::new();
+    let bench = Bench::for_mounts()?;
     let at = bench.path("at");
     std::fs::create_dir(&at).unwrap();
     Some(Mounted { bench, at })

@@ -3,7 +3,6 @@
 //! These tests mount as root, and are skipped, with the reason, where that is not possible.
 
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
-#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod support;
 
@@ -33,12 +32,7 @@ impl Drop for Mounted {
 }
 
 fn folder() -> Option<Mounted> {
-    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
-    if !rustix::process::geteuid().is_root() || fuse.is_err() {
-        println!("SKIPPED: only root can mount, and /dev/fuse must be there");
-        return None;
-    }
-    let bench = Bench::new();
+    let bench = Bench::for_mounts()?;
     let at = bench.path("at");
     fs::create_dir(&at).unwrap();
     fs::create_dir(bench.path("dir")).unwrap();

@@ -3,7 +3,6 @@
 //! These tests mount as root, and are skipped, with the reason, where that is not possible.
 
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
-#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod support;
 
@@ -18,12 +17,7 @@ use support::Bench;
 const OPTIONS: &str = "run --pm pm --size 4M --flush-ms 60000 --dir dir --";
 
 fn bench() -> Option<Bench> {
-    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
-    if !rustix::process::geteuid().is_root() || fuse.is_err() {
-        println!("SKIPPED: only root can mount, and /dev/fuse must be there");
-        return None;
-    }
-    let bench = Bench::new();
+    let bench = Bench::for_mounts()?;
     fs::create_dir(bench.path("dir")).unwrap();
     Some(bench)
 }

@@ -25,6 +25,21 @@ impl Bench {
         Bench { dir: dir.unwrap() }
     }
 
+    /// The same, for tests that mount as root; `None`, and said, where that is not possible.
+    #[allow(clippy::print_stdout, reason = "a test that is skipped says why")]
+    pub fn for_mounts() -> Option<Bench> {
+        let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+        let obstacle = match rustix::process::geteuid().is_root() {
+            false => Some("only root can mount without fusermount3"),
+            true => fuse.is_err().then_some("/dev/fuse cannot be opened"),
+        };
+        if let Some(why) = obstacle {
+            println!("SKIPPED: {why}");
+            return None;
+        }
+        Some(Bench::new())
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
