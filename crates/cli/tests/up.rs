@@ -224,7 +224,7 @@ fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
         assert!(shown.contains(kind) && shown.contains("demo/volume"), "{shown}");
         let log = &bench.json("log show")[0]["log"];
         if kind == "pmem" {
-            assert_eq!(log["volumes"][0]["records"], 9);
+            assert_eq!(log["volumes"][0]["counters"]["records"], 9);
             let entries = shown.split("regions: ").nth(1).and_then(|rest| rest.split(' ').next());
             // A log that is idle for a moment adds entries that count the others.
             assert!(entries.is_some_and(|count| count.parse::<u64>().unwrap() >= 9), "{shown}");
