@@ -153,6 +153,11 @@ impl Mapping {
         }
     }
 
+    /// What is mapped.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
     /// Whether a fence has failed since the region was opened, or the next one will.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire) || self.map.watched().is_lost()

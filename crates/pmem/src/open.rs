@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,14 @@ use crate::pkeys::{Key, Protection};
 use crate::sysfs::{self, DevDaxAttributes, DeviceNumber, PmAttributes};
 
 const X86: bool = cfg!(target_arch = "x86_64");
+
+/// Whether anything may have been read from a file's page cache yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    NotYetRead,
+    /// Another process has it open, and began as it must.
+    InUse,
+}
 
 /// What a path leads to, if it can be a region.
 enum Target {
@@ -46,7 +55,21 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Mapping, Region
         Target::File => {
             check_len(path, metadata.len(), REGION_ALIGN_BYTES, options)?;
             fill_holes(path, &file, metadata.len())?;
-            finish_file(path, file, &metadata, options)
+            finish_file(path, file, &metadata, options, Medium::NotYetRead)
+        }
+    }
+}
+
+/// Maps what another process has opened.
+pub(crate) fn join(file: File, options: &OpenOptions) -> Result<Mapping, RegionError> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .unwrap_or_else(|_| PathBuf::from("the region of another process"));
+    let metadata = file.metadata().map_err(|source| io_error(&path, "look at", source))?;
+    match classify(&path, &metadata, &options.sysfs_root)? {
+        Target::DevDax(attributes) => finish_devdax(&path, file, attributes, options),
+        Target::File => {
+            check_len(&path, metadata.len(), REGION_ALIGN_BYTES, options)?;
+            finish_file(&path, file, &metadata, options, Medium::InUse)
         }
     }
 }
@@ -91,7 +114,7 @@ fn finish_new_file(
     file.sync_all().map_err(|source| io_error(path, "sync", source))?;
     sync_parent(path).map_err(|source| io_error(path, "sync the directory of", source))?;
     let metadata = file.metadata().map_err(|source| io_error(path, "look at", source))?;
-    finish_file(path, file, &metadata, options)
+    finish_file(path, file, &metadata, options, Medium::NotYetRead)
 }
 
 /// Anonymous memory as a region.
@@ -134,6 +157,7 @@ fn finish_file(
     file: File,
     metadata: &Metadata,
     options: &OpenOptions,
+    medium: Medium,
 ) -> Result<Mapping, RegionError> {
     let in_memory =
         is_memory_file_system(&file).map_err(|source| io_error(path, "find the file system of", source))?;
@@ -144,7 +168,7 @@ fn finish_file(
         _ => sysfs::under_block_device(&options.sysfs_root, number),
     };
     let found = Found { kind, path: Some(path.to_path_buf()), align_bytes: REGION_ALIGN_BYTES, pm };
-    if kind == RegionKind::File && calls_msync(kind, options.msync) {
+    if medium == Medium::NotYetRead && kind == RegionKind::File && calls_msync(kind, options.msync) {
         start_from_medium(&file).map_err(|source| io_error(path, "write back", source))?;
     }
     assemble(map, Some(file), found, options)

@@ -1,6 +1,9 @@
 //! A region: PM, or what stands in for it, opened exclusively.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use crate::error::RegionError;
@@ -47,6 +50,25 @@ impl Region {
         options: &OpenOptions,
     ) -> Result<Region, RegionError> {
         Ok(Region { mapping: open::create_file(path.as_ref(), len_bytes, options)? })
+    }
+
+    /// Maps once more what another process has opened, by its descriptor ([`Region::descriptor`]): the lock
+    /// is held until both have let go of it. Two mappings can store to the same bytes; what keeps their users
+    /// apart is the callers' matter. Nothing is allocated or synced: that was done when it was opened.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the descriptor is of something else.
+    pub fn join(descriptor: OwnedFd, options: &OpenOptions) -> Result<Region, RegionError> {
+        Ok(Region { mapping: open::join(File::from(descriptor), options)? })
+    }
+
+    /// A descriptor for another process that is to [`join`](Self::join) the region.
+    ///
+    /// # Errors
+    /// Anonymous memory has none; those of the system call.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        let file = self.mapping.file().ok_or(io::ErrorKind::Unsupported)?;
+        file.as_fd().try_clone_to_owned()
     }
 
     /// A region of anonymous memory, for tests: emulated PM that ends with it.

@@ -357,3 +357,36 @@ fn every_write_method_that_the_cpu_has_writes() {
         assert_eq!(back, pattern(777, 0));
     }
 }
+
+#[test]
+fn a_region_that_is_joined_has_the_same_bytes_and_keeps_the_lock() {
+    let dir = disk_dir();
+    let path = dir.path().join("region");
+    let first = Region::create_file(&path, LEN, &options().msync(MsyncMode::Never)).unwrap();
+    let second = Region::join(first.descriptor().unwrap(), &options().msync(MsyncMode::Never)).unwrap();
+    assert_eq!(first.info(), second.info());
+    let (mut first, mut second) = (first.into_range(), second.into_range());
+    first.copy(128, &pattern(64, 1), 64, &mut NoSum);
+    first.fence().unwrap();
+    let mut read = [0; 64];
+    second.read(128, &mut read).unwrap();
+    assert_eq!(read[..], pattern(64, 1)[..]);
+    second.copy(128, &pattern(64, 2), 64, &mut NoSum);
+    drop(first);
+    let refused = Region::open(&path, &options()).unwrap_err();
+    assert!(matches!(refused, RegionError::AlreadyOpen { .. }), "{refused}");
+    drop(second);
+    let again = Region::open(&path, &options()).unwrap().into_range();
+    again.read(128, &mut read).unwrap();
+    assert_eq!(read[..], pattern(64, 2)[..]);
+}
+
+#[test]
+fn what_is_no_region_is_not_joined() {
+    let dir = disk_dir();
+    let join = |file: File| Region::join(file.into(), &options()).unwrap_err();
+    assert!(matches!(join(File::open("/dev/null").unwrap()), RegionError::UnsupportedType { .. }));
+    assert!(matches!(join(File::open(dir.path()).unwrap()), RegionError::UnsupportedType { .. }));
+    assert!(matches!(join(File::open(file_of(dir.path(), 0)).unwrap()), RegionError::TooSmall { .. }));
+    assert!(Region::anonymous(LEN).unwrap().descriptor().is_err());
+}
