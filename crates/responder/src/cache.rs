@@ -9,7 +9,8 @@ use fastness_pmem::NoSum;
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
-use crate::backing::{Backing, CacheId, FileId, Stat};
+use crate::backing::{Backing, BackingFile, CacheId, FileId, Stat};
+use crate::board::{Board, SharedFile};
 use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
 use crate::file::{File, FileTable};
@@ -103,7 +104,7 @@ impl<M: CacheMedium> Cache<M> {
         // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
         // a region that holds no cache.
         region.fence()?;
-        Ok(Cache::assemble(region, backing, superblock, options))
+        Cache::assemble(region, backing, superblock, options)
     }
 
     /// The cache without a recovery.
@@ -112,16 +113,22 @@ impl<M: CacheMedium> Cache<M> {
         backing: Arc<dyn Backing>,
         superblock: Superblock,
         options: &Options,
-    ) -> Cache<M> {
+    ) -> Result<Cache<M>, Error> {
         let Superblock { geometry, cache, .. } = &superblock;
         let (geometry, cache) = (*geometry, *cache);
         let (front, rest) = region.divide(TAGS_OFFSET);
         let files = Arc::new(FileTable::default());
-        let protocol = ChunkStore::new(geometry, cache, rest, Arc::clone(&files), options.clock);
+        let board = match options.is_shared && geometry.operation_logs == 0 {
+            true => Some(Board::create(geometry.groups()).map_err(Error::backing("give shared memory"))?),
+            false => None,
+        };
+        let files_there = Some(Arc::clone(&files));
+        let protocol =
+            ChunkStore::new(geometry, cache, rest, files_there, options.clock, board.map(Arc::new));
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
         let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
-        Cache { protocol, backing, files, intents, keys, orphans, names, superblock }
+        Ok(Cache { protocol, backing, files, intents, keys, orphans, names, superblock })
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
@@ -156,12 +163,26 @@ impl<M: CacheMedium> Cache<M> {
             if let Some(orphan) = self.take_orphan(stat.id)? {
                 let (size, modified_ns) =
                     (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
-                return Ok(File::new(stat.id, orphan.key, tenant, backing, size, modified_ns));
+                return Ok(self.new_file(stat.id, orphan.key, tenant, backing, (size, modified_ns)));
             }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
-            Ok::<_, Error>(File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns))
+            Ok::<_, Error>(self.new_file(stat.id, key, tenant, backing, (stat.size, stat.modified_ns)))
         })?;
         Ok(Handle { file })
+    }
+
+    /// A file that the cache meets, with a place for other processes to see it, if there are any.
+    pub(crate) fn new_file(
+        &self,
+        id: FileId,
+        key: u64,
+        tenant: u32,
+        backing: Arc<dyn BackingFile>,
+        (size, modified_ns): (u64, u64),
+    ) -> File {
+        let board = self.protocol.board.as_ref();
+        let shared = board.and_then(|board| SharedFile::take(board, size, modified_ns));
+        File::new(id, key, tenant, backing, (size, modified_ns), shared)
     }
 
     /// The chunks of a file that has come back to the directory.
@@ -184,6 +205,7 @@ impl<M: CacheMedium> Cache<M> {
         if state.opens > 0 {
             return Ok(());
         }
+        handle.file.is_ordinary.store(false, Ordering::Relaxed);
         let removal = state.removal.take();
         drop(state);
         match removal {
@@ -199,7 +221,7 @@ impl<M: CacheMedium> Cache<M> {
         if lock(&file.state).opens > 0 || self.files.by_id(file.id).is_none() {
             return Ok(());
         }
-        let size = write(&file.size);
+        let size = file.size.hold()?;
         self.finish_truncation(file)?;
         self.protocol.flush(Some(file))?;
         let flush = lock(&file.flush);
@@ -219,12 +241,12 @@ impl<M: CacheMedium> Cache<M> {
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(), Error> {
         let file = &handle.file;
         let end = Self::end_of(offset, data.len())?;
-        let inside = read(&file.size);
+        let inside = file.size.share()?;
         if end <= *inside && !file.is_unfinished.load(Ordering::Relaxed) {
             return self.write_at(file, offset, data, *inside).map(|_| ());
         }
         drop(inside);
-        let mut size = write(&file.size);
+        let mut size = file.size.hold()?;
         self.finish_truncation(file)?;
         self.extend(file, offset, data, &mut size)
     }
@@ -236,7 +258,7 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<u64, Error> {
-        let mut size = write(&handle.file.size);
+        let mut size = handle.file.size.hold()?;
         self.finish_truncation(&handle.file)?;
         let offset = *size;
         Self::end_of(offset, data.len())?;
@@ -290,7 +312,7 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// [`Error`]; what is in `buffer` then counts for nothing.
     pub fn read(&self, handle: &Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        let size = read(&handle.file.size);
+        let size = handle.file.size.share()?;
         let len = buffer.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         self.protocol.read(&handle.file, offset, &mut buffer[..len])?;
         Ok(len)
@@ -302,7 +324,7 @@ impl<M: CacheMedium> Cache<M> {
     /// Of the backing store.
     pub fn stat(&self, handle: &Handle) -> Result<Stat, Error> {
         let stat = handle.file.backing.stat().map_err(Error::backing("say what a file is"))?;
-        Ok(Self::with_cached(stat, &handle.file))
+        Self::with_cached(stat, &handle.file)
     }
 
     /// As [`stat`](Self::stat), of a name.
@@ -311,15 +333,15 @@ impl<M: CacheMedium> Cache<M> {
     /// Of the backing store.
     pub fn stat_path(&self, path: &Path) -> Result<Stat, Error> {
         let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
-        Ok(match self.files.by_id(stat.id) {
+        match self.files.by_id(stat.id) {
             Some(file) => Self::with_cached(stat, &file),
-            None => stat,
-        })
+            None => Ok(stat),
+        }
     }
 
-    pub(crate) fn with_cached(stat: Stat, file: &File) -> Stat {
-        let modified_ns = stat.modified_ns.max(file.modified_ns.load(Ordering::Relaxed));
-        Stat { size: *read(&file.size), modified_ns, ..stat }
+    pub(crate) fn with_cached(stat: Stat, file: &File) -> Result<Stat, Error> {
+        let modified_ns = stat.modified_ns.max(file.modified_ns().load(Ordering::Relaxed));
+        Ok(Stat { size: *file.size.share()?, modified_ns, ..stat })
     }
 
     /// Writes everything to the directory that it does not have yet; also what a flusher calls.
@@ -332,7 +354,7 @@ impl<M: CacheMedium> Cache<M> {
     pub fn flush(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.files.take_trouble() {
-            let _size = write(&file.size);
+            let _size = file.size.hold()?;
             let finished = self.finish_truncation(&file).and_then(|()| self.protocol.flush(Some(&file)));
             if finished.is_err() {
                 self.files.note_trouble();
@@ -356,7 +378,7 @@ impl<M: CacheMedium> Cache<M> {
     /// PM cannot be read.
     pub fn status(&self) -> Result<Status, Error> {
         let mut status = Status::default();
-        self.protocol.fill(&mut status);
+        self.protocol.fill(&mut status)?;
         status.orphaned_chunks = self.protocol.orphaned_chunks()?;
         let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
         status.failures = self.files.all().iter().filter_map(failed).collect();

@@ -70,6 +70,12 @@ pub enum Error {
     /// More files are removed while they are open, or being truncated, than the region has room to note.
     #[error("too many files are removed while they are open")]
     IntentsFull,
+    /// Another process serves the cache, and has ended while this one waited for a lock.
+    #[error("the process that serves the cache has ended")]
+    NotServed,
+    /// A slot has no room, and only the process that serves the cache makes some.
+    #[error("the slot has no room")]
+    NoRoom,
     /// Data remain that the backing store did not take.
     #[error("{chunks} chunks could not be written to the backing store")]
     NotFlushed {
@@ -95,6 +101,8 @@ impl Error {
             | Error::Keys { .. }
             | Error::Superblock { .. }
             | Error::Orphan { .. }
+            | Error::NotServed
+            | Error::NoRoom
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
             Error::Exists => Errno::EXIST.raw_os_error(),
             Error::Geometry(_) | Error::WrongDirectory(_) => Errno::INVAL.raw_os_error(),
@@ -117,7 +125,7 @@ impl HasKind for Error {
                 io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => ErrorKind::Retry,
                 _ => ErrorKind::MediaFailed,
             },
-            Error::Persist(_) => ErrorKind::Closed,
+            Error::Persist(_) | Error::NotServed => ErrorKind::Closed,
             Error::Read(_) => ErrorKind::MediaFailed,
             Error::Tag { .. } | Error::Operation { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
             Error::Superblock { .. }
@@ -126,7 +134,7 @@ impl HasKind for Error {
             | Error::WrongDirectory(_)
             | Error::Orphan { .. } => ErrorKind::Invalid,
             Error::KeysExhausted | Error::IntentsFull => ErrorKind::NoSpace,
-            Error::NotFlushed { .. } => ErrorKind::Retry,
+            Error::NotFlushed { .. } | Error::NoRoom => ErrorKind::Retry,
         }
     }
 }

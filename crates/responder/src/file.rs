@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fastness_sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use fastness_sync::{Mutex, RwLock, lock};
+use fastness_sync::{Mutex, lock};
 
 use crate::backing::{BackingFile, FileId};
+use crate::board::SharedFile;
+use crate::length::Length;
 
 /// A file that is open, or has chunks in PM.
 ///
@@ -18,17 +20,16 @@ pub(crate) struct File {
     pub(crate) key: u64,
     pub(crate) tenant: u32,
     pub(crate) backing: Arc<dyn BackingFile>,
-    /// Its length in bytes, with what the backing store does not have yet. Who changes it holds it alone;
-    /// reads and writes inside of the file share it.
-    pub(crate) size: RwLock<u64>,
+    pub(crate) size: Length,
     /// Held by whoever changes the file in the backing store: no older write arrives after a newer one.
     pub(crate) flush: Mutex<()>,
-    /// Timestamp of the last write, in ns since 1970.
-    pub(crate) modified_ns: AtomicU64,
+    modified_ns: AtomicU64,
     /// Error number of the last flush, 0 if it succeeded.
     pub(crate) failure: AtomicI32,
     /// It has a truncation that is not completed; changes while `size` is held alone.
     pub(crate) is_unfinished: AtomicBool,
+    /// Somebody reads or writes it without a lease, so there are none until it has been closed.
+    pub(crate) is_ordinary: AtomicBool,
     pub(crate) state: Mutex<FileState>,
 }
 
@@ -56,26 +57,35 @@ impl File {
         key: u64,
         tenant: u32,
         backing: Arc<dyn BackingFile>,
-        size: u64,
-        modified_ns: u64,
+        (size, modified_ns): (u64, u64),
+        shared: Option<SharedFile>,
     ) -> File {
         File {
             id,
             key,
             tenant,
             backing,
-            size: RwLock::new(size),
+            size: Length::new(size, shared),
             flush: Mutex::new(()),
             modified_ns: AtomicU64::new(modified_ns),
             failure: AtomicI32::new(0),
             is_unfinished: AtomicBool::new(false),
+            is_ordinary: AtomicBool::new(false),
             state: Mutex::new(FileState::default()),
         }
+    }
+
+    /// Timestamp of the last write, in ns since 1970.
+    pub(crate) fn modified_ns(&self) -> &AtomicU64 {
+        self.size.shared().map_or(&self.modified_ns, SharedFile::modified_ns)
     }
 
     /// Notes what has to be completed, or that it is; returns what was noted before.
     pub(crate) fn set_truncation(&self, truncation: Option<Truncation>) -> Option<Truncation> {
         self.is_unfinished.store(truncation.is_some(), Ordering::Relaxed);
+        if let Some(shared) = self.size.shared() {
+            shared.set_unfinished(truncation.is_some());
+        }
         std::mem::replace(&mut lock(&self.state).truncation, truncation)
     }
 

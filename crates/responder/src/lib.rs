@@ -11,10 +11,11 @@
 //! `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, names, recovery, flusher   files and names; what a crash needs completed
+//! lease, client, board              files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
 //! group, tag, operation, intent, superblock   what is on the medium
-//! file, key                         files that the cache knows, and where their chunks go
+//! file, length, key                 files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told
 //! ```
 //!
@@ -31,8 +32,10 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod board;
 mod cache;
 mod chunks;
+mod client;
 mod error;
 mod file;
 mod flusher;
@@ -41,6 +44,8 @@ mod group;
 mod inspect;
 mod intent;
 mod key;
+mod lease;
+mod length;
 mod medium;
 mod names;
 mod operation;
@@ -57,11 +62,13 @@ pub use backing::{
     Verdict,
 };
 pub use cache::{Cache, Handle};
+pub use client::{Client, Denied, LeasedFile, Position, Written};
 pub use error::Error;
 pub use fastness_base::{ErrorKind, HasKind};
 pub use flusher::{Flusher, PERIOD_DEFAULT};
 pub use geometry::Geometry;
 pub use inspect::Inspection;
+pub use lease::Lease;
 pub use medium::CacheMedium;
 pub use options::Options;
 pub use protocol::Clock;

@@ -78,7 +78,7 @@ impl<M: CacheMedium> Cache<M> {
 
     /// Gives up everything in PM of a file without a name.
     pub(crate) fn forget(&self, file: &Arc<File>, intent: usize) -> Result<(), Error> {
-        let mut size = write(&file.size);
+        let mut size = file.size.hold()?;
         let flush = lock(&file.flush);
         // With a truncation that is not completed, it has chunks beyond its length.
         let unfinished = file.set_truncation(None);
@@ -103,7 +103,7 @@ impl<M: CacheMedium> Cache<M> {
     /// is the new one, and the next write waits until that is durable.
     pub fn truncate(&self, handle: &Handle, size: u64) -> Result<(), Error> {
         let file = &handle.file;
-        let mut now = write(&file.size);
+        let mut now = file.size.hold()?;
         self.finish_truncation(file)?;
         if size > *now {
             let done = file.backing.truncate(size).map_err(Error::backing("lengthen a file"));
@@ -194,11 +194,11 @@ impl<M: CacheMedium> Cache<M> {
             None => {
                 // Nothing of it is in PM; the truncation may not have reached the directory.
                 let key = lock(&self.keys).give(0, 0, self.superblock.geometry.slots)?;
-                self.files.add(File::new(id, key, 0, Arc::clone(backing), 0, 0))
+                self.files.add(self.new_file(id, key, 0, Arc::clone(backing), (0, 0)))
             }
         };
         self.unfinished(&file, size, Some(number));
-        let mut now = write(&file.size);
+        let mut now = file.size.hold()?;
         self.truncate_backing(&file, size, i64::MAX as u64)?;
         *now = size;
         Ok(())

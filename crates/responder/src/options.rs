@@ -12,6 +12,7 @@ pub struct Options {
     pub(crate) chunk_bytes: u64,
     pub(crate) overwrite: bool,
     pub(crate) protocol: ProtocolKind,
+    pub(crate) is_shared: bool,
 }
 
 fn system_clock() -> u64 {
@@ -21,7 +22,13 @@ fn system_clock() -> u64 {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { clock: system_clock, chunk_bytes: 4096, overwrite: false, protocol: ProtocolKind::Fr }
+        Options {
+            clock: system_clock,
+            chunk_bytes: 4096,
+            overwrite: false,
+            protocol: ProtocolKind::Fr,
+            is_shared: false,
+        }
     }
 }
 
@@ -48,6 +55,12 @@ impl Options {
     #[must_use]
     pub fn protocol(self, protocol: ProtocolKind) -> Options {
         Options { protocol, ..self }
+    }
+
+    /// Other processes can have leases ([`Cache::lease`](crate::Cache::lease)); with the protocol FR alone.
+    #[must_use]
+    pub fn shared(self, is_shared: bool) -> Options {
+        Options { is_shared, ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an

@@ -14,10 +14,13 @@ use crate::protocol::Protocol;
 
 impl<M: CacheMedium> Cache<M> {
     /// What the backing store says of a file, with the length and time of the last write.
-    pub fn current(&self, stat: Stat) -> Stat {
+    ///
+    /// # Errors
+    /// None in the process that serves a cache.
+    pub fn current(&self, stat: Stat) -> Result<Stat, Error> {
         match self.files.by_id(stat.id) {
             Some(file) => Self::with_cached(stat, &file),
-            None => stat,
+            None => Ok(stat),
         }
     }
 
@@ -46,7 +49,7 @@ impl<M: CacheMedium> Cache<M> {
         // A file that the cache does not know is not opened meanwhile.
         let _names = write(&self.names);
         let Some(file) = self.files.by_id(id) else { return act() };
-        let mut size = write(&file.size);
+        let mut size = file.size.hold()?;
         self.finish_truncation(&file)?;
         self.protocol.flush(Some(&file))?;
         let _flush = lock(&file.flush);
@@ -55,7 +58,7 @@ impl<M: CacheMedium> Cache<M> {
         let stat = file.backing.stat().map_err(Error::backing("say what a file is"))?;
         let before = std::mem::replace(&mut *size, stat.size);
         self.resized(&file, before, stat.size);
-        file.modified_ns.store(stat.modified_ns, Ordering::Relaxed);
+        file.modified_ns().store(stat.modified_ns, Ordering::Relaxed);
         file.backing.sync().map_err(Error::backing("sync a file"))?;
         done
     }

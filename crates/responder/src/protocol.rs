@@ -38,5 +38,8 @@ pub(crate) trait Protocol: Send + Sync {
     fn flush(&self, file: Option<&File>) -> Result<(), Error>;
 
     /// Says what there is.
-    fn fill(&self, status: &mut Status);
+    ///
+    /// # Errors
+    /// [`Error::NotServed`].
+    fn fill(&self, status: &mut Status) -> Result<(), Error>;
 }

@@ -8,7 +8,6 @@ use fastness_sync::lock;
 use crate::backing::{Backing, FileId};
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::file::File;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
 use crate::options::Options;
@@ -36,7 +35,7 @@ impl<M: CacheMedium> Cache<M> {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         check_directory(&superblock, &*backing)?;
-        let cache = Cache::assemble(region, backing, superblock, options);
+        let cache = Cache::assemble(region, backing, superblock, options)?;
         let intents = lock(&cache.intents).recover()?;
         let recovered = cache.recover(&intents)?;
         Ok((cache, recovered))
@@ -68,7 +67,7 @@ impl<M: CacheMedium> Cache<M> {
             };
             let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
             let (size, modified_ns) = (stat.size.max(of_file.end), stat.modified_ns.max(of_file.modified_ns));
-            self.files.add(File::new(id, of_file.key, 0, Arc::clone(backing), size, modified_ns));
+            self.files.add(self.new_file(id, of_file.key, 0, Arc::clone(backing), (size, modified_ns)));
         }
         for &(number, intent) in intents.iter().filter(|(_, intent)| found.contains_key(&intent.file())) {
             self.complete(number, intent, &found[&intent.file()])?;

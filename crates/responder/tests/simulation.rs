@@ -10,7 +10,7 @@ use fastness_responder::*;
 use fastness_testkit::Rng;
 use support::history::{Tree, tree};
 use support::world::*;
-use support::{Pm, content, set_protocol};
+use support::{Pm, content, set_protocol, set_shared};
 
 struct Simulation {
     rng: Rng,
@@ -32,6 +32,7 @@ impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut rng = Rng(seed);
         set_protocol(rng.pick(&[ProtocolKind::Fr, ProtocolKind::Melo]));
+        set_shared(seed % 2 == 1);
         let slots = rng.pick(&[1, 2, 3, 5, 8, 16, 32]);
         let chunk_bytes = rng.pick(&[64, 64, 128, 8192]);
         let media = Media::new(slots, chunk_bytes, &mut rng);

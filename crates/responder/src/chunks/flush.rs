@@ -1,5 +1,7 @@
 //! Writes dirty chunks to the backing store.
 
+use std::sync::Arc;
+
 use fastness_sync::atomic::Ordering;
 use fastness_sync::lock;
 
@@ -25,11 +27,11 @@ impl<M: CacheMedium> ChunkStore<M> {
     fn dirty_chunks(&self, only: Option<u64>) -> Result<Vec<(u64, u64)>, Error> {
         let mut found = Vec::new();
         for number in 0..self.groups.len() {
-            let (word, bit) = (&self.dirty_groups[number / 64], 1 << (number % 64));
+            let (word, bit) = (self.dirty_word(number), 1 << (number % 64));
             if word.load(Ordering::Relaxed) & bit == 0 {
                 continue;
             }
-            let group = lock(&self.groups[number]);
+            let group = self.hold(number)?;
             if group.dirty == 0 {
                 word.fetch_and(!bit, Ordering::Relaxed);
             }
@@ -51,7 +53,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         let mut result = Ok(());
         for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
             // What belongs to no file stays where it is; the status counts it.
-            if let Some(file) = self.files.by_key(of_one[0].0) {
+            if let Some(file) = self.file_by_key(of_one[0].0) {
                 let indices: Vec<u64> = of_one.iter().map(|&(_, index)| index).collect();
                 result = result.and(self.flush_chunks(&file, &indices));
             }
@@ -59,17 +61,21 @@ impl<M: CacheMedium> ChunkStore<M> {
         result
     }
 
+    fn file_by_key(&self, key: u64) -> Option<Arc<File>> {
+        self.files.as_ref().and_then(|files| files.by_key(key))
+    }
+
     /// Makes room where a write needs it.
     pub(super) fn flush_one(&self, tag: &Tag) -> Result<(), Error> {
-        let file = self.files.by_key(tag.key).ok_or(Error::Orphan { inode: tag.file.inode })?;
+        let file = self.file_by_key(tag.key).ok_or(Error::Orphan { inode: tag.file.inode })?;
         self.flush_chunks(&file, &[tag.index])
     }
 
     fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
         let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
-        if result.is_err() {
-            self.files.note_trouble();
+        if let Some(files) = self.files.as_ref().filter(|_| result.is_err()) {
+            files.note_trouble();
         }
         file.failure.store(result.as_ref().err().map_or(0, Error::errno), Ordering::Relaxed);
         result
@@ -86,7 +92,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                 Self::write_run(file, start, &mut run)?;
                 start = offset;
             }
-            let group = lock(&self.groups[number]);
+            let group = self.hold(number)?;
             let found = group.find(slot, file.key, index)?.filter(|(_, tag)| tag.is_dirty());
             let Some((chunk, tag)) = found else { continue };
             let at = run.len();
@@ -114,7 +120,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     /// Says of chunks that the backing store has them, unless they have changed since.
     fn mark_clean(&self, written: &[Written]) -> Result<(), Error> {
         for of_one in written.chunk_by(|first, second| first.group == second.group) {
-            let mut group = lock(&self.groups[of_one[0].group]);
+            let mut group = self.hold(of_one[0].group)?;
             for Written { chunk, tag, .. } in of_one {
                 let now = group.tag(*chunk)?;
                 if now.is_dirty() && now.timestamp == tag.timestamp && now.holds(tag.key, tag.index) {

@@ -117,6 +117,28 @@ impl<M: CacheMedium> ChunkStore<M> {
         self.with_room::<N, G>(file, write, |locked, plans| self.perform(locked, file, write, plans))
     }
 
+    /// Makes room for a write that another process makes; `false`: it could not, since chunks of no file
+    /// are in its way.
+    pub(crate) fn make_room(&self, file: &File, offset: u64, len: u64) -> Result<bool, Error> {
+        let first = self.geometry.index_of(offset);
+        let last = self.geometry.index_of(offset.saturating_add(len - 1));
+        let chunks = (last - first + 1).min(WRITE_CHUNKS_MAX as u64).min(self.geometry.slots) as usize;
+        for index in first..first + chunks as u64 {
+            let (number, slot) = self.place(file.key, index);
+            let group = self.hold(number)?;
+            let tags = group.tags(slot)?;
+            drop(group);
+            for tag in tags.iter().filter(|tag| tag.is_dirty() && !tag.holds(file.key, index)) {
+                if self.is_orphan(tag.key) {
+                    return Ok(false);
+                }
+                self.forced_flushes.fetch_add(1, Ordering::Relaxed);
+                self.flush_one(tag)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Makes a write once all its slots have room.
     pub(super) fn with_room<const N: usize, const G: usize>(
         &self,
@@ -125,7 +147,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         mut make: impl FnMut(&mut Locked<'_, M, G>, &[Plan]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         loop {
-            let mut locked = Locked::<M, G>::new(self, write.run);
+            let mut locked = Locked::<M, G>::new(self, write.run)?;
             let mut plans = [Plan::default(); N];
             let plans = &mut plans[..write.run.chunks];
             match self.plan(&mut locked, file, write, plans)? {
@@ -137,6 +159,9 @@ impl<M: CacheMedium> ChunkStore<M> {
                 Some(InTheWay(tag)) => {
                     // A flush locks the file before the slots.
                     drop(locked);
+                    if self.files.is_none() {
+                        return Err(Error::NoRoom);
+                    }
                     self.forced_flushes.fetch_add(1, Ordering::Relaxed);
                     self.flush_one(&tag)?;
                 }
@@ -178,8 +203,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                 |which: usize| tags[which].is_dirty() && !tags[which].is_superseded_by(&tags[which ^ 1]);
             // A chunk that no file of the directory takes stays. What is beside it makes room, even if it
             // holds what is overwritten: once it is clean, the backing store has that.
-            let is_stuck =
-                |which: usize| is_in_the_way(which) && self.files.by_key(tags[which].key).is_none();
+            let is_stuck = |which: usize| is_in_the_way(which) && self.is_orphan(tags[which].key);
             let which = if is_stuck(which) { which ^ 1 } else { which };
             if is_in_the_way(which) {
                 return Ok(Some(InTheWay(tags[which])));
@@ -250,7 +274,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             // old one counts again.
             locked.fence()?;
         }
-        file.modified_ns.fetch_max(timestamp, Ordering::Relaxed);
+        file.modified_ns().fetch_max(timestamp, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,24 +1,25 @@
 //! The groups of slots that a read or a write needs, all locked.
 
-use fastness_sync::{MutexGuard, lock};
-
 use crate::group::Group;
 use crate::medium::CacheMedium;
 
+use super::held::Held;
 use super::{ChunkStore, Run};
 
 /// Up to `G` groups that follow each other, the first after the last.
 ///
 /// Concurrency: they are locked in the order of their numbers, so no two threads wait for each other.
 pub(super) struct Locked<'a, M, const G: usize> {
-    guards: [Option<MutexGuard<'a, Group<M>>>; G],
+    guards: [Option<Held<'a, M>>; G],
     first: usize,
     groups: usize,
     group_slots: u64,
 }
 
 impl<'a, M: CacheMedium, const G: usize> Locked<'a, M, G> {
-    pub(super) fn new(store: &'a ChunkStore<M>, run: Run) -> Locked<'a, M, G> {
+    /// # Errors
+    /// [`Error::NotServed`](crate::Error::NotServed).
+    pub(super) fn new(store: &'a ChunkStore<M>, run: Run) -> Result<Locked<'a, M, G>, crate::Error> {
         let (group_slots, groups) = (store.geometry.group_slots(), store.groups.len());
         let first = (run.slot / group_slots) as usize;
         let spanned = (run.slot % group_slots) as usize + run.chunks - 1;
@@ -26,9 +27,9 @@ impl<'a, M: CacheMedium, const G: usize> Locked<'a, M, G> {
         let wrapped = (first + count).saturating_sub(groups);
         let mut guards = [const { None }; G];
         for number in (0..wrapped).chain(first..groups.min(first + count)) {
-            guards[(number + groups - first) % groups] = Some(lock(&store.groups[number]));
+            guards[(number + groups - first) % groups] = Some(store.hold(number)?);
         }
-        Locked { guards, first, groups, group_slots }
+        Ok(Locked { guards, first, groups, group_slots })
     }
 
     /// The group of a slot, and the slot's place in it.

@@ -79,7 +79,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         // PERSIST: the write is made before COMMIT is cleared. Excludes a part of one that is not made again.
         locked.fence()?;
         log.end()?;
-        file.modified_ns.fetch_max(timestamp, fastness_sync::atomic::Ordering::Relaxed);
+        file.modified_ns().fetch_max(timestamp, fastness_sync::atomic::Ordering::Relaxed);
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                 return Err(log.damaged());
             }
             let run = Run { slot: self.slot(operation.key, first), chunks };
-            let mut locked = Locked::new(self, run);
+            let mut locked = Locked::new(self, run)?;
             self.apply(&mut locked, &operation, &data, run)?;
             // PERSIST: as in the write: it is made before COMMIT is cleared.
             locked.fence()?;

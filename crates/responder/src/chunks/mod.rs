@@ -7,17 +7,20 @@
 
 mod flush;
 mod fr;
+mod held;
 mod locked;
 mod melo;
 mod read;
+mod reap;
 mod recover;
 
 use std::sync::Arc;
 
+use fastness_sync::Mutex;
 use fastness_sync::atomic::{AtomicU64, Ordering};
-use fastness_sync::{Mutex, lock};
 
 use crate::backing::CacheId;
+use crate::board::Board;
 use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, TAGS_OFFSET};
@@ -52,20 +55,34 @@ pub(crate) struct ChunkStore<M> {
     geometry: Geometry,
     seed: Seed,
     groups: Vec<Mutex<Group<M>>>,
-    /// A bit for each group that may have dirty data.
+    /// A bit for each group that may have dirty data, unless the board has them.
     dirty_groups: Vec<AtomicU64>,
+    /// What other processes share of it.
+    pub(crate) board: Option<Arc<Board>>,
     /// With these, writes are made in place.
     operations: Vec<Mutex<OperationLog<M>>>,
-    files: Arc<FileTable>,
+    /// The files that there are; `None`: another process knows.
+    files: Option<Arc<FileTable>>,
     clock: Clock,
     last_timestamp: AtomicU64,
     forced_flushes: AtomicU64,
 }
 
 impl<M> ChunkStore<M> {
+    fn dirty_word(&self, group: usize) -> &AtomicU64 {
+        match &self.board {
+            Some(board) => board.dirty_word(group / 64),
+            None => &self.dirty_groups[group / 64],
+        }
+    }
+
+    fn last_timestamp(&self) -> &AtomicU64 {
+        self.board.as_ref().map_or(&self.last_timestamp, |board| board.last_timestamp())
+    }
+
     /// Tells the flusher that the group may have dirty data.
     fn note_dirty(&self, group: usize) {
-        let (word, bit) = (&self.dirty_groups[group / 64], 1 << (group % 64));
+        let (word, bit) = (self.dirty_word(group), 1 << (group % 64));
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }
@@ -78,8 +95,9 @@ impl<M: CacheMedium> ChunkStore<M> {
         geometry: Geometry,
         cache: CacheId,
         rest: M,
-        files: Arc<FileTable>,
+        files: Option<Arc<FileTable>>,
         clock: Clock,
+        board: Option<Arc<Board>>,
     ) -> ChunkStore<M> {
         let (seed, slots) = (Seed::new(cache), geometry.group_slots() as usize);
         let chunk_bytes = geometry.chunk_bytes as usize;
@@ -107,6 +125,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             groups,
             operations,
             dirty_groups,
+            board,
             files,
             clock,
             last_timestamp,
@@ -127,7 +146,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     fn timestamp(&self) -> u64 {
         let now = (self.clock)();
         let later = |last: u64| Some(now.max(last + 1));
-        let last = self.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        let last = self.last_timestamp().fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         now.max(last.expect("always later") + 1)
     }
 
@@ -169,13 +188,14 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
         self.flush_dirty(file)
     }
 
-    fn fill(&self, status: &mut Status) {
+    fn fill(&self, status: &mut Status) -> Result<(), Error> {
         (status.slots, status.chunk_bytes) = (self.geometry.slots, self.geometry.chunk_bytes);
         status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
-        for group in &self.groups {
-            let group = lock(group);
+        for number in 0..self.groups.len() {
+            let group = self.hold(number)?;
             status.counts.add(&group.counts);
             status.dirty_chunks += u64::from(group.dirty.count_ones());
         }
+        Ok(())
     }
 }

@@ -39,7 +39,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         first: u64,
         run: Run,
     ) -> Result<(), Error> {
-        let mut locked = Locked::<M, G>::new(self, run);
+        let mut locked = Locked::<M, G>::new(self, run)?;
         let mut rest = buffer;
         let mut here = offset;
         for index in first..first + run.chunks as u64 {
@@ -65,7 +65,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         let index = self.geometry.index_of(size);
         let start = self.geometry.offset_of(index);
         let (group, slot) = self.place(file.key, index);
-        let group = fastness_sync::lock(&self.groups[group]);
+        let group = self.hold(group)?;
         let Some((chunk, _)) = group.find(slot, file.key, index)?.filter(|(_, tag)| tag.is_dirty()) else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         key: u64,
         first: u64,
     ) -> Result<(), Error> {
-        let mut group = fastness_sync::lock(&self.groups[group]);
+        let mut group = self.hold(group)?;
         let mut changed = false;
         for chunk in chunks {
             let tag = group.tag(chunk)?;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use fastness_sync::atomic::Ordering;
-use fastness_sync::lock;
 
 use crate::backing::FileId;
 use crate::error::Error;
+use crate::group::Group;
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
@@ -67,7 +67,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             }
             Ok(())
         })?;
-        self.last_timestamp.fetch_max(last_timestamp, Ordering::Relaxed);
+        self.last_timestamp().fetch_max(last_timestamp, Ordering::Relaxed);
         for first in &incomplete {
             self.undo(first)?;
         }
@@ -97,12 +97,9 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
     }
 
-    fn for_each_group(
-        &self,
-        mut visit: impl FnMut(&mut crate::group::Group<M>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        for (number, group) in self.groups.iter().enumerate() {
-            let mut group = lock(group);
+    fn for_each_group(&self, mut visit: impl FnMut(&mut Group<M>) -> Result<(), Error>) -> Result<(), Error> {
+        for number in 0..self.groups.len() {
+            let mut group = self.hold(number)?;
             visit(&mut group)?;
             if group.dirty != 0 {
                 self.note_dirty(number);
@@ -115,18 +112,28 @@ impl<M: CacheMedium> ChunkStore<M> {
     fn undo(&self, first: &Tag) -> Result<(), Error> {
         for index in (first.index..first.index + u64::from(first.chunks)).rev() {
             let (group, slot) = self.place(first.key, index);
-            let mut group = lock(&self.groups[group]);
-            for chunk in [2 * slot, 2 * slot + 1] {
-                let tag = group.tag(chunk)?;
-                if tag.holds(first.key, index) && tag.timestamp == first.timestamp {
-                    group.set_tag(chunk, &tag.with_status(Status::INVALID));
-                }
-            }
-            // PERSIST: the chunk is invalid before those in front of it are, and the first one, which has the
-            // mark, comes last. Excludes a crash that leaves a part of the write, and no mark.
-            group.fence()?;
+            let mut group = self.hold(group)?;
+            Self::undo_chunk(&mut group, slot, index, first)?;
         }
         Ok(())
+    }
+
+    /// Undoes one chunk of it. The chunks after it were undone before.
+    pub(super) fn undo_chunk(
+        group: &mut Group<M>,
+        slot: usize,
+        index: u64,
+        first: &Tag,
+    ) -> Result<(), Error> {
+        for chunk in [2 * slot, 2 * slot + 1] {
+            let tag = group.tag(chunk)?;
+            if tag.holds(first.key, index) && tag.timestamp == first.timestamp {
+                group.set_tag(chunk, &tag.with_status(Status::INVALID));
+            }
+        }
+        // PERSIST: the chunk is invalid before those in front of it are, and the first one, which has the
+        // mark, comes last. Excludes a crash that leaves a part of the write, and no mark.
+        group.fence()
     }
 
     fn count(&self, chunks: &mut DirtyFiles, tag: &Tag) -> Result<(), Error> {
@@ -145,12 +152,17 @@ impl<M: CacheMedium> ChunkStore<M> {
         Ok(())
     }
 
+    /// Whether the file is not in the directory, as far as this process knows.
+    pub(super) fn is_orphan(&self, key: u64) -> bool {
+        self.files.as_ref().is_some_and(|files| files.by_key(key).is_none())
+    }
+
     /// Dirty chunks of files that are not in the directory.
     pub(crate) fn orphaned_chunks(&self) -> Result<u64, Error> {
         let mut count = 0;
         self.for_each_group(|group| {
             for chunk in (0..group.len()).filter(|chunk| group.dirty >> chunk & 1 == 1) {
-                count += u64::from(self.files.by_key(group.tag(chunk)?.key).is_none());
+                count += u64::from(self.is_orphan(group.tag(chunk)?.key));
             }
             Ok(())
         })?;

@@ -120,6 +120,7 @@ impl Pm {
 
 thread_local! {
     static PROTOCOL: std::cell::Cell<ProtocolKind> = const { std::cell::Cell::new(ProtocolKind::Fr) };
+    static IS_SHARED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// The protocol of the caches that this thread makes.
@@ -129,6 +130,11 @@ pub fn protocol() -> ProtocolKind {
 
 pub fn set_protocol(protocol: ProtocolKind) {
     PROTOCOL.set(protocol);
+}
+
+/// Whether the caches that this thread makes are for several processes.
+pub fn set_shared(is_shared: bool) {
+    IS_SHARED.set(is_shared);
 }
 
 /// Bytes of a region with so many slots.
@@ -149,7 +155,7 @@ pub fn clock() -> u64 {
 }
 
 pub fn options(chunk_bytes: u64) -> Options {
-    Options::new().clock(clock).chunk_bytes(chunk_bytes).protocol(protocol())
+    Options::new().clock(clock).chunk_bytes(chunk_bytes).protocol(protocol()).shared(IS_SHARED.get())
 }
 
 /// A new cache in front of a new directory.
