@@ -27,6 +27,7 @@ mod notify;
 mod offline;
 mod output;
 mod pool;
+mod preload;
 mod progress;
 mod responder;
 mod run;

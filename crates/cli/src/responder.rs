@@ -142,6 +142,7 @@ impl CacheArgs {
                 ProtocolArg::Fr => ProtocolKind::Fr,
                 ProtocolArg::Melov => ProtocolKind::Melo,
             }),
+            is_shared: place == Place::Over,
             is_forced: self.force,
         };
         let recovery = pair.open(&self.pm, dir)?;

@@ -1,7 +1,8 @@
 //! `fastness run`: a program over a directory with a cache in front of it.
 //!
 //! The cache is mounted over the directory, in a mount namespace that only the program and what it starts
-//! have: any program works, statically linked or not, with any number of processes, and with `mmap`.
+//! have: any program works, statically linked or not, with any number of processes, and with `mmap`. A
+//! library that is loaded into programs makes most reads and writes without the mount (`preload`).
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -22,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::output::note;
+use crate::preload::Preload;
 use crate::responder::CacheArgs;
 
 const EXAMPLES: &str = "\
@@ -45,6 +47,9 @@ pub(crate) struct RunArgs {
     dir: PathBuf,
     #[command(flatten)]
     cache: CacheArgs,
+    /// Let every read and write go through the mount: no library is loaded into programs
+    #[arg(long)]
+    no_preload: bool,
     /// The program, and its arguments
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -76,7 +81,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     let report = service.report()?;
     note(format_args!("fastness: after a process crash: {}", report.after_process_crash));
     note(format_args!("fastness: after a power cut: {}", report.after_power_cut));
-    let ended = inherited.start(&args.command).and_then(|program| wait(program, &args.command[0]));
+    let preload = if args.no_preload { None } else { Preload::of(&service)? };
+    if preload.is_none() && !args.no_preload {
+        note(
+            "fastness: the program reads and writes through the mount: no library to load, or another protocol",
+        );
+    }
+    let ended = inherited
+        .start(&args.command, &preload.unwrap_or_default())
+        .and_then(|program| wait(program, &args.command[0]));
     service.unmount_when_unused(|| {
         note("fastness: the program has ended; what it started still uses the directory");
     })?;
@@ -100,11 +113,12 @@ impl Inherited {
 
     /// Starts a program by way of `launch`. Its working directory is resolved again: ours lies below the
     /// mount.
-    fn start(&self, command: &[OsString]) -> Result<Child> {
+    fn start(&self, command: &[OsString], preload: &Preload) -> Result<Child> {
         let mut launcher = Command::new(std::env::current_exe()?);
         launcher.arg("launch").arg(format!("--umask={}", self.umask.bits()));
         launcher.args(self.files.current.map(|files| format!("--files={files}")));
         launcher.arg("--").args(command).current_dir(std::env::current_dir()?);
+        preload.apply(&mut launcher);
         launcher.spawn().context("cannot start a process")
     }
 }

@@ -41,6 +41,10 @@ impl<C: Contents> PassThrough<C> {
             rustix::fs::chownat(node, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(mode) = set.mode {
+            if mode & SET_ID != 0 {
+                // A write takes these bits away, which only this mount does.
+                self.contents.end_leases(Stat::from(&node.metadata()?).id)?;
+            }
             rustix::fs::chmod(node.path(), Mode::from_raw_mode(mode))?;
         }
         if set.atime.is_some() || set.mtime.is_some() {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fastness_fuse::{Errno, Reply};
 use fastness_pmem::PmRange;
-use fastness_responder::{Cache, Error, FileId, Handle, Stat};
+use fastness_responder::{Cache, Error, FileId, Handle, Lease, Stat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 
-use crate::contents::Contents;
+use crate::contents::{ATTRIBUTES_VALID, Contents};
 use crate::nodes::errno;
 
 /// Files of a directory with a cache in front.
@@ -38,6 +38,11 @@ impl Drop for CachedFile {
 }
 
 impl CachedFile {
+    /// Lets other processes use it directly, if nothing uses it in another way.
+    pub(crate) fn lease(&self) -> Result<Option<Lease>, Error> {
+        self.cache.lease(self.handle())
+    }
+
     fn handle(&self) -> &Handle {
         self.handle.as_ref().expect("it is open until it is dropped")
     }
@@ -76,10 +81,13 @@ impl Contents for Cached {
     }
 
     fn read(&self, file: &CachedFile, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
+        // From now on the kernel may have pages of it.
+        self.0.use_directly(file.handle()).map_err(number)?;
         self.0.read(file.handle(), offset, buffer).map_err(number)
     }
 
     fn write(&self, file: &CachedFile, offset: u64, data: &[u8], appends: bool) -> Reply<()> {
+        self.0.use_directly(file.handle()).map_err(number)?;
         match appends {
             true => self.0.append(file.handle(), data).map(drop),
             false => self.0.write(file.handle(), offset, data),
@@ -93,7 +101,20 @@ impl Contents for Cached {
     }
 
     fn current(&self, stat: Stat) -> Stat {
-        self.0.current(stat)
+        self.0.current(stat).unwrap_or(stat)
+    }
+
+    fn attributes_valid(&self, file: FileId) -> Duration {
+        if self.0.is_leased(file) { Duration::ZERO } else { ATTRIBUTES_VALID }
+    }
+
+    fn keeps_pages(&self) -> bool {
+        // A process that has a lease changes the file without the kernel.
+        self.0.shared().is_none()
+    }
+
+    fn end_leases(&self, file: FileId) -> Reply<()> {
+        self.0.end_leases_of(file).map_err(number)
     }
 
     fn change<T>(&self, file: FileId, act: impl FnOnce() -> io::Result<T>) -> Reply<T> {

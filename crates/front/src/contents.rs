@@ -12,6 +12,9 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
 use crate::nodes::errno;
 
+/// The space that a file takes changes when it is flushed.
+pub(crate) const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
+
 /// The files of a directory as a mount needs them. Paths lead through descriptors (`/proc/self/fd/7/name`).
 ///
 /// Concurrency: any number of threads.
@@ -48,6 +51,24 @@ pub trait Contents: Send + Sync + 'static {
 
     /// Length and time of a file of which the directory says `stat`.
     fn current(&self, stat: Stat) -> Stat;
+
+    /// How long the attributes of a file are known without asking.
+    fn attributes_valid(&self, _: FileId) -> Duration {
+        ATTRIBUTES_VALID
+    }
+
+    /// Whether pages of a file that the kernel has stay valid when it is opened again.
+    fn keeps_pages(&self) -> bool {
+        true
+    }
+
+    /// Nothing changes the file past this mount any more.
+    ///
+    /// # Errors
+    /// As above.
+    fn end_leases(&self, _: FileId) -> Reply<()> {
+        Ok(())
+    }
 
     /// Changes a file in the directory, not through what is open of it.
     ///

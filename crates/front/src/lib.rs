@@ -18,6 +18,7 @@
 //! server       operations of the kernel      names             those that change names
 //! contents     the trait, and Plain          cached            the cache as contents
 //! nodes        files that the kernel knows   handles           files that are open
+//! leases       files that processes of the same user change without the kernel
 //! attributes   changes of attributes         xattrs            extended attributes
 //! caller       in whose name files are made  region            the region of a mount
 //! ```
@@ -31,6 +32,7 @@ mod contents;
 mod control;
 mod error;
 mod handles;
+mod leases;
 mod listing;
 mod names;
 mod nodes;

@@ -1,5 +1,6 @@
 //! A region and the directory that it belongs to: brought together, checked, recovered, and taken apart.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub struct Pair {
     pub region_use: RegionUse,
     /// How writes become durable; by default FR, or what the region has.
     pub protocol: Option<ProtocolKind>,
+    /// Other processes may use files directly ([`Service::leases`](crate::Service::leases)).
+    pub is_shared: bool,
     /// What the directory says of an earlier cache may be lost, with what that had in its region.
     pub is_forced: bool,
 }
@@ -31,6 +34,15 @@ struct Parts<'a> {
     path: &'a Path,
     directory: Directory,
     info: RegionInfo,
+    /// For other processes.
+    for_others: Option<ForOthers>,
+}
+
+/// How other processes join the region.
+#[derive(Debug)]
+pub(crate) struct ForOthers {
+    pub(crate) region: OwnedFd,
+    pub(crate) how: RegionUse,
 }
 
 /// A cache that has been recovered.
@@ -40,6 +52,7 @@ pub struct Recovery {
     pub(crate) directory: Directory,
     pub(crate) info: RegionInfo,
     pub(crate) inspection: Inspection,
+    pub(crate) for_others: Option<ForOthers>,
     /// What the recovery did; `None` if the cache was made just now.
     pub recovered: Option<Recovered>,
 }
@@ -80,9 +93,12 @@ impl Pair {
         }
         let (opened, is_new) = open_region(&path, Some(self.region_bytes), self.region_use)?;
         let info = opened.info().clone();
+        // Without a descriptor they go through the mount.
+        let descriptor = if self.is_shared { opened.descriptor().ok() } else { None };
+        let for_others = descriptor.map(|region| ForOthers { region, how: self.region_use });
         let range = opened.into_range();
         let is_empty = Inspection::is_empty(&range).map_err(FrontError::cache("cannot read", &path))?;
-        let parts = Parts { range, path: &path, directory, info };
+        let parts = Parts { range, path: &path, directory, info, for_others };
         let made = if is_empty { self.create(parts) } else { self.take_up(parts) };
         if made.is_err() && is_new {
             // Of no use; nothing can be done if it stays.
@@ -92,13 +108,15 @@ impl Pair {
     }
 
     fn create(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
-        let Parts { range, path, directory, info } = parts;
-        let options =
-            Options::new().protocol(self.protocol.unwrap_or(ProtocolKind::Fr)).overwrite(self.is_forced);
+        let Parts { range, path, directory, info, for_others } = parts;
+        let options = Options::new()
+            .protocol(self.protocol.unwrap_or(ProtocolKind::Fr))
+            .overwrite(self.is_forced)
+            .shared(for_others.is_some());
         let fail = |error| FrontError::cache("cannot make a cache in", path)(error);
         let cache = Cache::create(range, Arc::new(directory.clone()), &options).map_err(fail)?;
         let inspection = cache.inspection();
-        Ok(Recovery { cache, directory, info, inspection, recovered: None })
+        Ok(Recovery { cache, directory, info, inspection, for_others, recovered: None })
     }
 
     fn take_up(&self, parts: Parts<'_>) -> Result<Recovery, FrontError> {
@@ -119,11 +137,12 @@ impl Pair {
 }
 
 fn recover(parts: Parts<'_>, inspection: Inspection) -> Result<Recovery, FrontError> {
-    let Parts { range, path, directory, info } = parts;
+    let Parts { range, path, directory, info, for_others } = parts;
     let backing = Arc::new(directory.clone());
+    let options = Options::new().shared(for_others.is_some());
     let (cache, recovered) =
-        Cache::open(range, backing, &Options::new()).map_err(FrontError::cache("cannot recover", path))?;
-    Ok(Recovery { cache, directory, info, inspection, recovered: Some(recovered) })
+        Cache::open(range, backing, &options).map_err(FrontError::cache("cannot recover", path))?;
+    Ok(Recovery { cache, directory, info, inspection, for_others, recovered: Some(recovered) })
 }
 
 /// What a region says of itself; nothing is changed, and its directory is not needed.
@@ -154,7 +173,8 @@ impl Recovery {
                 "the region does not say where its directory is; say it with --dir".to_owned(),
             )
         })?;
-        recover(Parts { range, path: region, directory: directory(&dir)?, info }, inspection)
+        let directory = directory(&dir)?;
+        recover(Parts { range, path: region, directory, info, for_others: None }, inspection)
     }
 
     /// Where the directory is.

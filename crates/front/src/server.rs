@@ -20,9 +20,6 @@ use crate::error::FrontError;
 use crate::handles::{Handles, OpenDirectory};
 use crate::nodes::{Node, Nodes, ROOT};
 
-/// The space that a file takes changes when it is flushed.
-const ATTR_VALID: Duration = Duration::from_secs(1);
-
 /// An open file, with its node.
 #[derive(Debug)]
 pub(crate) struct OpenFile<F> {
@@ -49,7 +46,7 @@ pub fn serve<C: Contents>(
     root: File,
     mount_point: &Path,
     source: String,
-) -> Result<Session, FrontError> {
+) -> Result<(Session, Arc<PassThrough<C>>), FrontError> {
     let flags =
         rustix::fs::fstatvfs(&root).map_err(|error| FrontError::io("look at", mount_point, error))?.f_flag;
     let options = MountOptions {
@@ -66,11 +63,12 @@ pub fn serve<C: Contents>(
     let (files, directories) = (Handles::default(), Handles::default());
     let server = Arc::new(PassThrough { contents, nodes, files, directories });
     let device = mount(mount_point, &options).map_err(FrontError::Mount)?;
-    Session::start(device, server, SessionOptions::default()).map_err(|error| {
+    let session = Session::start(device, server.clone(), SessionOptions::default()).map_err(|error| {
         // Nothing serves it: a process that looked at it would fail.
         let _ = fastness_fuse::unmount(mount_point, fastness_fuse::Unmount::Force);
         FrontError::Session(error)
-    })
+    })?;
+    Ok((session, server))
 }
 
 fn time(seconds: i64, nanoseconds: i64) -> Time {
@@ -107,12 +105,16 @@ impl<C: Contents> PassThrough<C> {
     }
 
     pub(crate) fn entry(&self, metadata: &Metadata) -> Entry {
-        Entry { attr: self.attr(metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid: ATTR_VALID }
+        let attr_valid = self.contents.attributes_valid(Stat::from(metadata).id);
+        Entry { attr: self.attr(metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid }
     }
 
     /// Attributes as the kernel is told of them.
     pub(crate) fn attributes_of(&self, node: &Node) -> Reply<(Attr, Duration)> {
-        Ok((self.attr(&node.metadata()?), ATTR_VALID))
+        let metadata = node.metadata()?;
+        // Before the attributes: what changes after that is asked for.
+        let valid = self.contents.attributes_valid(Stat::from(&metadata).id);
+        Ok((self.attr(&metadata), valid))
     }
 
     /// A name that can be looked for: not that of the file that says which cache there is.
@@ -127,7 +129,7 @@ impl<C: Contents> PassThrough<C> {
         let unwanted = OFlags::NOFOLLOW | OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC;
         let file = self.contents.open(&node.path(), OFlags::from_bits_retain(flags) & !unwanted)?;
         let handle = self.files.add(OpenFile { node, file });
-        Ok(Opened { handle, keeps_cache: true, is_direct: false })
+        Ok(Opened { handle, keeps_cache: self.contents.keeps_pages(), is_direct: false })
     }
 }
 

@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::cached::Cached;
 use crate::control::{Answer, Control, Request, failed};
 use crate::error::FrontError;
+use crate::leases::Leases;
 use crate::pairing::Recovery;
 use crate::report::{Report, found};
 use crate::server::serve;
@@ -56,6 +57,7 @@ pub struct Service {
     session: Session,
     _flusher: Flusher,
     _control: Control,
+    leases: Option<Leases>,
     report: Report,
 }
 
@@ -104,7 +106,7 @@ impl Service {
         };
         // Before the mount covers it.
         let root = File::open(&directory).map_err(|error| FrontError::io("use", &directory, error))?;
-        let Recovery { cache, info, inspection, recovered, .. } = recovery;
+        let Recovery { cache, info, inspection, for_others, recovered, .. } = recovery;
         let region = info.path.clone().unwrap_or_default();
         let report = Report {
             directory: directory.display().to_string(),
@@ -122,9 +124,15 @@ impl Service {
         };
         // Files are made with the umask of whoever makes them; the socket was made with ours.
         rustix::process::umask(rustix::fs::Mode::empty());
-        let session = serve(Cached(cache.clone()), root, &at, directory.display().to_string())?;
+        let (session, files) = serve(Cached(cache.clone()), root, &at, directory.display().to_string())?;
+        let leases = match for_others.filter(|_| cache.shared().is_some()) {
+            Some(for_others) => {
+                Some(Leases::start(&socket.with_extension("leases"), &at, cache.clone(), files, for_others)?)
+            }
+            None => None,
+        };
         let flusher = Flusher::start(cache.clone(), *flush_period);
-        Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, report })
+        Ok(Service { cache, mount_point: at, session, _flusher: flusher, _control: control, leases, report })
     }
 
     /// What there is.
@@ -135,6 +143,11 @@ impl Service {
         let region = Path::new(&self.report.region);
         let status = self.cache.status().map_err(FrontError::cache("cannot read", region))?;
         Ok(self.report.clone().with_status(&status))
+    }
+
+    /// The socket at which other processes ask to use files directly, if they may.
+    pub fn leases(&self) -> Option<&Path> {
+        self.leases.as_ref().map(Leases::path)
     }
 
     /// Where it is mounted.

@@ -3,6 +3,7 @@
 //! The kernel has checked who may do what; it asks for names alone without that.
 
 use fastness_fuse::{Caller, Errno, Name, Reply};
+use fastness_responder::Stat;
 use rustix::fs::{Mode, XattrFlags};
 
 use crate::contents::Contents;
@@ -81,6 +82,7 @@ impl<C: Contents> PassThrough<C> {
     ) -> Reply<()> {
         rustix::fs::setxattr(node.path(), name, value, XattrFlags::from_bits_retain(flags))?;
         if name == CAPABILITIES {
+            self.contents.end_leases(Stat::from(&node.metadata()?).id)?;
             node.has_capabilities.store(true, Ordering::Relaxed);
         }
         if clears_set_gid {

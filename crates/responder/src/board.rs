@@ -10,6 +10,7 @@
 //! 1   last timestamp
 //! 2   groups of slots
 //! 3   places for files
+//! 4   when the process that serves last said that it is there: monotonic clock, in ms
 //! 8   a word for each group: who has the lock (low half; 0 nobody), its dirty chunks (high half)
 //!     a bit for each group that may have dirty data
 //!     8 words for each file: who has the lock; state; length; time of the last write; 4 unused
@@ -36,6 +37,9 @@ pub(crate) const SERVER: u32 = 1;
 const FILES: usize = 8192;
 const HEADER_WORDS: usize = 8;
 const FILE_WORDS: usize = 8;
+
+/// What has not said for so long that it is there, in ms, is looked at.
+const SILENCE_MS: u64 = 500;
 
 const LEASED: u64 = 1;
 const UNFINISHED: u64 = 2;
@@ -69,6 +73,11 @@ impl fmt::Debug for Board {
     }
 }
 
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
 fn words_for(groups: usize, files: usize) -> Option<usize> {
     let of_files = files.checked_mul(FILE_WORDS)?;
     HEADER_WORDS.checked_add(groups)?.checked_add(groups.div_ceil(64))?.checked_add(of_files)
@@ -100,6 +109,24 @@ impl Board {
             return Err(Error::Geometry("the shared memory belongs to another cache"));
         }
         Ok(Board { words, groups, files, me, is_served, free: Mutex::default() })
+    }
+
+    /// The process that serves says that it is there.
+    pub(crate) fn beat(&self) {
+        self.words[4].store(now_ms(), Ordering::Relaxed);
+    }
+
+    /// Whether the cache is served, as far as is known without a system call.
+    ///
+    /// # Errors
+    /// [`Error::NotServed`].
+    pub(crate) fn check_served(&self) -> Result<(), Error> {
+        let last = self.words[4].load(Ordering::Relaxed);
+        // It may only be slow.
+        match now_ms().saturating_sub(last) < SILENCE_MS || (self.is_served)() {
+            true => Ok(()),
+            false => Err(Error::NotServed),
+        }
     }
 
     pub(crate) fn words(&self) -> &SharedWords {

@@ -206,6 +206,10 @@ impl<M: CacheMedium> Cache<M> {
             return Ok(());
         }
         handle.file.is_ordinary.store(false, Ordering::Relaxed);
+        if let Some(shared) = handle.file.size.shared() {
+            // Nothing has it open: nothing uses a lease of it.
+            shared.set_leased(false);
+        }
         let removal = state.removal.take();
         drop(state);
         match removal {
@@ -383,30 +387,5 @@ impl<M: CacheMedium> Cache<M> {
         let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
         status.failures = self.files.all().iter().filter_map(failed).collect();
         Ok(status)
-    }
-
-    /// Ends the cache: the directory has everything, and belongs to no region; the region holds no cache.
-    ///
-    /// Persistence: durable on return. A crash inside leaves a cache without dirty data, or none.
-    ///
-    /// # Errors
-    /// [`Error::NotFlushed`] and those of a flush: nothing was ended. The cache comes back, to go on with.
-    pub fn detach(self) -> Result<(), Box<(Cache<M>, Error)>> {
-        let result = self.flush().and_then(|()| self.status()).and_then(|status| match status.dirty_chunks {
-            0 => self.end(),
-            chunks => Err(Error::NotFlushed { chunks }),
-        });
-        result.map_err(|error| Box::new((self, error)))
-    }
-
-    fn end(&self) -> Result<(), Error> {
-        let mut intents = lock(&self.intents);
-        for offset in [0, BLOCK_BYTES] {
-            intents.front().copy(offset, &[], BLOCK_BYTES, &mut NoSum);
-        }
-        // PERSIST: there is no cache before the directory says so. Excludes a cache that is taken up again
-        // after the directory was changed without it.
-        intents.front().fence()?;
-        self.backing.set_cache(None).map_err(Error::backing("note that it has no cache"))
     }
 }

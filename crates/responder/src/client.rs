@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastness_pmem::SharedWords;
 use fastness_sync::atomic::Ordering;
 
-use crate::backing::{BackingFile, Stat};
+use crate::backing::{BackingFile, FileId, Stat};
 use crate::board::{Board, SharedFile};
 use crate::chunks::ChunkStore;
 use crate::error::Error;
@@ -36,6 +36,13 @@ pub struct Client<M> {
 pub struct LeasedFile {
     file: File,
     generation: u32,
+}
+
+impl LeasedFile {
+    /// Which file it is.
+    pub fn id(&self) -> FileId {
+        self.file.id
+    }
 }
 
 /// Where a write goes.
@@ -83,7 +90,7 @@ impl From<Error> for Denied {
 
 /// The file of the directory, to read what is not in PM. It may have been opened for reading alone.
 #[derive(Debug)]
-struct ReadOnly(std::fs::File);
+struct ReadOnly(Arc<std::fs::File>);
 
 fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::PermissionDenied.into())
@@ -148,7 +155,7 @@ impl<M: CacheMedium> Client<M> {
 
     /// A file that this process has a lease of; `backing` is the file of the directory. `None`: there is no
     /// such place.
-    pub fn file(&self, lease: &Lease, backing: std::fs::File) -> Option<LeasedFile> {
+    pub fn file(&self, lease: &Lease, backing: Arc<std::fs::File>) -> Option<LeasedFile> {
         let shared = SharedFile::new(self.board.clone(), lease.slot as usize)?;
         let backing = Arc::new(ReadOnly(backing));
         let file = File::new(lease.file, lease.key, 0, backing, (0, 0), Some(shared));
@@ -156,6 +163,7 @@ impl<M: CacheMedium> Client<M> {
     }
 
     fn hold<'a>(&self, leased: &'a LeasedFile) -> Result<HeldLength<'a>, Denied> {
+        self.board.check_served()?;
         let length = leased.file.size.hold()?;
         match leased.file.size.shared().is_some_and(|shared| shared.is_usable(leased.generation)) {
             true => Ok(length),

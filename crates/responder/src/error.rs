@@ -101,9 +101,10 @@ impl Error {
             | Error::Keys { .. }
             | Error::Superblock { .. }
             | Error::Orphan { .. }
-            | Error::NotServed
             | Error::NoRoom
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
+            // As a mount whose server has ended.
+            Error::NotServed => Errno::NOTCONN.raw_os_error(),
             Error::Exists => Errno::EXIST.raw_os_error(),
             Error::Geometry(_) | Error::WrongDirectory(_) => Errno::INVAL.raw_os_error(),
             Error::KeysExhausted | Error::IntentsFull => Errno::NOSPC.raw_os_error(),

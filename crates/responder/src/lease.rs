@@ -35,6 +35,14 @@ impl<M: CacheMedium> Cache<M> {
         self.protocol.board.as_ref().map(|board| board.words().as_fd())
     }
 
+    /// Tells the processes that have leases that this one is there. They look after it if it has not been
+    /// called for half a second, and end with errors once it has ended.
+    pub fn beat(&self) {
+        if let Some(board) = &self.protocol.board {
+            board.beat();
+        }
+    }
+
     /// Lets other processes use an open file directly, unless something uses it in another way.
     ///
     /// # Errors

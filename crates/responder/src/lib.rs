@@ -11,7 +11,8 @@
 //! `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, names, recovery, flusher   files and names; what a crash needs completed
-//! lease, client, board              files that other processes use directly; what all share besides PM
+//! detach                            the end of a cache
+//! lease, client, board, link        files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
 //! group, tag, operation, intent, superblock   what is on the medium
@@ -36,6 +37,7 @@ mod board;
 mod cache;
 mod chunks;
 mod client;
+mod detach;
 mod error;
 mod file;
 mod flusher;
@@ -46,6 +48,7 @@ mod intent;
 mod key;
 mod lease;
 mod length;
+pub mod link;
 mod medium;
 mod names;
 mod operation;

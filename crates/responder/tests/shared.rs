@@ -59,7 +59,7 @@ impl Served {
 
     fn leased(&self, client: &Client<PmRange>) -> LeasedFile {
         let lease = self.cache.lease(&self.file).unwrap().unwrap();
-        client.file(&lease, self.backing()).unwrap()
+        client.file(&lease, self.backing().into()).unwrap()
     }
 
     fn content(&self) -> Vec<u8> {
@@ -135,12 +135,18 @@ fn leases_end_when_the_file_is_used_in_another_way() {
     let backing = || File::open(folder.path().join("directory/file")).unwrap();
     // The old lease does not come back.
     assert!(matches!(client.read(&leased, 0, &mut [0; 9]), Err(Denied::Ended)));
-    let leased = client.file(&again, backing()).unwrap();
+    let leased = client.file(&again, backing().into()).unwrap();
     assert_eq!(client.read(&leased, 0, &mut [0; 200]).unwrap(), 100);
     // Neither does one of a file that is gone.
     cache.unlink(Path::new("file")).unwrap();
     cache.close(file).unwrap();
     assert!(matches!(client.write(&leased, Position::End, &[1]).stopped, Some(Denied::Ended)));
+    // Its place is another file's then.
+    let other = cache.open_file(Path::new("other"), Some(0o600), 0).unwrap();
+    let lease = cache.lease(&other).unwrap().unwrap();
+    assert_eq!(lease.slot, again.slot);
+    assert!(matches!(client.write(&leased, Position::End, &[1]).stopped, Some(Denied::Ended)));
+    assert_eq!(cache.stat(&other).unwrap().size, 0);
 }
 
 #[test]
@@ -244,7 +250,7 @@ fn program_that_dies() {
     let client = Client::join(medium, SharedWords::join(take(words).into()).unwrap(), 2, || true).unwrap();
     let file = FileId { inode, generation: birth };
     let lease = Lease { slot: slot as u32, generation: generation as u32, key, file };
-    let leased = client.file(&lease, take(backing).into()).unwrap();
+    let leased = client.file(&lease, Arc::new(take(backing).into())).unwrap();
     all(client.write(&leased, Position::At(AT as u64), &[9; LEN]), LEN);
 }
 
@@ -324,6 +330,7 @@ fn who_waits_for_a_process_that_died_learns_that_nothing_is_served() {
     let words = SharedWords::join(served.shared().into()).unwrap();
     let client = Client::join(region, words, 2, || false).unwrap();
     let leased = served.leased(&client);
+    served.cache.beat();
     all(client.write(&leased, Position::At(0), &[1]), 1);
     // The lock of the file, by a process that is no more: the server's own word for it.
     let words = SharedWords::join(served.shared().into()).unwrap();
@@ -332,10 +339,32 @@ fn who_waits_for_a_process_that_died_learns_that_nothing_is_served() {
     assert_eq!(lease.slot, place);
     let lock = &words[8 + groups + groups.div_ceil(64) + 8 * place as usize];
     lock.store(5, Ordering::Relaxed);
+    served.cache.beat();
     let refused = client.write(&leased, Position::At(0), &[1]);
     assert!(matches!(refused.stopped, Some(Denied::Failed(Error::NotServed))), "{refused:?}");
     served.cache.reap(5).unwrap();
+    served.cache.beat();
     all(client.write(&leased, Position::At(0), &[1]), 1);
+}
+
+#[test]
+fn a_client_ends_with_errors_once_the_server_has_ended() {
+    let served = Served::new(2 << 20);
+    let lives = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let region = Region::join(served.region.try_clone().unwrap(), &never()).unwrap().into_range();
+    let words = SharedWords::join(served.shared().into()).unwrap();
+    let asked = lives.clone();
+    let client = Client::join(region, words, 2, move || asked.load(Ordering::Relaxed)).unwrap();
+    let leased = served.leased(&client);
+    // A server that is slow is not one that has ended.
+    all(client.write(&leased, Position::At(0), &[1]), 1);
+    lives.store(false, Ordering::Relaxed);
+    let refused = client.write(&leased, Position::At(0), &[1]).stopped;
+    assert!(matches!(refused, Some(Denied::Failed(Error::NotServed))), "{refused:?}");
+    assert!(matches!(client.read(&leased, 0, &mut [0]), Err(Denied::Failed(Error::NotServed))));
+    // One that says so is there, whatever is known of it.
+    served.cache.beat();
+    all(client.write(&leased, Position::At(0), &[2]), 1);
 }
 
 /// Two clients and the server write to one file, while it is flushed.

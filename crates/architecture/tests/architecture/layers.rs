@@ -40,6 +40,8 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-crashcheck-tracer", 6),
     ("fastness-daemon", 7),
     ("fastness-front", 7),
+    // Loaded into programs: nothing depends on it.
+    ("fastness-preload", 4),
     ("fastness-bench", 8),
     ("fastness-cli", 9),
 ];

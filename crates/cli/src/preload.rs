@@ -1,0 +1,59 @@
+//! The library that `fastness run` loads into programs: where it is, and what it is told.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fastness_front::Service;
+
+use crate::error::{Context, Result};
+
+const LIBRARY: &str = "libfastness_preload.so";
+/// The path of another one.
+const LIBRARY_VARIABLE: &str = "FASTNESS_PRELOAD_LIBRARY";
+/// Tells the library where to ask: `crates/preload/src/process.rs`.
+const LEASES_VARIABLE: &str = "FASTNESS_LEASES";
+
+/// The library: as given in the environment, else beside this program, or where packages put it.
+fn find() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os(LIBRARY_VARIABLE) {
+        return Some(given.into());
+    }
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    let places = [folder.join(LIBRARY), folder.join("../lib/fastness").join(LIBRARY)];
+    places.into_iter().find(|path| path.is_file())
+}
+
+/// What a program is started with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Preload(Vec<(&'static str, OsString)>);
+
+impl Preload {
+    /// For programs over the directory of this service; `None`: there is no library, or the service gives no
+    /// leases. The program then reads and writes through the mount.
+    ///
+    /// # Errors
+    /// The mount does not answer.
+    pub(crate) fn of(service: &Service) -> Result<Option<Preload>> {
+        let (Some(library), Some(socket)) = (find(), service.leases()) else { return Ok(None) };
+        let mount = std::fs::metadata(service.mount_point()).context("cannot look at the mount")?;
+        let mut libraries = library.into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        let mut leases = OsString::from(format!("{}:", mount.dev()));
+        leases.push(absolute(socket));
+        Ok(Some(Preload(vec![("LD_PRELOAD", libraries), (LEASES_VARIABLE, leases)])))
+    }
+
+    pub(crate) fn apply(&self, command: &mut Command) {
+        command.envs(self.0.iter().map(|(name, value)| (name, value)));
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,5 @@
+//! The functions that a program calls. Each does what the C library's does, or calls it.
+
+mod attributes;
+mod descriptors;
+mod transfers;

@@ -1,0 +1,76 @@
+//! The functions of the C library that are replaced here.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, stat};
+
+/// The next definition of a function; what is not there cannot have been called.
+fn find(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
+    let known = cache.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: a name that ends with NUL.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        // SAFETY: always sound.
+        unsafe { libc::abort() };
+    }
+    cache.store(found, Ordering::Release);
+    found
+}
+
+macro_rules! real {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            /// The function of the C library.
+            ///
+            /// # Safety
+            /// As of the function.
+            pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
+                static CACHE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                let name = concat!(stringify!($name), "\0");
+                let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("it ends with NUL");
+                let found = find(name, &CACHE);
+                type Function = unsafe extern "C" fn($($type),*) -> $result;
+                // SAFETY: the C library's function of that name has this type.
+                let function = unsafe { std::mem::transmute::<*mut c_void, Function>(found) };
+                // SAFETY: the caller's.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+real! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn creat(path: *const c_char, mode: mode_t) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn closefrom(first: c_int) -> ();
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(fd: c_int, to: c_int) -> c_int;
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t;
+    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    fn preadv(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
+    fn pwrite(fd: c_int, data: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    fn pwritev(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    fn fsync(fd: c_int) -> c_int;
+    fn fdatasync(fd: c_int) -> c_int;
+    fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int;
+    fn fstat(fd: c_int, found: *mut stat) -> c_int;
+    fn statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, found: *mut libc::statx) -> c_int;
+    fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t)
+        -> *mut c_void;
+}
