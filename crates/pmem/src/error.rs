@@ -228,7 +228,8 @@ pub struct RegionPoisoned;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the region went away while it was in use: {cause} at region offset {region_offset:#x}")]
 pub struct RegionLost {
-    /// The first line that could not be stored to.
+    /// The first line that could not be stored to. With plain stores there may be others before it: the
+    /// compiler chooses their order.
     pub region_offset: u64,
     /// Why.
     pub cause: LossCause,

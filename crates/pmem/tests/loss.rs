@@ -80,7 +80,15 @@ fn a_store_of_any_kernel_survives_and_its_fence_fails() {
             range.copy(offset, &pattern(src, 9), extent, &mut summed);
             assert_eq!(summed.blocks.concat(), pattern(src, 9), "{kernel:?}: the sum is of the source");
             let found = loss(&range.fence().unwrap_err());
-            assert_eq!(found.region_offset, offset.max(CUT) as u64, "{kernel:?} {offset}");
+            let first = offset.max(CUT) as u64;
+            if matches!(kernel, Kernel::Plain | Kernel::PlainAvx2) {
+                // The compiler may put these stores into another order.
+                let gone = first..(offset + extent) as u64;
+                assert!(gone.contains(&found.region_offset), "{kernel:?} {offset}: {found}");
+                assert_eq!(found.region_offset % 64, 0, "a line");
+            } else {
+                assert_eq!(found.region_offset, first, "{kernel:?} {offset}");
+            }
             assert_eq!(found.cause, LossCause::NoPage);
             assert!(range.is_poisoned());
             drop(range);

@@ -488,6 +488,36 @@ fn a_missing_vdev_for_logs_is_missed_until_told_otherwise() {
     assert!(matches!(&error, PoolError::Removed { path, .. } if path == "disk1"), "{error:?}");
 }
 
+/// The number of a removed vdev is given again; the device that had it is known by its GUID.
+#[test]
+fn the_next_vdev_with_its_number_is_not_taken_for_a_removed_one() {
+    let rig = Rig::fresh(3, LEN_BYTES, 1);
+    let pool = Pool::create("tank", &[single(&rig, 0), single(&rig, 1).log()], manual()).unwrap();
+    let old = pool.log_space().allocate(BLOCK).unwrap();
+    pool.log_space().write(old, &data(1)).unwrap();
+    pool.sync().unwrap();
+    drop(pool);
+    // It is removed while it is away, so that its label stays.
+    let drops = ImportOptions { missing_log: MissingLog::Drop, ..host() };
+    let pool = Pool::import(&[rig.device(0)], &drops, manual()).unwrap();
+    pool.remove(old.vdev).unwrap();
+    assert_eq!(pool.add(&single(&rig, 2).log()).unwrap(), old.vdev);
+    let space = pool.log_space();
+    let new = space.allocate(BLOCK).unwrap();
+    assert_eq!(new, old, "the same place on another device");
+    space.write(new, &data(2)).unwrap();
+    space.flush(&[new.vdev]).unwrap();
+    drop((space, pool));
+    for devices in [rig.all(), vec![rig.device(0), rig.device(1)]] {
+        let error = Pool::import(&devices, &host(), manual()).unwrap_err();
+        let is_known = matches!(&error, PoolError::Removed { path, .. } if path == "disk1");
+        assert!(is_known, "{error:?}");
+    }
+    let pool = Pool::import_paused(&[rig.device(0), rig.device(2)], &host(), manual()).unwrap();
+    let mut buf = vec![0; BLOCK as usize];
+    assert!(pool.log_space().read_checked(new, &mut buf, &mut |buf| *buf == data(2)).unwrap());
+}
+
 #[test]
 fn a_vdev_for_logs_that_comes_back_is_not_used_before_it_is_resilvered() {
     let rig = Rig::fresh(2, LEN_BYTES, 1);

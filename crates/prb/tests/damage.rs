@@ -239,6 +239,38 @@ fn a_flipped_bit_of_the_last_header_is_told_with_its_place() {
     }
 }
 
+/// What is after a damaged header is missed only as long as it is needed: entries of synced txgs there ask
+/// nobody for consent.
+#[test]
+fn old_entries_after_the_damaged_end_of_a_chunk_are_no_loss() {
+    let written = write_log(&config(2), &[20, 30, 40], 1);
+    let log = log_of(&written.header);
+    let whole = written.heap.bytes();
+    let found = |first_txg| {
+        let mut import = open(&written);
+        let hidden = import.prb.chunk_tails(first_txg).iter().find_map(|tail| tail.hides(log));
+        (hidden, import.hdl.claim(first_txg, OnLoss::Fail))
+    };
+    for (offset, _) in &written.entries[..2] {
+        for bit in offset * 8..(offset + HEADER_BYTES) * 8 {
+            written.heap.flip(bit);
+            let (needed, _) = found(Txg(1));
+            let Some(Hidden::Behind { end, .. }) = needed else { panic!("bit {bit}: {needed:?}") };
+            let (old, claimed) = found(Txg(2));
+            // Nobody can say whose header it was if what says so is damaged.
+            let is_certain = matches!(end.end, End::Damaged(Some(_)));
+            assert_eq!(old, (!is_certain).then_some(Hidden::Damage { end }), "bit {bit}");
+            assert_eq!(claimed.unwrap().entries, 0);
+            written.heap.flip(bit);
+        }
+        written.heap.fill(*offset..offset + 64, 0);
+        assert!(matches!(found(Txg(1)).0, Some(Hidden::Behind { .. })));
+        let (old, claimed) = found(Txg(2));
+        assert_eq!((old, claimed.unwrap().entries), (None, 0));
+        written.heap.edit(|bytes| bytes.copy_from_slice(&whole));
+    }
+}
+
 /// Behind an insertion with one fence anything may stand that was there before, even a header of an earlier
 /// use with a flipped bit; an entry of this use is told as any other.
 #[test]

@@ -51,7 +51,8 @@ pub struct DeviceConfig {
 /// A top-level vdev: one device, or a mirror of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevConfig {
-    /// Number in the pool; a removed vdev's number is not used again.
+    /// Number in the pool. The next one that is added may get that of one that was removed: only a vdev for
+    /// logs without a block is, and nothing that is stored names it then. Sides have a GUID for ever.
     pub id: u16,
     /// What it is for.
     pub class: VdevClass,

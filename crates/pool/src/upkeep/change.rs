@@ -28,7 +28,9 @@ impl Pool {
         let _syncing = lock(&shared.txgs.syncing);
         let _naming = lock(&shared.devices.naming);
         self.check_changeable()?;
-        let id = shared.devices.vdevs.all().iter().map(|vdev| vdev.id + 1).max().unwrap_or(0);
+        let last = shared.devices.vdevs.all().iter().map(|vdev| vdev.id).max();
+        let id = last.map_or(Some(0), |last| last.checked_add(1));
+        let id = id.ok_or_else(|| PoolError::invalid("number of a new vdev", u32::from(u16::MAX) + 1))?;
         let vdev = Arc::new(spec.build(id)?);
         for device in &spec.devices {
             label::erase(&*device.device)?;
@@ -242,5 +244,30 @@ impl Shared {
             side.writable().ok_or_else(|| side.unusable())?.flush()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fastness_blkdev::MemDevice;
+
+    use crate::devices::vdev::Device;
+    use crate::error::PoolError;
+    use crate::import::options::VdevSpec;
+    use crate::pool::Pool;
+    use crate::state::options::PoolOptions;
+
+    /// A label may say any number.
+    #[test]
+    fn when_the_last_number_is_taken_no_vdev_is_added() {
+        let spec = || VdevSpec::single(Device::new("disk", Arc::new(MemDevice::new("disk", 24 << 20))));
+        let pool = Pool::create("tank", &[spec()], PoolOptions::default()).unwrap();
+        assert_eq!(pool.add(&spec().log()).unwrap(), 1);
+        let vdevs = &pool.shared.devices.vdevs;
+        vdevs.add(Arc::new(spec().build(u16::MAX).unwrap()));
+        assert!(matches!(pool.add(&spec().log()), Err(PoolError::Invalid { .. })));
+        vdevs.remove(u16::MAX);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fastness_store::record::Time;
-use fastness_store::{Attached, Given, Store};
+use fastness_store::{Attached, Store};
 use fastness_testkit::Rng;
 use fastness_testkit::media::Failing;
 use fastness_zpl::{FileSystem, Ino, WriteHow, now};
@@ -119,31 +119,32 @@ fn an_fsync_after_a_write_without_its_times_logs_them() {
 /// A suspended pool goes on, and so do times that only memory has.
 #[test]
 fn times_that_no_row_has_survive_a_clear() {
-    let world = World::logged(Log::Lwb, &[]);
-    let World { media, store } = &world;
-    let attached: Arc<Attached<FileSystem>> = Store::attach(store, FS).unwrap();
-    let fs = attached.get().unwrap();
-    let files = [b"a", b"b"].map(|name| fs.make(Ino::ROOT, name, &file(0o644)).unwrap().ino);
-    for ino in files {
-        for _ in 0..3 {
-            fs.write(ino, 0, &[7; 100], WriteHow::default()).unwrap();
+    for log in Log::ALL {
+        let world = World::logged(log, &[]);
+        let World { media, store } = &world;
+        let attached: Arc<Attached<FileSystem>> = Store::attach(store, FS).unwrap();
+        let fs = attached.get().unwrap();
+        let files = [b"a", b"b"].map(|name| fs.make(Ino::ROOT, name, &file(0o644)).unwrap().ino);
+        for ino in files {
+            for _ in 0..3 {
+                fs.write(ino, 0, &[7; 100], WriteHow::default()).unwrap();
+            }
+            fs.touch(ino).unwrap();
         }
-        fs.touch(ino).unwrap();
+        let wanted = files.map(|ino| times(&fs, ino));
+        drop(fs);
+        media.disk.fail(Failing::Writes, &mut Rng(1));
+        assert!(store.pool().sync().is_err());
+        media.disk.heal();
+        media.disk.reopen(0);
+        store.clear(&mut &*media, false, &mut Vec::new()).unwrap();
+        let fs = attached.get().unwrap();
+        assert_eq!(files.map(|ino| times(&fs, ino)), wanted, "{log:?}: after the clear");
+        // And they are what an `fsync` makes durable.
+        fs.sync_file(files[0], false).unwrap();
+        drop((fs, attached));
+        assert_eq!(after_crash(world, files[0]), wanted[0], "{log:?}: after a crash");
     }
-    let wanted = files.map(|ino| times(&fs, ino));
-    drop(fs);
-    media.disk.fail(Failing::Writes, &mut Rng(1));
-    assert!(store.pool().sync().is_err());
-    media.disk.heal();
-    media.disk.reopen(0);
-    let mut source = Given { devices: vec![media.disk.device()], regions: Vec::new() };
-    store.clear(&mut source, false, &mut Vec::new()).unwrap();
-    let fs = attached.get().unwrap();
-    assert_eq!(files.map(|ino| times(&fs, ino)), wanted, "after the clear");
-    // And they are what an `fsync` makes durable.
-    fs.sync_file(files[0], false).unwrap();
-    drop((fs, attached));
-    assert_eq!(after_crash(world, files[0]), wanted[0], "after a crash");
 }
 
 /// Times of more files than are known of otherwise.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_blkdev::MemImage;
-use fastness_pool::{Pool, PoolOptions, VdevSpec};
+use fastness_pool::{Device, Pool, PoolOptions, VdevSpec};
 use fastness_store::{
-    Consent, DatasetKind, Given, Kinds, NewRegion, Property, ReplayReport, Store, StoreError, StoreOptions,
+    Consent, DatasetKind, Kinds, LogConfig, NewRegion, Property, RegionParts, ReplayReport, Source, Store,
+    StoreError, StoreOptions,
 };
 use fastness_testkit::Rng;
 use fastness_testkit::media::{Bank, Disk, Power};
@@ -65,9 +66,7 @@ impl Media {
 
     /// What a new process does: import and replay. Its txgs end only when a test says so.
     pub fn try_import(&self) -> Result<(Arc<Store>, ReplayReport), StoreError> {
-        let regions = self.bank.iter().map(Bank::parts).collect();
-        let mut source = Given { devices: vec![self.disk.device()], regions };
-        Store::import(&mut source, options(Duration::from_secs(3600)))
+        Store::import(&mut &*self, options(Duration::from_secs(3600)))
     }
 
     pub fn import(&self) -> (Arc<Store>, ReplayReport) {
@@ -91,6 +90,21 @@ impl Media {
         drop(users);
         self.power.turn_on();
         self.disk.reopen(0);
+    }
+}
+
+/// A region is opened only when it is asked for: `pool clear` gives up the parts that are in use before that.
+impl Source for &Media {
+    fn devices(&mut self, _known: Option<&[String]>) -> Result<Vec<Device>, StoreError> {
+        Ok(vec![self.disk.device()])
+    }
+
+    fn regions(
+        &mut self,
+        _pool: &Pool,
+        _config: &LogConfig,
+    ) -> Result<Vec<Result<RegionParts, StoreError>>, StoreError> {
+        Ok(self.bank.iter().map(|bank| Ok(bank.parts())).collect())
     }
 }
 
