@@ -4,6 +4,7 @@
 loop=
 region=
 cache=
+run_cache=
 declare -A server=()
 
 wants() { [[ " ${systems[*]} " == *" $1 "* ]]; }
@@ -43,7 +44,7 @@ systems_up() {
         pool_up lwb
         files_up lwb lwb
     fi
-    if wants ext4 || wants responder; then
+    if wants ext4 || wants responder || wants run; then
         mkdir -p "$work/mounts/ext4"
         disk_file "$work/ext4"
         # Nothing is discarded or initialised later.
@@ -52,6 +53,7 @@ systems_up() {
         mount "$loop" "$work/mounts/ext4"
     fi
     ! wants responder || responder_up
+    ! wants run || run_up
     ! wants tmpfs || mount -t tmpfs -o size="$size" tmpfs "$work/mounts/tmpfs"
 }
 
@@ -65,9 +67,34 @@ responder_up() {
     wait_until grep -q Ctrl-C "$work/responder.said" || { cat "$work/responder.said" >&2 && return 1; }
 }
 
+# The same cache by `fastness run`: programs get its library, and find the directory by way of a program that
+# does nothing, since only what that starts sees the mount.
+run_up() {
+    mkdir -p "$work/mounts/ext4/run"
+    run_cache=$(mktemp -u -p /dev/shm fastness-bench.XXXXXX)
+    "$fastness" run --dir "$work/mounts/ext4/run" --pm "$run_cache" --size 1G -- \
+        sh -c "echo \$\$ >'$work/run.pid'; exec sleep infinity" >"$work/run.said" 2>&1 &
+    server[run]=$!
+    wait_until test -s "$work/run.pid" || { cat "$work/run.said" >&2 && return 1; }
+    local pid
+    pid=$(cat "$work/run.pid")
+    wait_until grep -q sleep "/proc/$pid/comm" || return 1
+    rmdir "$work/mounts/run"
+    ln -s "/proc/$pid/root$work/mounts/ext4/run" "$work/mounts/run"
+    mapfile -t run_environment < <(tr '\0' '\n' <"/proc/$pid/environ" | grep -E '^(LD_PRELOAD|FASTNESS_LEASES)=')
+    [ ${#run_environment[@]} = 2 ] || { echo "bench-databases: no library to load" >&2 && return 1; }
+}
+
+# Programs that are started from now on are for this system.
+load_library() {
+    unset LD_PRELOAD FASTNESS_LEASES
+    [ "$1" != run ] || export "${run_environment[@]}"
+}
+
 # Whatever state they are in. A pool whose process is gone lets its mount and its programs go.
 systems_down() {
     local pid system
+    [ ! -s "$work/run.pid" ] || kill "$(cat "$work/run.pid")" 2>/dev/null || true
     for pid in "${server[@]}"; do kill -INT "$pid" 2>/dev/null || true; done
     for pid in "${server[@]}"; do
         timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
@@ -77,16 +104,18 @@ systems_down() {
             umount -l "$work/mounts/$system" || true
     done
     [ -z "$loop" ] || losetup -d "$loop" || true
-    rm -f ${region:+"$region"} ${cache:+"$cache"}
+    rm -f ${region:+"$region"} ${cache:+"$cache"} ${run_cache:+"$run_cache"}
 }
 
 # Nothing of this turn is written in another's.
 system_sync() {
-    [ "$1" = folder ] || sync -f "$work/mounts/$1"
+    load_library ""
+    [ "$1" = folder ] || sync -f "$work/mounts/$1/"
     case $1 in
     pmem | disabled) "$fastness" pool sync pm >/dev/null ;;
     lwb) "$fastness" pool sync lwb >/dev/null ;;
     responder) "$fastness" responder flush "$cache" >/dev/null ;;
+    run) "$fastness" responder flush "$run_cache" >/dev/null ;;
     folder) sync -f "$work" ;;
     esac
 }
@@ -110,7 +139,7 @@ counted() {
         echo "0 $(($(awk '{ print $7 }' "/sys/block/${loop#/dev/}/stat") * 512))"
         return
         ;;
-    folder | responder | tmpfs) return 1 ;;
+    folder | responder | run | tmpfs) return 1 ;;
     esac
     local pm
     pm=$("$fastness" metrics | sed -n "s/^fastness_log_medium_events_total{pool=\"$pool\",event=\"bytes\"} //p")
