@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use fastness_fuse::{Errno, Reply};
 use fastness_pmem::PmRange;
-use fastness_responder::Cache;
 use fastness_responder::link::{Ask, Tell, hear, tell};
+use fastness_responder::{Cache, Stat};
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, statx};
 
 use crate::cached::Cached;
@@ -130,6 +131,15 @@ impl Host {
                     Some((lease, backing)) => tell(client, &lease, &[backing.as_fd()])?,
                     None => tell(client, &Tell::No, &[])?,
                 },
+                Ask::Mount => {
+                    let ended = descriptor.map(|descriptor| self.end_leases(&descriptor));
+                    let answer = match ended {
+                        Some(Ok(())) => Tell::Yes,
+                        Some(Err(errno)) => Tell::Failed(errno.raw_os_error()),
+                        None => Tell::No,
+                    };
+                    tell(client, &answer, &[])?;
+                }
                 Ask::Room { file, offset, len } => {
                     let answer = match self.cache.make_room(file, offset, len) {
                         Ok(true) => Tell::Yes,
@@ -158,6 +168,13 @@ impl Host {
         let open = self.files.contents.open(&node.path(), OFlags::RDONLY).ok()?;
         let lease = open.lease().ok()??;
         Some((Tell::Lease(lease), File::open(node.path()).ok()?))
+    }
+
+    /// Ends all leases of the file that the process has open with this descriptor.
+    fn end_leases(&self, descriptor: &OwnedFd) -> Reply<()> {
+        let number = self.number_of(descriptor.as_fd()).ok_or(Errno::BADF)?;
+        let metadata = self.files.nodes.get(number)?.metadata()?;
+        self.files.contents.end_leases(Stat::from(&metadata).id)
     }
 
     /// The number of a file that is open in this mount. The kernel answers by itself: a request would come

@@ -107,12 +107,26 @@ pub(crate) fn has_mapped() -> bool {
     HAS_MAPPINGS.load(Ordering::Relaxed)
 }
 
-/// Notes that a file is being mapped.
-pub(crate) fn note_mapping(fd: i32) {
+/// A file is about to be mapped: if it is one of the mount, the kernel has to know its length from now on.
+pub(crate) fn mapping(fd: i32) {
     let device = DEVICE.load(Ordering::Acquire);
-    if device != 0 && !has_mapped() && number(fd).is_none_or(|(of, _)| of == device) {
-        HAS_MAPPINGS.store(true, Ordering::Relaxed);
+    if device == 0 || number(fd).is_some_and(|(of, _)| of != device) {
+        return;
     }
+    HAS_MAPPINGS.store(true, Ordering::Relaxed);
+    // SAFETY: the number of a descriptor that the program has handed over; the kernel checks it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    if is_ours() {
+        let _blocked = Blocked::new();
+        // If the server is gone, so is the mount.
+        let _ = process().and_then(|process| process.ask(&Ask::Mount, Some(fd)));
+    }
+    let _ = learn_length(fd);
+}
+
+/// The kernel asks the server for the length of a file.
+fn learn_length(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE).map(drop)
 }
 
 /// Device and type of an open file, as far as the kernel knows them by itself.
@@ -235,8 +249,7 @@ fn attach(fd: i32) -> Option<()> {
         return None;
     };
     // What the kernel remembers of its length ends here.
-    let fresh = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    statx(borrowed, "", fresh, StatxFlags::SIZE).ok()?;
+    learn_length(borrowed).ok()?;
     let access = flags & OFlags::RWMODE;
     let mut may = 0;
     if access != OFlags::WRONLY {

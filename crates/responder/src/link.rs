@@ -37,6 +37,9 @@ pub enum Ask {
         /// So many bytes.
         len: u64,
     },
+    /// Nobody is to use the file directly whose descriptor comes with this, until it was closed: [`Tell::Yes`],
+    /// [`Tell::No`] or [`Tell::Failed`].
+    Mount,
 }
 
 /// What the server answers.
@@ -75,6 +78,7 @@ impl Ask {
             Ask::Join => words([1]),
             Ask::Lease => words([2]),
             Ask::Room { file, offset, len } => words([3, file.inode, file.generation, offset, len]),
+            Ask::Mount => words([4]),
         }
     }
 
@@ -84,6 +88,7 @@ impl Ask {
             1 => Some(Ask::Join),
             2 => Some(Ask::Lease),
             3 => Some(Ask::Room { file: FileId { inode, generation }, offset, len }),
+            4 => Some(Ask::Mount),
             _ => None,
         }
     }
@@ -238,7 +243,7 @@ mod tests {
     fn messages_arrive_as_they_were_sent() {
         let (client, server) = UnixStream::pair().unwrap();
         let file = FileId { inode: 3, generation: u64::MAX };
-        let asks = [Ask::Join, Ask::Lease, Ask::Room { file, offset: 5, len: 6 }];
+        let asks = [Ask::Join, Ask::Lease, Ask::Room { file, offset: 5, len: 6 }, Ask::Mount];
         let tells = [
             Tell::Welcome { me: 7, device: 8, is_emulated: true },
             Tell::Lease(Lease { slot: 9, generation: 10, key: 11, file }),

@@ -104,6 +104,9 @@ fn program_of_descriptors() {
         let number = libc::dup(a.as_raw_fd());
         assert_eq!(libc::dup2(b.as_raw_fd(), number), number);
         assert_eq!(libc::pwrite(number, b"B".as_ptr().cast(), 1, 0), 1);
+        let null = fs::File::options().write(true).open("/dev/null").unwrap();
+        assert_eq!(libc::dup2(null.as_raw_fd(), number), number);
+        assert_eq!(libc::pwrite(number, b"z".as_ptr().cast(), 1, 0), 1);
         assert_eq!(libc::dup3(a.as_raw_fd(), number, libc::O_CLOEXEC), number);
         assert_eq!(libc::pwrite(number, b"A".as_ptr().cast(), 1, 0), 1);
         let other = libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 100);
@@ -114,7 +117,7 @@ fn program_of_descriptors() {
         assert_eq!(libc::close(other), 0);
     }
     // All that the program did not open, as it thinks.
-    for number in 3..2000 {
+    for number in 3..20_000 {
         if number != a.as_raw_fd() && number != b.as_raw_fd() {
             // SAFETY: descriptors that nothing of this program uses; the library's are not among them.
             unsafe { libc::close(number) };

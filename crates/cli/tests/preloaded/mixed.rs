@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::{file, in_child, is_leased};
 use crate::{bench, passes, root};
@@ -37,16 +38,17 @@ fn program_beside_others() {
     for round in 0..20_u8 {
         let a = file(&path);
         assert!(is_leased(&a), "it was closed by everyone");
-        let text = format!("round {round:02} ").repeat(500 + usize::from(round));
+        let text = format!("round {round:02} ").repeat(500);
         a.write_all_at(text.as_bytes(), 0).unwrap();
         // The length that the kernel has remembered is not the one of before.
         assert_eq!(plain("stat -c %s \"$1\"", &path), format!("{}\n", text.len()).as_bytes());
         assert!(is_leased(&a), "nothing has read it");
         assert_eq!(plain("cat \"$1\"", &path), text.as_bytes());
+        a.write_all_at(&text.as_bytes()[..1], 0).unwrap();
+        assert!(!is_leased(&a), "the kernel has pages of it");
         plain("printf other | dd of=\"$1\" bs=1 seek=3 conv=notrunc 2> /dev/null", &path);
         assert_eq!(read(0, 10), [&text.as_bytes()[..3], b"other", &text.as_bytes()[8..10]].concat());
         a.write_all_at(b"mine", 3).unwrap();
-        assert!(!is_leased(&a), "the kernel has pages of it");
         assert_eq!(plain("head -c 8 \"$1\"", &path), [&text.as_bytes()[..3], b"miner"].concat());
         plain("printf appended >> \"$1\"", &path);
         assert_eq!(read(text.len() as u64, 8), b"appended");
@@ -86,6 +88,7 @@ fn program_that_maps() {
     let mut found = [0; 8];
     a.read_exact_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"ABcdefgh");
+    maps_what_grows(&root);
     a.write_all_at(b"z", 5000).unwrap();
     assert_eq!(mapped[5000], b'z');
     // Memory of one file is written to another one, whose locks must not meet those of the first: pages
@@ -120,10 +123,32 @@ fn program_that_maps() {
     signals(&root);
 }
 
-static LOG: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+/// A file whose length the kernel does not learn from its writes.
+fn maps_what_grows(root: &Path) {
+    let c = file(&root.join("grows"));
+    c.set_len(3).unwrap();
+    c.write_all_at(b"x", 5000).unwrap();
+    assert!(is_leased(&c));
+    // SAFETY: a mapping of this program's; what is looked at is in the file.
+    let mapped = unsafe {
+        let base =
+            libc::mmap(std::ptr::null_mut(), 16384, libc::PROT_READ, libc::MAP_SHARED, c.as_raw_fd(), 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        base.cast::<u8>().cast_const()
+    };
+    c.write_all_at(b"y", 10_000).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(mapped.add(10_000).read_volatile(), b'y');
+        assert_eq!(mapped.add(5000).read_volatile(), b'x');
+    }
+    assert!(!is_leased(&c));
+}
+
+static LOG: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn note(_: i32) {
-    let log = LOG.load(std::sync::atomic::Ordering::Relaxed);
+    let log = LOG.load(Ordering::Relaxed);
     // SAFETY: a descriptor that stays open.
     unsafe { libc::write(log, b"s".as_ptr().cast(), 1) };
 }
@@ -131,22 +156,28 @@ extern "C" fn note(_: i32) {
 fn signals(root: &Path) {
     use std::io::Write;
     let log = fs::OpenOptions::new().create(true).append(true).open(root.join("signals")).unwrap();
-    LOG.store(log.as_raw_fd(), std::sync::atomic::Ordering::Relaxed);
+    LOG.store(log.as_raw_fd(), Ordering::Relaxed);
     // SAFETY: a handler that only writes.
     unsafe {
         libc::signal(libc::SIGALRM, note as *const () as libc::sighandler_t);
-        let every = libc::timeval { tv_sec: 0, tv_usec: 200 };
-        let timer = libc::itimerval { it_interval: every, it_value: every };
-        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
     }
-    for _ in 0..3000 {
-        (&log).write_all(&[b'm'; 300]).unwrap();
-    }
-    // SAFETY: ends the timer.
-    unsafe {
-        let never = std::mem::zeroed();
-        libc::setitimer(libc::ITIMER_REAL, &raw const never, std::ptr::null_mut());
-    }
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // SAFETY: this thread, which outlives the other one.
+        let writer = unsafe { libc::pthread_self() };
+        let is_done = &is_done;
+        scope.spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                // SAFETY: as above.
+                unsafe { libc::pthread_kill(writer, libc::SIGALRM) };
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        });
+        for _ in 0..20_000 {
+            (&log).write_all(&[b'm'; 300]).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
     assert!(is_leased(&log));
     let found = fs::read(root.join("signals")).unwrap();
     let from_main = found.iter().filter(|&&byte| byte == b'm').count();

@@ -121,9 +121,6 @@ fn replacing(fd: c_int, to: c_int) -> Option<c_int> {
     if is_hidden(fd) || is_hidden(to) {
         return Some(fail(libc::EBADF) as c_int);
     }
-    if fd != to {
-        closing(to);
-    }
     None
 }
 
@@ -183,7 +180,7 @@ macro_rules! maps {
                 offset: off_t,
             ) -> *mut c_void {
                 if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-                    process::note_mapping(fd);
+                    process::mapping(fd);
                 }
                 // SAFETY: the program's call.
                 unsafe { real::mmap(at, len, access, flags, fd, offset) }
