@@ -37,7 +37,7 @@ pub enum Ask {
         /// So many bytes.
         len: u64,
     },
-    /// Nobody is to use the file directly whose descriptor comes with this, until it was closed: [`Tell::Yes`],
+    /// The file whose descriptor comes with this goes through the mount until it was closed: [`Tell::Yes`],
     /// [`Tell::No`] or [`Tell::Failed`].
     Mount,
 }
