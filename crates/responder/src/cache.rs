@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fastness_pmem::NoSum;
-use fastness_sync::atomic::Ordering;
+use fastness_sync::atomic::{AtomicBool, Ordering};
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
 use crate::backing::{Backing, CacheId, FileId, Stat};
@@ -14,7 +14,7 @@ use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
-use crate::intent::Intents;
+use crate::intent::{Intent, Intents};
 use crate::key::Keys;
 use crate::medium::CacheMedium;
 use crate::operation::log_bytes;
@@ -26,6 +26,8 @@ use crate::tag::LINE;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
+/// Every backing store holds files of this length; longer ones are asked for.
+const FITS_BYTES: u64 = 1 << 31;
 
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub struct Cache<M> {
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     /// Shared by who opens files; held alone by who takes names from files.
     pub(crate) names: RwLock<()>,
+    /// What the backing store has of a file without a name may not be all that was written to it.
+    pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
 }
 
@@ -121,14 +125,16 @@ impl<M: CacheMedium> Cache<M> {
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
         let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
-        Cache { protocol, backing, files, intents, keys, orphans, names, superblock }
+        let has_lost = AtomicBool::new(false);
+        Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock }
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
     /// durably. `tenant` says whose files it resembles in length.
     ///
     /// # Errors
-    /// [`Error`], of the backing store most of all.
+    /// [`Error`], of the backing store most of all; `ESTALE` if `path` leads through a descriptor to a file
+    /// that has lost its last name, and the directory could not be given its bytes then.
     pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
         let known = {
             let _names = read(&self.names);
@@ -151,6 +157,7 @@ impl<M: CacheMedium> Cache<M> {
         let (backing, _) = self.backing.open(path, create).map_err(Error::backing("open a file"))?;
         let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
         let file = self.files.open(stat.id, || {
+            let removal = self.removal_of(&stat)?;
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
             if let Some(orphan) = self.take_orphan(stat.id)? {
@@ -159,9 +166,22 @@ impl<M: CacheMedium> Cache<M> {
                 return Ok(File::new(stat.id, orphan.key, tenant, backing, size, modified_ns));
             }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
-            Ok::<_, Error>(File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns))
+            let file = File::new(stat.id, key, tenant, backing, stat.size, stat.modified_ns);
+            lock(&file.state).removal = removal;
+            Ok::<_, Error>(file)
         })?;
         Ok(Handle { file })
+    }
+
+    /// The intent of a file that had lost its last name before it was opened: the caller had found it.
+    fn removal_of(&self, stat: &Stat) -> Result<Option<usize>, Error> {
+        match stat.links {
+            0 if self.has_lost.load(Ordering::Relaxed) => {
+                Err(Error::backing("open a file")(rustix::io::Errno::STALE.into()))
+            }
+            0 => Ok(Some(lock(&self.intents).begin(Intent::Remove(stat.id))?)),
+            _ => Ok(None),
+        }
     }
 
     /// The chunks of a file that has come back to the directory.
@@ -254,6 +274,11 @@ impl<M: CacheMedium> Cache<M> {
     /// Writes where the file may get longer.
     fn extend(&self, file: &File, offset: u64, data: &[u8], size: &mut u64) -> Result<(), Error> {
         let before = *size;
+        let end = offset + data.len() as u64;
+        if end > before.max(FITS_BYTES) {
+            // What it never takes must not be acknowledged.
+            file.backing.check_size(end).map_err(Error::backing("hold a file of that length"))?;
+        }
         let mut done = 0;
         let mut result = Ok(());
         while done < data.len() && result.is_ok() {

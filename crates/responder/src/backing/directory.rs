@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 
 use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
 
@@ -272,8 +273,20 @@ impl BackingFile for DirectoryFile {
         file.write_all_at(&data[whole..], offset + whole as u64)
     }
 
+    fn leave_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.writer()?.file.write_all_at(data, offset)
+    }
+
     fn truncate(&self, size: u64) -> io::Result<()> {
         self.writer()?.file.set_len(size)
+    }
+
+    fn check_size(&self, size: u64) -> io::Result<()> {
+        // No position is used but for this: reads and writes name theirs.
+        match rustix::fs::seek(&self.file, SeekFrom::Start(size)) {
+            Err(Errno::INVAL) => Err(Errno::FBIG.into()),
+            other => Ok(other.map(drop)?),
+        }
     }
 
     fn set_modified(&self, modified_ns: u64) -> io::Result<()> {
