@@ -61,9 +61,11 @@ pub(crate) struct LaunchArgs {
     /// Bits that new files do not get
     #[arg(long)]
     umask: u32,
-    /// Most open files
+    /// Most open files, and to what that can be raised
     #[arg(long)]
     files: Option<u64>,
+    #[arg(long)]
+    files_max: Option<u64>,
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
@@ -117,6 +119,7 @@ impl Inherited {
         let mut launcher = Command::new(std::env::current_exe()?);
         launcher.arg("launch").arg(format!("--umask={}", self.umask.bits()));
         launcher.args(self.files.current.map(|files| format!("--files={files}")));
+        launcher.args(self.files.maximum.map(|files| format!("--files-max={files}")));
         launcher.arg("--").args(command).current_dir(std::env::current_dir()?);
         preload.apply(&mut launcher);
         launcher.spawn().context("cannot start a process")
@@ -125,9 +128,8 @@ impl Inherited {
 
 pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
     umask(Mode::from_bits_truncate(args.umask));
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    // A lower limit than that of this process is always allowed.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: args.files, maximum });
+    // Lower limits than those of this process are always allowed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: args.files, maximum: args.files_max });
     let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
     note(format_args!("fastness: cannot run {}: {error}", args.command[0].display()));
     Ok(Outcome::Program(NOT_STARTED))

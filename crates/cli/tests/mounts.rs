@@ -9,6 +9,8 @@
 
 #[path = "mounts/differential.rs"]
 mod differential;
+#[path = "mounts/direct.rs"]
+mod direct;
 #[path = "mounts/folders.rs"]
 mod folders;
 #[path = "mounts/handles.rs"]

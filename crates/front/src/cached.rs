@@ -100,8 +100,8 @@ impl Contents for Cached {
         self.0.truncate(file.handle(), size_bytes).map_err(number)
     }
 
-    fn current(&self, stat: Stat) -> Stat {
-        self.0.current(stat).unwrap_or(stat)
+    fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Stat {
+        self.0.current(stat, again).unwrap_or(stat)
     }
 
     fn attributes_valid(&self, file: FileId) -> Duration {

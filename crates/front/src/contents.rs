@@ -49,8 +49,8 @@ pub trait Contents: Send + Sync + 'static {
     /// As above.
     fn truncate(&self, path: &Path, size_bytes: u64) -> Reply<()>;
 
-    /// Length and time of a file of which the directory says `stat`.
-    fn current(&self, stat: Stat) -> Stat;
+    /// Length and time of a file of which the directory says `stat`; `again` asks it once more.
+    fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Stat;
 
     /// How long the attributes of a file are known without asking.
     fn attributes_valid(&self, _: FileId) -> Duration {
@@ -147,7 +147,7 @@ impl Contents for Plain {
         rustix::fs::ftruncate(file, size_bytes)
     }
 
-    fn current(&self, stat: Stat) -> Stat {
+    fn current(&self, stat: Stat, _: impl FnOnce() -> io::Result<Stat>) -> Stat {
         stat
     }
 

@@ -41,7 +41,7 @@ impl<C: Contents> PassThrough<C> {
                 true => self.nodes.find(&node, OsStr::from_bytes(name)).ok(),
                 false => None,
             };
-            let attributes = found.map(|(_, metadata)| self.entry(&metadata));
+            let attributes = found.map(|(found, metadata)| self.entry(&found, &metadata));
             let number = self.nodes.number(entry.ino());
             let file_type = entry.file_type().as_raw_mode();
             let listed = Listed { node: number, cookie: entry.next_entry_cookie(), file_type, name };

@@ -47,8 +47,8 @@ impl<C: Contents> PassThrough<C> {
             }
         };
         self.contents.name(&node.path(), || in_the_name_of(caller, make))?;
-        let (_, metadata) = self.nodes.find(&node, name)?;
-        Ok(self.entry(&metadata))
+        let (made, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&made, &metadata))
     }
 
     pub(crate) fn create_file(
@@ -65,7 +65,7 @@ impl<C: Contents> PassThrough<C> {
         let create = || rustix::fs::openat(&*node, name, how | excl, mode(&node, new));
         self.contents.name(&node.path(), || in_the_name_of(caller, create))?;
         let (made, metadata) = self.nodes.find(&node, name)?;
-        let entry = self.entry(&metadata);
+        let entry = self.entry(&made, &metadata);
         match self.open_node(made, flags) {
             Ok(opened) => Ok((entry, opened)),
             Err(error) => {
@@ -91,7 +91,7 @@ impl<C: Contents> PassThrough<C> {
         // Followed, the descriptor leads to the file itself, even if that is a symlink.
         let link = || rustix::fs::linkat(CWD, file.path(), &*node, name, AtFlags::SYMLINK_FOLLOW);
         self.contents.name(&node.path(), link)?;
-        let (_, metadata) = self.nodes.find(&node, name)?;
-        Ok(self.entry(&metadata))
+        let (made, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&made, &metadata))
     }
 }

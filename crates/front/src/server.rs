@@ -77,9 +77,10 @@ fn time(seconds: i64, nanoseconds: i64) -> Time {
 
 impl<C: Contents> PassThrough<C> {
     /// Attributes of a file of which the directory says `metadata`.
-    pub(crate) fn attr(&self, metadata: &Metadata) -> Attr {
+    pub(crate) fn attr(&self, node: &Node, metadata: &Metadata) -> Attr {
         let stat = Stat::from(metadata);
-        let now = if metadata.is_file() { self.contents.current(stat) } else { stat };
+        let again = || Ok(Stat::from(&node.metadata()?));
+        let now = if metadata.is_file() { self.contents.current(stat, again) } else { stat };
         let directory_says = time(metadata.mtime(), metadata.mtime_nsec());
         let mtime = match now.modified_ns == stat.modified_ns {
             true => directory_says,
@@ -104,9 +105,9 @@ impl<C: Contents> PassThrough<C> {
         }
     }
 
-    pub(crate) fn entry(&self, metadata: &Metadata) -> Entry {
+    pub(crate) fn entry(&self, node: &Node, metadata: &Metadata) -> Entry {
         let attr_valid = self.contents.attributes_valid(Stat::from(metadata).id);
-        Entry { attr: self.attr(metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid }
+        Entry { attr: self.attr(node, metadata), generation: 1, name_valid: C::NAME_VALID, attr_valid }
     }
 
     /// Attributes as the kernel is told of them.
@@ -114,7 +115,7 @@ impl<C: Contents> PassThrough<C> {
         let metadata = node.metadata()?;
         // Before the attributes: what changes after that is asked for.
         let valid = self.contents.attributes_valid(Stat::from(&metadata).id);
-        Ok((self.attr(&metadata), valid))
+        Ok((self.attr(node, &metadata), valid))
     }
 
     /// A name that can be looked for: not that of the file that says which cache there is.
@@ -136,8 +137,8 @@ impl<C: Contents> PassThrough<C> {
 impl<C: Contents> Files for PassThrough<C> {
     fn lookup(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<Entry> {
         let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
-        let (_, metadata) = self.nodes.find(&node, name)?;
-        Ok(self.entry(&metadata))
+        let (found, metadata) = self.nodes.find(&node, name)?;
+        Ok(self.entry(&found, &metadata))
     }
 
     fn attributes(&self, _: Caller<'_>, node: u64, _: Option<u64>) -> Reply<(Attr, Duration)> {

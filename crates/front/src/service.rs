@@ -77,8 +77,12 @@ fn prepare(path: &Path) -> Result<(), FrontError> {
 /// Every file that the kernel knows takes a descriptor: as many as there may be.
 fn raise_limit() {
     let now = getrlimit(Resource::Nofile);
-    // If it stays as it is, fewer files can be known at a time.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|most| most.trim().parse().ok());
+    let more = most.max(now.maximum).filter(|_| now.maximum.is_some());
+    // More than allowed is for root; if the limit stays as it is, fewer files can be known at a time.
+    let set = |maximum| setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let _ = set(more).or_else(|_| set(now.maximum));
 }
 
 /// The real path of a mount point that can be used.

@@ -18,14 +18,10 @@ const DEFAULT_LIST: Name<'static> = b"system.posix_acl_default";
 const SET_GID: u32 = 0o2000;
 
 /// The value of an attribute, asked for again if it has grown meanwhile.
-fn sized(mut ask: impl FnMut(&mut [u8]) -> Reply<usize>) -> Reply<Vec<u8>> {
+fn sized(len: impl Fn() -> Reply<usize>, mut fill: impl FnMut(&mut [u8]) -> Reply<usize>) -> Reply<Vec<u8>> {
     loop {
-        let len = ask(&mut [])?;
-        let mut value = vec![0; len];
-        if len == 0 {
-            return Ok(value);
-        }
-        match ask(&mut value) {
+        let mut value = vec![0; len()?];
+        match fill(&mut value) {
             Err(Errno::RANGE) => {}
             Err(error) => return Err(error),
             Ok(len) => {
@@ -38,13 +34,15 @@ fn sized(mut ask: impl FnMut(&mut [u8]) -> Reply<usize>) -> Reply<Vec<u8>> {
 
 fn get(node: &Node, name: Name<'_>) -> Reply<Vec<u8>> {
     let path = node.path();
-    sized(|buffer| rustix::fs::getxattr(&path, name, buffer))
+    let len = || rustix::fs::getxattr_query(&path, name);
+    sized(len, |buffer| rustix::fs::getxattr(&path, name, buffer))
 }
 
 /// Names; those of the administrator are for root alone.
 fn names(node: &Node, caller: Caller<'_>) -> Reply<Vec<u8>> {
     let path = node.path();
-    let mut names = sized(|buffer| rustix::fs::listxattr(&path, buffer))?;
+    let len = || rustix::fs::listxattr_query(&path);
+    let mut names = sized(len, |buffer| rustix::fs::listxattr(&path, buffer))?;
     if caller.uid != 0 {
         let kept = names.split_inclusive(|byte| *byte == 0).filter(|name| !name.starts_with(b"trusted."));
         names = kept.flatten().copied().collect();

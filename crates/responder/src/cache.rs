@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fastness_pmem::NoSum;
-use fastness_sync::atomic::Ordering;
+use fastness_sync::atomic::{AtomicBool, Ordering};
 use fastness_sync::{Mutex, RwLock, lock, read, write};
 
-use crate::backing::{Backing, BackingFile, CacheId, FileId, Stat};
-use crate::board::{Board, SharedFile};
+use crate::backing::{Backing, CacheId, FileId, Stat};
+use crate::board::Board;
 use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
 use crate::file::{File, FileTable};
@@ -52,6 +52,8 @@ pub struct Cache<M> {
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     /// Shared by who opens files; held alone by who takes names from files.
     pub(crate) names: RwLock<()>,
+    /// What the backing store has of a file without a name may not be all that was written to it.
+    pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
 }
 
@@ -128,14 +130,16 @@ impl<M: CacheMedium> Cache<M> {
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
         let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
-        Ok(Cache { protocol, backing, files, intents, keys, orphans, names, superblock })
+        let has_lost = AtomicBool::new(false);
+        Ok(Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock })
     }
 
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
     /// durably. `tenant` says whose files it resembles in length.
     ///
     /// # Errors
-    /// [`Error`], of the backing store most of all.
+    /// [`Error`], of the backing store most of all; `ESTALE` if `path` leads through a descriptor to a file
+    /// that has lost its last name, and the directory could not be given its bytes then.
     pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
         let known = {
             let _names = read(&self.names);
@@ -166,33 +170,11 @@ impl<M: CacheMedium> Cache<M> {
                 return Ok(self.new_file(stat.id, orphan.key, tenant, backing, (size, modified_ns)));
             }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
-            Ok::<_, Error>(self.new_file(stat.id, key, tenant, backing, (stat.size, stat.modified_ns)))
+            let file = self.new_file(stat.id, key, tenant, backing, (stat.size, stat.modified_ns));
+            lock(&file.state).removal = self.removal_of(&stat)?;
+            Ok::<_, Error>(file)
         })?;
         Ok(Handle { file })
-    }
-
-    /// A file that the cache meets, with a place for other processes to see it, if there are any.
-    pub(crate) fn new_file(
-        &self,
-        id: FileId,
-        key: u64,
-        tenant: u32,
-        backing: Arc<dyn BackingFile>,
-        (size, modified_ns): (u64, u64),
-    ) -> File {
-        let board = self.protocol.board.as_ref();
-        let shared = board.and_then(|board| SharedFile::take(board, size, modified_ns));
-        File::new(id, key, tenant, backing, (size, modified_ns), shared)
-    }
-
-    /// The chunks of a file that has come back to the directory.
-    fn take_orphan(&self, id: FileId) -> Result<Option<Found>, Error> {
-        let mut orphans = lock(&self.orphans);
-        match orphans.get(&id) {
-            // Only a recovery completes its truncation.
-            Some(orphan) if orphan.has_intent => Err(Error::Orphan { inode: id.inode }),
-            _ => Ok(orphans.remove(&id)),
-        }
     }
 
     /// Closes a file. If it has no name any more and nothing else has it open, it is gone.
@@ -280,6 +262,7 @@ impl<M: CacheMedium> Cache<M> {
     /// Writes where the file may get longer.
     fn extend(&self, file: &File, offset: u64, data: &[u8], size: &mut u64) -> Result<(), Error> {
         let before = *size;
+        file.check_fits(before, offset + data.len() as u64)?;
         let mut done = 0;
         let mut result = Ok(());
         while done < data.len() && result.is_ok() {

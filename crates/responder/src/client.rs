@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastness_pmem::SharedWords;
 use fastness_sync::atomic::Ordering;
 
-use crate::backing::{BackingFile, FileId, Stat};
+use crate::backing::{BackingFile, FileId, Stat, check_longest};
 use crate::board::{Board, SharedFile};
 use crate::chunks::ChunkStore;
 use crate::error::Error;
@@ -114,6 +114,10 @@ impl BackingFile for ReadOnly {
         Ok(done)
     }
 
+    fn check_size(&self, size: u64) -> io::Result<()> {
+        check_longest(&self.0, size)
+    }
+
     fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
         refused()
     }
@@ -186,6 +190,9 @@ impl<M: CacheMedium> Client<M> {
         };
         let mut stopped = None;
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            stopped = Some(Denied::Ended);
+        } else if leased.file.check_fits(*length, offset + data.len() as u64).is_err() {
+            // The mount says why.
             stopped = Some(Denied::Ended);
         }
         while done < data.len() && stopped.is_none() {

@@ -8,7 +8,11 @@ use fastness_sync::{Mutex, lock};
 
 use crate::backing::{BackingFile, FileId};
 use crate::board::SharedFile;
+use crate::error::Error;
 use crate::length::Length;
+
+/// Every backing store holds files of this length; longer ones are asked for.
+const FITS_BYTES: u64 = 1 << 31;
 
 /// A file that is open, or has chunks in PM.
 ///
@@ -52,6 +56,18 @@ pub(crate) struct Truncation {
 }
 
 impl File {
+    /// Asks the backing store whether the file can get so long: what it can never take must not be
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// `EFBIG`, and others of the backing store.
+    pub(crate) fn check_fits(&self, len: u64, end: u64) -> Result<(), Error> {
+        if end <= len.max(FITS_BYTES) {
+            return Ok(());
+        }
+        self.backing.check_size(end).map_err(Error::backing("hold a file of that length"))
+    }
+
     pub(crate) fn new(
         id: FileId,
         key: u64,

@@ -51,6 +51,7 @@ mod length;
 pub mod link;
 mod medium;
 mod names;
+mod opened;
 mod operation;
 mod options;
 mod outside;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use fastness_sync::atomic::Ordering;
 use fastness_sync::{lock, write};
 
 use crate::backing::BackingFile;
@@ -82,6 +83,10 @@ impl<M: CacheMedium> Cache<M> {
         let flush = lock(&file.flush);
         // With a truncation that is not completed, it has chunks beyond its length.
         let unfinished = file.set_truncation(None);
+        // Who has found it may open it still: then the backing store alone has its bytes.
+        if unfinished.is_some() || self.protocol.leave(file).is_err() {
+            self.has_lost.store(true, Ordering::Relaxed);
+        }
         self.protocol.cut(file, 0, unfinished.map_or(*size, |_| i64::MAX as u64))?;
         if let Some(truncation) = unfinished.and_then(|unfinished| unfinished.intent) {
             lock(&self.intents).end(truncation)?;

@@ -2,6 +2,7 @@
 //! changes that it has no call for.
 
 use std::io;
+use std::sync::Arc;
 
 use fastness_sync::atomic::Ordering;
 use fastness_sync::{lock, write};
@@ -13,15 +14,20 @@ use crate::medium::CacheMedium;
 use crate::protocol::Protocol;
 
 impl<M: CacheMedium> Cache<M> {
-    /// What the backing store says of a file, with the length and time of the last write.
+    /// What the backing store says of a file, with the length and time of the last write. If the cache does
+    /// not know the file, `again` asks the backing store once more: it may just have been given everything.
     ///
     /// # Errors
-    /// None in the process that serves a cache.
-    pub fn current(&self, stat: Stat) -> Result<Stat, Error> {
-        match self.files.by_id(stat.id) {
-            Some(file) => Self::with_cached(stat, &file),
-            None => Ok(stat),
+    /// Those of `again` alone, in the process that serves a cache.
+    pub fn current(&self, stat: Stat, again: impl FnOnce() -> io::Result<Stat>) -> Result<Stat, Error> {
+        let known = self.files.by_id(stat.id);
+        if let Some(file) = &known {
+            let now = Self::with_cached(stat, file);
+            if self.files.by_id(stat.id).is_some_and(|still| Arc::ptr_eq(&still, file)) {
+                return now;
+            }
         }
+        again().map_err(Error::backing("say what a file is"))
     }
 
     /// Changes names in the backing store by `act`, which takes none from a file that could be its last:

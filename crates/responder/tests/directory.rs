@@ -1,7 +1,9 @@
 //! A directory of the system's, a region in memory, and threads.
 
 use std::fs;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,4 +204,90 @@ fn files_that_come_back_have_their_data() {
     cache.flush().unwrap();
     assert_eq!(cache.status().unwrap().dirty_chunks, 0);
     assert_eq!(fs::read(root.join("b")).unwrap(), b"acknowledged");
+}
+
+/// A front end had found it, and opens it only afterwards. Its chunks go with its name; its bytes do not.
+#[test]
+fn a_file_that_is_opened_after_it_has_lost_its_name_has_its_bytes() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let data = pattern(1, 40_000);
+    for (renames, is_open) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut file = Some(cache.open_file(Path::new("a"), Some(0o600), 0).unwrap());
+        cache.write(file.as_ref().unwrap(), 100, &data).unwrap();
+        cache.flush().unwrap();
+        cache.write(file.as_ref().unwrap(), 5_000, b"text").unwrap();
+        cache.append(file.as_ref().unwrap(), b"the end").unwrap();
+        let mut expected = [vec![0; 100], data.clone(), b"the end".to_vec()].concat();
+        expected[5_000..5_004].copy_from_slice(b"text");
+        let found = fs::File::open(root.join("a")).unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
+        if !is_open {
+            cache.close(file.take().unwrap()).unwrap();
+        }
+        if renames {
+            cache.close(cache.open_file(Path::new("b"), Some(0o600), 0).unwrap()).unwrap();
+            cache.rename(Path::new("b"), Path::new("a")).unwrap();
+        } else {
+            cache.unlink(Path::new("a")).unwrap();
+        }
+        for at in 0..3 {
+            let again = cache.open_file(&path, None, 0).unwrap();
+            let mut bytes = vec![1; expected.len() + 1];
+            assert_eq!(
+                cache.read(&again, 0, &mut bytes).unwrap(),
+                expected.len(),
+                "{renames} {is_open} {at}"
+            );
+            assert!(bytes[..expected.len()] == expected, "{renames} {is_open} {at}");
+            // It is written to without a name, and leaves nothing in PM.
+            cache.write(&again, 7, &[at]).unwrap();
+            expected[7] = at;
+            cache.close(again).unwrap();
+            file.take().into_iter().for_each(|file| cache.close(file).unwrap());
+            assert_eq!(cache.status().unwrap().dirty_chunks, 0);
+        }
+    }
+    drop(cache);
+    let (_, recovered) = open(folder, &root).unwrap();
+    assert_eq!((recovered.dirty_chunks, recovered.orphaned_chunks, recovered.removals), (0, 0, 0));
+}
+
+#[test]
+fn a_write_that_the_directory_can_never_take_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    let plain = fs::File::create(folder.join("plain")).unwrap();
+    // What is too far depends on the file system: 16 TiB with ext4.
+    for offset in [1 << 40, (1 << 44) - 8192, 1 << 44, 1 << 55, 1 << 62] {
+        let before = cache.stat(&file).unwrap().size;
+        let refused = plain.write_at(b"text", offset).err().and_then(|error| error.raw_os_error());
+        let written = cache.write(&file, offset, b"text").err();
+        assert_eq!(written.as_ref().map(Error::errno), refused, "at {offset:x}: {written:?}");
+        cache.flush().unwrap();
+        if refused.is_some() {
+            assert_eq!(cache.stat(&file).unwrap().size, before);
+        }
+    }
+    cache.close(file).unwrap();
+}
+
+/// A front end has asked the directory, then the file leaves the cache, and then the front end asks that.
+#[test]
+fn attributes_are_not_older_than_what_the_directory_was_given() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    cache.write(&file, 0, b"bytes").unwrap();
+    cache.close(file).unwrap();
+    let found = fs::File::open(root.join("a")).unwrap();
+    let ask = || Ok(Stat::from(&found.metadata()?));
+    let before = ask().unwrap();
+    assert_eq!((before.size, cache.current(before, ask).unwrap().size), (0, 5));
+    cache.unlink(Path::new("a")).unwrap();
+    assert_eq!(cache.current(before, ask).unwrap().size, 5);
 }

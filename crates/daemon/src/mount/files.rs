@@ -145,6 +145,7 @@ impl Files for Adapter {
         flags: WriteFlags,
     ) -> Reply<usize> {
         let (ino, how) = (Ino(file.node), translate::write_how(flags));
+        let is_direct = flags.open & open::DIRECT != 0;
         self.change(caller, |fs| {
             if how.clears_set_id && is_outsider(fs, caller, ino)? {
                 // Before the bytes: no crash may leave what another user wrote with this bit.
@@ -152,7 +153,13 @@ impl Files for Adapter {
                     SetAttributes { clears_set_id: true, is_outsider: true, ..SetAttributes::default() };
                 fs.set_attributes(ino, &set)?;
             }
-            fs.write(ino, offset, data, how)
+            let mut done = fs.write(ino, offset, data, how)?;
+            // Linux makes EIO of an answer that a part of a direct write was made; what keeps the rest from
+            // being written is the better answer.
+            while is_direct && done < data.len() {
+                done += fs.write(ino, offset + done as u64, &data[done..], how)?;
+            }
+            Ok(done)
         })
     }
 

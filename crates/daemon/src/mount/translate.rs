@@ -19,6 +19,8 @@ pub(super) mod open {
     pub(in crate::mount) const EXCL: u32 = 0o200;
     /// `O_DSYNC`, which `O_SYNC` includes.
     pub(in crate::mount) const DSYNC: u32 = 0o10_000;
+    /// Of x86-64.
+    pub(in crate::mount) const DIRECT: u32 = 0o40_000;
     /// What `O_SYNC` has besides: times are durable as well.
     pub(in crate::mount) const SYNC: u32 = 0o4_000_000;
 }

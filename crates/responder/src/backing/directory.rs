@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 
 use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
 
@@ -221,6 +222,15 @@ impl Writer {
     }
 }
 
+/// Whether a file may have that length on its file system; `EFBIG` if not. No position is used but for this:
+/// reads and writes name theirs.
+pub(crate) fn check_longest(file: &File, size: u64) -> io::Result<()> {
+    match rustix::fs::seek(file, SeekFrom::Start(size)) {
+        Err(Errno::INVAL) => Err(Errno::FBIG.into()),
+        other => Ok(other.map(drop)?),
+    }
+}
+
 #[derive(Debug)]
 struct DirectoryFile {
     file: File,
@@ -272,8 +282,16 @@ impl BackingFile for DirectoryFile {
         file.write_all_at(&data[whole..], offset + whole as u64)
     }
 
+    fn leave_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.writer()?.file.write_all_at(data, offset)
+    }
+
     fn truncate(&self, size: u64) -> io::Result<()> {
         self.writer()?.file.set_len(size)
+    }
+
+    fn check_size(&self, size: u64) -> io::Result<()> {
+        check_longest(&self.file, size)
     }
 
     fn set_modified(&self, modified_ns: u64) -> io::Result<()> {

@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use directory::check_longest;
 pub use directory::{CACHE_FILE, Directory};
 pub use memory::{Call, MemoryBacking, Verdict};
 
@@ -77,11 +78,27 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     /// As above; any part of `data` may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
+    /// Writes all of `data` for those who read the file meanwhile; it is never synced.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at).
+    fn leave_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_at(offset, data)
+    }
+
     /// Sets the length. Durable after [`sync`](Self::sync) only.
     ///
     /// # Errors
     /// As above.
     fn truncate(&self, size: u64) -> io::Result<()>;
+
+    /// Whether a file can be so long: what is refused here no write at that place will ever be.
+    ///
+    /// # Errors
+    /// `EFBIG`; as above.
+    fn check_size(&self, _size: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Sets when the file was modified.
     ///

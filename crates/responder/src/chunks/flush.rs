@@ -83,13 +83,35 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     /// Writes chunks of a file, which are durable on return.
     fn write_out(&self, file: &File, indices: &[u64]) -> Result<Vec<Written>, Error> {
+        let written = self.copy_out(file, indices, |offset, data| file.backing.write_at(offset, data))?;
+        if let Some(modified_ns) = written.iter().map(|written| written.tag.timestamp).max() {
+            file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
+            file.backing.sync().map_err(Error::backing("sync a file"))?;
+        }
+        Ok(written)
+    }
+
+    /// Gives the backing store what only PM has of a file that has lost its last name. None of that is ever
+    /// durable. The caller holds `flush` of the file.
+    pub(crate) fn leave(&self, file: &File) -> Result<(), Error> {
+        let dirty = self.dirty_chunks(Some(file.key))?;
+        let indices: Vec<u64> = dirty.into_iter().map(|(_, index)| index).collect();
+        self.copy_out(file, &indices, |offset, data| file.backing.leave_at(offset, data)).map(drop)
+    }
+
+    /// Copies dirty chunks of a file.
+    fn copy_out(
+        &self,
+        file: &File,
+        indices: &[u64],
+        write: impl Fn(u64, &[u8]) -> std::io::Result<()>,
+    ) -> Result<Vec<Written>, Error> {
         let (mut written, mut run, mut start) = (Vec::with_capacity(indices.len()), Vec::new(), 0);
-        let mut modified_ns = 0;
         for &index in indices {
             let (number, slot) = self.place(file.key, index);
             let offset = self.geometry.offset_of(index);
             if start + run.len() as u64 != offset || run.len() >= RUN_BYTES {
-                Self::write_run(file, start, &mut run)?;
+                write_run(start, &mut run, &write)?;
                 start = offset;
             }
             let group = self.hold(number)?;
@@ -98,23 +120,10 @@ impl<M: CacheMedium> ChunkStore<M> {
             let at = run.len();
             run.resize(at + self.valid_bytes(index, tag.size), 0);
             group.read_chunk(chunk, 0, &mut run[at..])?;
-            modified_ns = modified_ns.max(tag.timestamp);
             written.push(Written { group: number, chunk, tag });
         }
-        Self::write_run(file, start, &mut run)?;
-        if !written.is_empty() {
-            file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
-            file.backing.sync().map_err(Error::backing("sync a file"))?;
-        }
+        write_run(start, &mut run, &write)?;
         Ok(written)
-    }
-
-    fn write_run(file: &File, start: u64, run: &mut Vec<u8>) -> Result<(), Error> {
-        if !run.is_empty() {
-            file.backing.write_at(start, run).map_err(Error::backing("write to a file"))?;
-            run.clear();
-        }
-        Ok(())
     }
 
     /// Says of chunks that the backing store has them, unless they have changed since.
@@ -140,4 +149,16 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
         Ok(())
     }
+}
+
+fn write_run(
+    start: u64,
+    run: &mut Vec<u8>,
+    write: impl Fn(u64, &[u8]) -> std::io::Result<()>,
+) -> Result<(), Error> {
+    if !run.is_empty() {
+        write(start, run).map_err(Error::backing("write to a file"))?;
+        run.clear();
+    }
+    Ok(())
 }
