@@ -8,6 +8,7 @@ use fastness_daemon::{
     Address, DatasetReport, FilesCheckReport, MountRequest, OfflineReport, PoolReport, Request, ServedReport,
     absolute, check_files_offline,
 };
+use serde::Serialize;
 
 use crate::connect::{ask, ask_all, print_json};
 use crate::dataset::datasets;
@@ -249,22 +250,35 @@ fn unmount(what: &str, is_forced: bool) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
+/// A file system as it is listed.
+#[derive(Debug, Serialize)]
+struct ListedFiles {
+    #[serde(flatten)]
+    dataset: DatasetReport,
+    /// None while it is not mounted.
+    mounted_at: Option<String>,
+}
+
 fn list(json: bool, out: &mut dyn Write) -> Result<Outcome> {
     let mut files = datasets(None)?;
     files.retain(|dataset| dataset.kind == "filesystem");
-    if json {
-        print_json(out, &files)?;
-        return Ok(Outcome::Clean);
-    }
     let pools: Vec<PoolReport> = ask_all(None, &Request::Status)?;
     let served: Vec<_> = pools.iter().flat_map(|pool| &pool.served).collect();
-    let row = |files: &DatasetReport| {
-        let at = served.iter().find(|served| served.volume == files.name);
-        let at = at.map_or("-", |served| served.uri.as_str());
-        vec![files.name.clone(), short(files.used_bytes), at.to_owned()]
+    let listed = files.into_iter().map(|dataset| {
+        let at = served.iter().find(|served| served.volume == dataset.name);
+        ListedFiles { mounted_at: at.map(|served| served.uri.clone()), dataset }
+    });
+    let listed: Vec<_> = listed.collect();
+    if json {
+        print_json(out, &listed)?;
+        return Ok(Outcome::Clean);
+    }
+    let row = |listed: &ListedFiles| {
+        let ListedFiles { dataset, mounted_at } = listed;
+        vec![dataset.name.clone(), short(dataset.used_bytes), mounted_at.as_deref().unwrap_or("-").to_owned()]
     };
     let columns = [("FILE SYSTEM", false), ("USED", true), ("MOUNTED AT", false)];
-    table(out, &columns, files.iter().map(row).collect())?;
+    table(out, &columns, listed.iter().map(row).collect())?;
     Ok(Outcome::Clean)
 }
 

@@ -1,6 +1,6 @@
 //! `fastness up`: a pool in a folder, with a file system and a volume.
 
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use fastness_daemon::{
 use fastness_store::{Consent, Device, ImportOptions, KindId, Places, Pool, PoolError, Property, VdevSpec};
 use fastness_zvol::{Volume, VolumeOptions};
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result, busy, refuse};
 use crate::exit::Outcome;
 use crate::output::fields;
 use crate::progress::Progress;
@@ -171,6 +171,11 @@ fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(D
     if path.exists() {
         return Ok((reopen()?, false));
     }
+    // Until the file has its name, so that of two calls one makes it.
+    let _made_here = lock_folder(args, dir, watch)?;
+    if path.exists() {
+        return Ok((reopen()?, false));
+    }
     // A crash before the end leaves this file, which the next call makes anew.
     let new = dir.join("pool.img.new");
     match fs::remove_file(&new) {
@@ -189,6 +194,27 @@ fn open(args: &UpArgs, dir: &Path, name: &str, watch: &ImportWatch) -> Result<(D
         .and_then(|()| fs::File::open(dir)?.sync_all())
         .context("cannot name the pool's file")?;
     Ok((reopen()?, true))
+}
+
+/// Waits for others that make a pool in this folder.
+fn lock_folder(args: &UpArgs, dir: &Path, watch: &ImportWatch) -> Result<fs::File> {
+    let folder = fs::File::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let is_busy = |locked: &std::result::Result<(), TryLockError>| {
+        let is_busy = matches!(locked, Err(TryLockError::WouldBlock));
+        if is_busy {
+            watch.waits_for(&[&dir.display().to_string()]);
+        }
+        is_busy
+    };
+    match patiently(args.bounds.patience(), || folder.try_lock(), is_busy) {
+        Ok(()) => Ok(folder),
+        Err(TryLockError::WouldBlock) => {
+            Err(busy(format!("another process is making a pool in {}", dir.display())))
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", dir.display()))
+        }
+    }
 }
 
 fn say(

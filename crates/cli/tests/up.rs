@@ -269,3 +269,50 @@ fn the_log_of_a_pool_that_does_not_run_can_be_read_and_checked() {
         bench.up(&format!("{UP} --drop-log")).kill();
     }
 }
+
+/// A terminal sends a signal to a whole group of processes, and a parent passes it on.
+#[test]
+fn a_signal_that_comes_twice_in_a_row_exports_the_pool() {
+    let bench = Bench::new();
+    for _ in 0..3 {
+        let mut up = bench.up(UP);
+        let client = bench.client("demo/volume.sock", "demo/volume");
+        let pid = up.child.id();
+        let kill = format!("kill -INT {pid}; kill -TERM {pid}; kill -INT {pid}");
+        assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        assert_eq!(up.child.wait().unwrap().code(), Some(0));
+        drop(client);
+    }
+    let up = bench.up(UP);
+    assert!(up.said.contains("exported cleanly"), "{}", up.said);
+}
+
+#[test]
+fn of_several_that_make_a_pool_in_one_folder_one_does() {
+    let bench = Bench::new();
+    for round in 0..3 {
+        let start = |_| {
+            let mut command = bench.command(&format!("up new{round} --size 64M --no-mount --wait 0"));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut started: Vec<_> = (0..4).map(start).collect();
+        let serves = |child: &mut std::process::Child| {
+            let mut said = String::new();
+            let mut stdout = BufReader::new(child.stdout.take().unwrap());
+            while !said.contains("Ctrl-C exports") && stdout.read_line(&mut said).unwrap() > 0 {}
+            said.contains("Ctrl-C exports")
+        };
+        let serve: Vec<_> = started.iter_mut().map(serves).collect();
+        assert_eq!(serve.iter().filter(|serves| **serves).count(), 1);
+        for (mut child, serves) in started.into_iter().zip(serve) {
+            if serves {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                continue;
+            }
+            let ended = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(4), "{said}");
+        }
+    }
+}

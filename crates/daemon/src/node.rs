@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastness_base::ErrorKind;
 use fastness_store::{
@@ -26,6 +26,9 @@ use crate::lock;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::service::Services;
+
+/// A signal that comes this soon after the first one is the same one: a terminal and a parent both send it.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// Settings of a run; none of them is stored.
 #[derive(Debug, Clone, Default)]
@@ -169,24 +172,27 @@ impl Node {
         }
     }
 
-    /// Ends the node on SIGINT and SIGTERM. A second signal ends the process at once, as a crash would.
+    /// Ends the node on SIGINT and SIGTERM. Another one, a second later, ends the process at once, as a crash
+    /// would.
     ///
     /// # Errors
     /// The handlers cannot be installed.
     pub fn end_on_signals(&self) -> Result<(), StartError> {
         let system = |source| StartError::System { what: "handle signals", source };
-        let is_second = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, is_second.clone())
-                .map_err(system)?;
-            signal_hook::flag::register(signal, is_second.clone()).map_err(system)?;
-        }
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(system)?;
         let sender = self.endings.0.clone();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            if signals.forever().next().is_some() {
-                // If the receiver is gone, the process is ending anyway.
-                let _ = sender.send(Ending::Signal);
+            let mut first = None;
+            for signal in signals.forever() {
+                match first {
+                    None => {
+                        first = Some(Instant::now());
+                        // If the receiver is gone, the process is ending anyway.
+                        let _ = sender.send(Ending::Signal);
+                    }
+                    Some(first) if first.elapsed() < SAME_SIGNAL => {}
+                    Some(_) => signal_hook::low_level::exit(128 + signal),
+                }
             }
         });
         thread.map_err(system)?;

@@ -16,6 +16,7 @@ fn a_mount_comes_back_with_each_import_until_it_is_unmounted() {
     fs::write(files.path("a"), "text").unwrap();
     let list = bench.ok("fs list");
     assert!(list.contains("tank/home") && list.contains(files.at.to_str().unwrap()), "{list}");
+    assert_eq!(bench.json("fs list")[0]["mounted_at"].as_str(), files.at.to_str());
     for _ in 0..2 {
         bench.ok("pool export tank");
         assert_eq!(fs::read_dir(&files.at).unwrap().count(), 0);
@@ -25,6 +26,7 @@ fn a_mount_comes_back_with_each_import_until_it_is_unmounted() {
     bench.ok("fs unmount tank/home");
     assert_eq!(fs::read_dir(&files.at).unwrap().count(), 0);
     bench.fails("fs unmount tank/home", 3);
+    assert!(bench.json("fs list")[0]["mounted_at"].is_null());
     bench.ok("pool export tank");
     bench.ok("pool import tank");
     assert_eq!(fs::read_dir(&files.at).unwrap().count(), 0);
