@@ -1,11 +1,11 @@
 //! What programs read into and write from: one buffer, or several, in memory that may be a file's.
 
-use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 
 use libc::iovec;
 
 use crate::process;
+use crate::scratch::Scratch;
 
 /// Longest transfer; the kernel's is longer by less than a page.
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
@@ -48,7 +48,7 @@ impl<'a> Buffers<'a> {
             touch(bytes);
             return Some(Piece::Program(bytes));
         }
-        let mut own = Own::new(len)?;
+        let mut own = Scratch::new(len)?;
         let mut at = 0;
         for buffer in self.0 {
             // SAFETY: the caller's; the piece is as long as all of them together.
@@ -58,7 +58,7 @@ impl<'a> Buffers<'a> {
             }
             at += buffer.iov_len;
         }
-        Some(Piece::Own(own))
+        Some(Piece::Scratch(own))
     }
 
     /// Where to read to, in one piece that can be written under a lock.
@@ -71,7 +71,7 @@ impl<'a> Buffers<'a> {
             let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.iov_base.cast::<u8>(), len) };
             return Some(Piece::Program(bytes));
         }
-        Own::new(len).map(Piece::Own)
+        Scratch::new(len).map(Piece::Scratch)
     }
 
     /// Gives the program what was read.
@@ -79,7 +79,7 @@ impl<'a> Buffers<'a> {
     /// # Safety
     /// The program's: the buffers can be written.
     pub(crate) unsafe fn scatter(&self, piece: &Piece<'_>, len: usize) {
-        let Piece::Own(own) = piece else { return };
+        let Piece::Scratch(own) = piece else { return };
         let mut at = 0;
         for buffer in self.0 {
             let count = buffer.iov_len.min(len - at);
@@ -101,7 +101,7 @@ fn touch(bytes: &[u8]) {
 /// Bytes in one piece: the program's, or ours.
 pub(crate) enum Piece<'a> {
     Program(&'a mut [u8]),
-    Own(Own),
+    Scratch(Scratch),
 }
 
 impl Deref for Piece<'_> {
@@ -110,7 +110,7 @@ impl Deref for Piece<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Piece::Program(bytes) => bytes,
-            Piece::Own(bytes) => bytes,
+            Piece::Scratch(bytes) => bytes,
         }
     }
 }
@@ -119,53 +119,7 @@ impl DerefMut for Piece<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Piece::Program(bytes) => bytes,
-            Piece::Own(bytes) => bytes,
+            Piece::Scratch(bytes) => bytes,
         }
-    }
-}
-
-/// Memory for one call: not of the allocator, which may be the one that a signal handler has interrupted.
-pub(crate) struct Own {
-    base: *mut u8,
-    len: usize,
-}
-
-impl Own {
-    fn new(len: usize) -> Option<Own> {
-        // SAFETY: new memory, wherever the kernel finds some.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
-        };
-        (base != libc::MAP_FAILED).then_some(Own { base: base.cast(), len })
-    }
-}
-
-impl Deref for Own {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped, of that length, ours.
-        unsafe { std::slice::from_raw_parts(self.base, self.len) }
-    }
-}
-
-impl DerefMut for Own {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        // SAFETY: ours; nothing borrows it any more.
-        unsafe { libc::munmap(self.base.cast::<c_void>(), self.len) };
     }
 }

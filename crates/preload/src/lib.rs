@@ -40,6 +40,7 @@ mod member;
 mod own;
 mod process;
 mod real;
+mod scratch;
 mod signals;
 mod table;
 mod transfer;

@@ -102,6 +102,7 @@ fn program_that_maps() {
     assert_eq!(&found, b"ABcdefgh");
     maps_what_grows(&root.join("grows before"), true);
     maps_what_grows(&root.join("grows after"), false);
+    threads(&root);
     a.write_all_at(b"z", 5000).unwrap();
     assert_eq!(mapped[5000], b'z');
     // Memory of one file is written to another one, whose locks must not meet those of the first: pages
@@ -134,6 +135,25 @@ fn program_that_maps() {
     assert_eq!(fs::read(root.join("stream")).unwrap(), b"y2x45");
     // A signal that comes in the middle of a write, whose handler writes to the same file.
     signals(&root);
+}
+
+/// Several threads while something is mapped: each has memory of its own for what it transfers.
+fn threads(root: &Path) {
+    std::thread::scope(|scope| {
+        for thread in 0..6_u8 {
+            scope.spawn(move || {
+                let own = file(&root.join(format!("thread {thread}")));
+                own.write_all_at(&[thread; 100_000], 0).unwrap();
+                assert!(is_leased(&own));
+                for round in 0..400 {
+                    let mut found = vec![0xee; if round % 50 == 0 { 100_000 } else { 1 + round * 37 }];
+                    own.read_exact_at(&mut found, 0).unwrap();
+                    assert!(found.iter().all(|byte| *byte == thread), "thread {thread}, round {round}");
+                    own.write_all_at(&found[..found.len() / 2], 0).unwrap();
+                }
+            });
+        }
+    });
 }
 
 /// A file whose length the kernel does not learn from its writes.
