@@ -1,6 +1,6 @@
 //! Memory for one call: not of the allocator, which may be the one that a signal handler has interrupted.
 //!
-//! Short pieces are kept for later calls: two system calls and their page faults would cost more than the copy.
+//! Short pieces are kept for later calls: two system calls and page faults would cost more than the copy.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
