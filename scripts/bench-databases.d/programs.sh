@@ -11,8 +11,9 @@ declare -A package=(
     [pg_ctl]=postgresql [pgbench]=postgresql-contrib [mariadbd]=mariadb-server [sysbench]=sysbench [fio]=fio
 )
 
-# A client that hangs is ended, and the turn has failed.
-limited() { timeout -k 5 $((seconds * 3 + 60)) "$@"; }
+# A client that hangs is ended, and the turn has failed. `enter`: what runs it where its system is.
+enter=()
+limited() { timeout -k 5 $((seconds * 3 + 60)) "${enter[@]}" "$@"; }
 load() { limited python3 "$parts/load.py" "$1" "$mount" "$seconds"; }
 
 # --- Redis: 16 clients set values of 100 bytes, the log synced before each answer ---

@@ -85,10 +85,15 @@ run_up() {
     [ ${#run_environment[@]} = 2 ] || { echo "bench-databases: no library to load" >&2 && return 1; }
 }
 
-# Programs that are started from now on are for this system.
+# Programs that are started from now on are for this system. They see what a program of `fastness run` sees: SQLite
+# resolves links in its paths, and would find the directory behind the mount elsewhere.
 load_library() {
     unset LD_PRELOAD FASTNESS_LEASES
-    [ "$1" != run ] || export "${run_environment[@]}"
+    enter=()
+    [ "$1" != run ] || {
+        enter=(nsenter -t "$(cat "$work/run.pid")" -m --)
+        export "${run_environment[@]}"
+    }
 }
 
 # Whatever state they are in. A pool whose process is gone lets its mount and its programs go.
