@@ -41,12 +41,22 @@ impl Entry {
         Entry(generation | USED | u64::from(lease.slot) << PLACE_SHIFT | flags)
     }
 
+    /// Place of its lease.
+    pub(crate) fn slot(self) -> u32 {
+        ((self.0 >> PLACE_SHIFT) & PLACE_BITS) as u32
+    }
+
+    /// Generation of its lease.
+    pub(crate) fn lease(self) -> u32 {
+        (self.0 >> GENERATION_SHIFT) as u32
+    }
+
     fn place(self) -> &'static Place {
-        &TABLE[((self.0 >> PLACE_SHIFT) & PLACE_BITS) as usize]
+        &TABLE[self.slot() as usize]
     }
 
     fn generation(self) -> u64 {
-        (self.0 >> GENERATION_SHIFT) + 1
+        u64::from(self.lease()) + 1
     }
 
     pub(crate) fn may(self, what: u64) -> bool {

@@ -191,5 +191,6 @@ pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
 
 /// Whether everything that was written to the file is durable.
 pub(crate) fn is_durable(fd: c_int) -> bool {
-    table::find(fd).is_some() && current(fd).is_some()
+    let Some((entry, process)) = table::find(fd).zip(process_of(fd)) else { return false };
+    process.member.client.has_lease(entry.slot(), entry.lease()) || current(fd).is_some()
 }

@@ -281,8 +281,8 @@ impl SharedFile {
         self.state().load(Ordering::Acquire) & LEASED != 0
     }
 
-    /// Whether a lease counts, and the file needs nothing that only the process that serves can do. The
-    /// caller holds the lock.
+    /// Whether a lease counts, and the file needs nothing that only the process that serves can do. It stays
+    /// so while the caller holds the lock.
     pub(crate) fn is_usable(&self, generation: u32) -> bool {
         let state = self.state().load(Ordering::Acquire);
         state & (LEASED | UNFINISHED) == LEASED && (state / GENERATION) as u32 == generation

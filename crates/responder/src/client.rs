@@ -166,6 +166,13 @@ impl<M: CacheMedium> Client<M> {
         Some(LeasedFile { file, generation: lease.generation })
     }
 
+    /// Whether a lease counts now: whatever was written to its file before the call is durable. Takes no
+    /// lock.
+    pub fn has_lease(&self, slot: u32, generation: u32) -> bool {
+        let shared = SharedFile::new(self.board.clone(), slot as usize);
+        self.board.check_served().is_ok() && shared.is_some_and(|shared| shared.is_usable(generation))
+    }
+
     fn hold<'a>(&self, leased: &'a LeasedFile) -> Result<HeldLength<'a>, Denied> {
         self.board.check_served()?;
         let length = leased.file.size.hold()?;

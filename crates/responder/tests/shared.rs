@@ -121,8 +121,11 @@ fn leases_end_when_the_file_is_used_in_another_way() {
     all(client.write(&leased, Position::At(0), &[1; 100]), 100);
     let id = served.cache.stat(&served.file).unwrap().id;
     assert!(served.cache.is_leased(id));
+    let lease = served.cache.lease(&served.file).unwrap().unwrap();
+    assert!(client.has_lease(lease.slot, lease.generation));
+    assert!(!client.has_lease(lease.slot, lease.generation + 1) && !client.has_lease(1 << 30, 0));
     served.cache.use_directly(&served.file).unwrap();
-    assert!(!served.cache.is_leased(id));
+    assert!(!served.cache.is_leased(id) && !client.has_lease(lease.slot, lease.generation));
     let refused = client.write(&leased, Position::At(0), &[2; 100]);
     assert!(matches!(refused.stopped, Some(Denied::Ended)) && refused.len == 0);
     assert!(matches!(client.read(&leased, 0, &mut [0; 9]), Err(Denied::Ended)));
@@ -358,7 +361,10 @@ fn a_client_ends_with_errors_once_the_server_has_ended() {
     let leased = served.leased(&client);
     // A server that is slow is not one that has ended.
     all(client.write(&leased, Position::At(0), &[1]), 1);
+    let lease = served.cache.lease(&served.file).unwrap().unwrap();
+    assert!(client.has_lease(lease.slot, lease.generation));
     lives.store(false, Ordering::Relaxed);
+    assert!(!client.has_lease(lease.slot, lease.generation));
     let refused = client.write(&leased, Position::At(0), &[1]).stopped;
     assert!(matches!(refused, Some(Denied::Failed(Error::NotServed))), "{refused:?}");
     assert!(matches!(client.read(&leased, 0, &mut [0]), Err(Denied::Failed(Error::NotServed))));
