@@ -22,7 +22,9 @@ impl World<'_> {
             5 if !is_given_up && !open.is_empty() => Step::Flush { volume: rng.pick(&open), client: 0 },
             6 if !is_given_up && !open.is_empty() => {
                 let volume = rng.pick(&open);
-                let (offset, data) = (rng.index(100_000), vec![rng.next() as u8; 6000].into());
+                let size = self.volumes[volume].model.now.len();
+                let offset = rng.index(size.min(100_000));
+                let data = vec![rng.next() as u8; 6000.min(size - offset)].into();
                 Step::Write { volume, client: 0, offset, data, is_fua: rng.one_in(2) }
             }
             7 if self.has_files() => Step::ChangeFiles { seed: rng.next() },
