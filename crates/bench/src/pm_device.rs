@@ -15,16 +15,15 @@
 //! What survives a power cut depends on the region: see [`RegionInfo`](fastness_pmem::RegionInfo).
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fastness_sync::{MutexGuard, lock};
 use std::time::Instant;
 
 use fastness_blkdev::{
     BlockDevice, BlockError, Cause, DeviceInfo, DeviceKind, Operation, Stats, StatsSnapshot, WriteCache,
 };
 use fastness_pmem::{Medium, NoSum, PersistError, PmRange};
+use fastness_sync::{Mutex, MutexGuard, lock};
 
 /// Parts that a range is divided into.
 const PARTS: usize = 32;

@@ -1,11 +1,12 @@
 //! The progress of an import, shown if it takes longer than half a second.
 
 use std::io::IsTerminal;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastness_daemon::{ImportStep, ImportWatch, ImportingReport};
+use fastness_sync::{Condvar, Mutex, MutexGuard, lock};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{note, progress_bar};
@@ -30,13 +31,20 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits; false if the import has ended by then.
     fn wait(&self, time: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |state| !state.is_over);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+        let end = Instant::now() + time;
+        let mut state = self.lock();
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            if state.is_over || rest.is_zero() {
+                return !state.is_over;
+            }
+            state = fastness_sync::wait_for(&self.changed, state, rest);
+        }
     }
 
     fn show(&self) {

@@ -1,6 +1,5 @@
 //! Resumes a suspended pool: `pool clear`, `pool add` to a pool that lacks space.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use fastness_base::ErrorKind;
@@ -31,7 +30,7 @@ impl Node {
     /// # Errors
     /// As [`clear`](Self::clear), and errors of [`Pool::add`](fastness_store::Pool::add).
     pub(crate) fn go_on(&self, is_degraded: bool, mut added: Vec<VdevSpec>) -> Result<(), Failure> {
-        let _alone = self.changing.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = fastness_sync::write(&self.changing);
         if self.pool().is_suspended() {
             self.jobs.stop();
         }

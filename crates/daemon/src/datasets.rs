@@ -2,8 +2,8 @@
 
 use fastness_base::ErrorKind;
 use fastness_store::{Dataset, DatasetInfo, DatasetKind, ObjectId, Pool, PoolError, Property, Tx};
+use fastness_sync::lock;
 
-use crate::lock;
 use crate::node::Node;
 use crate::protocol::Failure;
 use crate::report::{Address, DatasetReport, PropertyReport};

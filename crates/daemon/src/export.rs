@@ -1,14 +1,14 @@
 //! A volume as an NBD export: only translates requests and errors.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fastness_base::{ErrorKind, chain};
 use fastness_nbd::{BlockSizes, Export, ExportError, Extent, ExtentKind, Features, ZeroOptions};
 use fastness_store::{Attached, Outcome, PoolError, Segment};
+use fastness_sync::{Mutex, lock};
 use fastness_zvol::{Volume, VolumeError};
 
 use crate::journal::Journal;
-use crate::lock;
 
 /// Maximum number of segments in one block status reply.
 const SEGMENTS_MAX: usize = 1024;

@@ -1,14 +1,14 @@
 //! The steps of an import, and how long each took: for clients waiting for it, and for `status` later.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastness_store::{LogImportStep, ReplayProgress};
+use fastness_sync::{Mutex, lock};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::lock;
 
 /// Imports that took longer are noted in the journal.
 const LONG: Duration = Duration::from_millis(500);

@@ -1,15 +1,15 @@
 //! Long work in the background, one at a time: scrub, resilver.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastness_base::{ErrorKind, chain, panic_text};
 use fastness_store::{PoolError, ScrubReport};
+use fastness_sync::{Condvar, Mutex, lock, wait_for};
 
 use crate::journal::Journal;
-use crate::lock;
 use crate::protocol::Failure;
 use crate::report::JobReport;
 
@@ -141,10 +141,16 @@ impl Job {
     pub(crate) fn wait(&self, tell: &mut dyn FnMut(JobReport) -> bool) {
         loop {
             {
-                let state = lock(&self.state);
-                let waited =
-                    self.changed.wait_timeout_while(state, PROGRESS, |state| state.outcome.is_none());
-                if waited.unwrap_or_else(PoisonError::into_inner).0.outcome.is_some() {
+                let end = Instant::now() + PROGRESS;
+                let mut state = lock(&self.state);
+                while state.outcome.is_none() {
+                    let rest = end.saturating_duration_since(Instant::now());
+                    if rest.is_zero() {
+                        break;
+                    }
+                    state = wait_for(&self.changed, state, rest);
+                }
+                if state.outcome.is_some() {
                     return;
                 }
             }
@@ -156,9 +162,10 @@ impl Job {
 
     /// Waits until it has begun, or failed to.
     pub(crate) fn wait_begun(&self) {
-        let state = lock(&self.state);
-        let waits = |state: &mut State| !state.is_begun && state.outcome.is_none();
-        drop(self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner));
+        let mut state = lock(&self.state);
+        while !state.is_begun && state.outcome.is_none() {
+            state = fastness_sync::wait(&self.changed, state);
+        }
     }
 
     /// Why it failed, if it did.

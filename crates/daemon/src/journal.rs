@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fastness_sync::{Mutex, lock};
 use serde::{Deserialize, Serialize};
-
-use crate::lock;
 
 const EVENTS_MAX: usize = 100;
 

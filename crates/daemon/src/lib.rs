@@ -78,8 +78,3 @@ pub use report::{
     PropertyReport, RegionReport, ServedReport, VdevReport,
 };
 pub use topology::split_regions;
-
-/// Takes a lock even if its holder panicked: every single change to what it guards leaves it consistent.
-fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

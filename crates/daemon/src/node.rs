@@ -1,8 +1,8 @@
 //! A pool that this process has imported.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use fastness_base::ErrorKind;
@@ -10,6 +10,7 @@ use fastness_store::{
     DatasetKind, Device, ImportOptions, Kinds, Local, Places, Pool, PoolError, PoolLog, PoolOptions, Store,
     StoreOptions,
 };
+use fastness_sync::{Mutex, RwLock, lock};
 use fastness_zpl::FileReplay;
 use fastness_zvol::VolumeReplay;
 use serde::Serialize;
@@ -22,7 +23,6 @@ use crate::imported;
 use crate::importing::{ImportReport, ImportStep, ImportWatch};
 use crate::jobs::{Jobs, Tell};
 use crate::journal::Journal;
-use crate::lock;
 use crate::paths::remember_devices;
 use crate::protocol::{Failure, Request};
 use crate::service::Services;
@@ -232,8 +232,7 @@ impl Node {
         {
             return answer(self.add_to_suspended(vdevs, *is_forced)?);
         }
-        let _unchanged = (!request.may_come_any_time())
-            .then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
+        let _unchanged = (!request.may_come_any_time()).then(|| fastness_sync::read(&self.changing));
         match request {
             Request::Clear { is_degraded } => answer(self.clear(is_degraded)?),
             Request::PoolProperties => answer(self.pool_properties()),

@@ -1,12 +1,12 @@
 //! What a node serves, in whatever way: a volume over NBD, later a mount or a cache.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fastness_store::{Attached, DatasetId};
+use fastness_sync::{Mutex, lock};
 use fastness_zvol::Volume;
 
 use crate::io_report::IoRow;
-use crate::lock;
 use crate::protocol::Failure;
 use crate::report::ServedReport;
 

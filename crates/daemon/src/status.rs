@@ -8,6 +8,7 @@ use fastness_store::{
     self as store, DatasetInfo, DatasetKind, DeviceStatus, FailMode, KindId, PoolLog, PoolStatus, SyncMode,
     VdevClass,
 };
+use fastness_sync::lock;
 use fastness_zpl::FileSystem;
 use fastness_zvol::Volume;
 use histogram::Histogram;
@@ -15,7 +16,6 @@ use histogram::Histogram;
 use crate::damaged::{DamagedReport, damaged};
 use crate::durability::{Before, Facts, LogPlace};
 use crate::io_report::{IoCounters, IoReport, IoRow, LatencyBucket};
-use crate::lock;
 use crate::log_status::judge_regions;
 use crate::medium::{Survival, describe};
 use crate::node::Node;

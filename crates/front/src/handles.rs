@@ -1,9 +1,10 @@
 //! What is open: by the number that the kernel gives back with each operation.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use fastness_fuse::{Errno, Reply};
+use fastness_sync::{Mutex, RwLock};
 
 use crate::nodes::{Node, errno};
 
@@ -25,7 +26,7 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     pub(crate) fn add(&self, opened: T) -> u64 {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = fastness_sync::write(&self.0);
         let opened = Some(Arc::new(opened));
         if let Some(number) = table.free.pop() {
             table.open[number] = opened;
@@ -36,13 +37,13 @@ impl<T> Handles<T> {
     }
 
     pub(crate) fn get(&self, number: u64) -> Reply<Arc<T>> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = fastness_sync::read(&self.0);
         table.open.get(number as usize).and_then(Clone::clone).ok_or(Errno::BADF)
     }
 
     /// It is closed once nothing works with it any more.
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<T>> {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = fastness_sync::write(&self.0);
         let removed = table.open.get_mut(number as usize)?.take()?;
         table.free.push(number as usize);
         Some(removed)

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::PoisonError;
 
 use fastness_fuse::{Listed, Listing, Open, Reply};
 use fastness_responder::CACHE_FILE;
+use fastness_sync::lock;
 use rustix::fs::{RawDir, SeekFrom};
 
 use crate::contents::Contents;
@@ -25,7 +25,7 @@ impl<C: Contents> PassThrough<C> {
         listing: &mut dyn Listing,
     ) -> Reply<()> {
         let (open, node) = (self.directories.get(of.handle)?, self.nodes.get(of.node)?);
-        let directory = open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = lock(&open.0);
         rustix::fs::seek(&*directory, SeekFrom::Start(after))?;
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut entries = RawDir::new(&*directory, &mut buffer);

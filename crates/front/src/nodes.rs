@@ -6,10 +6,11 @@ use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fastness_fuse::{Errno, Reply};
+use fastness_sync::{Mutex, lock};
 use rustix::fs::{Mode, OFlags};
 
 /// Number of the root in the protocol.
@@ -92,7 +93,7 @@ impl Nodes {
         if number == ROOT {
             return Ok(self.root.clone());
         }
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         known.get(&number).map(|known| known.node.clone()).ok_or(Errno::STALE)
     }
 
@@ -111,7 +112,7 @@ impl Nodes {
         if number == ROOT {
             return Ok((self.root.clone(), metadata));
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let known = known.entry(number).or_insert_with(|| Known { node: Arc::new(node), lookups: 0 });
         known.lookups += 1;
         Ok((known.node.clone(), metadata))
@@ -119,7 +120,7 @@ impl Nodes {
 
     /// The kernel has forgotten some of the times that it was told.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.known);
         if let Some(known) = all.get_mut(&number) {
             known.lookups = known.lookups.saturating_sub(lookups);
             if known.lookups == 0 {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use fastness_sync::{Mutex, lock};
 
 /// What of a request is to be done by a thread that may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl EarlyInterrupts {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut VecDeque<(u64, Instant)>) -> T) -> T {
-        let mut uniques = self.uniques.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uniques = lock(&self.uniques);
         uniques.retain(|(_, since)| since.elapsed() < EarlyInterrupts::AGE);
         let changed = change(&mut uniques);
         self.count.store(uniques.len(), Ordering::SeqCst);

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastness_sync::lock;
 use rustix::io::Errno;
 
 use crate::answer::Answer;
@@ -14,7 +15,7 @@ use crate::dispatch::dispatch;
 use crate::files::{Caller, Reply};
 use crate::request::{PutOff, RequestState};
 use crate::rings::is_nudge;
-use crate::session::{Queue, Shared, lock};
+use crate::session::{Queue, Shared};
 use crate::waiting::{Left, Waiting};
 use crate::wire::{self, Head, Input, OUT_HEADER_BYTES};
 

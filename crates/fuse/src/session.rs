@@ -11,11 +11,12 @@
 //! called.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fastness_sync::{Condvar, Mutex, lock, wait_for};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::answer::Answer;
@@ -126,10 +127,6 @@ impl std::fmt::Debug for Session {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Session {
     /// Begins a session over the descriptor of a mount, and serves it in threads of its own.
     ///
@@ -198,8 +195,8 @@ impl Session {
             let ended = &self.shared.ended;
             threads = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return false,
-                Some(rest) => ended.wait_timeout(threads, rest).unwrap_or_else(PoisonError::into_inner).0,
-                None => ended.wait(threads).unwrap_or_else(PoisonError::into_inner),
+                Some(rest) => wait_for(ended, threads, rest),
+                None => fastness_sync::wait(ended, threads),
             };
         }
         true

@@ -8,9 +8,9 @@
 //! never waits for another.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use crate::lock;
+use fastness_sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// Bytes for all connections.
 pub(crate) struct ServerBudget {
@@ -46,7 +46,7 @@ impl ServerBudget {
         state.next_ticket += 1;
         state.waiting.push_back(ticket);
         while state.waiting.front() != Some(&ticket) || state.bytes + bytes > self.bytes_max {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = fastness_sync::wait(&self.changed, state);
         }
         state.waiting.pop_front();
         state.bytes += bytes;
@@ -175,7 +175,7 @@ impl Budget {
 
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waiting += 1;
-        state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = fastness_sync::wait(&self.changed, state);
         state.waiting -= 1;
         state
     }

@@ -90,8 +90,3 @@ pub use listen::{Endpoint, Listener};
 pub use memory::MemoryExport;
 pub use server::Server;
 pub use service::{Service, ShutdownReport, Stats};
-
-/// Takes a lock even if its holder panicked: every single change to what it guards leaves it consistent.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -1,6 +1,6 @@
 //! An export in memory, for tests, examples and comparisons.
 
-use std::sync::RwLock;
+use fastness_sync::{RwLock, read, write};
 
 use crate::error::ExportError;
 use crate::export::{BlockSizes, Export, Extent, ExtentKind, Features, ZeroOptions};
@@ -41,7 +41,7 @@ impl MemoryExport {
 
     fn clear(&self, offset: u64, length: u64, may_punch_hole: bool) {
         for (page, first, bytes) in Self::parts(offset, length) {
-            let mut page = self.pages[page].write().expect("no panic with the lock held");
+            let mut page = write(&self.pages[page]);
             if may_punch_hole && bytes as u64 == PAGE_BYTES {
                 *page = None;
             } else if let Some(page) = &mut *page {
@@ -87,7 +87,7 @@ impl Export for MemoryExport {
     fn read(&self, offset: u64, mut buffer: &mut [u8]) -> Result<(), ExportError> {
         for (page, first, bytes) in Self::parts(offset, buffer.len() as u64) {
             let (part, rest) = buffer.split_at_mut(bytes);
-            match &*self.pages[page].read().expect("no panic with the lock held") {
+            match &*read(&self.pages[page]) {
                 Some(page) => part.copy_from_slice(&page[first..first + bytes]),
                 None => part.fill(0),
             }
@@ -99,7 +99,7 @@ impl Export for MemoryExport {
     fn write(&self, offset: u64, mut data: &[u8], _fua: bool) -> Result<(), ExportError> {
         for (page, first, bytes) in Self::parts(offset, data.len() as u64) {
             let (part, rest) = data.split_at(bytes);
-            let mut page = self.pages[page].write().expect("no panic with the lock held");
+            let mut page = write(&self.pages[page]);
             page.get_or_insert_with(new_page)[first..first + bytes].copy_from_slice(part);
             data = rest;
         }
@@ -130,7 +130,7 @@ impl Export for MemoryExport {
 
     fn block_status(&self, offset: u64, length: u64, extents: &mut Vec<Extent>) -> Result<(), ExportError> {
         for (page, _, bytes) in Self::parts(offset, length) {
-            let is_hole = self.pages[page].read().expect("no panic with the lock held").is_none();
+            let is_hole = read(&self.pages[page]).is_none();
             let kind = if is_hole { ExtentKind::Hole } else { ExtentKind::Data };
             match extents.last_mut() {
                 Some(last) if last.kind == kind => last.length += bytes as u64,

@@ -6,12 +6,11 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use fastness_sync::{Condvar, Mutex, MutexGuard, lock};
 use rustix::io::Errno;
 
 use crate::error::ConnectionError;
-use crate::lock;
 use crate::reply::Frame;
 use crate::socket::Socket;
 
@@ -81,7 +80,7 @@ impl Output {
             } else if state.is_finished {
                 return;
             } else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = fastness_sync::wait(&self.changed, state);
             }
         }
     }

@@ -4,10 +4,10 @@
 //! the other waiting connections, so that none starves.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::{io, thread};
 
-use crate::lock;
+use fastness_sync::{Condvar, Mutex, lock};
 
 /// Work of a connection.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -102,7 +102,7 @@ impl Queues {
                 return None;
             }
             state.idle_threads += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = fastness_sync::wait(&self.changed, state);
             state.idle_threads -= 1;
         }
     }

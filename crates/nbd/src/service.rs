@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use fastness_sync::{Condvar, Mutex, lock, wait_for};
 
 use crate::budget::{Budget, ServerBudget};
 use crate::connection::{Connection, Expected, Patiences};
@@ -12,7 +14,6 @@ use crate::error::{BindError, ConnectionError};
 use crate::export::Exports;
 use crate::input::{Input, Patience};
 use crate::limits::{FLOOR_BYTES, Limits};
-use crate::lock;
 use crate::options::Negotiation;
 use crate::output::Output;
 use crate::pool::Pool;
@@ -188,14 +189,14 @@ impl Service {
         let mut registry = lock(&self.registry);
         while !registry.sockets.is_empty() {
             let Some(deadline) = deadline else {
-                registry = self.changed.wait(registry).unwrap_or_else(PoisonError::into_inner);
+                registry = fastness_sync::wait(&self.changed, registry);
                 continue;
             };
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            registry = self.changed.wait_timeout(registry, left).unwrap_or_else(PoisonError::into_inner).0;
+            registry = wait_for(&self.changed, registry, left);
         }
         registry.sockets.len()
     }

@@ -8,13 +8,14 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
     SessionOptions, SetAttr, Time, Transport, WriteFlags, mount,
 };
+use fastness_sync::{Mutex, RwLock, lock};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
 use crate::error::{Context, Result, foreign};
@@ -93,14 +94,14 @@ impl PassThrough {
         if node == ROOT {
             return Ok(self.root.clone());
         }
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = lock(&self.nodes);
         nodes.get(&node).map(|node| node.path_fd.clone()).ok_or(Errno::STALE)
     }
 
     /// The kernel is told of a file.
     fn tell(&self, path_fd: OwnedFd) -> Reply<Entry> {
         let stat = rustix::fs::fstat(&path_fd)?;
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = lock(&self.nodes);
         let node =
             nodes.entry(stat.st_ino).or_insert_with(|| Node { path_fd: Arc::new(path_fd), lookups: 0 });
         node.lookups += 1;
@@ -108,7 +109,7 @@ impl PassThrough {
     }
 
     fn opened(&self, fd: OwnedFd) -> Opened {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = fastness_sync::write(&self.open);
         let free = open.iter().position(Option::is_none).unwrap_or_else(|| {
             open.push(None);
             open.len() - 1
@@ -118,7 +119,7 @@ impl PassThrough {
     }
 
     fn file(&self, handle: u64) -> Reply<Arc<OwnedFd>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = fastness_sync::read(&self.open);
         open.get(handle as usize).and_then(Clone::clone).ok_or(Errno::BADF)
     }
 
@@ -224,7 +225,7 @@ impl Files for PassThrough {
     }
 
     fn forget(&self, node: u64, lookups: u64) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get_mut(&node) {
             known.lookups = known.lookups.saturating_sub(lookups);
             if known.lookups == 0 {
@@ -234,7 +235,7 @@ impl Files for PassThrough {
     }
 
     fn release(&self, of: Open) {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = fastness_sync::write(&self.open);
         if let Some(handle) = open.get_mut(of.handle as usize) {
             *handle = None;
         }

@@ -1,15 +1,15 @@
 //! A mounted file system: how its operations are carried out, and what the kernel knows of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use fastness_base::chain;
 use fastness_fuse::{Caller, Entry, Errno, Reply};
 use fastness_store::{Attached, Outcome};
+use fastness_sync::{Mutex, lock};
 use fastness_zpl::{Attributes, FileSystem, FsError, Ino};
 
 use crate::journal::Journal;
-use crate::lock;
 use crate::mount::known::Known;
 use crate::mount::translate::entry;
 

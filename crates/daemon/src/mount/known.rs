@@ -4,11 +4,9 @@
 //! a name is erased when it knows it no more. The counts outlive imports of the pool, as the mount does.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 
+use fastness_sync::{Mutex, lock};
 use fastness_zpl::Ino;
-
-use crate::lock;
 
 const SHARDS: usize = 64;
 

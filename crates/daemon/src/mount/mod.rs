@@ -12,11 +12,11 @@ use std::path::Path;
 use fastness_base::{ErrorKind, chain};
 use fastness_fuse::{MountOptions, Transport};
 use fastness_store::{Dataset, DatasetKind, Pool};
+use fastness_sync::lock;
 use fastness_zpl::{FileSystem, FileSystemOptions, FsError};
 use serde::{Deserialize, Serialize};
 
 use crate::datasets::parse_properties;
-use crate::lock;
 use crate::node::Node;
 use crate::protocol::{Failure, MountRequest};
 use crate::report::{FilesCheckReport, OfflineReport, ServedReport};

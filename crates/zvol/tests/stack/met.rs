@@ -105,7 +105,7 @@ counters! {
     /// Devices that were put back as they had been, by kind; what came of it.
     stale_disks: 200,
     stale_sides: 200,
-    stale_log_vdevs: 1000,
+    stale_log_vdevs: 4000,
     stale_regions: 200,
     stale_refused: 200,
     stale_harmless: 60,
