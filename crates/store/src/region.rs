@@ -195,6 +195,8 @@ fn divide(range: PmRange) -> Result<(AnyRange, Vec<AnyRange>), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use fastness_testkit::Heap;
+
     use super::*;
 
     #[test]
@@ -215,6 +217,21 @@ mod tests {
         let put =
             |range: &mut PmRange| range.copy(BLOCK_BYTES, &superblock.encode(), BLOCK_BYTES, &mut NoSum);
         assert_eq!(parts(&put), RegionContents::LogOf(Guid(9)));
+    }
+
+    #[test]
+    fn a_region_that_cannot_be_read_counts_as_one_that_holds_data() {
+        let len = FRONT_BYTES + CHUNK_BYTES as usize;
+        for unreadable in [64, FRONT_BYTES] {
+            let memory = Heap::new(vec![0; len]);
+            let part = |range| AnyRange::stand_in(memory.range(range));
+            let info = Region::anonymous(4096).unwrap().info().clone();
+            let (front, chunks) = (part(0..FRONT_BYTES), vec![part(FRONT_BYTES..len)]);
+            let region = RegionParts { info, front, chunks };
+            assert_eq!(region.contents(), RegionContents::Nothing);
+            memory.poison(unreadable..unreadable + 64);
+            assert_eq!(region.contents(), RegionContents::Other, "{unreadable}");
+        }
     }
 
     #[test]

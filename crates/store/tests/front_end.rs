@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fastness_blkdev::{MemDevice, MemImage};
+use fastness_blkdev::{FaultPlan, Faulty, MemDevice, MemImage};
 use fastness_store::record::{Head, Record, SetXattr, Write, WriteData};
 use fastness_store::{
     Attached, ChangeError, Compression, Dataset, DatasetKind, Demand, Device, ErrorKind, FrontEnd, Given,
@@ -111,9 +111,13 @@ fn kinds() -> Kinds {
 fn store_with(kinds: Kinds) -> (Arc<Store>, Device) {
     let memory = MemDevice::from_image("disk", MemImage::zeroed(64 << 20), 512);
     let device = Device::new("disk", Arc::new(memory));
-    let pool =
-        Pool::create("tank", &[VdevSpec::single(device.clone())], options(Kinds::default()).pool).unwrap();
-    (Store::create(pool, options(kinds)).unwrap(), device)
+    (store_on(&device, kinds), device)
+}
+
+fn store_on(device: &Device, kinds: Kinds) -> Arc<Store> {
+    let vdevs = [VdevSpec::single(device.clone())];
+    let pool = Pool::create("tank", &vdevs, options(Kinds::default()).pool).unwrap();
+    Store::create(pool, options(kinds)).unwrap()
 }
 
 fn store() -> (Arc<Store>, Device) {
@@ -209,6 +213,37 @@ fn nothing_is_opened_or_read_once_the_pool_is_exported() {
         panic!("it waits")
     };
     read.unwrap();
+}
+
+#[test]
+fn a_clear_waits_for_the_requests_that_use_a_front_end() {
+    let disk = Arc::new(Faulty::new(MemDevice::new("disk", 64 << 20), FaultPlan::new(0)));
+    let device = Device::new("disk", disk.clone());
+    let store = store_on(&device, kinds());
+    drop(add(&store, "tank/notes", &[]));
+    let attached: Arc<Attached<Notes>> = store.attach("tank/notes").unwrap();
+    let request = attached.get().unwrap();
+    request.put(b"name", b"text").unwrap();
+    disk.vanish();
+    store.pool().sync().unwrap_err();
+    disk.come_back();
+    let is_cleared = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let request = request;
+        scope.spawn(|| {
+            let mut source = Given { devices: vec![device.clone()], ..Given::default() };
+            store.clear(&mut source, false, &mut Vec::new()).unwrap();
+            is_cleared.store(true, Ordering::SeqCst);
+        });
+        while attached.get().is_some() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!is_cleared.load(Ordering::SeqCst), "the request still uses the front end");
+        assert_eq!(request.get(b"name").unwrap().unwrap(), b"text");
+    });
+    assert!(is_cleared.load(Ordering::SeqCst));
+    assert_eq!(attached.get().unwrap().get(b"name").unwrap().unwrap(), b"text");
 }
 
 #[test]
