@@ -1,7 +1,7 @@
 # Databases as Debian has them: installed, started and stopped, with their files in a mounted file system.
 #
-# For scripts/test-databases and scripts/bench-databases, which set `work` (a folder) and `mount` (where the files are). A
-# function NAME_start sets `database`, the process that kill_tree ends with all that it has started.
+# For scripts/test-databases, test-responder and bench-databases, which set `work` (a folder) and `mount` (where the files
+# are). A function NAME_start sets `database`, the process that kill_tree ends with all that it has started.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 # Where PostgreSQL's and MariaDB's servers are is not in everyone's PATH.
@@ -9,6 +9,8 @@ find_postgresql() { compgen -G '/usr/lib/postgresql/*/bin' | sort -V | tail -1; 
 export PATH=$PATH:/usr/sbin:$(find_postgresql)
 policy=
 database=
+# What starts a program that holds files of a database: words before its name.
+through=()
 
 # install_packages PACKAGE...: what cannot be installed is missing afterwards.
 install_packages() {
@@ -62,7 +64,7 @@ postgresql_make() {
 }
 postgresql_start() {
     # The postmaster itself, so that it can be killed.
-    postgres postgres -D "$mount/pg" &
+    "${through[@]}" runuser -u postgres -- env PATH="$PATH" postgres -D "$mount/pg" &
     database=$!
     wait_until sql -c 'SELECT 1'
 }
@@ -76,7 +78,7 @@ redis() { redis-cli -s "$work/redis.sock" "$@"; }
 # redis_begin OPTION...
 redis_begin() {
     mkdir -p "$mount/redis"
-    redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$mount/redis" --appendonly yes --appendfsync always \
+    "${through[@]}" redis-server --port 0 --unixsocket "$work/redis.sock" --dir "$mount/redis" --appendonly yes --appendfsync always \
         --save '' --daemonize no "$@" &
     database=$!
     wait_until eval '[ "$(redis PING)" = PONG ]'
@@ -95,7 +97,7 @@ mariadb_make() {
 }
 # mariadb_begin OPTION...
 mariadb_begin() {
-    mariadbd --no-defaults --user=mysql --datadir="$mount/maria" --socket="$work/maria.sock" --pid-file="$work/maria.pid" \
+    "${through[@]}" mariadbd --no-defaults --user=mysql --datadir="$mount/maria" --socket="$work/maria.sock" --pid-file="$work/maria.pid" \
         --skip-networking --innodb-flush-log-at-trx-commit=1 "$@" &
     database=$!
     wait_until maria -e 'SELECT 1'

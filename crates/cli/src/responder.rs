@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use fastness_base::{AnyError, ErrorKind, HasKind};
@@ -20,6 +20,9 @@ use crate::exit::Outcome;
 use crate::notify::{State, notify};
 use crate::output::{fields, note};
 use crate::size;
+
+/// How long a process that was killed may take to let its region go.
+const DYING: Duration = Duration::from_secs(1);
 
 const MOUNT: &str = "\
 Examples:
@@ -132,6 +135,19 @@ fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
     Ok(if region.exists() { ask(&socket(region)?, request)? } else { None })
 }
 
+/// Opens a region that another process may still have: one that was killed lets it go a moment after.
+fn once_free<T>(open: impl Fn() -> std::result::Result<T, FrontError>) -> Result<T> {
+    let end = Instant::now() + DYING;
+    loop {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::Retry && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
 impl CacheArgs {
     /// Opens the cache of a directory, recovers it, and mounts it.
     pub(crate) fn start(&self, dir: &Path, place: Place) -> Result<Service> {
@@ -145,7 +161,7 @@ impl CacheArgs {
             is_shared: place == Place::Over,
             is_forced: self.force,
         };
-        let recovery = pair.open(&self.pm, dir)?;
+        let recovery = once_free(|| pair.open(&self.pm, dir))?;
         let flush_period = Duration::from_millis(self.flush_ms);
         Ok(Service::start(recovery, &ServiceOptions { place, flush_period, socket: socket(&self.pm)? })?)
     }
@@ -186,7 +202,7 @@ fn take_up(args: &RecoverArgs) -> Result<Recovery> {
     if ask_owner(&args.region.region, Request::Status)?.is_some() {
         return Err(busy("the region is mounted; unmount it first"));
     }
-    Ok(Recovery::of(&args.region.region, args.dir.as_deref(), RegionUse::AsItIs)?)
+    once_free(|| Recovery::of(&args.region.region, args.dir.as_deref(), RegionUse::AsItIs))
 }
 
 fn recover(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {

@@ -132,3 +132,21 @@ fn regions_are_private_paired_and_taken_apart() {
     assert!(!bench.path("dir/a").exists() && !bench.path("dir/.fastness-responder").exists());
     bench.fails("responder status pm", 3);
 }
+
+#[test]
+fn a_region_is_waited_for_while_the_process_that_has_it_dies() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let mut server = mounted.serve("");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let dying = fs::File::open(bench.path("pm")).unwrap();
+    dying.lock().unwrap();
+    assert!(bench.fails("responder recover pm", 4).contains("open"));
+    let lets_go = spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(dying);
+    });
+    bench.ok("responder recover pm");
+    lets_go.join().unwrap();
+}

@@ -114,7 +114,7 @@ fn line(socket: &UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Asks the process that has a region; `None`: there is none at that socket.
+/// Asks the process that has a region; `None`: there is none at that socket, or it has ended meanwhile.
 ///
 /// # Errors
 /// The socket fails, or what answers is something else.
@@ -128,7 +128,36 @@ pub fn ask(path: &Path, request: Request) -> Result<Option<Answer>, FrontError> 
     };
     let mut bytes = serde_json::to_vec(&request).map_err(|error| fail(error.into()))?;
     bytes.push(b'\n');
-    socket.write_all(&bytes).map_err(fail)?;
-    let line = line(&socket).map_err(fail)?;
-    serde_json::from_slice(&line).map(Some).map_err(|error| fail(error.into()))
+    let has_ended = |error: &io::Error| {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+    };
+    match socket.write_all(&bytes).and_then(|()| line(&socket)) {
+        Err(error) if has_ended(&error) => Ok(None),
+        Err(error) => Err(fail(error)),
+        Ok(line) => serde_json::from_slice(&line).map(Some).map_err(|error| fail(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ends_while_it_is_asked_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, reads) in [false, true].into_iter().enumerate() {
+            let path = dir.path().join(number.to_string());
+            let listener = UnixListener::bind(&path).unwrap();
+            let dies = std::thread::spawn(move || {
+                let (client, _) = listener.accept().unwrap();
+                if reads {
+                    line(&client).unwrap();
+                }
+            });
+            assert_eq!(ask(&path, Request::Status).unwrap(), None, "it has read the request: {reads}");
+            dies.join().unwrap();
+            assert_eq!(ask(&path, Request::Status).unwrap(), None);
+        }
+    }
 }
