@@ -9,19 +9,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use fastness_front::Place;
 use fastness_fuse::own_mounts;
+use fastness_sync::{Mutex, lock};
 use rustix::fs::Mode;
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit, umask,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
+use crate::leftovers::signal_leftovers;
 use crate::output::note;
 use crate::preload::Preload;
 use crate::responder::CacheArgs;
@@ -31,9 +35,9 @@ Examples:
   fastness run --pm /dev/dax0.0 --dir /srv/redis -- redis-server --dir /srv/redis --appendonly yes
   fastness run --pm /dev/shm/db.pm --dir . -- sqlite3 test.db     survives kill -9, not a power cut
 Every write of the program to a file of the directory is durable when it returns. Other programs do not see it
-before it is flushed; at the end everything is in the directory. After a crash: the same command again, or
-`fastness responder recover REGION`. The exit code is the program's, or 128 and the number of the signal that ended
-it; 127: it could not be started.";
+before it is flushed; at the end everything is in the directory. Processes that the program leaves running keep
+it mounted; Ctrl-C ends them. After a crash: the same command again, or `fastness responder recover REGION`.
+The exit code is the program's, or 128 and the number of the signal that ended it; 127: it could not be started.";
 
 /// Could not be started; as shells say it.
 const NOT_STARTED: u8 = 127;
@@ -89,12 +93,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
             "fastness: the program reads and writes through the mount: no library to load, or another protocol",
         );
     }
+    let signals = PassedOn::begin()?;
     let ended = inherited
         .start(&args.command, &preload.unwrap_or_default())
-        .and_then(|program| wait(program, &args.command[0]));
+        .and_then(|program| signals.wait(program, &args.command[0]));
     service.unmount_when_unused(|| {
-        note("fastness: the program has ended; what it started still uses the directory");
+        note("fastness: the program has ended; what it started still uses the directory; Ctrl-C ends that");
     })?;
+    drop(signals);
     let (flushed, code) = (service.end(), ended?);
     flushed?;
     Ok(code)
@@ -135,22 +141,53 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
     Ok(Outcome::Program(NOT_STARTED))
 }
 
-/// Waits until the program ends. Signals of a terminal reach it without us; others are passed on.
-fn wait(mut program: Child, name: &OsString) -> Result<Outcome> {
-    // Its number may be another's once it has ended; this is not.
-    let itself = pidfd_open(Pid::from_child(&program), PidfdFlags::empty()).map_err(std::io::Error::from)?;
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
-    let handle = signals.handle();
-    let passing = std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || signals.forever().for_each(|signal| pass_on(signal, &itself)))?;
-    let status = program.wait();
-    handle.close();
-    let _ = passing.join();
-    let status = status.with_context(|| format!("cannot wait for {}", name.display()))?;
-    Ok(Outcome::Program(code(status)))
+/// Signals that are for the program: while it runs, it gets them; afterwards, what it has left running is
+/// ended by the first one, and killed by the next.
+struct PassedOn {
+    program: Arc<Mutex<Option<OwnedFd>>>,
+    has_ended: Arc<AtomicBool>,
+    handle: Handle,
 }
 
+impl PassedOn {
+    fn begin() -> Result<PassedOn> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+        let handle = signals.handle();
+        let (program, has_ended) = (Arc::<Mutex<Option<OwnedFd>>>::default(), Arc::<AtomicBool>::default());
+        let (to, is_over) = (program.clone(), has_ended.clone());
+        let pass = move || {
+            let mut endings = [Signal::TERM].into_iter().chain(std::iter::repeat(Signal::KILL));
+            for signal in signals.forever() {
+                if is_over.load(Ordering::SeqCst) {
+                    endings.by_ref().take(1).for_each(|ending| _ = signal_leftovers(ending));
+                } else if let Some(program) = &*lock(&to) {
+                    pass_on(signal, program);
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(pass)?;
+        Ok(PassedOn { program, has_ended, handle })
+    }
+
+    /// Waits until the program ends.
+    fn wait(&self, mut program: Child, name: &OsString) -> Result<Outcome> {
+        // Its number may be another's once it has ended; this is not.
+        let itself =
+            pidfd_open(Pid::from_child(&program), PidfdFlags::empty()).map_err(std::io::Error::from)?;
+        *lock(&self.program) = Some(itself);
+        let status = program.wait().with_context(|| format!("cannot wait for {}", name.display()));
+        self.has_ended.store(true, Ordering::SeqCst);
+        Ok(Outcome::Program(code(status?)))
+    }
+}
+
+impl Drop for PassedOn {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+/// Signals of a terminal reach the program without us.
 fn pass_on(signal: i32, program: &OwnedFd) {
     let signal = match signal {
         SIGTERM => Signal::TERM,

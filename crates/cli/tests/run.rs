@@ -7,7 +7,7 @@
 mod support;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -95,6 +95,31 @@ fn what_a_program_leaves_running_keeps_the_directory() {
     assert!(begun.elapsed() >= Duration::from_secs(1), "it ended before what it started");
     assert_eq!(fs::read(bench.path("dir/late")).unwrap(), b"late");
     assert!(String::from_utf8(ran.stderr).unwrap().contains("still uses the directory"));
+}
+
+#[test]
+fn a_signal_ends_what_a_program_has_left_running() {
+    let Some(bench) = bench() else { return };
+    // The first one ends what lets itself be ended; the other one needs two.
+    for (trap, signals) in [("", 1), ("trap '' TERM;", 2)] {
+        let script = format!("cd dir; ({trap} echo left > left; exec sleep 1000) >&- & exit 5");
+        let mut child = sh(&bench, &script).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("Ctrl-C ends that")), "{:?}", child.wait());
+        for number in 1..=signals {
+            assert_eq!(child.try_wait().unwrap(), None, "before signal {number} of {signals}");
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let ended = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(ended.elapsed() < Duration::from_secs(30), "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(5));
+        assert_eq!(fs::read(bench.path("dir/left")).unwrap(), b"left\n");
+    }
 }
 
 /// Every write is acknowledged on a pipe, which survives the kill.

@@ -5,16 +5,26 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fastness_pmem::{OpenOptions, PmRange, Region};
+use fastness_pmem::{OpenOptions, PmRange, Region, RegionError};
 use fastness_responder::*;
 use fastness_testkit::Rng;
 
 const ROOT: &str = "FASTNESS_RESPONDER_KILL_ROOT";
 
+/// The other test starts a process at times, which has a copy of our descriptors, and so of the region's
+/// lock, until it runs its program.
 fn region(path: &Path) -> PmRange {
-    Region::open(path, &OpenOptions::new()).unwrap().into_range()
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        match Region::open(path, &OpenOptions::new()) {
+            Err(RegionError::AlreadyOpen { .. }) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap().into_range(),
+        }
+    }
 }
 
 /// Write number `n`, in the order in which all of them are made.
