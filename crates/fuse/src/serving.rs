@@ -93,8 +93,9 @@ impl Shared {
             return;
         }
         state.end();
+        self.counters.count(head.opcode, outcome.and_then(Result::err));
         self.reply(&head, outcome, answer, |answer, result| channel.send(answer, head.unique, result));
-        self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
+        self.counters.took(head.opcode, started.elapsed());
     }
 
     /// A thread begins with a request; its interrupt may have been here before.
@@ -189,8 +190,9 @@ impl Shared {
             if let (Left::Answer(_), Some(Err(_))) = (&what, &outcome) {
                 self.take_back(&head, Ok(()), &answer);
             }
+            self.counters.count(head.opcode, outcome.and_then(Result::err));
             self.send_held(&head, held, outcome, &mut answer);
-            self.counters.add(head.opcode, started.elapsed(), outcome.and_then(Result::err));
+            self.counters.took(head.opcode, started.elapsed());
         }
     }
 
@@ -226,8 +228,9 @@ impl Shared {
             answer.go_on(done);
             self.take_back(&head, Ok(()), answer);
         }
+        self.counters.count(head.opcode, Some(Errno::INTR));
         let _ = send(answer.start(), held, Err(Errno::INTR));
-        self.counters.add(head.opcode, Duration::ZERO, Some(Errno::INTR));
+        self.counters.took(head.opcode, Duration::ZERO);
     }
 
     /// Tells the thread that carries out a request that its program was interrupted; one that waits ends.

@@ -54,16 +54,22 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(crate) fn add(&self, opcode: u32, took: Duration, error: Option<Errno>) {
+    /// Before the answer: a client that has it finds its request counted.
+    pub(crate) fn count(&self, opcode: u32, error: Option<Errno>) {
         let Some(counter) = self.0.get(opcode as usize) else { return };
         counter.count.fetch_add(1, Ordering::Relaxed);
-        let took_ns = took.as_nanos() as u64;
-        counter.total_ns.fetch_add(took_ns, Ordering::Relaxed);
-        counter.latencies.increment(took_ns.min((1 << MAX_POWER) - 1)).expect("within the bound");
         let is_usual = |error| matches!(error, Errno::NOENT | Errno::NODATA | Errno::NOSYS);
         if error.is_some_and(|error| !is_usual(error)) {
             counter.errors.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// After the answer, which is part of what a request takes.
+    pub(crate) fn took(&self, opcode: u32, took: Duration) {
+        let Some(counter) = self.0.get(opcode as usize) else { return };
+        let took_ns = took.as_nanos() as u64;
+        counter.total_ns.fetch_add(took_ns, Ordering::Relaxed);
+        counter.latencies.increment(took_ns.min((1 << MAX_POWER) - 1)).expect("within the bound");
     }
 
     /// Of the operations that there were.
@@ -87,9 +93,11 @@ mod tests {
     fn a_percentile_is_at_most_an_eighth_too_long() {
         let counters = Counters::default();
         for us in 1..=1000 {
-            counters.add(wire::LOOKUP, Duration::from_micros(us), None);
+            counters.count(wire::LOOKUP, None);
+            counters.took(wire::LOOKUP, Duration::from_micros(us));
         }
-        counters.add(wire::LOOKUP, Duration::MAX, Some(Errno::IO));
+        counters.count(wire::LOOKUP, Some(Errno::IO));
+        counters.took(wire::LOOKUP, Duration::MAX);
         let stats = counters.snapshot();
         let [OperationStats { count: 1001, errors: 1, latencies, .. }] = &stats[..] else {
             panic!("{stats:?}")
