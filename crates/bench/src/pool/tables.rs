@@ -5,7 +5,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use fastness_blkdev::Operation;
-use fastness_store::{DatasetKind, Device, ImportOptions, Pool, Table, TableId, VdevSpec};
+use fastness_store::{DatasetKind, Device, ImportOptions, Pool, PoolOptions, Table, TableId, VdevSpec};
 use redb::{Database, TableDefinition};
 
 use super::place::{Numbers, Place, told_to};
@@ -211,7 +211,10 @@ fn engine(place: &Place, rows: u64) -> Result<(f64, f64)> {
     const TABLE: TableDefinition<'_, (u64, u8, &[u8], u16), &[u8]> = TableDefinition::new("rows");
     let mut sorted: Vec<u64> = (0..rows).collect();
     sorted.sort_by_key(|row| key(*row));
-    let database = Database::create(place.path("engine")).map_err(foreign).context("the engine's file")?;
+    // The cache that a pool gives it: with less of it, it writes pages more than once.
+    let mut builder = Database::builder();
+    builder.set_cache_size(PoolOptions::default().meta_cache_bytes);
+    let database = builder.create(place.path("engine")).map_err(foreign).context("the engine's file")?;
     let write = || -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_quick_repair(true);
