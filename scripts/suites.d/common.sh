@@ -1,10 +1,6 @@
 # Suites of others, run against a folder: for scripts/test-files and scripts/test-responder, which set `work` (a folder), `tools`
-# (what is built there) and `mount` (the folder under test). The words in `through`, if there
-# are any, start a program.
+# (what is built there), `mount` (the folder under test) and `through` (words that start a program; there may be none).
 # shellcheck shell=bash disable=SC2034,SC2154
-
-through=()
-passed=0 failed=0 skipped=0
 
 # build_suites: pjdfstest and fsx, which are crates.
 build_suites() {
@@ -13,33 +9,6 @@ build_suites() {
         [ -x "$tools/bin/${crate%@*}" ] ||
             cargo install --quiet --locked --root "$tools" "${crate%@*}" --version "^${crate#*@}" || true
     done
-}
-
-# all_in_all: the summary, and the exit code; 3: nothing could be run.
-all_in_all() {
-    echo "$passed passed, $failed failed, $skipped skipped"
-    [ $failed = 0 ] || return 1
-    [ $passed -gt 0 ] || return 3
-}
-
-# check NAME COMMAND...: a command that must succeed.
-check() {
-    local name=$1
-    shift
-    if "$@" >"$work/log" 2>&1; then
-        echo "ok: $name"
-        passed=$((passed + 1))
-    else
-        echo "FAILED: $name"
-        tail -40 "$work/log"
-        failed=$((failed + 1))
-    fi
-}
-
-# skip NAME: what is needed for it could not be installed.
-skip() {
-    echo "SKIPPED: $1 (not installed)"
-    skipped=$((skipped + 1))
 }
 
 # In pjdfstest_fails: cases that must fail, each in quotes.

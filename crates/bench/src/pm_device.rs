@@ -16,7 +16,6 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-
 use std::time::Instant;
 
 use fastness_blkdev::{

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastness_daemon::{ImportStep, ImportWatch, ImportingReport};
-use fastness_sync::{Condvar, Mutex, MutexGuard, lock};
+use fastness_sync::{Condvar, Mutex, MutexGuard, lock, wait_while_for};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{note, progress_bar};
@@ -36,15 +36,7 @@ impl Shared {
 
     /// Waits; false if the import has ended by then.
     fn wait(&self, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        let mut state = self.lock();
-        loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            if state.is_over || rest.is_zero() {
-                return !state.is_over;
-            }
-            state = fastness_sync::wait_for(&self.changed, state, rest);
-        }
+        !wait_while_for(&self.changed, self.lock(), time, |state| !state.is_over).is_over
     }
 
     fn show(&self) {

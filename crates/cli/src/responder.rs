@@ -4,11 +4,11 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use fastness_base::{AnyError, ErrorKind, HasKind};
-use fastness_daemon::run_dir;
+use fastness_daemon::{patiently, run_dir};
 use fastness_front::{
     Answer, FrontError, Pair, Place, ProtocolKind, Recovery, RegionUse, Report, Request, Service,
     ServiceOptions, ask, inspect,
@@ -136,16 +136,11 @@ fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
 }
 
 /// Opens a region that another process may still have: one that was killed lets it go a moment after.
-fn once_free<T>(open: impl Fn() -> std::result::Result<T, FrontError>) -> Result<T> {
-    let end = Instant::now() + DYING;
-    loop {
-        match open() {
-            Err(error) if error.kind() == ErrorKind::Retry && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return Ok(result?),
-        }
-    }
+fn once_free<T>(open: impl FnMut() -> std::result::Result<T, FrontError>) -> Result<T> {
+    let is_busy = |opened: &std::result::Result<T, FrontError>| {
+        opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry)
+    };
+    Ok(patiently(DYING, open, is_busy)?)
 }
 
 impl CacheArgs {

@@ -156,10 +156,11 @@ impl PassedOn {
         let (program, has_ended) = (Arc::<Mutex<Option<OwnedFd>>>::default(), Arc::<AtomicBool>::default());
         let (to, is_over) = (program.clone(), has_ended.clone());
         let pass = move || {
-            let mut endings = [Signal::TERM].into_iter().chain(std::iter::repeat(Signal::KILL));
+            let mut ending = Signal::TERM;
             for signal in signals.forever() {
                 if is_over.load(Ordering::SeqCst) {
-                    endings.by_ref().take(1).for_each(|ending| _ = signal_leftovers(ending));
+                    signal_leftovers(ending);
+                    ending = Signal::KILL;
                 } else if let Some(program) = &*lock(&to) {
                     pass_on(signal, program);
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fastness_base::{ErrorKind, chain, panic_text};
 use fastness_store::{PoolError, ScrubReport};
-use fastness_sync::{Condvar, Mutex, lock, wait_for};
+use fastness_sync::{Condvar, Mutex, lock, wait_while_for};
 
 use crate::journal::Journal;
 use crate::protocol::Failure;
@@ -140,19 +140,9 @@ impl Job {
     /// Waits for the end, and calls `tell` now and then until it returns `false`.
     pub(crate) fn wait(&self, tell: &mut dyn FnMut(JobReport) -> bool) {
         loop {
-            {
-                let end = Instant::now() + PROGRESS;
-                let mut state = lock(&self.state);
-                while state.outcome.is_none() {
-                    let rest = end.saturating_duration_since(Instant::now());
-                    if rest.is_zero() {
-                        break;
-                    }
-                    state = wait_for(&self.changed, state, rest);
-                }
-                if state.outcome.is_some() {
-                    return;
-                }
+            let runs = |state: &State| state.outcome.is_none();
+            if !runs(&wait_while_for(&self.changed, lock(&self.state), PROGRESS, runs)) {
+                return;
             }
             if !tell(self.report()) {
                 return;

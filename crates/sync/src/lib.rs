@@ -145,6 +145,24 @@ pub fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, rest: Durati
     condvar.wait_timeout(guard, rest).unwrap_or_else(PoisonError::into_inner).0
 }
 
+/// Waits while `is_so`, for at most `rest`; see [`now`].
+pub fn wait_while_for<'a, T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    rest: Duration,
+    is_so: impl Fn(&T) -> bool,
+) -> MutexGuard<'a, T> {
+    let end = now() + rest;
+    while is_so(&guard) {
+        let rest = end.saturating_duration_since(now());
+        if rest.is_zero() {
+            break;
+        }
+        guard = wait_for(condvar, guard, rest);
+    }
+    guard
+}
+
 #[cfg(not(any(loom, shuttle)))]
 pub mod order;
 #[cfg(feature = "turns")]
