@@ -63,8 +63,9 @@ postgresql_make() {
         'restart_after_crash=off' "$@" >>"$mount/pg/postgresql.conf"
 }
 postgresql_start() {
-    # The postmaster itself, so that it can be killed.
-    "${through[@]}" runuser -u postgres -- env PATH="$PATH" postgres -D "$mount/pg" &
+    # The postmaster itself, so that it can be killed, and reaped: a killed one that nothing has reaped keeps its process
+    # number, and its successor refuses to start. (`runuser` would stay as its parent.)
+    "${through[@]}" setpriv --reuid=postgres --regid=postgres --init-groups -- env PATH="$PATH" postgres -D "$mount/pg" &
     database=$!
     wait_until sql -c 'SELECT 1'
 }
