@@ -20,6 +20,8 @@ mod pmemlog;
 mod pool;
 mod prb;
 mod report;
+mod responder;
+mod server;
 mod svg;
 mod sync_write;
 
@@ -29,6 +31,7 @@ pub use mount::serve_pass_through;
 pub use options::Options;
 pub use pm_device::PmDevice;
 pub use report::{Row, render_json, render_table};
+pub use responder::{report_from_inside, serve_plain};
 pub use svg::draw_ratios;
 
 /// A benchmark by name.
@@ -46,5 +49,6 @@ pub const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("sync-write", sync_write::run),
     ("fs", fs::run),
     ("mount", mount::run),
+    ("responder", responder::run),
     ("crashcheck", crashcheck::run),
 ];

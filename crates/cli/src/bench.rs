@@ -4,14 +4,18 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use fastness_bench::{BENCHMARKS, Options, draw_ratios, render_json, render_table, serve_pass_through};
+use fastness_bench::{
+    BENCHMARKS, Options, draw_ratios, render_json, render_table, report_from_inside, serve_pass_through,
+    serve_plain,
+};
 
 use crate::error::{Context, Result, refuse};
 use crate::exit::Outcome;
 
 const EXAMPLES: &str = "\
 Benchmarks: prb (the PM log), lwb (the block log), pool, nbd (volumes beside nbdkit), sync-write,
-fs (files in process), mount (files through the kernel), crashcheck (images and traces).
+fs (files in process), mount (files through the kernel), responder (a cache in front of a directory),
+crashcheck (images and traces).
 Examples:
   fastness bench prb --quick
   fastness bench prb --json > prb.json
@@ -38,11 +42,25 @@ pub(crate) struct BenchArgs {
     /// For `mount`: be the file system that is compared with
     #[arg(long, hide = true, num_args = 2, value_names = ["DIR", "MOUNT_POINT"])]
     serve_pass_through: Vec<PathBuf>,
+    /// For `responder`: the same
+    #[arg(long, hide = true, num_args = 2, value_names = ["DIR", "MOUNT_POINT"])]
+    serve_plain: Vec<PathBuf>,
+    /// For `responder`: be the program under `fastness run` in this directory
+    #[arg(long, hide = true, value_name = "DIR")]
+    inside: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<Outcome> {
     if let [dir, mount_point] = &args.serve_pass_through[..] {
         serve_pass_through(dir, mount_point)?;
+        return Ok(Outcome::Clean);
+    }
+    if let [dir, mount_point] = &args.serve_plain[..] {
+        serve_plain(dir, mount_point)?;
+        return Ok(Outcome::Clean);
+    }
+    if let Some(dir) = &args.inside {
+        write!(out, "{}", report_from_inside(dir, Options { quick: args.quick })?)?;
         return Ok(Outcome::Clean);
     }
     let Some((name, benchmark)) = BENCHMARKS.iter().find(|(name, _)| *name == args.name) else {

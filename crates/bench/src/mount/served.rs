@@ -2,30 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use fastness_fuse::{Unmount, is_mounted, unmount};
+use std::process::{Command, Stdio};
 
 use crate::error::{Result, ensure};
 use crate::folder::Folder;
-
-const START: Duration = Duration::from_secs(20);
-
-/// A mount of a server, which is killed when this is dropped.
-struct Server {
-    child: Child,
-    mount_point: PathBuf,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Its contents are not needed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = unmount(&self.mount_point, Unmount::Force);
-    }
-}
+use crate::server::Server;
 
 /// The folders in which the same work is done.
 pub(super) struct Places {
@@ -86,17 +67,8 @@ impl Places {
         self.serve(folder.up(name, "4G", options)?, folder.join(name).join("files"))
     }
 
-    fn serve(&mut self, mut command: Command, mount_point: PathBuf) -> Result<()> {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        self.servers.push(Server { child, mount_point: mount_point.clone() });
-        let since = Instant::now();
-        while !is_mounted(&mount_point) {
-            ensure!(
-                since.elapsed() < START,
-                "`{command:?}` mounts nothing; only root can, and /dev/fuse is needed"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    fn serve(&mut self, command: Command, mount_point: PathBuf) -> Result<()> {
+        self.servers.push(Server::start(command, mount_point)?);
         Ok(())
     }
 }
