@@ -44,8 +44,7 @@ impl Options {
         Options { clock, ..self }
     }
 
-    /// Other chunks, for [`Cache::create`](crate::Cache::create): a power of two, 64 to 1 MiB. Direct I/O
-    /// needs 4096 or more.
+    /// Other chunks, for [`Cache::create`](crate::Cache::create): a power of two, 64 to 1 MiB.
     #[must_use]
     pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
         Options { chunk_bytes, ..self }

@@ -70,6 +70,7 @@ fn after_a_failed_sync_everything_is_written_again() {
     world.cache().flush().unwrap();
     assert!(written.load(Ordering::SeqCst));
     assert_eq!(world.cache().status().unwrap().dirty_chunks, 0);
+    assert_eq!(world.backing.crashed(|| false).contents()[Path::new("a")], [1; 200]);
 }
 
 #[test]

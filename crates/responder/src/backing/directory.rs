@@ -18,9 +18,6 @@ use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
 pub const CACHE_FILE: &str = ".fastness-responder";
 const MAGIC: [u8; 8] = *b"FSTNRDIR";
 
-/// What direct I/O is aligned to.
-const ALIGN: usize = 4096;
-
 /// A directory of the system's and everything below it, on its file system.
 ///
 /// Paths are below it, or lead through a descriptor (`/proc/self/fd/7/name`): a front end that knows files by
@@ -85,7 +82,7 @@ impl Directory {
             }
             (file, _) => (file?, false),
         };
-        let writer = OnceLock::from(Writer::of(file.try_clone()?)?);
+        let writer = OnceLock::from(file.try_clone()?);
         Ok((DirectoryFile { file, writer }, created))
     }
 
@@ -201,25 +198,9 @@ fn is_refused_for_writing(error: &io::Error) -> bool {
     matches!(error.kind(), ExecutableFileBusy | PermissionDenied | ReadOnlyFilesystem)
 }
 
-/// What a file is written through.
-#[derive(Debug)]
-struct Writer {
-    file: File,
-    /// Where there is no direct I/O (tmpfs), the page cache takes the data, and the sync sees to them.
-    direct: Option<File>,
-}
-
 /// Leads to an open file itself, whatever has become of its name.
 fn through(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-impl Writer {
-    fn of(file: File) -> io::Result<Writer> {
-        let mut options = OpenOptions::new();
-        let direct = options.write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(through(&file));
-        Ok(Writer { file, direct: direct.ok() })
-    }
 }
 
 /// Whether a file may have that length on its file system; `EFBIG` if not. No position is used but for this:
@@ -234,18 +215,17 @@ pub(crate) fn check_longest(file: &File, size: u64) -> io::Result<()> {
 #[derive(Debug)]
 struct DirectoryFile {
     file: File,
-    writer: OnceLock<Writer>,
+    writer: OnceLock<File>,
 }
 
 impl DirectoryFile {
     /// What was opened for reading alone is opened again: it may be possible now.
-    fn writer(&self) -> io::Result<&Writer> {
+    fn writer(&self) -> io::Result<&File> {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
         let file = OpenOptions::new().read(true).write(true).open(through(&self.file))?;
-        let writer = Writer::of(file)?;
-        Ok(self.writer.get_or_init(|| writer))
+        Ok(self.writer.get_or_init(|| file))
     }
 }
 
@@ -267,27 +247,14 @@ impl BackingFile for DirectoryFile {
         Ok(len)
     }
 
+    /// Through the page cache: the sync gives the device all of it at once, and readers keep their pages
+    /// (`docs/adr/2026-11-27-flushes-through-the-page-cache.md`).
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let whole = data.len() - data.len() % ALIGN;
-        let Writer { file, direct } = self.writer()?;
-        let Some(direct) = direct.as_ref().filter(|_| offset.is_multiple_of(ALIGN as u64) && whole > 0)
-        else {
-            return file.write_all_at(data, offset);
-        };
-        // The rest ends a file inside of a block; the page cache takes it, and the sync sees to it.
-        let mut aligned = vec![0; whole + ALIGN];
-        let start = aligned.as_ptr().align_offset(ALIGN);
-        aligned[start..start + whole].copy_from_slice(&data[..whole]);
-        direct.write_all_at(&aligned[start..start + whole], offset)?;
-        file.write_all_at(&data[whole..], offset + whole as u64)
-    }
-
-    fn leave_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.writer()?.file.write_all_at(data, offset)
+        self.writer()?.write_all_at(data, offset)
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        self.writer()?.file.set_len(size)
+        self.writer()?.set_len(size)
     }
 
     fn check_size(&self, size: u64) -> io::Result<()> {

@@ -323,12 +323,21 @@ impl BackingFile for MemoryFile {
         Ok(())
     }
 
+    /// A sync that fails forgets what was written, as page caches do: the next one says that all is well, and
+    /// does not make it durable. What has to be durable must be written again.
     fn sync(&self) -> io::Result<()> {
-        self.backing.call(Call::Sync, |state| {
+        let synced = self.backing.call(Call::Sync, |state| {
             let node = state.nodes.get_mut(&self.inode).expect("open files stay");
-            node.durable = node.now.clone();
-            node.pending.clear();
+            for change in node.pending.drain(..) {
+                change.apply(&mut node.durable);
+            }
             Ok(())
-        })
+        });
+        if synced.is_err() {
+            let mut state = lock(&self.backing.state);
+            let node = state.nodes.get_mut(&self.inode).expect("open files stay");
+            node.pending.retain(|change| matches!(change, Change::Truncate(_)));
+        }
+        synced
     }
 }

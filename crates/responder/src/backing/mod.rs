@@ -78,14 +78,6 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     /// As above; any part of `data` may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Writes all of `data` for those who read the file meanwhile; it is never synced.
-    ///
-    /// # Errors
-    /// As for [`write_at`](Self::write_at).
-    fn leave_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write_at(offset, data)
-    }
-
     /// Sets the length. Durable after [`sync`](Self::sync) only.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     pub(crate) fn leave(&self, file: &File) -> Result<(), Error> {
         let dirty = self.dirty_chunks(Some(file.key))?;
         let indices: Vec<u64> = dirty.into_iter().map(|(_, index)| index).collect();
-        self.copy_out(file, &indices, |offset, data| file.backing.leave_at(offset, data)).map(drop)
+        self.copy_out(file, &indices, |offset, data| file.backing.write_at(offset, data)).map(drop)
     }
 
     /// Copies dirty chunks of a file.
