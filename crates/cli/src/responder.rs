@@ -262,6 +262,10 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     for failure in &report.failures {
         rows.push(("cannot be flushed", format!("inode {}: {}", failure.inode, failure.error)));
     }
+    for late in &report.late {
+        let text = format!("inode {}: the directory has not answered for {} s", late.inode, late.seconds);
+        rows.push(("is being flushed", text));
+    }
     rows.push(("after a process crash", report.after_process_crash.clone()));
     rows.push(("after a power cut", report.after_power_cut.clone()));
     rows.extend(report.notice.iter().map(|text| ("note", text.clone())));

@@ -20,8 +20,20 @@ pub struct FailureReport {
     pub error: String,
 }
 
-/// What is known of a cache. Counts are those since its process has it.
+/// A flush for which the directory takes long is worth a word after this time.
+const LATE_NS: u64 = 5_000_000_000;
+
+/// A file whose flush does not end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateReport {
+    /// Its inode.
+    pub inode: u64,
+    /// For how long it has been under way.
+    pub seconds: u64,
+}
+
+/// What is known of a cache. Counts are those since its process has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "fields are named as the status shows them")]
 pub struct Report {
     pub region: String,
@@ -44,6 +56,9 @@ pub struct Report {
     /// Tags that contradict themselves.
     pub damaged_tags: u64,
     pub failures: Vec<FailureReport>,
+    /// Flushes for which the directory has not answered for five seconds.
+    #[serde(default)]
+    pub late: Vec<LateReport>,
     pub forced_flushes: u64,
     pub flushed_chunks: u64,
     pub written_chunks: u64,
@@ -109,6 +124,7 @@ impl Report {
             orphaned_chunks: 0,
             damaged_tags: inspection.damaged_tags,
             failures: Vec::new(),
+            late: Vec::new(),
             forced_flushes: 0,
             flushed_chunks: 0,
             written_chunks: 0,
@@ -135,6 +151,9 @@ impl Report {
             error: chain(&std::io::Error::from_raw_os_error(errno)),
         };
         self.failures = status.failures.iter().map(report).collect();
+        let is_late = |(_, ns): &&(u64, u64)| *ns >= LATE_NS;
+        let late = |&(inode, ns): &(u64, u64)| LateReport { inode, seconds: ns / 1_000_000_000 };
+        self.late = status.flushing.iter().filter(is_late).map(late).collect();
         self.forced_flushes = status.forced_flushes;
         self.flushed_chunks = counts.flushed;
         self.written_chunks = counts.overwritten + counts.placed + counts.placed_beside;
@@ -145,8 +164,24 @@ impl Report {
         self
     }
 
-    /// Whether somebody has to do something: flushes fail, or data have no file.
+    /// Whether somebody has to do something: flushes fail or do not end, or data have no file.
     pub fn has_trouble(&self) -> bool {
-        !self.failures.is_empty() || self.orphaned_chunks > 0 || self.damaged_tags > 0
+        let is_flushed = self.failures.is_empty() && self.late.is_empty();
+        !is_flushed || self.orphaned_chunks > 0 || self.damaged_tags > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_does_not_end_is_trouble_after_five_seconds() {
+        let status = |ns| Status { flushing: vec![(7, ns), (8, 1)], ..Status::default() };
+        let report = |ns| Report::default().with_status(&status(ns));
+        assert!(!report(LATE_NS - 1).has_trouble());
+        let late = report(12_300_000_000);
+        assert_eq!(late.late, [LateReport { inode: 7, seconds: 12 }]);
+        assert!(late.has_trouble());
     }
 }

@@ -341,8 +341,12 @@ impl<M: CacheMedium> Cache<M> {
     pub fn flush(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.files.take_trouble() {
-            let _size = file.size.hold()?;
-            let finished = self.finish_truncation(&file).and_then(|()| self.protocol.flush(Some(&file)));
+            // Its length is not held while it is flushed: writes go on.
+            let finished = match file.is_unfinished.load(Ordering::Relaxed) {
+                true => file.size.hold().and_then(|_size| self.finish_truncation(&file)),
+                false => Ok(()),
+            };
+            let finished = finished.and_then(|()| self.protocol.flush(Some(&file)));
             if finished.is_err() {
                 self.files.note_trouble();
             }
@@ -368,7 +372,11 @@ impl<M: CacheMedium> Cache<M> {
         self.protocol.fill(&mut status)?;
         status.orphaned_chunks = self.protocol.orphaned_chunks()?;
         let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
-        status.failures = self.files.all().iter().filter_map(failed).collect();
+        let files = self.files.all();
+        status.failures = files.iter().filter_map(failed).collect();
+        let now_ns = self.protocol.now_ns();
+        let flushing = |file: &Arc<File>| file.flushing_ns(now_ns).map(|ns| (file.id.inode, ns));
+        status.flushing = files.iter().filter_map(flushing).collect();
         Ok(status)
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct File {
     modified_ns: AtomicU64,
     /// Error number of the last flush, 0 if it succeeded.
     pub(crate) failure: AtomicI32,
+    /// When the flush under way began, by the cache's clock; 0: there is none.
+    pub(crate) flushing_since_ns: AtomicU64,
     /// It has a truncation that is not completed; changes while `size` is held alone.
     pub(crate) is_unfinished: AtomicBool,
     /// Somebody reads or writes it without a lease, so there are none until it has been closed.
@@ -85,6 +87,7 @@ impl File {
             flush: Mutex::new(()),
             modified_ns: AtomicU64::new(modified_ns),
             failure: AtomicI32::new(0),
+            flushing_since_ns: AtomicU64::new(0),
             is_unfinished: AtomicBool::new(false),
             is_ordinary: AtomicBool::new(false),
             state: Mutex::new(FileState::default()),
@@ -103,6 +106,12 @@ impl File {
             shared.set_unfinished(truncation.is_some());
         }
         std::mem::replace(&mut lock(&self.state).truncation, truncation)
+    }
+
+    /// For how long a flush has been under way at `now_ns`.
+    pub(crate) fn flushing_ns(&self, now_ns: u64) -> Option<u64> {
+        let since = self.flushing_since_ns.load(Ordering::Relaxed);
+        (since > 0).then(|| now_ns.saturating_sub(since))
     }
 
     pub(crate) fn failure(&self) -> Option<i32> {

@@ -40,6 +40,7 @@ pub enum Verdict {
 }
 
 type Hook = dyn Fn(Call) -> Verdict + Send + Sync;
+type After = dyn Fn(Call) + Send + Sync;
 
 /// A change that no sync has made durable.
 #[derive(Debug, Clone)]
@@ -81,11 +82,12 @@ struct State {
 
 /// A directory in memory. Names are durable at once; bytes once they are synced.
 ///
-/// Concurrency: clones are handles of the same directory. The hook is called without a lock, so it may wait.
+/// Concurrency: clones are handles of the same directory. The hooks are called without a lock, so they may wait.
 #[derive(Clone)]
 pub struct MemoryBacking {
     state: Arc<Mutex<State>>,
     hook: Arc<Mutex<Arc<Hook>>>,
+    after: Arc<Mutex<Arc<After>>>,
 }
 
 impl fmt::Debug for MemoryBacking {
@@ -102,8 +104,9 @@ impl Default for MemoryBacking {
 
 impl MemoryBacking {
     fn of(state: State) -> MemoryBacking {
-        let hook: Arc<Hook> = Arc::new(|_| Verdict::Do);
-        MemoryBacking { state: Arc::new(Mutex::new(state)), hook: Arc::new(Mutex::new(hook)) }
+        let (hook, after): (Arc<Hook>, Arc<After>) = (Arc::new(|_| Verdict::Do), Arc::new(|_| {}));
+        let (hook, after) = (Arc::new(Mutex::new(hook)), Arc::new(Mutex::new(after)));
+        MemoryBacking { state: Arc::new(Mutex::new(state)), hook, after }
     }
 
     /// Asks `hook` about each call from now on.
@@ -111,7 +114,12 @@ impl MemoryBacking {
         *lock(&self.hook) = Arc::new(hook);
     }
 
-    /// A directory that is as this one, and goes its own way; without the hook.
+    /// Calls `after` from now on after each call that was done, before its answer arrives.
+    pub fn set_after(&self, after: impl Fn(Call) + Send + Sync + 'static) {
+        *lock(&self.after) = Arc::new(after);
+    }
+
+    /// A directory that is as this one, and goes its own way; without the hooks.
     #[must_use]
     pub fn copied(&self) -> MemoryBacking {
         MemoryBacking::of(lock(&self.state).clone())
@@ -161,7 +169,12 @@ impl MemoryBacking {
         let hook = Arc::clone(&lock(&self.hook));
         let failed = |errno| Err(io::Error::from_raw_os_error(errno));
         match hook(call) {
-            Verdict::Do => act(&mut lock(&self.state)),
+            Verdict::Do => {
+                let done = act(&mut lock(&self.state));
+                let after = Arc::clone(&lock(&self.after));
+                after(call);
+                done
+            }
             Verdict::Refuse(errno) => failed(errno),
             Verdict::DoAndRefuse(errno) => {
                 act(&mut lock(&self.state))?;

@@ -73,7 +73,9 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
+        file.flushing_since_ns.store((self.clock)().max(1), Ordering::Relaxed);
         let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
+        file.flushing_since_ns.store(0, Ordering::Relaxed);
         if let Some(files) = self.files.as_ref().filter(|_| result.is_err()) {
             files.note_trouble();
         }

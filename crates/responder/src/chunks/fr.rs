@@ -25,6 +25,7 @@ use crate::group::{Group, which_holds};
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
+use super::load::{Loads, read_below};
 use super::locked::Locked;
 use super::{ChunkStore, FEW_CHUNKS, FEW_GROUPS, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
 
@@ -40,6 +41,7 @@ pub(super) struct Write<'a> {
     pub(super) run: Run,
     /// Length of the file with it.
     pub(super) size: u64,
+    pub(super) size_before: u64,
 }
 
 /// What becomes of a slot.
@@ -106,7 +108,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         let end = self.geometry.offset_of(first + chunks as u64).min(offset + data.len() as u64);
         let data = &data[..(end - offset) as usize];
         let run = Run { slot: self.slot(file.key, first), chunks };
-        Write { offset, data, first, run, size: size.max(end) }
+        Write { offset, data, first, run, size: size.max(end), size_before: size }
     }
 
     fn write_chunks<const N: usize, const G: usize>(
@@ -114,7 +116,9 @@ impl<M: CacheMedium> ChunkStore<M> {
         file: &File,
         write: &Write<'_>,
     ) -> Result<(), Error> {
-        self.with_room::<N, G>(file, write, |locked, plans| self.perform(locked, file, write, plans))
+        self.with_room::<N, G>(file, write, |locked, plans, loads| {
+            self.perform(locked, file, write, plans, loads)
+        })
     }
 
     /// Makes room for a write that another process makes; `false`: it could not, since chunks of no file
@@ -139,20 +143,26 @@ impl<M: CacheMedium> ChunkStore<M> {
         Ok(true)
     }
 
-    /// Makes a write once all its slots have room.
+    /// Makes a write once all its slots have room, and what it needs of the backing store is loaded.
     pub(super) fn with_room<const N: usize, const G: usize>(
         &self,
         file: &File,
         write: &Write<'_>,
-        mut make: impl FnMut(&mut Locked<'_, M, G>, &[Plan]) -> Result<(), Error>,
+        mut make: impl FnMut(&mut Locked<'_, M, G>, &[Plan], &Loads) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let mut loads = Loads::default();
         loop {
             let mut locked = Locked::<M, G>::new(self, write.run)?;
             let mut plans = [Plan::default(); N];
             let plans = &mut plans[..write.run.chunks];
             match self.plan(&mut locked, file, write, plans)? {
                 None => {
-                    let done = make(&mut locked, plans);
+                    if let Some(lacking) = self.lacks(&mut locked, file, write, plans, &mut loads)? {
+                        drop(locked);
+                        self.load(file, write, lacking, &mut loads)?;
+                        continue;
+                    }
+                    let done = make(&mut locked, plans, &loads);
                     locked.report(self);
                     return done;
                 }
@@ -221,6 +231,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         file: &File,
         write: &Write<'_>,
         plans: &[Plan],
+        loads: &Loads,
     ) -> Result<(), Error> {
         let timestamp = self.timestamp();
         let slot = |at: usize| self.slot(file.key, write.first + at as u64);
@@ -250,7 +261,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
         for (at, plan) in plans.iter().enumerate() {
             let group = locked.at(slot(at)).0;
-            self.fill_chunk(group, file, write, at, plan)?;
+            self.fill_chunk(group, file, write, (at, plan), loads)?;
             let other = &plan.other;
             // Steps 1 of cases 2-1 and 2-2.
             if other.is_valid() && other.status.has(Status::NEW) {
@@ -308,14 +319,14 @@ impl<M: CacheMedium> ChunkStore<M> {
         locked.fence()
     }
 
-    /// Copies what the chunk is to hold: bytes of the write, around them what it held, or the backing store.
+    /// Copies what the chunk is to hold: bytes of the write, around them what it held, or what was loaded.
     pub(super) fn fill_chunk(
         &self,
         group: &mut Group<M>,
         file: &File,
         write: &Write<'_>,
-        at: usize,
-        plan: &Plan,
+        (at, plan): (usize, &Plan),
+        loads: &Loads,
     ) -> Result<(), Error> {
         let chunk_bytes = self.geometry.chunk_bytes as usize;
         let start = self.geometry.offset_of(write.first + at as u64);
@@ -325,8 +336,9 @@ impl<M: CacheMedium> ChunkStore<M> {
             group.copy_chunk(plan.into, 0, &write.data[from..from + chunk_bytes]);
             return Ok(());
         }
+        let needs = write.needs(at, start, chunk_bytes as u64, plan);
+        let loaded = loads.of(at);
         let mut buffer = [0; PIECE_BYTES];
-        let mut has_loaded = false;
         for piece in (0..chunk_bytes).step_by(PIECE_BYTES) {
             let len = PIECE_BYTES.min(chunk_bytes - piece);
             let here = start + piece as u64;
@@ -340,19 +352,18 @@ impl<M: CacheMedium> ChunkStore<M> {
                 continue;
             }
             let buffer = &mut buffer[..len];
-            if plan.overwrites {
-                group.read_chunk(plan.into ^ 1, piece, buffer)?;
-            } else {
-                let got = file.backing.read_at(here, buffer).map_err(Error::backing("read a file"))?;
-                buffer[got..].fill(0);
-                has_loaded = true;
+            match loaded {
+                _ if plan.overwrites => group.read_chunk(plan.into ^ 1, piece, buffer)?,
+                _ if !needs => buffer.fill(0),
+                Some(loaded) => buffer.copy_from_slice(&loaded[piece..piece + len]),
+                None => read_below(file, here, buffer)?,
             }
             if from < to {
                 buffer[(from - here) as usize..(to - here) as usize].copy_from_slice(data(from, to));
             }
             group.copy_chunk(plan.into, piece, buffer);
         }
-        group.counts.loaded += u64::from(has_loaded);
+        group.counts.loaded += u64::from(needs);
         Ok(())
     }
 }

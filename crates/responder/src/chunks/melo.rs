@@ -18,6 +18,7 @@ use crate::operation::{OPERATION_CHUNKS, Operation, OperationLog};
 use crate::tag::{LINE, Status, Tag};
 
 use super::fr::{Plan, Write};
+use super::load::Loads;
 use super::locked::Locked;
 use super::{ChunkStore, FEW_GROUPS, Run};
 
@@ -30,10 +31,10 @@ impl<M: CacheMedium> ChunkStore<M> {
         size: u64,
     ) -> Result<usize, Error> {
         let write = self.part(file, offset, data, size, OPERATION_CHUNKS);
-        // Held until the write is made; a flush that it has to wait for takes no log.
-        let mut log = lock(&self.operations[number_of_thread() as usize % self.operations.len()]);
-        self.with_room::<OPERATION_CHUNKS, FEW_GROUPS>(file, &write, |locked, plans| {
-            self.make_in_place(&mut log, locked, file, &write, plans)
+        self.with_room::<OPERATION_CHUNKS, FEW_GROUPS>(file, &write, |locked, plans, loads| {
+            // After the groups: whoever has a log waits for nothing, the backing store least of all.
+            let mut log = lock(&self.operations[number_of_thread() as usize % self.operations.len()]);
+            self.make_in_place(&mut log, locked, file, &write, (plans, loads))
         })?;
         Ok(write.data.len())
     }
@@ -44,7 +45,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         locked: &mut Locked<'_, M, FEW_GROUPS>,
         file: &File,
         write: &Write<'_>,
-        plans: &[Plan],
+        (plans, loads): (&[Plan], &Loads),
     ) -> Result<(), Error> {
         let timestamp = self.timestamp();
         let mut places = 0;
@@ -59,7 +60,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                     // Case 3: it is clean, so a recovery gives it up, whatever its bytes are.
                     group.invalidate(plan.into)?;
                 }
-                self.fill_chunk(group, file, write, at, plan)?;
+                self.fill_chunk(group, file, write, (at, plan), loads)?;
                 plan.count(group);
             }
         }

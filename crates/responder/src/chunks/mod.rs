@@ -8,6 +8,7 @@
 mod flush;
 mod fr;
 mod held;
+mod load;
 mod locked;
 mod melo;
 mod read;
@@ -140,6 +141,10 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     fn slot(&self, key: u64, index: u64) -> u64 {
         key.wrapping_add(index) % self.geometry.slots
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        (self.clock)()
     }
 
     /// The time, and later than any before.

@@ -2,9 +2,11 @@
 
 use crate::error::Error;
 use crate::file::File;
+use crate::group::which_holds;
 use crate::medium::CacheMedium;
 use crate::tag::Status;
 
+use super::load::{ATTEMPTS, Seen, read_below, seen};
 use super::locked::Locked;
 use super::{ChunkStore, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
 
@@ -22,16 +24,17 @@ impl<M: CacheMedium> ChunkStore<M> {
             let run = Run { slot: self.slot(file.key, first), chunks };
             let part = &mut buffer[done..(end - offset) as usize];
             if chunks == 1 {
-                self.read_chunks::<1>(file, here, part, first, run)?;
+                self.read_chunks::<1, 1>(file, here, part, first, run)?;
             } else {
-                self.read_chunks::<WRITE_GROUPS_MAX>(file, here, part, first, run)?;
+                self.read_chunks::<WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX>(file, here, part, first, run)?;
             }
             done = (end - offset) as usize;
         }
         Ok(())
     }
 
-    fn read_chunks<const G: usize>(
+    /// Reads chunks as they are at one moment.
+    fn read_chunks<const N: usize, const G: usize>(
         &self,
         file: &File,
         offset: u64,
@@ -39,26 +42,72 @@ impl<M: CacheMedium> ChunkStore<M> {
         first: u64,
         run: Run,
     ) -> Result<(), Error> {
-        let mut locked = Locked::<M, G>::new(self, run)?;
-        let mut rest = buffer;
-        let mut here = offset;
-        for index in first..first + run.chunks as u64 {
-            let start = self.geometry.offset_of(index);
-            let len = rest.len().min((start + self.geometry.chunk_bytes - here) as usize);
-            let part;
-            (part, rest) = rest.split_at_mut(len);
-            let (group, slot) = locked.at(self.slot(file.key, index));
-            if let Some((chunk, _)) = group.find(slot, file.key, index)? {
-                group.read_chunk(chunk, (here - start) as usize, part)?;
-                group.counts.read_hits += 1;
-            } else {
-                let got = file.backing.read_at(here, part).map_err(Error::backing("read a file"))?;
-                part[got..].fill(0);
-                group.counts.read_misses += 1;
+        // What the buffer has of the backing store, and what was noted when it was read.
+        let mut below: [Option<Seen>; N] = [None; N];
+        let mut attempt = 0;
+        loop {
+            let mut locked = Locked::<M, G>::new(self, run)?;
+            let mut lacking = [false; N];
+            let mut counts = (0, 0);
+            for at in 0..run.chunks {
+                let (start, range) = self.part_of(first + at as u64, offset, buffer.len());
+                let (group, slot) = locked.at(self.slot(file.key, first + at as u64));
+                let tags = group.tags(slot)?;
+                match which_holds(&tags, file.key, first + at as u64) {
+                    Some(which) => {
+                        group.read_chunk(2 * slot + which, start, &mut buffer[range])?;
+                        (below[at], counts.0) = (None, counts.0 + 1);
+                    }
+                    None => {
+                        let now = Some(seen(&tags));
+                        lacking[at] = below[at] != now;
+                        (below[at], counts.1) = (now, counts.1 + 1);
+                    }
+                }
             }
-            here += len as u64;
+            if !lacking.contains(&true) {
+                let group = locked.at(run.slot).0;
+                group.counts.read_hits += counts.0;
+                group.counts.read_misses += counts.1;
+                return Ok(());
+            }
+            let held = (attempt == ATTEMPTS).then_some(locked);
+            attempt += 1;
+            self.read_lacking(file, offset, buffer, first, &lacking[..run.chunks])?;
+            if held.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads from the backing store what is marked, chunks that follow each other at once.
+    fn read_lacking(
+        &self,
+        file: &File,
+        offset: u64,
+        buffer: &mut [u8],
+        first: u64,
+        lacking: &[bool],
+    ) -> Result<(), Error> {
+        let mut at = 0;
+        while at < lacking.len() {
+            let count = lacking[at..].iter().take_while(|&&lacks| lacks).count();
+            if count > 0 {
+                let from = self.part_of(first + at as u64, offset, buffer.len()).1.start;
+                let to = self.part_of(first + (at + count - 1) as u64, offset, buffer.len()).1.end;
+                read_below(file, offset + from as u64, &mut buffer[from..to])?;
+            }
+            at += count.max(1);
         }
         Ok(())
+    }
+
+    /// Where a read begins in a chunk, and what of its buffer the chunk fills.
+    fn part_of(&self, index: u64, offset: u64, len: usize) -> (usize, std::ops::Range<usize>) {
+        let start = self.geometry.offset_of(index);
+        let from = start.max(offset);
+        let to = (start + self.geometry.chunk_bytes).min(offset + len as u64);
+        ((from - start) as usize, (from - offset) as usize..(to - offset) as usize)
     }
 
     pub(super) fn dirty_bytes_before(&self, file: &File, size: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
