@@ -8,7 +8,6 @@
 cluster=/dev/shm/$(basename "$work").ceph
 # Milliseconds from one record to the next.
 record_ms=3
-writers=''
 
 node() { scripts/one-node-ceph "$1" "$cluster" "${@:2}"; }
 ceph_up() {
@@ -24,33 +23,13 @@ ceph_down() {
 
 # Two programs begin to write.
 records_begin() {
-    local number
-    writers=''
-    for number in 1 2; do
-        : >"$work/acknowledged.$number"
-        "${through[@]}" python3 scripts/responder.d/records.py write "$mount/records.$number" $record_ms \
-            >"$work/acknowledged.$number" 2>>"$work/log" &
-        writers+=" $!"
-        # A second program of `fastness run` enters what the first one sees.
-        if [ "$front" = run ] && [ $number = 1 ]; then
-            server=$!
-            wait_until test -s "$work/acknowledged.1" || return 1
-            enter_run
-        fi
-    done
-    client=$writers
-    wait_until test -s "$work/acknowledged.2"
+    rm -f "$work"/acknowledged.*
+    # shellcheck disable=SC2016
+    "${through[@]}" bash -c 'for number in 1 2; do python3 "$0" write "$1/records.$number" "$2" >"$3.$number" & done; wait' \
+        "$PWD/scripts/responder.d/records.py" "$mount" $record_ms "$work/acknowledged" 2>>"$work/log" &
+    client=$!
+    wait_until test -s "$work/acknowledged.1" -a -s "$work/acknowledged.2"
 }
-# What comes after this is started where the programs of `fastness run` are.
-enter_run() {
-    local pid
-    pid=$(pgrep -f "records.py write $mount/records.1" | while read -r pid; do
-        [ "$(cat "/proc/$pid/comm")" != fastness ] && echo "$pid"
-    done | head -1)
-    mapfile -t library < <(tr '\0' '\n' <"/proc/$pid/environ" | grep -E '^(LD_PRELOAD|FASTNESS_LEASES)=')
-    through=(nsenter -t "$pid" -m -- env "${library[@]}")
-}
-
 last_of() { grep -Eo '^[0-9]+$' "$work/acknowledged.$1" | tail -n 1; }
 # go_on SECONDS WHAT: both programs write at least at a quarter of their pace.
 go_on() {
