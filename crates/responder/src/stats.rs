@@ -55,7 +55,8 @@ pub struct Status {
     pub forced_flushes: u64,
     /// Inodes of the files whose last flush failed, and the error number.
     pub failures: Vec<(u64, i32)>,
-    /// Inodes of the files that are being flushed, and for how many ns: a backing store that hangs says nothing.
+    /// Inodes of the files that are being flushed, and for how many ns: a backing store that hangs says
+    /// nothing.
     pub flushing: Vec<(u64, u64)>,
 }
 

@@ -100,7 +100,7 @@ impl Hung {
         for number in 0..16 {
             let other = self.cache.open_file(Path::new("other"), Some(0o600), 0).unwrap();
             self.at_once("a write to another file", move |cache| {
-                cache.write(&other, number, b"yes").unwrap()
+                cache.write(&other, number, b"yes").unwrap();
             });
         }
         let other = self.open("other");
@@ -166,7 +166,7 @@ fn writes_of_whole_chunks_and_behind_the_end_ask_the_directory_for_nothing() {
         .at_once("a write of a chunk", move |cache| cache.write(&file, CHUNK, &[3; CHUNK as usize]).unwrap());
     let file = below.clone();
     world.at_once("a write far behind the end", move |cache| {
-        cache.write(&file, 5 * CHUNK + 9, b"far").unwrap()
+        cache.write(&file, 5 * CHUNK + 9, b"far").unwrap();
     });
     world.gate.open();
     let mut expected = [vec![1; CHUNK as usize], vec![3; CHUNK as usize], vec![1; CHUNK as usize]].concat();

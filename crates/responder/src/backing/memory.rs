@@ -82,7 +82,8 @@ struct State {
 
 /// A directory in memory. Names are durable at once; bytes once they are synced.
 ///
-/// Concurrency: clones are handles of the same directory. The hooks are called without a lock, so they may wait.
+/// Concurrency: clones are handles of the same directory. The hooks are called without a lock, so they may
+/// wait.
 #[derive(Clone)]
 pub struct MemoryBacking {
     state: Arc<Mutex<State>>,

@@ -1,8 +1,9 @@
 //! Chunks that only the backing store has. It may answer late, or not for hours: nothing is locked meanwhile.
 //!
-//! Whoever needs such a chunk notes the timestamps of its slot, lets all groups go, asks the backing store, takes
-//! the groups again, and looks at the timestamps. As long as they are the same, the backing store had the chunk all
-//! the time, and nothing has written to it: each chunk that is put into a slot brings a timestamp that no other has.
+//! Whoever needs such a chunk notes the timestamps of its slot, lets all groups go, asks the backing store,
+//! takes the groups again, and looks at the timestamps. As long as they are the same, the backing store had
+//! the chunk all the time, and nothing has written to it: each chunk that is put into a slot brings a
+//! timestamp that no other has.
 
 use crate::error::Error;
 use crate::file::File;
@@ -13,7 +14,8 @@ use super::ChunkStore;
 use super::fr::{Plan, Write};
 use super::locked::Locked;
 
-/// After so many attempts the groups are held while the backing store is asked: others keep writing to the slot.
+/// After so many attempts the groups are held while the backing store is asked: others keep writing to the
+/// slot.
 pub(super) const ATTEMPTS: usize = 4;
 
 /// What is kept without an allocator, which a signal handler may have interrupted.
@@ -76,8 +78,8 @@ impl Write<'_> {
 }
 
 impl<M: CacheMedium> ChunkStore<M> {
-    /// Looks for a chunk that the write needs and that is not loaded; what was loaded and has changed since is
-    /// dropped. The place in the write, and what to note with it.
+    /// Looks for a chunk that the write needs and that is not loaded; what was loaded and has changed since
+    /// is dropped. The place in the write, and what to note with it.
     pub(super) fn lacks<const G: usize>(
         &self,
         locked: &mut Locked<'_, M, G>,
