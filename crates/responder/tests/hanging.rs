@@ -94,7 +94,8 @@ impl Hung {
         assert!(outcome.is_ok(), "{what} waits for the directory");
     }
 
-    /// What other files need not wait for, in the same group of slots. Each thread of the many uses one of the eight
+    /// What other files need not wait for, in the same group of slots. Each thread of the many uses one
+    /// of the eight
     /// operation logs.
     fn others_go_on(&self) {
         for number in 0..16 {
