@@ -54,6 +54,10 @@ enum ProtocolArg {
     Fr,
     /// In place, under a log of operations
     Melov,
+    /// In place, under a journal, and into the directory at once; a second write to 4 KiB waits for a sync
+    Pmal,
+    /// The same, but times with a flush alone
+    PmalO,
 }
 
 /// Arguments of `fastness responder mount`.
@@ -152,6 +156,8 @@ impl CacheArgs {
             protocol: self.protocol.map(|protocol| match protocol {
                 ProtocolArg::Fr => ProtocolKind::Fr,
                 ProtocolArg::Melov => ProtocolKind::Melo,
+                ProtocolArg::Pmal => ProtocolKind::Pmal,
+                ProtocolArg::PmalO => ProtocolKind::PmalOrdered,
             }),
             is_shared: place == Place::Over,
             is_forced: self.force,

@@ -70,7 +70,7 @@ fn writer(path: PathBuf, first: u64) -> JoinHandle<Vec<u64>> {
 
 #[test]
 fn a_killed_mount_loses_nothing_that_was_acknowledged() {
-    for protocol in ["fr", "melov"] {
+    for protocol in ["fr", "melov", "pmal", "pmal-o"] {
         let Some(mounted) = folder() else { return };
         let mut newest = vec![vec![0; 64]; WRITERS];
         for round in 0..ROUNDS {

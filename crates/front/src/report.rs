@@ -79,6 +79,8 @@ fn name_of(protocol: ProtocolKind) -> &'static str {
     match protocol {
         ProtocolKind::Fr => "fr",
         ProtocolKind::Melo => "melov",
+        ProtocolKind::Pmal => "pmal",
+        ProtocolKind::PmalOrdered => "pmal-o",
         _ => "unknown",
     }
 }

@@ -125,8 +125,14 @@ impl<M: CacheMedium> Cache<M> {
             false => None,
         };
         let files_there = Some(Arc::clone(&files));
-        let protocol =
-            ChunkStore::new(geometry, cache, rest, files_there, options.clock, board.map(Arc::new));
+        let protocol = ChunkStore::new(
+            superblock.protocol,
+            (geometry, cache),
+            rest,
+            files_there,
+            options.clock,
+            board.map(Arc::new),
+        );
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
         let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));

@@ -147,14 +147,17 @@ impl<M: CacheMedium> Client<M> {
         me: u32,
         is_served: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Client<M>, Error> {
-        let Superblock { geometry, cache, .. } = Superblock::read(&region)?;
+        let Superblock { protocol, geometry, cache, .. } = Superblock::read(&region)?;
         if geometry.region_bytes > region.len_bytes() as u64 || geometry.operation_logs > 0 {
             return Err(Error::Geometry("the cache is not one that processes can share"));
         }
         let board = Arc::new(Board::join(shared, geometry.groups(), me, Box::new(is_served))?);
         let (_, rest) = region.divide(TAGS_OFFSET);
         let clock = Options::new().clock;
-        Ok(Client { store: ChunkStore::new(geometry, cache, rest, None, clock, Some(board.clone())), board })
+        Ok(Client {
+            store: ChunkStore::new(protocol, (geometry, cache), rest, None, clock, Some(board.clone())),
+            board,
+        })
     }
 
     /// A file that this process has a lease of; `backing` is the file of the directory. `None`: there is no

@@ -5,7 +5,7 @@
 //! a [`Cache::flush`] later, the directory alone has it.
 //!
 //! # Design
-//! How a write becomes durable and atomic is a protocol's matter; there are two so far, FR and MeLo@V, over
+//! How a write becomes durable and atomic is a protocol's matter; there are FR, MeLo@V and PMAL, over
 //! the same chunks (`chunks`). The cache above them knows files, names, lengths, and intents; the backing
 //! store below it is a trait ([`Backing`]). Byte-exact layout: `docs/format.md`. Why it is so:
 //! `docs/adr/2026-11-25-responder.md`.
@@ -15,13 +15,13 @@
 //! lease, client, board, link        files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
-//! group, tag, operation, intent, superblock   what is on the medium
+//! group, tag, operation, journal, intent, superblock   what is on the medium
 //! file, length, key                 files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told
 //! ```
 //!
 //! # Crash cases
-//! 1. In a write: all of it or nothing (`chunks::fr`, `chunks::melo`).
+//! 1. In a write: all of it or nothing (`chunks::fr`, `chunks::melo`, `chunks::pmal`).
 //! 2. In a flush: the chunks are dirty still, and are flushed again. A chunk is clean only after a sync.
 //! 3. In a removal: the intent says that the file may be gone. If it is not in the directory any more, its
 //!    chunks are given up; if it is, it keeps them.
@@ -45,6 +45,7 @@ mod geometry;
 mod group;
 mod inspect;
 mod intent;
+mod journal;
 mod key;
 mod lease;
 mod length;

@@ -67,7 +67,7 @@ pub struct Recovered {
     pub dirty_chunks: u64,
     /// Of these, chunks of files that are not in the directory any more.
     pub orphaned_chunks: u64,
-    /// Writes of several chunks that were undone: they had not been acknowledged.
+    /// Writes of several chunks, or in place, that were undone: they had not been acknowledged.
     pub undone_writes: u64,
     /// Writes in place that were made again: they may not have been acknowledged.
     pub redone_writes: u64,

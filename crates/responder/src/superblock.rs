@@ -7,7 +7,7 @@
 //! offset size field
 //!      0    8 magic "FSTNRESP"
 //!      8    2 version, 1
-//!     10    1 protocol: 1 FR, 2 MeLo@V
+//!     10    1 protocol: 1 FR, 2 MeLo@V, 4 PMAL, 5 PMAL-O
 //!     11    1 log2 of the bytes of a chunk: 6 to 20
 //!     12    4 zero
 //!     16   16 id of the cache, random; the directory has it too
@@ -50,13 +50,25 @@ pub enum ProtocolKind {
     Fr = 1,
     /// MeLo@V: operations are logged with their data, then made in place.
     Melo = 2,
+    /// PMAL: writes are made in place under a journal, then given to the backing store at once.
+    Pmal = 4,
+    /// PMAL-O: as PMAL, but times reach the backing store with a flush alone.
+    PmalOrdered = 5,
 }
 
-/// Operation logs of a region with that protocol.
+impl ProtocolKind {
+    /// That of a number.
+    fn of(number: u8) -> Option<ProtocolKind> {
+        use ProtocolKind::{Fr, Melo, Pmal, PmalOrdered};
+        [Fr, Melo, Pmal, PmalOrdered].into_iter().find(|&kind| kind as u8 == number)
+    }
+}
+
+/// Operation logs, or journals, of a region with that protocol.
 pub(crate) fn operation_logs(protocol: ProtocolKind) -> usize {
     match protocol {
         ProtocolKind::Fr => 0,
-        ProtocolKind::Melo => OPERATION_LOGS,
+        ProtocolKind::Melo | ProtocolKind::Pmal | ProtocolKind::PmalOrdered => OPERATION_LOGS,
     }
 }
 
@@ -134,11 +146,7 @@ impl Superblock {
         if raw.version.get() != VERSION {
             return Err(bad("another version"));
         }
-        let protocol = match raw.protocol {
-            1 => ProtocolKind::Fr,
-            2 => ProtocolKind::Melo,
-            _ => return Err(bad("an unknown protocol")),
-        };
+        let protocol = ProtocolKind::of(raw.protocol).ok_or_else(|| bad("an unknown protocol"))?;
         if raw.reserved.get() != 0 || raw.zero.iter().any(|&byte| byte != 0) {
             return Err(bad("something in a reserved field"));
         }

@@ -31,7 +31,12 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut rng = Rng(seed);
-        set_protocol(rng.pick(&[ProtocolKind::Fr, ProtocolKind::Melo]));
+        set_protocol(rng.pick(&[
+            ProtocolKind::Fr,
+            ProtocolKind::Melo,
+            ProtocolKind::Pmal,
+            ProtocolKind::PmalOrdered,
+        ]));
         set_shared(seed % 2 == 1);
         let slots = rng.pick(&[1, 2, 3, 5, 8, 16, 32]);
         let chunk_bytes = rng.pick(&[64, 64, 128, 8192]);

@@ -44,6 +44,13 @@ pub(super) struct Write<'a> {
     pub(super) size_before: u64,
 }
 
+impl Write<'_> {
+    /// Where it ends in the file.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+}
+
 /// What becomes of a slot.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Plan {
@@ -193,7 +200,10 @@ impl<M: CacheMedium> ChunkStore<M> {
             let tags = group.tags(slot)?;
             let holds = which_holds(&tags, file.key, index);
             if let Some(which) = holds.filter(|_| self.is_in_place()) {
-                // What is changed in place needs no room.
+                // What is changed in place needs no room. Under a journal the backing store must have it.
+                if tags[which].is_dirty() && !self.journals.is_empty() {
+                    return Ok(Some(InTheWay(tags[which])));
+                }
                 let into = 2 * slot + (which ^ 1);
                 *plan = Plan { into, other: tags[which], overwrites: true, replaces: false };
                 continue;
@@ -330,7 +340,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     ) -> Result<(), Error> {
         let chunk_bytes = self.geometry.chunk_bytes as usize;
         let start = self.geometry.offset_of(write.first + at as u64);
-        let end = write.offset + write.data.len() as u64;
+        let end = write.end();
         if write.offset <= start && start + chunk_bytes as u64 <= end {
             let from = (start - write.offset) as usize;
             group.copy_chunk(plan.into, 0, &write.data[from..from + chunk_bytes]);

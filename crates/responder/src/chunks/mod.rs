@@ -11,6 +11,7 @@ mod held;
 mod load;
 mod locked;
 mod melo;
+mod pmal;
 mod read;
 mod reap;
 mod recover;
@@ -26,10 +27,12 @@ use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::group::Group;
+use crate::journal::Journal;
 use crate::medium::CacheMedium;
 use crate::operation::{OperationLog, log_bytes};
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
+use crate::superblock::ProtocolKind;
 use crate::tag::{LINE, Seed};
 
 pub(crate) use recover::Found;
@@ -60,8 +63,12 @@ pub(crate) struct ChunkStore<M> {
     dirty_groups: Vec<AtomicU64>,
     /// What other processes share of it.
     pub(crate) board: Option<Arc<Board>>,
-    /// With these, writes are made in place.
+    /// With these, writes are made in place (MeLo@V).
     operations: Vec<Mutex<OperationLog<M>>>,
+    /// With these, too (PMAL).
+    journals: Vec<Mutex<Journal<M>>>,
+    /// The backing store gets the time of a write with its bytes.
+    gives_times: bool,
     /// The files that there are; `None`: another process knows.
     files: Option<Arc<FileTable>>,
     clock: Clock,
@@ -93,8 +100,8 @@ impl<M> ChunkStore<M> {
 impl<M: CacheMedium> ChunkStore<M> {
     /// Takes what follows the intents.
     pub(crate) fn new(
-        geometry: Geometry,
-        cache: CacheId,
+        kind: ProtocolKind,
+        (geometry, cache): (Geometry, CacheId),
         rest: M,
         files: Option<Arc<FileTable>>,
         clock: Clock,
@@ -112,11 +119,14 @@ impl<M: CacheMedium> ChunkStore<M> {
             (chunks_here, chunks) = chunks.divide(slots * 2 * chunk_bytes);
             groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, seed)));
         }
-        let mut operations = Vec::with_capacity(geometry.operation_logs);
+        let (mut operations, mut journals) = (Vec::new(), Vec::new());
         for _ in 0..geometry.operation_logs {
             let log;
             (log, rest) = rest.divide(log_bytes(geometry.chunk_bytes) as usize);
-            operations.push(Mutex::new(OperationLog::new(log, seed)));
+            match kind {
+                ProtocolKind::Melo => operations.push(Mutex::new(OperationLog::new(log, seed))),
+                _ => journals.push(Mutex::new(Journal::new(log, seed))),
+            }
         }
         let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -125,6 +135,8 @@ impl<M: CacheMedium> ChunkStore<M> {
             seed,
             groups,
             operations,
+            journals,
+            gives_times: kind == ProtocolKind::Pmal,
             dirty_groups,
             board,
             files,
@@ -134,9 +146,9 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
     }
 
-    /// Whether the protocol is MeLo@V.
+    /// Whether the protocol is MeLo@V or PMAL.
     fn is_in_place(&self) -> bool {
-        !self.operations.is_empty()
+        !self.operations.is_empty() || !self.journals.is_empty()
     }
 
     fn slot(&self, key: u64, index: u64) -> u64 {
@@ -170,7 +182,9 @@ impl<M: CacheMedium> ChunkStore<M> {
 
 impl<M: CacheMedium> Protocol for ChunkStore<M> {
     fn write(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
-        if self.is_in_place() {
+        if !self.journals.is_empty() {
+            self.write_journalled(file, offset, data, size)
+        } else if self.is_in_place() {
             self.write_in_place(file, offset, data, size)
         } else {
             self.write_file(file, offset, data, size)
