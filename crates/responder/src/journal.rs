@@ -71,7 +71,8 @@ impl<M: CacheMedium> Journal<M> {
     pub(crate) fn begin(&mut self, changed: Changed) -> Result<(), Error> {
         let mut line = changed.encode(self.seed);
         self.range.copy(0, &line, LINE, &mut NoSum);
-        // PERSIST: which chunks they are is durable before pj_commit is set. Excludes that others are given up.
+        // PERSIST: which chunks they are is durable before pj_commit is set. Excludes that others are given
+        // up.
         self.range.fence()?;
         line[0] = 1;
         self.range.copy(0, &line, LINE, &mut NoSum);
