@@ -39,8 +39,9 @@ fn get(node: &Node, name: Name<'_>) -> Reply<Vec<u8>> {
     sized(len, |buffer| rustix::fs::getxattr(&path, name, buffer))
 }
 
-/// The error for one who asks for an attribute. A file of a file system without access control lists (CephFS through
-/// ceph-fuse) has no list: anything else would keep everyone out but its owner and root, since the kernel asks first.
+/// The error for one who asks for an attribute. Where there are no access control lists (CephFS through
+/// ceph-fuse), a file has none: another answer would keep everyone out but its owner and root, since the
+/// kernel asks first.
 fn unless_lists_are_unknown(name: Name<'_>, error: Errno) -> Errno {
     match error {
         Errno::OPNOTSUPP if name.starts_with(LISTS) => Errno::NODATA,
