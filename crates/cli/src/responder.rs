@@ -28,8 +28,9 @@ const MOUNT: &str = "\
 Examples:
   fastness responder mount /srv/db /mnt/db --pm /dev/dax0.0
   fastness responder mount /srv/db /mnt/db --pm /dev/shm/db.pm   survives kill -9, not a power cut
-Programs that use /mnt/db find the files of /srv/db; every write is durable when it returns. Ctrl-C unmounts. If this
-process is killed, mount again, or `fastness responder recover REGION`. Change files through the mount alone.";
+Programs that use /mnt/db find the files of /srv/db; every write is durable when it returns, or with --protocol log,
+when it is synced. Ctrl-C unmounts. If this process is killed, mount again, or `fastness responder recover REGION`.
+Change files through the mount alone.";
 
 /// Commands on caches in front of directories.
 #[derive(Debug, Subcommand)]
@@ -58,6 +59,8 @@ enum ProtocolArg {
     Pmal,
     /// The same, but times with a flush alone
     PmalO,
+    /// Into the directory at once, durable when synced: fsync goes into a log
+    Log,
 }
 
 /// Arguments of `fastness responder mount`.
@@ -158,6 +161,7 @@ impl CacheArgs {
                 ProtocolArg::Melov => ProtocolKind::Melo,
                 ProtocolArg::Pmal => ProtocolKind::Pmal,
                 ProtocolArg::PmalO => ProtocolKind::PmalOrdered,
+                ProtocolArg::Log => ProtocolKind::Log,
             }),
             is_shared: place == Place::Over,
             is_forced: self.force,
@@ -253,10 +257,11 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     rows.extend(report.mounted_at.iter().map(|at| ("mounted at", at.clone())));
     rows.push(("protocol", report.protocol.clone()));
     rows.extend(report.found.iter().map(|found| ("found", found.clone())));
-    rows.push((
-        "not in the directory",
-        format!("{} chunks of {}", report.dirty_chunks, size::show(report.chunk_bytes)),
-    ));
+    let chunks = format!("{} chunks of {}", report.dirty_chunks, size::show(report.chunk_bytes));
+    rows.push(match report.protocol.as_str() {
+        "log" => ("in the log", format!("{} syncs, which the directory may not have", report.dirty_chunks)),
+        _ => ("not in the directory", chunks),
+    });
     if report.orphaned_chunks > 0 {
         let text =
             format!("{} of them belong to files that are not in the directory", report.orphaned_chunks);

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply, device_numbers};
-use fastness_responder::CACHE_FILE;
+use fastness_responder::OWN_FILES;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
 use crate::caller::in_the_name_of;
@@ -19,9 +19,14 @@ fn mode(parent: &Node, new: &NewNode<'_>) -> Mode {
     Mode::from_raw_mode(new.mode & 0o7777 & !umask)
 }
 
+/// Whether it is a file of the cache itself.
+pub(crate) fn is_own(parent: u64, name: Name<'_>) -> bool {
+    parent == ROOT && OWN_FILES.iter().any(|own| name == own.as_bytes())
+}
+
 /// A name that may be given.
 fn new_name(parent: u64, name: Name<'_>) -> Reply<&OsStr> {
-    match parent == ROOT && name == CACHE_FILE.as_bytes() {
+    match is_own(parent, name) {
         true => Err(Errno::PERM),
         false => Ok(OsStr::from_bytes(name)),
     }

@@ -13,6 +13,7 @@ use crate::chunks::ChunkStore;
 use crate::error::Error;
 use crate::file::File;
 use crate::geometry::TAGS_OFFSET;
+use crate::kind::ProtocolKind;
 use crate::lease::Lease;
 use crate::length::HeldLength;
 use crate::medium::CacheMedium;
@@ -148,7 +149,7 @@ impl<M: CacheMedium> Client<M> {
         is_served: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Client<M>, Error> {
         let Superblock { protocol, geometry, cache, .. } = Superblock::read(&region)?;
-        if geometry.region_bytes > region.len_bytes() as u64 || geometry.operation_logs > 0 {
+        if geometry.region_bytes > region.len_bytes() as u64 || protocol != ProtocolKind::Fr {
             return Err(Error::Geometry("the cache is not one that processes can share"));
         }
         let board = Arc::new(Board::join(shared, geometry.groups(), me, Box::new(is_served))?);

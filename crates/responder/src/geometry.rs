@@ -9,8 +9,16 @@
 //! ...     2 chunks for each slot, from the next multiple of 4096 on
 //! ...     8 operation logs, with the protocol MeLo@V
 //! ```
+//! With the protocol Log, a log of records ([`fastness_pmlog`]) takes everything from 16384 on:
+//! ```text
+//! 16384   superblocks and headers of the log
+//! 32768   chunks of the log
+//! ```
+
+use fastness_pmlog::{CHUNK_BYTES_MIN, DATA_OFFSET};
 
 use crate::error::Error;
+use crate::kind::ProtocolKind;
 use crate::operation::log_bytes;
 use crate::tag::LINE;
 
@@ -18,6 +26,13 @@ use crate::tag::LINE;
 pub(crate) const INTENTS_OFFSET: usize = 8192;
 /// Region offset of the tags.
 pub(crate) const TAGS_OFFSET: usize = 16384;
+/// Region offset of the chunks of a log of records.
+const LOG_CHUNKS_OFFSET: u64 = TAGS_OFFSET as u64 + DATA_OFFSET;
+/// Chunks that such a log is divided into, unless they would be too long or too short.
+const LOG_CHUNKS: u64 = 64;
+/// With fewer it could not be trimmed while it is written to.
+const LOG_CHUNKS_MIN: u64 = 4;
+const LOG_CHUNK_BYTES_MAX: u64 = 1 << 20;
 /// Slots that share a lock.
 pub(crate) const GROUP_SLOTS: u64 = 16;
 
@@ -30,7 +45,7 @@ pub struct Geometry {
     pub region_bytes: u64,
     /// Length of a chunk: a power of two, 64 to 1 MiB.
     pub chunk_bytes: u64,
-    /// Pairs of chunks: below 16, or a multiple of 16.
+    /// Pairs of chunks: below 16, or a multiple of 16. With the protocol Log, chunks of the log.
     pub slots: u64,
     /// Operation logs, after the chunks.
     pub operation_logs: usize,
@@ -47,11 +62,46 @@ impl Geometry {
         let slots = room / (2 * (chunk_bytes + LINE as u64));
         let slots = if slots < GROUP_SLOTS { slots } else { slots - slots % GROUP_SLOTS };
         let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs };
-        geometry.check()?;
+        geometry.check_slots()?;
         Ok(geometry)
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// A log of records in the region, in 64 chunks or fewer, or more of 1 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`]: the region is too small.
+    pub fn of_log(region_bytes: u64) -> Result<Geometry, Error> {
+        let room = region_bytes.saturating_sub(LOG_CHUNKS_OFFSET);
+        let wanted = (room / LOG_CHUNKS).checked_ilog2().map_or(0, |log2| 1 << log2);
+        let chunk_bytes = wanted.clamp(CHUNK_BYTES_MIN, LOG_CHUNK_BYTES_MAX);
+        let geometry = Geometry { region_bytes, chunk_bytes, slots: room / chunk_bytes, operation_logs: 0 };
+        geometry.check_log()?;
+        Ok(geometry)
+    }
+
+    /// Checks what a superblock says.
+    pub(crate) fn check(&self, protocol: ProtocolKind) -> Result<(), Error> {
+        match protocol {
+            ProtocolKind::Log => self.check_log(),
+            _ => self.check_slots(),
+        }
+    }
+
+    fn check_log(&self) -> Result<(), Error> {
+        if !self.chunk_bytes.is_power_of_two()
+            || !(CHUNK_BYTES_MIN..=LOG_CHUNK_BYTES_MAX).contains(&self.chunk_bytes)
+        {
+            return Err(Error::Geometry("a chunk of a log has 1 KiB to 1 MiB, a power of two"));
+        }
+        let end =
+            self.slots.checked_mul(self.chunk_bytes).and_then(|bytes| bytes.checked_add(LOG_CHUNKS_OFFSET));
+        if self.slots < LOG_CHUNKS_MIN || end.is_none_or(|end| end > self.region_bytes) {
+            return Err(Error::Geometry("the region is too small for a log"));
+        }
+        Ok(())
+    }
+
+    fn check_slots(&self) -> Result<(), Error> {
         if !self.chunk_bytes.is_power_of_two() || !(64..=1 << 20).contains(&self.chunk_bytes) {
             return Err(Error::Geometry("a chunk has 64 bytes to 1 MiB, a power of two"));
         }
@@ -122,6 +172,21 @@ mod tests {
     }
 
     #[test]
+    fn the_log_of_every_region_fits() {
+        for region_kib in 16..4000 {
+            if let Ok(geometry) = Geometry::of_log(region_kib << 10) {
+                let end = LOG_CHUNKS_OFFSET + geometry.slots * geometry.chunk_bytes;
+                assert!(end <= region_kib << 10 && end + geometry.chunk_bytes > region_kib << 10);
+            }
+        }
+        assert!(Geometry::of_log(35 << 10).is_err());
+        assert_eq!(Geometry::of_log(128 << 20).unwrap().chunk_bytes, 1 << 20);
+        let geometry =
+            Geometry { region_bytes: 1 << 20, chunk_bytes: 1024, slots: u64::MAX, operation_logs: 0 };
+        assert!(geometry.check(ProtocolKind::Log).is_err());
+    }
+
+    #[test]
     fn impossible_ones_are_refused() {
         for (region_bytes, chunk_bytes) in [(16384, 4096), (1 << 20, 100), (1 << 20, 32), (1 << 30, 2 << 20)]
         {
@@ -129,6 +194,6 @@ mod tests {
         }
         let geometry =
             Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2, operation_logs: 0 };
-        assert!(geometry.check().is_err());
+        assert!(geometry.check(ProtocolKind::Fr).is_err());
     }
 }

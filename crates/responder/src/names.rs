@@ -61,6 +61,7 @@ impl<M: CacheMedium> Cache<M> {
     fn losing_a_name(&self, path: &Path, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
         let Some(file) = self.files.by_id(stat.id).filter(|_| stat.links == 1) else { return act() };
+        self.protocol.prepare_cut()?;
         let intent = lock(&self.intents).begin(Intent::Remove(stat.id))?;
         let done = act();
         if done.is_err() && self.backing.stat(path).is_ok_and(|now| now.id == stat.id) {
@@ -108,6 +109,7 @@ impl<M: CacheMedium> Cache<M> {
     /// is the new one, and the next write waits until that is durable.
     pub fn truncate(&self, handle: &Handle, size: u64) -> Result<(), Error> {
         let file = &handle.file;
+        self.protocol.prepare_cut()?;
         let mut now = file.size.hold()?;
         self.finish_truncation(file)?;
         if size > *now {
@@ -167,7 +169,7 @@ impl<M: CacheMedium> Cache<M> {
             self.keep_last_bytes(file, size)?;
         }
         file.backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
-        file.backing.sync().map_err(Error::backing("sync a file"))?;
+        self.protocol.sync_below(file)?;
         if shortens {
             self.protocol.cut(file, size, before)?;
         }

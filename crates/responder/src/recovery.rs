@@ -35,7 +35,7 @@ impl<M: CacheMedium> Cache<M> {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         check_directory(&superblock, &*backing)?;
-        let cache = Cache::assemble(region, backing, superblock, options)?;
+        let cache = Cache::taken_up(region, backing, superblock, options)?;
         let intents = lock(&cache.intents).recover()?;
         let recovered = cache.recover(&intents)?;
         Ok((cache, recovered))
@@ -50,6 +50,8 @@ impl<M: CacheMedium> Cache<M> {
         let found = self.backing.find(&wanted).map_err(Error::backing("find the files of the cache"))?;
         // Removed for good: the intent says so, and the file is not there.
         let is_gone = |intent: Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
+        let gone = intents.iter().filter(|(_, intent)| is_gone(*intent)).map(|(_, intent)| intent.file());
+        recovered.records = self.protocol.replay(&found, &gone.collect(), &mut chunks)?;
         for &(number, intent) in intents.iter().filter(|(_, intent)| is_gone(*intent)) {
             if let Some(gone) = chunks.files.remove(&intent.file()) {
                 self.protocol.give_up_all(gone.key)?;

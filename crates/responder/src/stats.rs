@@ -22,6 +22,14 @@ pub struct Counts {
     pub read_misses: u64,
     /// Chunks that were written to the backing store.
     pub flushed: u64,
+    /// With the protocol Log: records that syncs have put into the log.
+    pub records: u64,
+    /// Bytes of these.
+    pub record_bytes: u64,
+    /// With the protocol Log: syncs of the backing store, most of them in the background.
+    pub real_syncs: u64,
+    /// With the protocol Log: how often records were discarded.
+    pub trims: u64,
 }
 
 impl Counts {
@@ -35,6 +43,10 @@ impl Counts {
         self.read_hits += other.read_hits;
         self.read_misses += other.read_misses;
         self.flushed += other.flushed;
+        self.records += other.records;
+        self.record_bytes += other.record_bytes;
+        self.real_syncs += other.real_syncs;
+        self.trims += other.trims;
     }
 }
 
@@ -43,13 +55,14 @@ impl Counts {
 pub struct Status {
     /// What it has done since it was opened.
     pub counts: Counts,
-    /// Slots, each with two chunks.
+    /// Slots, each with two chunks; with the protocol Log, chunks of the log.
     pub slots: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks that the backing store does not have.
+    /// Chunks that the backing store does not have. With the protocol Log, records that it may not have.
     pub dirty_chunks: u64,
-    /// Of these, chunks of files that are not in the directory any more: they stay until it has them again.
+    /// Of these, chunks (or records) of files that are not in the directory any more: they stay until it has
+    /// them again.
     pub orphaned_chunks: u64,
     /// Flushes forced by writes that found no room.
     pub forced_flushes: u64,
@@ -63,9 +76,10 @@ pub struct Status {
 /// What a recovery did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// Chunks with acknowledged data that the backing store does not have.
+    /// Chunks with acknowledged data that the backing store does not have. With the protocol Log: records of
+    /// files that are not in the directory any more.
     pub dirty_chunks: u64,
-    /// Of these, chunks of files that are not in the directory any more.
+    /// Of these, chunks (or records) of files that are not in the directory any more.
     pub orphaned_chunks: u64,
     /// Writes of several chunks, or in place, that were undone: they had not been acknowledged.
     pub undone_writes: u64,
@@ -75,4 +89,6 @@ pub struct Recovered {
     pub removals: u64,
     /// Truncations that were completed.
     pub truncations: u64,
+    /// With the protocol Log: records that were carried out.
+    pub records: u64,
 }

@@ -7,12 +7,12 @@
 //! offset size field
 //!      0    8 magic "FSTNRESP"
 //!      8    2 version, 1
-//!     10    1 protocol: 1 FR, 2 MeLo@V, 4 PMAL, 5 PMAL-O
-//!     11    1 log2 of the bytes of a chunk: 6 to 20
+//!     10    1 protocol: 1 FR, 2 MeLo@V, 3 Log, 4 PMAL, 5 PMAL-O
+//!     11    1 log2 of the bytes of a chunk: 6 to 20; with Log, 10 to 20
 //!     12    4 zero
 //!     16   16 id of the cache, random; the directory has it too
 //!     32    8 length of the region in bytes when the cache was created
-//!     40    8 number of slots
+//!     40    8 number of slots; with Log, of chunks of the log
 //!     48    8 device of the directory, for messages only: numbers of devices change
 //!     56    8 inode of the directory
 //!     64    8 generation of the directory
@@ -33,44 +33,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::backing::{CacheId, DirectoryId, FileId};
 use crate::error::Error;
 use crate::geometry::Geometry;
-use crate::operation::OPERATION_LOGS;
+use crate::kind::{ProtocolKind, operation_logs};
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
 const VERSION: u16 = 1;
 const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 const PATH_BYTES_MAX: usize = 1022;
-
-/// How a write becomes consistent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum ProtocolKind {
-    /// First Responder: pairs of chunks with tags.
-    Fr = 1,
-    /// MeLo@V: operations are logged with their data, then made in place.
-    Melo = 2,
-    /// PMAL: writes are made in place under a journal, then given to the backing store at once.
-    Pmal = 4,
-    /// PMAL-O: as PMAL, but times reach the backing store with a flush alone.
-    PmalOrdered = 5,
-}
-
-impl ProtocolKind {
-    /// That of a number.
-    fn of(number: u8) -> Option<ProtocolKind> {
-        use ProtocolKind::{Fr, Melo, Pmal, PmalOrdered};
-        [Fr, Melo, Pmal, PmalOrdered].into_iter().find(|&kind| kind as u8 == number)
-    }
-}
-
-/// Operation logs, or journals, of a region with that protocol.
-pub(crate) fn operation_logs(protocol: ProtocolKind) -> usize {
-    match protocol {
-        ProtocolKind::Fr => 0,
-        ProtocolKind::Melo | ProtocolKind::Pmal | ProtocolKind::PmalOrdered => OPERATION_LOGS,
-    }
-}
 
 /// The contents of a superblock; the layout is in the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +127,7 @@ impl Superblock {
             chunk_bytes,
             slots: raw.slots.get(),
         };
-        geometry.check().map_err(|_| bad("an impossible geometry"))?;
+        geometry.check(protocol).map_err(|_| bad("an impossible geometry"))?;
         let (path, rest) = raw
             .path
             .split_at_checked(usize::from(raw.path_len.get()))

@@ -69,7 +69,8 @@ impl Simulation {
         let mut maybe = |errno: i32| rng.one_in(3).then(|| (errno, 1 + rng.below(3)));
         let (syncs, writes, names) = (maybe(5), maybe(5), maybe(30));
         let is_full = self.rng.one_in(3);
-        *self.media.failing.lock().unwrap() = Failing { syncs, writes, names, is_full };
+        let failing = Failing { syncs, writes, names, is_full };
+        *self.media.failing.lock().unwrap() = failing;
     }
 
     /// One call. The model goes ahead; what else a crash in it may leave is in `allowed`.

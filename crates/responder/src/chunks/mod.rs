@@ -28,14 +28,14 @@ use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::group::Group;
 use crate::journal::Journal;
+use crate::kind::ProtocolKind;
 use crate::medium::CacheMedium;
 use crate::operation::{OperationLog, log_bytes};
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
-use crate::superblock::ProtocolKind;
 use crate::tag::{LINE, Seed};
 
-pub(crate) use recover::Found;
+pub(crate) use recover::{DirtyFiles, Found};
 
 /// Chunks that one write changes atomically.
 const WRITE_CHUNKS_MAX: usize = 256;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
 pub mod history;
+pub mod possible;
 pub mod world;
 
 use std::path::Path;
@@ -156,6 +157,10 @@ pub fn set_shared(is_shared: bool) {
 
 /// Bytes of a region with so many slots.
 pub fn region_bytes(slots: usize, chunk_bytes: usize) -> usize {
+    if protocol() == ProtocolKind::Log {
+        // Chunks of the log, of 1 KiB up to 127 of them.
+        return 16384 + 16384 + slots * 1024;
+    }
     let logs = if is_in_place() { 8 * (128 + 16 * chunk_bytes) } else { 0 };
     16384 + 4096 + slots * 2 * (64 + chunk_bytes) + logs
 }
