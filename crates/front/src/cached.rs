@@ -1,4 +1,5 @@
-//! The cache as the contents of a mount: what is acknowledged is durable; with the protocol Log, what is synced.
+//! The cache as the contents of a mount: what is acknowledged is durable; with the protocol Log, what is
+//! synced.
 
 use std::fs::File;
 use std::io;

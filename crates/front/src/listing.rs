@@ -9,7 +9,7 @@ use fastness_sync::lock;
 use rustix::fs::{RawDir, SeekFrom};
 
 use crate::contents::Contents;
-use crate::names::is_own;
+use crate::nodes::is_own;
 use crate::server::{DIRECTORY, PassThrough};
 
 /// Names that the directory is asked for at once.

@@ -4,12 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply, device_numbers};
-use fastness_responder::OWN_FILES;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
 use crate::caller::in_the_name_of;
 use crate::contents::Contents;
-use crate::nodes::{Node, ROOT};
+use crate::nodes::{Node, is_own};
 use crate::server::PassThrough;
 use crate::xattrs;
 
@@ -17,11 +16,6 @@ use crate::xattrs;
 fn mode(parent: &Node, new: &NewNode<'_>) -> Mode {
     let umask = if xattrs::has_default_list(parent) { 0 } else { new.umask };
     Mode::from_raw_mode(new.mode & 0o7777 & !umask)
-}
-
-/// Whether it is a file of the cache itself.
-pub(crate) fn is_own(parent: u64, name: Name<'_>) -> bool {
-    parent == ROOT && OWN_FILES.iter().any(|own| name == own.as_bytes())
 }
 
 /// A name that may be given.

@@ -66,8 +66,8 @@ pub struct Report {
     pub multi_chunk_writes: u64,
     pub read_hits: u64,
     pub read_misses: u64,
-    /// With the protocol Log: syncs that went into the log, their bytes, syncs of the directory, and how often
-    /// the log was freed.
+    /// With the protocol Log: syncs that went into the log, their bytes, syncs of the directory, and how
+    /// often the log was freed.
     #[serde(default)]
     pub records: u64,
     #[serde(default)]

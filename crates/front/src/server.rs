@@ -18,8 +18,7 @@ use rustix::fs::{OFlags, SeekFrom, StatVfsMountFlags};
 use crate::contents::{Contents, Writing};
 use crate::error::FrontError;
 use crate::handles::{Handles, OpenDirectory};
-use crate::names::is_own;
-use crate::nodes::{Node, Nodes};
+use crate::nodes::{Node, Nodes, is_own};
 
 /// In the number of an open directory: the kernel asks for the sync of either.
 pub(crate) const DIRECTORY: u64 = 1 << 63;
@@ -223,8 +222,8 @@ impl<C: Contents> Files for PassThrough<C> {
     }
 
     // Names and attributes are durable when their calls return, and so is every write unless the contents say
-    // otherwise: an answer that FSYNC is not needed keeps the kernel from asking. What is in its page cache it
-    // writes first nevertheless.
+    // otherwise: an answer that FSYNC is not needed keeps the kernel from asking. What is in its page cache
+    // it writes first nevertheless.
 
     fn sync(&self, _: Caller<'_>, of: Open, _: bool) -> Reply<()> {
         if of.handle & DIRECTORY != 0 {

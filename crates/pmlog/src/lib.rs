@@ -54,8 +54,8 @@
 //! 2. In an update of the header: the slots are written one after the other, with a fence after each, so one
 //!    is whole at any time; the newest whole one wins. Either the update happened or it did not.
 //! 3. In an append: the record exists completely or not at all (`fastness_prb`).
-//! 4. In [`RecordLog::trim`] (or [`RecordLog::trim_turns`]) before the new header is durable: nothing was trimmed. After it: the trimmed
-//!    records are obsolete, whether their chunks were emptied or not.
+//! 4. In [`RecordLog::trim`] (or [`RecordLog::trim_turns`]) before the new header is durable: nothing was
+//!    trimmed. After it: the trimmed records are obsolete, whether their chunks were emptied or not.
 //! 5. In a recovery: [`Recovery::replay`] first makes durable what it will hand out, so the next recovery
 //!    hands out the same records, starting from the first; until [`Recovery::finish`] has made the header of
 //!    a new log durable, nothing of the old one is overwritten.

@@ -1,4 +1,5 @@
-//! Reading entries while their log is in use: for owners that must write again what a sync elsewhere has lost.
+//! Reading entries while their log is in use: for owners that must write again what a sync elsewhere has
+//! lost.
 //!
 //! An entry is in a chunk that is open in a commit slot, or on the list of full ones; a full chunk moves from
 //! there to here, and an obsolete one leaves. So holding all slots and then the lists shows every entry once.
@@ -38,7 +39,8 @@ impl LiveEntry {
 }
 
 impl<M: Medium + Sync> Prb<M> {
-    /// Calls `visit` with each chunk that has entries written since the PRB was opened. Writers wait meanwhile.
+    /// Calls `visit` with each chunk that has entries written since the PRB was opened. Writers wait
+    /// meanwhile.
     fn visit_written(&self, mut visit: impl FnMut(&Chunk<M>)) {
         // Two that each hold some of the slots would wait for each other.
         let _reading = lock(&self.reading);

@@ -34,11 +34,11 @@ pub struct Handle {
 ///
 /// Persistence: a write is durable when it returns, and so is every change of names and lengths. After a
 /// crash the cache has all of them, and at most one call that had not returned, completely or not at all; the
-/// directory alone has them after [`flush`](Self::flush). *With the protocol Log* ([`ProtocolKind::Log`]) a
-/// write is durable after [`sync`](Self::sync), or when [`write_synced`](Self::write_synced) has made it; until
-/// then a crash may take any part of it.
-/// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks; with the
-/// protocol Log, as far as the backing store does that.
+/// directory alone has them after [`flush`](Self::flush). *With the protocol Log*
+/// ([`crate::ProtocolKind::Log`]) a write is durable after [`sync`](Self::sync), or when
+/// [`write_synced`](Self::write_synced) has made it; until then a crash may take any part of it.
+/// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks; with
+/// the protocol Log, as far as the backing store does that.
 #[derive(Debug)]
 pub struct Cache<M: CacheMedium> {
     pub(crate) protocol: Protocols<M>,

@@ -6,15 +6,17 @@
 //!
 //! # Design
 //! How a write becomes durable and atomic is a protocol's matter; there are FR, MeLo@V and PMAL, over
-//! the same chunks (`chunks`). The cache above them knows files, names, lengths, and intents; the backing
-//! store below it is a trait ([`Backing`]). Byte-exact layout: `docs/format.md`. Why it is so:
-//! `docs/adr/2026-11-25-responder.md`.
+//! the same chunks (`chunks`), and Log, which has a log of what was synced (`log`). The cache above them
+//! knows files, names, lengths, and intents; the backing store below it is a trait ([`Backing`]). Layout:
+//! `docs/format.md`. Why it is so: `docs/adr/2026-11-25-responder.md`.
 //! ```text
 //! cache, names, recovery, flusher   files and names; what a crash needs completed
 //! detach                            the end of a cache
 //! lease, client, board, link        files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
 //! chunks                            chunks in slots, and the protocols that write to them
+//! log, logged, ranges               the protocol Log; what it knows of a file
+//! writes, create                    writes and syncs; a new cache
 //! group, tag, operation, journal, intent, superblock   what is on the medium
 //! file, length, key                 files that the cache knows, and where their chunks go
 //! backing                           a directory of the system's, or one in memory that fails as told

@@ -24,8 +24,8 @@ pub(crate) struct Logged {
 /// What is synced and what is not.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LoggedState {
-    /// Written since the last sync. Of these bytes, of `syncing` and of `newer` the records of the file in the log
-    /// have older ones; of all others they have the newest.
+    /// Written since the last sync. Of these bytes, of `syncing` and of `newer` the records of the file in
+    /// the log have older ones; of all others they have the newest.
     pub(crate) unsynced: Ranges,
     /// What a sync of the backing store that is under way covers.
     syncing: Ranges,
@@ -89,7 +89,8 @@ impl LoggedState {
         newer
     }
 
-    /// Notes a record, which has the newest bytes of these ranges but for what was noted since they were read.
+    /// Notes a record, which has the newest bytes of these ranges but for what was noted since they were
+    /// read.
     pub(crate) fn recorded(&mut self, number: u64, turn: Turn, ranges: &Ranges) {
         for range in ranges.iter() {
             self.newer.remove(&range);

@@ -52,8 +52,8 @@ impl<M: CacheMedium> Protocols<M> {
         }
     }
 
-    /// Carries out what has to be before anything else is completed, on files that are there, and not on those
-    /// that are gone for good; says how much that was. What is left is in PM, or kept otherwise.
+    /// Carries out what has to be before anything else is completed, on files that are there, and not on
+    /// those that are gone for good; says how much that was. What is left is in PM, or kept otherwise.
     pub(crate) fn replay(
         &self,
         there: &BTreeMap<FileId, Arc<dyn BackingFile>>,

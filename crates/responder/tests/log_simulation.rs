@@ -1,5 +1,5 @@
-//! A seeded simulation of a cache with the protocol Log: random calls of programs, a directory that fails, drops
-//! what it could not sync, and is full, power cuts at any store, fence or call, and during recoveries.
+//! A seeded simulation of a cache with the protocol Log: random calls of programs, a directory that fails,
+//! drops what it could not sync, and is full, power cuts at any store, fence or call, and during recoveries.
 //!
 //! After a crash each byte of each file is as of the last sync that covers it, or as a later write left it.
 //! `FASTNESS_RESPONDER_SEEDS=FROM..TO` runs others than the default seeds.

@@ -1,8 +1,8 @@
 //! The protocol Log: writes go to the backing store and stay in its page cache; what a sync would force to
 //! the disk goes into a log in PM. The real sync follows in the background, and frees the log.
 //!
-//! Every process sees every write, files are read and mapped at the speed of DRAM, and the files in use may be
-//! larger than the region. Source: NVLog (FAST '25) absorbs syncs in this way inside of the kernel.
+//! Every process sees every write, files are read and mapped at the speed of DRAM, and the files in use may
+//! be larger than the region. Source: NVLog (FAST '25) absorbs syncs in this way inside of the kernel.
 //!
 //! A *record* has the bytes that were written to a file since its last sync, its length and time
 //! (`record`); it is one entry of the log, so one sync is there completely or not at all. A sync that is
@@ -23,8 +23,9 @@
 //!    durable before that is acknowledged, or the intent of it is wiped. Until then carrying out the earlier
 //!    ones is right: a truncation has an intent, and is made again after that.
 //!
-//! A sync of the backing store that fails may have dropped pages, and the next one then succeeds without them.
-//! So what was to be synced is written again first: from the records, except where newer bytes are (`again`).
+//! A sync of the backing store that fails may have dropped pages, and the next one then succeeds without
+//! them. So what was to be synced is written again first: from the records, except where newer bytes are
+//! (`again`).
 //!
 //! Performance: a sync costs one copy into PM and two fences; trimming is due when a part of the log is in
 //! use, or after a second.

@@ -62,8 +62,8 @@ impl<M: CacheMedium> LogStore<M> {
         }
     }
 
-    /// Writes, and makes that durable: a record from the bytes of the caller. `size` is the length of the file
-    /// before.
+    /// Writes, and makes that durable: a record from the bytes of the caller. `size` is the length of the
+    /// file before.
     ///
     /// Persistence: durable on return.
     pub(crate) fn write_durably(
@@ -175,7 +175,8 @@ impl<M: CacheMedium> LogStore<M> {
         let what = What::Data { size, modified_ns: stat.modified_ns, ranges: ranges.iter().collect() };
         let appended = self.append_to(log, &Record { file: file.id, number, what }, data)?;
         if let Appended::Done = appended {
-            // While the log is held: whoever begins the next turn sees that this one has a record of the file.
+            // While the log is held: whoever begins the next turn sees that this one has a record of the
+            // file.
             lock(&file.logged.state).recorded(number, log.turn(), ranges);
         }
         Ok(appended)
@@ -244,8 +245,8 @@ impl<M: CacheMedium> LogStore<M> {
         self.sync_holding(file, Some(held), is_alone)
     }
 
-    /// As [`sync_for_real`](Self::sync_for_real); the caller holds `flush` of the file, and `held` is that lock
-    /// if it can be let go while the backing store syncs.
+    /// As [`sync_for_real`](Self::sync_for_real); the caller holds `flush` of the file, and `held` is that
+    /// lock if it can be let go while the backing store syncs.
     pub(crate) fn sync_holding(
         &self,
         file: &File,

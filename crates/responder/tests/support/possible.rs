@@ -1,4 +1,5 @@
-//! What a crash may leave of a file with the protocol Log: each byte as of the last sync, or of a later write.
+//! What a crash may leave of a file with the protocol Log: each byte as of the last sync, or of a later
+//! write.
 
 use std::collections::BTreeMap;
 
