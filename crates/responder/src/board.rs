@@ -14,6 +14,7 @@
 //! 8   a word for each group: who has the lock (low half; 0 nobody), its dirty chunks (high half)
 //!     a bit for each group that may have dirty data
 //!     8 words for each file: who has the lock; state; length; time of the last write; 4 unused
+//!     a word for each slot: in which lines its chunks differ (`chunks/difference.rs`)
 //! ```
 //! The state of a file: bit 0 there are leases, bit 1 a truncation is not completed; the high half counts
 //! what the place was used for, so that a lease from before counts for nothing.
@@ -58,6 +59,7 @@ type IsServed = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct Board {
     words: SharedWords,
     groups: usize,
+    slots: usize,
     files: usize,
     /// Number of this process.
     pub(crate) me: u32,
@@ -78,37 +80,38 @@ fn now_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-fn words_for(groups: usize, files: usize) -> Option<usize> {
+fn words_for(groups: usize, slots: usize, files: usize) -> Option<usize> {
     let of_files = files.checked_mul(FILE_WORDS)?;
-    HEADER_WORDS.checked_add(groups)?.checked_add(groups.div_ceil(64))?.checked_add(of_files)
+    let of_groups = groups.checked_add(groups.div_ceil(64))?;
+    HEADER_WORDS.checked_add(of_groups)?.checked_add(slots)?.checked_add(of_files)
 }
 
 impl Board {
     /// For the process that serves.
-    pub(crate) fn create(groups: usize) -> std::io::Result<Board> {
-        let count = words_for(groups, FILES).ok_or(std::io::ErrorKind::InvalidInput)?;
+    pub(crate) fn create(groups: usize, slots: usize) -> std::io::Result<Board> {
+        let count = words_for(groups, slots, FILES).ok_or(std::io::ErrorKind::InvalidInput)?;
         let words = SharedWords::create(count)?;
         for (at, value) in [(0, 1), (2, groups as u64), (3, FILES as u64)] {
             words[at].store(value, Ordering::Release);
         }
         let free = Mutex::new((0..FILES).rev().collect());
-        Ok(Board { words, groups, files: FILES, me: SERVER, is_served: Box::new(|| true), free })
+        Ok(Board { words, groups, slots, files: FILES, me: SERVER, is_served: Box::new(|| true), free })
     }
 
     /// For another one, whose number is `me`.
     pub(crate) fn join(
         words: SharedWords,
-        groups: usize,
+        (groups, slots): (usize, usize),
         me: u32,
         is_served: IsServed,
     ) -> Result<Board, Error> {
         let says = |at: usize| words.get(at).map_or(0, |word| word.load(Ordering::Acquire));
         let files = usize::try_from(says(3)).unwrap_or(usize::MAX);
-        let fits = words_for(groups, files).is_some_and(|count| count <= words.len());
+        let fits = words_for(groups, slots, files).is_some_and(|count| count <= words.len());
         if says(2) != groups as u64 || !fits || me <= SERVER {
             return Err(Error::Geometry("the shared memory belongs to another cache"));
         }
-        Ok(Board { words, groups, files, me, is_served, free: Mutex::default() })
+        Ok(Board { words, groups, slots, files, me, is_served, free: Mutex::default() })
     }
 
     /// The process that serves says that it is there.
@@ -143,13 +146,23 @@ impl Board {
         &self.words[HEADER_WORDS + self.groups + word]
     }
 
+    /// The word of a slot.
+    pub(crate) fn slot_word(&self, slot: usize) -> &AtomicU64 {
+        assert!(slot < self.slots, "a slot of the region");
+        &self.words[self.files_at() + self.files * FILE_WORDS + slot]
+    }
+
+    fn files_at(&self) -> usize {
+        HEADER_WORDS + self.groups + self.groups.div_ceil(64)
+    }
+
     pub(crate) fn last_timestamp(&self) -> &AtomicU64 {
         &self.words[1]
     }
 
     fn file_word(&self, slot: usize, word: usize) -> &AtomicU64 {
         assert!(slot < self.files, "a place for a file");
-        &self.words[HEADER_WORDS + self.groups + self.groups.div_ceil(64) + slot * FILE_WORDS + word]
+        &self.words[self.files_at() + slot * FILE_WORDS + word]
     }
 
     /// Takes a lock; returns the other half of its word.

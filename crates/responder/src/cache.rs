@@ -121,7 +121,10 @@ impl<M: CacheMedium> Cache<M> {
         let (front, rest) = region.divide(TAGS_OFFSET);
         let files = Arc::new(FileTable::default());
         let board = match options.is_shared && geometry.operation_logs == 0 {
-            true => Some(Board::create(geometry.groups()).map_err(Error::backing("give shared memory"))?),
+            true => {
+                let board = Board::create(geometry.groups(), geometry.slots as usize);
+                Some(board.map_err(Error::backing("give shared memory"))?)
+            }
             false => None,
         };
         let files_there = Some(Arc::clone(&files));

@@ -151,7 +151,8 @@ impl<M: CacheMedium> Client<M> {
         if geometry.region_bytes > region.len_bytes() as u64 || geometry.operation_logs > 0 {
             return Err(Error::Geometry("the cache is not one that processes can share"));
         }
-        let board = Arc::new(Board::join(shared, geometry.groups(), me, Box::new(is_served))?);
+        let counts = (geometry.groups(), geometry.slots as usize);
+        let board = Arc::new(Board::join(shared, counts, me, Box::new(is_served))?);
         let (_, rest) = region.divide(TAGS_OFFSET);
         let clock = Options::new().clock;
         Ok(Client { store: ChunkStore::new(geometry, cache, rest, None, clock, Some(board.clone())), board })

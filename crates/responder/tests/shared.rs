@@ -274,6 +274,14 @@ fn what_a_process_was_doing_when_it_died_is_put_in_order() {
     loop {
         let served = Served::new(2 << 20);
         served.cache.write(&served.file, 0, &[1; 30_000]).unwrap();
+        // In each chunk: what its slot has of before differs in a line.
+        let write_short = |in_chunk: usize, byte: u8| {
+            for chunk in 0..7 {
+                let at = chunk * CHUNK + in_chunk;
+                served.cache.write(&served.file, at as u64, &[byte; 10]).unwrap();
+            }
+        };
+        write_short(100, 2);
         let before = served.content();
         let mut after = before.clone();
         after.resize(AT + LEN, 9);
@@ -303,6 +311,11 @@ fn what_a_process_was_doing_when_it_died_is_put_in_order() {
         let found = served.content();
         assert!(found == before || found == after, "step {dies_at}: {} bytes", found.len());
         assert!(has_died || found == after);
+        // A short write takes nothing of what the process has left for what was there before.
+        write_short(2000, 3);
+        let mut found = found;
+        (0..7).for_each(|chunk| found[chunk * CHUNK + 2000..][..10].fill(3));
+        assert!(served.content() == found, "step {dies_at}");
         assert_eq!(served.cache.stat(&served.file).unwrap().size, found.len() as u64);
         served.cache.flush().unwrap();
         let file = served.folder.path().join("directory/file");

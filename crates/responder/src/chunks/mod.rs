@@ -5,6 +5,8 @@
 //! first. The protocols differ in how they write: `fr` into the other chunk of the slot, `melo` in place
 //! under an operation log. Reads, flushes, truncations, and who gives way are the same for both.
 
+mod difference;
+mod fill;
 mod flush;
 mod fr;
 mod held;
@@ -58,6 +60,8 @@ pub(crate) struct ChunkStore<M> {
     groups: Vec<Mutex<Group<M>>>,
     /// A bit for each group that may have dirty data, unless the board has them.
     dirty_groups: Vec<AtomicU64>,
+    /// A word for each slot, unless the board has them, or writes are made in place.
+    differences: Vec<AtomicU64>,
     /// What other processes share of it.
     pub(crate) board: Option<Arc<Board>>,
     /// With these, writes are made in place.
@@ -118,7 +122,10 @@ impl<M: CacheMedium> ChunkStore<M> {
             (log, rest) = rest.divide(log_bytes(geometry.chunk_bytes) as usize);
             operations.push(Mutex::new(OperationLog::new(log, seed)));
         }
-        let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let dirty_groups = words(groups.len().div_ceil(64));
+        let has_differences = board.is_none() && operations.is_empty();
+        let differences = words(if has_differences { geometry.slots as usize } else { 0 });
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
         ChunkStore {
             geometry,
@@ -126,6 +133,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             groups,
             operations,
             dirty_groups,
+            differences,
             board,
             files,
             clock,
