@@ -25,10 +25,10 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use fastness_pmem::SharedWords;
 use fastness_sync::{Mutex, lock};
+use rustix::time::Timespec;
 
 use crate::error::Error;
 
@@ -49,7 +49,7 @@ const GENERATION: u64 = 1 << 32;
 /// Attempts to take a lock before the thread lets others run, and before it sleeps.
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(20);
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 /// From one look whether the cache is still served to the next, in attempts.
 const LOOK: u32 = 1000;
 
@@ -182,7 +182,8 @@ impl Board {
             } else if attempt < YIELDS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(PAUSE);
+                // Not the C library's, as in `ReadOnly`; a signal may cut it short.
+                let _ = rustix::thread::nanosleep(&PAUSE);
                 if attempt.is_multiple_of(LOOK) && !(self.is_served)() {
                     return Err(Error::NotServed);
                 }
@@ -219,6 +220,15 @@ impl Board {
         let groups = (0..self.groups).filter(|&number| take(self.group(number))).collect();
         let files = (0..self.files).filter(|&slot| take(self.file_word(slot, 0))).collect();
         (groups, files)
+    }
+
+    /// Whether a lease counts, and the file needs nothing that only the process that serves can do.
+    pub(crate) fn is_usable(&self, slot: usize, generation: u32) -> bool {
+        if slot >= self.files {
+            return false;
+        }
+        let state = self.file_word(slot, 1).load(Ordering::Acquire);
+        state & (LEASED | UNFINISHED) == LEASED && (state / GENERATION) as u32 == generation
     }
 
     /// A place for a file; `None` if there is none left.
@@ -294,11 +304,9 @@ impl SharedFile {
         self.state().load(Ordering::Acquire) & LEASED != 0
     }
 
-    /// Whether a lease counts, and the file needs nothing that only the process that serves can do. It stays
-    /// so while the caller holds the lock.
+    /// As [`Board::is_usable`]. It stays so while the caller holds the lock.
     pub(crate) fn is_usable(&self, generation: u32) -> bool {
-        let state = self.state().load(Ordering::Acquire);
-        state & (LEASED | UNFINISHED) == LEASED && (state / GENERATION) as u32 == generation
+        self.board.is_usable(self.slot, generation)
     }
 
     /// Begins or ends leases. The caller holds the lock.
