@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, statx};
 use crate::member::Member;
 use crate::own;
 use crate::real;
-use crate::signals::Blocked;
+use crate::signals::{self, Calm};
 use crate::table;
 
 /// Tells programs where to ask: the number of the mount, a colon, and the path of the socket.
@@ -98,7 +98,7 @@ pub(crate) fn device() -> u64 {
 
 /// Does something under the lock of all places, which no handler of this thread may meet.
 pub(crate) fn calmly(act: impl FnOnce()) {
-    let _blocked = Blocked::new();
+    let _calm = Calm::new();
     act();
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn mapping(fd: i32) {
     // SAFETY: the number of a descriptor that the program has handed over; the kernel checks it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     if is_ours() {
-        let _blocked = Blocked::new();
+        let _calm = Calm::new();
         // If the server is gone, so is the mount.
         let _ = process().and_then(|process| process.ask(&Ask::Mount, Some(fd)));
     }
@@ -199,6 +199,7 @@ fn join() -> Option<Process> {
     let links = [link.as_raw_fd(), watched.as_raw_fd()];
     let is_served = move || is_connected(&watched);
     let client = Client::join(region, shared, me, is_served).ok()?;
+    signals::look_for_others();
     // From here on none of them is dropped.
     ours.into_iter().for_each(own::protect);
     let epoch = EPOCH.load(Ordering::Relaxed);
@@ -231,7 +232,7 @@ pub(crate) fn opened(fd: i32) {
     if number(fd) != Some((device, FileType::RegularFile)) || !is_ours() {
         return;
     }
-    let _blocked = Blocked::new();
+    let _calm = Calm::new();
     let _ = attach(fd);
 }
 

@@ -106,7 +106,7 @@ impl Place {
     /// Empties the place, and puts something else there. The caller holds the lock.
     fn replace(&self, content: Option<Content>) {
         self.generation.store(0, Ordering::SeqCst);
-        // They see the new generation, or are done soon: signals are blocked meanwhile.
+        // They see the new generation, or are done soon: handlers wait meanwhile.
         while self.users.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-/// The lock of all places. Signals are blocked by who holds it.
+/// The lock of all places. No handler runs in a thread that holds it.
 struct Locked;
 
 impl Locked {

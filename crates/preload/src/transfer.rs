@@ -10,7 +10,7 @@ use libc::{off_t, ssize_t};
 use crate::buffers::Buffers;
 use crate::process::{self, Process};
 use crate::real;
-use crate::signals::Blocked;
+use crate::signals::Calm;
 use crate::table::{self, Entry, READS, WRITES};
 
 /// Where a call begins in its file.
@@ -67,7 +67,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
     let process = process_of(fd)?;
     // SAFETY: the caller's.
     let mut piece = unsafe { buffers.space(len)? };
-    let blocked = Blocked::new();
+    let calm = Calm::new();
     let (offset, reserved) = begin(fd, len, start)?;
     let done =
         table::with(fd, entry, &process.member, |file| process.member.client.read(file, offset, &mut piece));
@@ -80,7 +80,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
     if done.is_none() {
         table::forget(fd);
     }
-    drop(blocked);
+    drop(calm);
     match done? {
         Ok(done) => {
             // SAFETY: the caller's.
@@ -104,7 +104,7 @@ pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opt
     let process = process_of(fd)?;
     // SAFETY: the caller's.
     let data = unsafe { buffers.gather(len)? };
-    let blocked = Blocked::new();
+    let calm = Calm::new();
     let appends = entry.may(table::APPENDS);
     let (offset, reserved) = if appends { (0, None) } else { begin(fd, len, start)? };
     let position = if appends { Position::End } else { Position::At(offset) };
@@ -121,7 +121,7 @@ pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opt
     if matches!(written.stopped, Some(Denied::Ended | Denied::NoRoom)) {
         table::forget(fd);
     }
-    drop(blocked);
+    drop(calm);
     match written.stopped {
         _ if written.len > 0 => Some(written.len as ssize_t),
         Some(Denied::Failed(error)) => Some(fail(error.errno())),
@@ -178,7 +178,7 @@ fn end(reserved: Option<Reserved>, done: usize) {
 pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
     let entry = table::find(fd)?;
     let process = process_of(fd)?;
-    let _blocked = Blocked::new();
+    let _calm = Calm::new();
     let current = table::with(fd, entry, &process.member, |file| process.member.client.current(file))?;
     match current {
         Ok(current) => Some(current),
