@@ -11,9 +11,9 @@
 //! costs speed and nothing else.
 //!
 //! The position of a file, flags and locks stay where they are, in the kernel: descriptors that are
-//! duplicated, inherited or passed on work as without it. A descriptor that was inherited over `exec` goes
-//! through the mount. Handlers of signals wait while a call is in PM, so that none meets a lock that its own
-//! thread holds.
+//! duplicated, inherited or passed on work as without it. A descriptor that was inherited over `exec` gets a
+//! lease when the program uses it first. Handlers of signals wait while a call is in PM, so that none meets a
+//! lock that its own thread holds.
 //!
 //! What it cannot see: a descriptor that is closed by a system call of the program's own, whose number
 //! another library opens again, while the file is still open elsewhere.

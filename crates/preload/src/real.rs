@@ -69,6 +69,8 @@ real! {
     fn fsync(fd: c_int) -> c_int;
     fn fdatasync(fd: c_int) -> c_int;
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int;
+    fn fclose(stream: *mut FILE) -> c_int;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fstat(fd: c_int, found: *mut stat) -> c_int;
     fn statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, found: *mut libc::statx) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;

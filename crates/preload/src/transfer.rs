@@ -59,7 +59,7 @@ impl Reserved {
 /// # Safety
 /// The buffers can be written.
 pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Option<ssize_t> {
-    let entry = table::find(fd).filter(|entry| entry.may(READS))?;
+    let entry = process::find(fd).filter(|entry| entry.may(READS))?;
     let len = buffers.len()?;
     if matches!(start, Start::At(..0)) {
         return None;
@@ -96,7 +96,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
 /// # Safety
 /// The buffers can be read.
 pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Option<ssize_t> {
-    let entry = table::find(fd).filter(|entry| entry.may(WRITES))?;
+    let entry = process::find(fd).filter(|entry| entry.may(WRITES))?;
     let len = buffers.len()?;
     if matches!(start, Start::At(..0)) {
         return None;
@@ -176,7 +176,7 @@ fn end(reserved: Option<Reserved>, done: usize) {
 
 /// Length and time of the last write of a file with a lease.
 pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
-    let entry = table::find(fd)?;
+    let entry = process::find(fd)?;
     let process = process_of(fd)?;
     let _calm = Calm::new();
     let current = table::with(fd, entry, &process.member, |file| process.member.client.current(file))?;
@@ -191,6 +191,6 @@ pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
 
 /// Whether everything that was written to the file is durable.
 pub(crate) fn is_durable(fd: c_int) -> bool {
-    let Some((entry, process)) = table::find(fd).zip(process_of(fd)) else { return false };
+    let Some((entry, process)) = process::find(fd).zip(process_of(fd)) else { return false };
     process.member.client.has_lease(entry.slot(), entry.lease()) || current(fd).is_some()
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod handlers;
+mod inherited;
 mod kills;
 mod mixed;
 mod random;
