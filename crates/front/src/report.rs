@@ -66,6 +66,15 @@ pub struct Report {
     pub multi_chunk_writes: u64,
     pub read_hits: u64,
     pub read_misses: u64,
+    /// What programs have read and written by themselves, past the mount.
+    #[serde(default)]
+    pub direct_reads: u64,
+    #[serde(default)]
+    pub direct_writes: u64,
+    #[serde(default)]
+    pub direct_read_bytes: u64,
+    #[serde(default)]
+    pub direct_written_bytes: u64,
     pub after_process_crash: String,
     pub after_power_cut: String,
     /// What somebody should know who expects speed.
@@ -132,6 +141,10 @@ impl Report {
             multi_chunk_writes: 0,
             read_hits: 0,
             read_misses: 0,
+            direct_reads: 0,
+            direct_writes: 0,
+            direct_read_bytes: 0,
+            direct_written_bytes: 0,
             after_process_crash: AFTER_PROCESS_CRASH.to_owned(),
             after_power_cut: after_power_cut(info).to_owned(),
             notice: notice(info).map(str::to_owned),
@@ -161,6 +174,10 @@ impl Report {
         self.multi_chunk_writes = counts.multi_chunk_writes;
         self.read_hits = counts.read_hits;
         self.read_misses = counts.read_misses;
+        self.direct_reads = status.direct.reads;
+        self.direct_writes = status.direct.writes;
+        self.direct_read_bytes = status.direct.read_bytes;
+        self.direct_written_bytes = status.direct.written_bytes;
         self
     }
 

@@ -13,11 +13,14 @@
 //! 4   when the process that serves last said that it is there: monotonic clock, in ms
 //! 8   a word for each group: who has the lock (low half; 0 nobody), its dirty chunks (high half)
 //!     a bit for each group that may have dirty data
-//!     8 words for each file: who has the lock; state; length; time of the last write; 4 unused
+//!     8 words for each file: who has the lock; state; length; time of the last write; then of
+//!     clients: reads, writes, bytes that were read, bytes that were written
 //!     a word for each slot: in which lines its chunks differ (`chunks/difference.rs`)
+//!     of each group the [`Counts`]
 //! ```
 //! The state of a file: bit 0 there are leases, bit 1 a truncation is not completed; the high half counts
-//! what the place was used for, so that a lease from before counts for nothing.
+//! what the place was used for, so that a lease from before counts for nothing. Counts change under the lock
+//! of their group or file; those of a process that dies stay.
 //!
 //! Nothing of it is durable. The processes have the same user and could store to PM directly: they trust
 //! each other.
@@ -31,6 +34,7 @@ use fastness_sync::{Mutex, lock};
 use rustix::time::Timespec;
 
 use crate::error::Error;
+use crate::stats::{Counts, Transfers};
 
 /// The process that serves.
 pub(crate) const SERVER: u32 = 1;
@@ -83,7 +87,8 @@ fn now_ms() -> u64 {
 fn words_for(groups: usize, slots: usize, files: usize) -> Option<usize> {
     let of_files = files.checked_mul(FILE_WORDS)?;
     let of_groups = groups.checked_add(groups.div_ceil(64))?;
-    HEADER_WORDS.checked_add(of_groups)?.checked_add(slots)?.checked_add(of_files)
+    let counts = groups.checked_mul(Counts::LEN)?;
+    HEADER_WORDS.checked_add(of_groups)?.checked_add(slots)?.checked_add(of_files)?.checked_add(counts)
 }
 
 impl Board {
@@ -149,7 +154,42 @@ impl Board {
     /// The word of a slot.
     pub(crate) fn slot_word(&self, slot: usize) -> &AtomicU64 {
         assert!(slot < self.slots, "a slot of the region");
-        &self.words[self.files_at() + self.files * FILE_WORDS + slot]
+        &self.words[self.slots_at() + slot]
+    }
+
+    fn counts_of(&self, group: usize) -> impl Iterator<Item = &AtomicU64> {
+        assert!(group < self.groups, "a group of the region");
+        let first = self.slots_at() + self.slots + group * Counts::LEN;
+        (first..first + Counts::LEN).map(|at| &self.words[at])
+    }
+
+    /// Moves what was counted to the counts of a group, which the caller holds.
+    pub(crate) fn take_counts(&self, group: usize, counts: &mut Counts) {
+        for (word, count) in self.counts_of(group).zip(counts.each()) {
+            add(word, std::mem::take(count));
+        }
+    }
+
+    /// What all processes have counted in a group.
+    pub(crate) fn counts(&self, group: usize) -> Counts {
+        let mut counts = Counts::default();
+        for (count, word) in counts.each().into_iter().zip(self.counts_of(group)) {
+            *count = word.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// What clients have read and written.
+    pub(crate) fn transfers(&self) -> Transfers {
+        let sum = |word: usize| {
+            let of = |slot: usize| self.file_word(slot, word).load(Ordering::Relaxed);
+            (0..self.files).map(of).fold(0, u64::wrapping_add)
+        };
+        Transfers { reads: sum(4), writes: sum(5), read_bytes: sum(6), written_bytes: sum(7) }
+    }
+
+    fn slots_at(&self) -> usize {
+        self.files_at() + self.files * FILE_WORDS
     }
 
     fn files_at(&self) -> usize {
@@ -244,6 +284,13 @@ impl Board {
     }
 }
 
+/// Counts more. The caller holds the lock of the word.
+fn add(word: &AtomicU64, more: u64) {
+    if more > 0 {
+        word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+}
+
 /// What is shared of a file.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
@@ -293,6 +340,18 @@ impl SharedFile {
     /// Timestamp of the last write.
     pub(crate) fn modified_ns(&self) -> &AtomicU64 {
         self.board.file_word(self.slot, 3)
+    }
+
+    /// A client has read. It holds the lock.
+    pub(crate) fn count_read(&self, bytes: usize) {
+        add(self.board.file_word(self.slot, 4), 1);
+        add(self.board.file_word(self.slot, 6), bytes as u64);
+    }
+
+    /// A client has written. It holds the lock.
+    pub(crate) fn count_write(&self, bytes: usize) {
+        add(self.board.file_word(self.slot, 5), u64::from(bytes > 0));
+        add(self.board.file_word(self.slot, 7), bytes as u64);
     }
 
     /// What a lease of now names.

@@ -211,6 +211,9 @@ impl<M: CacheMedium> Client<M> {
                 Err(error) => stopped = Some(error.into()),
             }
         }
+        if let Some(shared) = leased.file.size.shared() {
+            shared.count_write(done);
+        }
         Written { offset, len: done, stopped }
     }
 
@@ -223,6 +226,9 @@ impl<M: CacheMedium> Client<M> {
         let len = buffer.len().min(usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX));
         if len > 0 {
             self.store.read(&leased.file, offset, &mut buffer[..len])?;
+        }
+        if let Some(shared) = leased.file.size.shared() {
+            shared.count_read(len);
         }
         Ok(len)
     }

@@ -76,5 +76,5 @@ pub use lease::Lease;
 pub use medium::CacheMedium;
 pub use options::Options;
 pub use protocol::Clock;
-pub use stats::{Counts, Recovered, Status};
+pub use stats::{Counts, Recovered, Status, Transfers};
 pub use superblock::ProtocolKind;

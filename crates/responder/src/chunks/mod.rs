@@ -206,9 +206,13 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
         status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
         for number in 0..self.groups.len() {
             let group = self.hold(number)?;
-            status.counts.add(&group.counts);
+            status.counts.add(match &self.board {
+                Some(board) => board.counts(number),
+                None => group.counts,
+            });
             status.dirty_chunks += u64::from(group.dirty.count_ones());
         }
+        status.direct = self.board.as_ref().map(|board| board.transfers()).unwrap_or_default();
         Ok(())
     }
 }
