@@ -1,7 +1,7 @@
 //! In which lines the two chunks of a slot differ, so that a short write stores little.
 //!
-//! After a write over a chunk the other chunk of the slot, invalid now, has the bytes of before: the same ones
-//! but for the lines of the write. The next write goes into that chunk, and stores these lines and its own.
+//! After a write over a chunk the other chunk of the slot, invalid now, has the bytes of before: the same but
+//! for the lines of the write. The next write goes into that chunk, and stores these lines and its own.
 //! Without that a write of 100 bytes would copy a whole chunk.
 //!
 //! A word for each slot, in DRAM, and changed under the lock of its group: 0, or the lines, and the low bits

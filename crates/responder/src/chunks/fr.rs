@@ -13,7 +13,7 @@
 //!
 //! Performance: a chunk costs one copy, three fences, and nothing else in PM but two tags; one fence less if
 //! it overwrites nothing. The copy is of the lines in which the two chunks will differ and, where that is not
-//! known, of the whole chunk (`difference`). No allocation; a system call only for bytes that PM does not have.
+//! known, of the whole chunk (`difference`). No allocation; a system call only for what PM does not have.
 //!
 //! Source: "First Responder" in the dissertation, chapter V, figures 15 and 16. Where this differs, and why:
 //! `docs/adr/2026-11-25-responder.md`.
