@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
 
 use super::{file, is_leased};
 use crate::{ROOT, bench, passes, root};
@@ -64,9 +65,15 @@ fn program_with_descriptors() {
     assert_eq!(found, "WHAt the parent wrote");
     assert!(is_leased(&input));
     // Several threads use one for the first time.
+    let barrier = Barrier::new(THREADS);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| std::io::stderr().write_all(&[b'x'; 100]).unwrap());
+            scope.spawn(|| {
+                barrier.wait();
+                // SAFETY: a descriptor that stays open.
+                let done = unsafe { libc::write(output.as_raw_fd(), [b'x'; 100].as_ptr().cast(), 100) };
+                assert_eq!(done, 100);
+            });
         }
     });
     assert!(is_leased(&output));
