@@ -54,9 +54,7 @@ pub use info::{
     BadBlocks, BadRange, DomainSource, Durability, PersistenceDomain, REGION_ALIGN_BYTES, RegionInfo,
     RegionKind,
 };
-pub use medium::{
-    LINE_BYTES, LINE_WORDS, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer,
-};
+pub use medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 pub use method::{Kernel, WriteMethod};
 pub use mirror::{Mirror, SIDES_MAX};
 pub use options::{MsyncHook, MsyncMode, OpenOptions};

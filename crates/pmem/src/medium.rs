@@ -9,8 +9,6 @@ use std::io;
 
 /// Bytes of one cache line: the unit in which the CPU writes memory back.
 pub const LINE_BYTES: usize = 64;
-/// Words of 8 bytes in a line.
-pub const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// Consumes the bytes of a copy while they are on their way, so that a checksum costs no second pass.
 pub trait Summer {
@@ -58,24 +56,6 @@ pub trait Medium: Send {
     fn copy<S: Summer>(&mut self, offset: usize, src: &[u8], extent_bytes: usize, summer: &mut S)
     where
         Self: Sized;
-
-    /// As [`copy`](Self::copy), of one line in words of little endian order. Faster for words that were made
-    /// just now: a load of a whole line from memory waits until all stores to it, and those before them, have
-    /// left the CPU; a load of a word does not.
-    ///
-    /// # Panics
-    /// As [`copy`](Self::copy).
-    #[inline]
-    fn copy_line(&mut self, offset: usize, words: &[u64; LINE_WORDS])
-    where
-        Self: Sized,
-    {
-        let mut line = [0; LINE_BYTES];
-        for (place, word) in line.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        self.copy(offset, &line, LINE_BYTES, &mut NoSum);
-    }
 
     /// Starts to write back bytes that are there already, without changing them; the next
     /// [`Medium::fence`] waits for it.

@@ -9,9 +9,7 @@ use crate::error::ErrorKind;
 use crate::info::RegionInfo;
 use crate::kernels;
 use crate::mapping::Mapping;
-use crate::medium::{
-    LINE_BYTES, LINE_WORDS, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer,
-};
+use crate::medium::{LINE_BYTES, Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 use crate::method::Kernel;
 use crate::pkeys::{self, WriteGuard};
 use crate::sigbus::{self, Watched};
@@ -194,16 +192,6 @@ impl Medium for PmRange {
         // there is a key, and ours alone; `src` is an ordinary slice, and no reference into PM exists, so
         // they do not overlap; base and offset are line-aligned; the kernel was chosen for this CPU.
         unsafe { kernels::copy(self.kernel, self.base.as_ptr().add(offset), src, extent_bytes, summer) };
-    }
-
-    #[inline]
-    fn copy_line(&mut self, offset: usize, words: &[u64; LINE_WORDS]) {
-        assert!(offset.is_multiple_of(LINE_BYTES), "offset is that of a line");
-        assert!(offset < self.len_bytes, "the line is inside of the range");
-        let _guard = self.key_index.map(WriteGuard::enter);
-        self.note_dirty(offset, offset + LINE_BYTES);
-        // SAFETY: as in `copy`: the line is inside of the range (asserted, and both are whole lines).
-        unsafe { kernels::copy_line(self.kernel, self.base.as_ptr().add(offset), words) };
     }
 
     fn write_back(&mut self, offset: usize, len_bytes: usize) {

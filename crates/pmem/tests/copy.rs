@@ -4,8 +4,7 @@ mod common;
 
 use common::{Collector, anonymous, pattern};
 use fastness_pmem::{
-    Kernel, LINE_BYTES, LINE_WORDS, Medium, NoSum, PmRange, ReadErrorKind, Region, RegionError, Summer,
-    WriteMethod,
+    Kernel, LINE_BYTES, Medium, NoSum, PmRange, ReadErrorKind, Region, RegionError, Summer, WriteMethod,
 };
 use proptest::prelude::*;
 
@@ -92,25 +91,6 @@ proptest! {
             prop_assert!(back[..misalign].iter().all(|&byte| byte == CANARY), "bytes before the buffer");
         }
     }
-}
-
-#[test]
-fn every_kernel_stores_a_line_of_words() {
-    let words: [u64; LINE_WORDS] = std::array::from_fn(|at| 0x0102_0304_0506_0708 * (at as u64 + 1));
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    for kernel in Kernel::available() {
-        let mut range = anonymous(LEN as u64, kernel);
-        range.copy(0, &[CANARY; LEN], LEN, &mut NoSum);
-        range.copy_line(3 * LINE_BYTES, &words);
-        range.fence().unwrap();
-        let mut found = vec![0; LEN];
-        range.read(0, &mut found).unwrap();
-        assert_eq!(found[3 * LINE_BYTES..4 * LINE_BYTES], bytes, "{kernel:?}");
-        found.drain(3 * LINE_BYTES..4 * LINE_BYTES);
-        assert!(found.iter().all(|&byte| byte == CANARY), "{kernel:?}: another line");
-    }
-    assert!(panics(|range| range.copy_line(8, &[0; LINE_WORDS])));
-    assert!(panics(|range| range.copy_line(4096, &[0; LINE_WORDS])));
 }
 
 fn panics(copy: impl FnOnce(&mut PmRange) + std::panic::UnwindSafe) -> bool {

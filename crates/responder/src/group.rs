@@ -56,7 +56,7 @@ impl<M: CacheMedium> Group<M> {
     /// Stores a tag. If it differs from the one that is there in nothing but its status, that is one word,
     /// and a crash leaves either.
     pub(crate) fn set_tag(&mut self, chunk: usize, tag: &Tag) {
-        self.tags.copy_line(chunk * LINE, &tag.words());
+        self.tags.copy(chunk * LINE, &tag.encode(), LINE, &mut NoSum);
         let bit = 1 << chunk;
         self.dirty = if tag.is_dirty() { self.dirty | bit } else { self.dirty & !bit };
     }

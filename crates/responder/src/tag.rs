@@ -134,24 +134,14 @@ impl Tag {
 
     pub(crate) fn encode(&self) -> [u8; LINE] {
         let mut line = [0; LINE];
-        for (place, word) in line.chunks_exact_mut(8).zip(self.words()) {
-            place.copy_from_slice(&word.to_le_bytes());
+        let word = self.key << 8 | u64::from(self.status.byte());
+        let words = [word, self.index, self.file.inode, self.file.generation, self.size, self.timestamp];
+        for (at, word) in words.into_iter().enumerate() {
+            line[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
+        line[48..52].copy_from_slice(&self.chunks.to_le_bytes());
+        line[60..].copy_from_slice(&self.sum.to_le_bytes());
         line
-    }
-
-    /// The line in words, little endian.
-    pub(crate) fn words(&self) -> [u64; LINE / 8] {
-        [
-            self.key << 8 | u64::from(self.status.byte()),
-            self.index,
-            self.file.inode,
-            self.file.generation,
-            self.size,
-            self.timestamp,
-            self.chunks.into(),
-            u64::from(self.sum) << 32,
-        ]
     }
 
     /// Reads a tag; the bytes are not trusted. Of one that is not valid only the status is looked at: a crash

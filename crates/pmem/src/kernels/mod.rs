@@ -8,7 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::medium::{LINE_BYTES, LINE_WORDS, NoSum, Summer};
+use crate::medium::{LINE_BYTES, Summer};
 use crate::method::Kernel;
 
 /// A line under construction.
@@ -123,26 +123,6 @@ pub(crate) unsafe fn copy<S: Summer>(
             copy_plain(dst, src, extent_bytes, summer);
         }
     }
-}
-
-/// Stores one line that is given in words of little endian order.
-///
-/// # Safety
-/// As of [`copy`], for an extent of a line.
-#[inline]
-pub(crate) unsafe fn copy_line(kernel: Kernel, dst: *mut u8, words: &[u64; LINE_WORDS]) {
-    #[cfg(target_arch = "x86_64")]
-    if matches!(kernel, Kernel::NtAvx512 | Kernel::NtAvx2 | Kernel::NtSse2) {
-        // SAFETY: the caller's promise; all CPUs have the instruction.
-        unsafe { x86::store_words_nt(dst, words) };
-        return;
-    }
-    let mut line = Line([0; LINE_BYTES]);
-    for (place, word) in line.0.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    // SAFETY: the caller's promise.
-    unsafe { copy(kernel, dst, &line.0, LINE_BYTES, &mut NoSum) };
 }
 
 /// Waits until earlier stores and write-backs of this thread have been accepted by the persistence domain.

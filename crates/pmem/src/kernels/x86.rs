@@ -5,13 +5,13 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _mm_clflush, _mm_loadu_si128, _mm_stream_si64, _mm_stream_si128,
-    _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
+    __m128i, __m256i, __m512i, _mm_clflush, _mm_loadu_si128, _mm_stream_si128, _mm256_loadu_si256,
+    _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
 };
 
 use super::{store_line_plain, walk_extent};
 use crate::cpu::CpuFeatures;
-use crate::medium::{LINE_BYTES, LINE_WORDS, Summer};
+use crate::medium::{LINE_BYTES, Summer};
 
 /// Declares a kernel: the walk with one way to store a line, compiled with the features named.
 ///
@@ -66,18 +66,6 @@ unsafe fn store_line_nt_sse2(dst: *mut u8, src: *const u8) {
     for index in 0..LINE_BYTES / size_of::<__m128i>() {
         // SAFETY: a line is four 16-byte registers; `dst` is aligned to them, the loads take any alignment.
         unsafe { _mm_stream_si128(dst.add(index), _mm_loadu_si128(src.add(index))) }
-    }
-}
-
-/// Stores a line as words: they are combined into one write of it. It has no kernel of its own.
-///
-/// # Safety
-/// As of the functions here.
-#[inline(always)]
-pub(super) unsafe fn store_words_nt(dst: *mut u8, words: &[u64; LINE_WORDS]) {
-    for (index, &word) in words.iter().enumerate() {
-        // SAFETY: the line has as many words, aligned to them; every x86-64 CPU has the instruction.
-        unsafe { _mm_stream_si64(dst.cast::<i64>().add(index), word as i64) }
     }
 }
 
