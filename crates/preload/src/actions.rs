@@ -1,6 +1,6 @@
 //! The handlers that the program has installed: what ours calls in their place.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -42,7 +42,7 @@ struct Own {
 const OWN_FLAGS: c_int = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
 
 fn ours() -> usize {
-    signals::handle as *const () as usize
+    handle as *const () as usize
 }
 
 impl Handler {
@@ -160,11 +160,25 @@ pub(crate) unsafe fn act(signal: c_int, new: *const Action, old: *mut Action) ->
     done
 }
 
+/// The handler of all signals that a program has handlers for; the kernel holds all others back meanwhile.
+///
+/// # Safety
+/// The kernel's call.
+unsafe extern "C-unwind" fn handle(signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
+    let context = context.cast::<ucontext_t>();
+    // SAFETY: the kernel's call.
+    unsafe {
+        if !signals::puts_off(signal, information, context, run) {
+            run(signal, information, context);
+        }
+    }
+}
+
 /// Runs the program's handler of a signal, as the kernel would.
 ///
 /// # Safety
 /// `information` and `context` are what the kernel gives to handlers.
-pub(crate) unsafe fn run(signal: c_int, information: *mut siginfo_t, context: *mut ucontext_t) {
+unsafe fn run(signal: c_int, information: *mut siginfo_t, context: *mut ucontext_t) {
     let Some(handler) = handler(signal) else { return };
     let own = handler.get();
     if own.flags & libc::SA_RESETHAND != 0 {

@@ -10,6 +10,7 @@ use fastness_responder::link::{Ask, Descriptors, Tell, ask, is_connected};
 use fastness_responder::{Client, FileId};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, statx};
 
+use crate::actions;
 use crate::member::Member;
 use crate::own;
 use crate::real;
@@ -214,7 +215,7 @@ fn join() -> Option<Process> {
     let links = [link.as_raw_fd(), watched.as_raw_fd()];
     let is_served = move || is_connected(&watched);
     let client = Client::join(region, shared, me, is_served).ok()?;
-    signals::look_for_others();
+    signals::look_for_others(actions::is_unknown);
     // From here on none of them is dropped.
     ours.into_iter().for_each(own::protect);
     let epoch = EPOCH.load(Ordering::Relaxed);

@@ -13,14 +13,12 @@
 //! which is a signal that the C library keeps to itself.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use libc::{siginfo_t, ucontext_t};
-
-use crate::actions;
 
 /// Bytes of the kernel's set of signals.
 const SET_BYTES: usize = 8;
@@ -50,6 +48,9 @@ pub(crate) fn waits(signal: c_int) -> bool {
 /// A handler was installed that ours does not call.
 static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
 
+/// Runs the program's handler of a signal.
+pub(crate) type Run = unsafe fn(c_int, *mut siginfo_t, *mut ucontext_t);
+
 /// What a thread is doing, and what came meanwhile.
 struct Thread {
     /// Calls in PM: one, or one inside of another.
@@ -59,7 +60,7 @@ struct Thread {
     /// The signals that were held back before that.
     before: Cell<u64>,
     /// The signal could not be sent again.
-    kept: Cell<Option<siginfo_t>>,
+    kept: Cell<Option<(siginfo_t, Run)>>,
     /// It can be cancelled at any moment.
     is_cancellable: Cell<bool>,
 }
@@ -124,25 +125,25 @@ fn let_in(thread: &Thread) {
     thread.has_put_off.set(false);
     let kept = thread.kept.take();
     change(libc::SIG_SETMASK, thread.before.get(), null_mut());
-    if let Some(mut information) = kept {
+    if let Some((mut information, run)) = kept {
         // There is no place where it has interrupted the program.
         let mut context = MaybeUninit::<ucontext_t>::zeroed();
         // SAFETY: both are of the types that handlers get.
-        unsafe { actions::run(information.si_signo, &raw mut information, context.as_mut_ptr()) };
+        unsafe { run(information.si_signo, &raw mut information, context.as_mut_ptr()) };
     }
 }
 
-/// The handler of all signals that a program has handlers for; the kernel holds all others back meanwhile.
+/// Puts a signal off if this thread is in PM; `run` is what it is for.
 ///
 /// # Safety
-/// The kernel's call.
-pub(crate) unsafe extern "C-unwind" fn handle(
+/// The others are what the kernel gives to handlers.
+pub(crate) unsafe fn puts_off(
     signal: c_int,
     information: *mut siginfo_t,
-    context: *mut c_void,
-) {
-    let context = context.cast::<ucontext_t>();
-    let is_put_off = THREAD.with(|thread| {
+    context: *mut ucontext_t,
+    run: Run,
+) -> bool {
+    THREAD.with(|thread| {
         if thread.depth.get() == 0 {
             return false;
         }
@@ -161,19 +162,15 @@ pub(crate) unsafe extern "C-unwind" fn handle(
         };
         if sent != 0 {
             // SAFETY: the kernel's.
-            thread.kept.set(Some(unsafe { *information }));
+            thread.kept.set(Some((unsafe { *information }, run)));
         }
         true
-    });
-    if !is_put_off {
-        // SAFETY: the kernel's call.
-        unsafe { actions::run(signal, information, context) };
-    }
+    })
 }
 
 /// A handler that ours does not call may be there.
-pub(crate) fn look_for_others() {
-    if (1..=64).any(|signal| waits(signal) && actions::is_unknown(signal)) {
+pub(crate) fn look_for_others(is_unknown: impl Fn(c_int) -> bool) {
+    if (1..=64).any(|signal| waits(signal) && is_unknown(signal)) {
         HAS_OTHERS.store(true, Ordering::Relaxed);
     }
 }
