@@ -277,6 +277,12 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
         let text = format!("inode {}: the directory has not answered for {} s", late.inode, late.seconds);
         rows.push(("is being flushed", text));
     }
+    if report.direct_reads + report.direct_writes > 0 {
+        let of = |what: &str, count: u64, bytes: u64| format!("{what}: {count}, {}", size::show(bytes));
+        let writes = of("writes", report.direct_writes, report.direct_written_bytes);
+        let reads = of("reads", report.direct_reads, report.direct_read_bytes);
+        rows.push(("past the mount", format!("{writes}; {reads}")));
+    }
     rows.push(("after a process crash", report.after_process_crash.clone()));
     rows.push(("after a power cut", report.after_power_cut.clone()));
     rows.extend(report.notice.iter().map(|text| ("note", text.clone())));

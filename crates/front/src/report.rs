@@ -76,6 +76,15 @@ pub struct Report {
     pub real_syncs: u64,
     #[serde(default)]
     pub trims: u64,
+    /// What programs have read and written by themselves, past the mount.
+    #[serde(default)]
+    pub direct_reads: u64,
+    #[serde(default)]
+    pub direct_writes: u64,
+    #[serde(default)]
+    pub direct_read_bytes: u64,
+    #[serde(default)]
+    pub direct_written_bytes: u64,
     pub after_process_crash: String,
     pub after_power_cut: String,
     /// What somebody should know who expects speed.
@@ -159,6 +168,10 @@ impl Report {
             after_process_crash: after_process_crash(inspection.protocol).to_owned(),
             after_power_cut: after_power_cut(inspection.protocol, info).to_owned(),
             notice: notice(inspection.protocol, info).map(str::to_owned),
+            direct_reads: 0,
+            direct_writes: 0,
+            direct_read_bytes: 0,
+            direct_written_bytes: 0,
             found: None,
         }
     }
@@ -189,6 +202,10 @@ impl Report {
         self.record_bytes = counts.record_bytes;
         self.real_syncs = counts.real_syncs;
         self.trims = counts.trims;
+        self.direct_reads = status.direct.reads;
+        self.direct_writes = status.direct.writes;
+        self.direct_read_bytes = status.direct.read_bytes;
+        self.direct_written_bytes = status.direct.written_bytes;
         self
     }
 

@@ -126,7 +126,10 @@ impl<M: CacheMedium> Cache<M> {
     ) -> Result<Protocols<M>, Error> {
         let (geometry, cache) = (superblock.geometry, superblock.cache);
         let board = match options.is_shared && superblock.protocol == ProtocolKind::Fr {
-            true => Some(Board::create(geometry.groups()).map_err(Error::backing("give shared memory"))?),
+            true => {
+                let board = Board::create(geometry.groups(), geometry.slots as usize);
+                Some(board.map_err(Error::backing("give shared memory"))?)
+            }
             false => None,
         };
         let files = Some(Arc::clone(files));

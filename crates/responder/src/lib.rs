@@ -89,4 +89,4 @@ pub use log::{ORPHANS_FILE, OWN_FILES};
 pub use medium::CacheMedium;
 pub use options::Options;
 pub use protocol::Clock;
-pub use stats::{Counts, Recovered, Status};
+pub use stats::{Counts, Recovered, Status, Transfers};

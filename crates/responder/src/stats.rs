@@ -33,28 +33,53 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, other: &Counts) {
-        self.overwritten += other.overwritten;
-        self.placed += other.placed;
-        self.placed_beside += other.placed_beside;
-        self.replaced += other.replaced;
-        self.loaded += other.loaded;
-        self.multi_chunk_writes += other.multi_chunk_writes;
-        self.read_hits += other.read_hits;
-        self.read_misses += other.read_misses;
-        self.flushed += other.flushed;
-        self.records += other.records;
-        self.record_bytes += other.record_bytes;
-        self.real_syncs += other.real_syncs;
-        self.trims += other.trims;
+    pub(crate) const LEN: usize = 13;
+
+    pub(crate) fn each(&mut self) -> [&mut u64; Counts::LEN] {
+        [
+            &mut self.overwritten,
+            &mut self.placed,
+            &mut self.placed_beside,
+            &mut self.replaced,
+            &mut self.loaded,
+            &mut self.multi_chunk_writes,
+            &mut self.read_hits,
+            &mut self.read_misses,
+            &mut self.flushed,
+            &mut self.records,
+            &mut self.record_bytes,
+            &mut self.real_syncs,
+            &mut self.trims,
+        ]
     }
+
+    pub(crate) fn add(&mut self, mut other: Counts) {
+        for (count, more) in self.each().into_iter().zip(other.each()) {
+            *count += *more;
+        }
+    }
+}
+
+/// Reads and writes that processes with leases have made by themselves since the cache was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transfers {
+    /// Reads.
+    pub reads: u64,
+    /// Writes of which something was made.
+    pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
 }
 
 /// What a cache is like now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// What it has done since it was opened.
+    /// What it has done since it was opened, with what processes with leases have.
     pub counts: Counts,
+    /// What these have read and written.
+    pub direct: Transfers,
     /// Slots, each with two chunks; with the protocol Log, chunks of the log.
     pub slots: u64,
     /// Bytes of a chunk.

@@ -60,7 +60,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                     // Case 3: it is clean, so a recovery gives it up, whatever its bytes are.
                     group.invalidate(plan.into)?;
                 }
-                self.fill_chunk(group, file, write, (at, plan), loads)?;
+                self.fill_chunk(group, file, write, (at, plan), (loads, None))?;
                 plan.count(group);
             }
         }

@@ -5,6 +5,8 @@
 //! first. The protocols differ in how they write: `fr` into the other chunk of the slot, `melo` in place
 //! under an operation log. Reads, flushes, truncations, and who gives way are the same for both.
 
+mod difference;
+mod fill;
 mod flush;
 mod fr;
 mod held;
@@ -61,6 +63,8 @@ pub(crate) struct ChunkStore<M> {
     groups: Vec<Mutex<Group<M>>>,
     /// A bit for each group that may have dirty data, unless the board has them.
     dirty_groups: Vec<AtomicU64>,
+    /// A word for each slot, unless the board has them, or writes are made in place.
+    differences: Vec<AtomicU64>,
     /// What other processes share of it.
     pub(crate) board: Option<Arc<Board>>,
     /// With these, writes are made in place (MeLo@V).
@@ -128,7 +132,10 @@ impl<M: CacheMedium> ChunkStore<M> {
                 _ => journals.push(Mutex::new(Journal::new(log, seed))),
             }
         }
-        let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let dirty_groups = words(groups.len().div_ceil(64));
+        let has_differences = board.is_none() && operations.is_empty();
+        let differences = words(if has_differences { geometry.slots as usize } else { 0 });
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
         ChunkStore {
             geometry,
@@ -138,6 +145,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             journals,
             gives_times: kind == ProtocolKind::Pmal,
             dirty_groups,
+            differences,
             board,
             files,
             clock,
@@ -212,9 +220,13 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
         status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
         for number in 0..self.groups.len() {
             let group = self.hold(number)?;
-            status.counts.add(&group.counts);
+            status.counts.add(match &self.board {
+                Some(board) => board.counts(number),
+                None => group.counts,
+            });
             status.dirty_chunks += u64::from(group.dirty.count_ones());
         }
+        status.direct = self.board.as_ref().map(|board| board.transfers()).unwrap_or_default();
         Ok(())
     }
 }

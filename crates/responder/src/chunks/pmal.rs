@@ -72,7 +72,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
         for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| !plan.overwrites) {
             let group = locked.at(self.slot(file.key, write.first + at as u64)).0;
-            self.fill_chunk(group, file, write, (at, plan), loads)?;
+            self.fill_chunk(group, file, write, (at, plan), (loads, None))?;
         }
         let changed = Changed { slot: write.run.slot, chunks: plans.len() as u16, places };
         journal.begin(changed)?;
