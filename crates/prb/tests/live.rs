@@ -116,7 +116,11 @@ fn a_look_before_the_replay_changes_nothing() {
     hdl.claim(Txg(1), OnLoss::Fail).unwrap();
     for _ in 0..2 {
         let mut seen = Vec::new();
-        hdl.peek(|entry| Ok::<_, ()>(seen.push(body_of(&entry).unwrap()))).unwrap();
+        hdl.peek(|entry| {
+            seen.push(body_of(&entry).unwrap());
+            Ok::<_, ()>(())
+        })
+        .unwrap();
         assert_eq!(seen, [body(0), body(1), body(2)]);
     }
     let stopped = hdl.peek(|entry| if entry.id().gsid.0 == 2 { Err("stop") } else { Ok(()) });
