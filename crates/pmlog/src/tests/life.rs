@@ -148,7 +148,12 @@ fn a_recovery_can_be_looked_at_before_it_is_carried_out() {
     let mut recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
     for _ in 0..2 {
         let mut seen = Vec::new();
-        recovery.look(|_, bytes| Ok::<_, Infallible>(seen.push(bytes.to_vec()))).unwrap();
+        recovery
+            .look(|_, bytes| {
+                seen.push(bytes.to_vec());
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
         assert_eq!(seen, records(0..3));
     }
     assert!(matches!(recovery.look(|_, _| Err(1)), Err(RecoverError::Callback { source: 1, .. })));
