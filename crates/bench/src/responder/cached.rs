@@ -12,8 +12,9 @@ use crate::folder::Folder;
 use crate::medium::emulated_pm;
 
 /// The protocols that are compared.
-pub(super) const PROTOCOLS: [(ProtocolKind, &str); 4] = [
+pub(super) const PROTOCOLS: [(ProtocolKind, &str); 5] = [
     (ProtocolKind::Fr, "FR"),
+    (ProtocolKind::Log, "Log"),
     (ProtocolKind::Melo, "MeLo@V"),
     (ProtocolKind::Pmal, "PMAL"),
     (ProtocolKind::PmalOrdered, "PMAL-O"),

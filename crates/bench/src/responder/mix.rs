@@ -108,7 +108,7 @@ pub(super) trait Target: Sync {
     fn sync(&self, file: usize) -> Result<()>;
 }
 
-/// Files behind a cache: writes are durable.
+/// Files behind a cache: writes are durable, or with Log once they are synced.
 pub(super) struct Behind<'a> {
     cached: &'a Cached,
     files: Vec<Handle>,
@@ -139,8 +139,8 @@ impl Target for Behind<'_> {
         Ok(self.cached.cache.write(&self.files[file], offset, data)?)
     }
 
-    fn sync(&self, _: usize) -> Result<()> {
-        Ok(())
+    fn sync(&self, file: usize) -> Result<()> {
+        Ok(self.cached.cache.sync(&self.files[file])?)
     }
 }
 
