@@ -15,12 +15,11 @@ const LIBRARY_VARIABLE: &str = "FASTNESS_PRELOAD_LIBRARY";
 /// Tells the library where to ask: `crates/preload/src/process.rs`.
 const LEASES_VARIABLE: &str = "FASTNESS_LEASES";
 
-/// The library: as given in the environment, else beside this program, or where packages put it.
-fn find() -> Option<PathBuf> {
+/// The library: as given in the environment, else beside the program, or where packages put it.
+fn find(program: &Path) -> Option<PathBuf> {
     if let Some(given) = std::env::var_os(LIBRARY_VARIABLE) {
         return Some(given.into());
     }
-    let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
     let places = [folder.join(LIBRARY), folder.join("../lib/fastness").join(LIBRARY)];
     places.into_iter().find(|path| path.is_file())
@@ -31,13 +30,13 @@ fn find() -> Option<PathBuf> {
 pub(crate) struct Preload(Vec<(&'static str, OsString)>);
 
 impl Preload {
-    /// For programs over the directory of this service; `None`: there is no library, or the service gives no
-    /// leases. The program then reads and writes through the mount.
+    /// For programs over the directory of this service, by its `program`; `None`: there is no library, or the
+    /// service gives no leases. They then read and write through the mount.
     ///
     /// # Errors
     /// The mount does not answer.
-    pub(crate) fn of(service: &Service) -> Result<Option<Preload>> {
-        let (Some(library), Some(socket)) = (find(), service.leases()) else { return Ok(None) };
+    pub(crate) fn of(service: &Service, program: &Path) -> Result<Option<Preload>> {
+        let (Some(library), Some(socket)) = (find(program), service.leases()) else { return Ok(None) };
         let mount = std::fs::metadata(service.mount_point()).context("cannot look at the mount")?;
         let mut libraries = library.into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

@@ -23,7 +23,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
 use crate::leftovers::signal_leftovers;
 use crate::output::note;
@@ -76,19 +76,13 @@ pub(crate) struct LaunchArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(refuse(
-            "only root can mount for one program alone; `unshare --user --map-root-user` makes you root of a \
-             namespace, and `fastness responder mount` works for everybody",
-        ));
-    }
-    own_mounts().context("cannot get a mount namespace")?;
-    let inherited = Inherited::take();
+    let inherited = Inherited::take()?;
+    own_mounts().map_err(no_namespace)?;
     let service = args.cache.start(&args.dir, Place::Over)?;
     let report = service.report()?;
     note(format_args!("fastness: after a process crash: {}", report.after_process_crash));
     note(format_args!("fastness: after a power cut: {}", report.after_power_cut));
-    let preload = if args.no_preload { None } else { Preload::of(&service)? };
+    let preload = if args.no_preload { None } else { Preload::of(&service, &inherited.program)? };
     if preload.is_none() && !args.no_preload {
         note(
             "fastness: the program reads and writes through the mount: no library to load, or another protocol",
@@ -107,23 +101,38 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     Ok(code)
 }
 
+/// Why nothing can be mounted for one program alone.
+fn no_namespace(error: std::io::Error) -> CliError {
+    let hint = if rustix::process::geteuid().is_root() {
+        ""
+    } else {
+        ": an ordinary user needs user namespaces, which this system does not allow; root needs none, and \
+         `fastness responder mount` works for everybody with fusermount3 (package fuse3)"
+    };
+    refuse(format!("cannot get a mount namespace: {error}{hint}"))
+}
+
 /// What the program gets as if this one were not between it and its caller.
 struct Inherited {
     umask: Mode,
     files: Rlimit,
+    /// This program. In another namespace of mounts it may have no name: that of before went with its last
+    /// process, as in a container.
+    program: PathBuf,
 }
 
 impl Inherited {
-    fn take() -> Inherited {
+    fn take() -> Result<Inherited> {
+        let program = std::env::current_exe().context("cannot find this program")?;
         let mask = umask(Mode::empty());
         umask(mask);
-        Inherited { umask: mask, files: getrlimit(Resource::Nofile) }
+        Ok(Inherited { umask: mask, files: getrlimit(Resource::Nofile), program })
     }
 
     /// Starts a program by way of `launch`. Its working directory is resolved again: ours lies below the
     /// mount.
     fn start(&self, command: &[OsString], preload: &Preload) -> Result<Child> {
-        let mut launcher = Command::new(std::env::current_exe()?);
+        let mut launcher = Command::new(&self.program);
         launcher.arg("launch").arg(format!("--umask={}", self.umask.bits()));
         launcher.args(self.files.current.map(|files| format!("--files={files}")));
         launcher.args(self.files.maximum.map(|files| format!("--files-max={files}")));
@@ -145,16 +154,38 @@ pub(crate) fn launch(args: &LaunchArgs) -> Result<Outcome> {
 /// Signals that are for the program: while it runs, it gets them; afterwards, what it has left running is
 /// ended by the first one, and killed by the next.
 struct PassedOn {
-    program: Arc<Mutex<Option<OwnedFd>>>,
+    program: Arc<Mutex<Program>>,
     has_ended: Arc<AtomicBool>,
     handle: Handle,
+}
+
+/// The program that gets signals.
+#[derive(Default)]
+struct Program {
+    itself: Option<OwnedFd>,
+    /// What came before that was known.
+    early: Vec<i32>,
+}
+
+impl Program {
+    fn tell(&mut self, signal: i32) {
+        match &self.itself {
+            Some(program) => pass_on(signal, program),
+            None => self.early.push(signal),
+        }
+    }
+
+    fn begin(&mut self, itself: OwnedFd) {
+        self.early.drain(..).for_each(|signal| pass_on(signal, &itself));
+        self.itself = Some(itself);
+    }
 }
 
 impl PassedOn {
     fn begin() -> Result<PassedOn> {
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
         let handle = signals.handle();
-        let (program, has_ended) = (Arc::<Mutex<Option<OwnedFd>>>::default(), Arc::<AtomicBool>::default());
+        let (program, has_ended) = (Arc::<Mutex<Program>>::default(), Arc::<AtomicBool>::default());
         let (to, is_over) = (program.clone(), has_ended.clone());
         let pass = move || {
             let mut ending = Signal::TERM;
@@ -162,8 +193,8 @@ impl PassedOn {
                 if is_over.load(Ordering::SeqCst) {
                     signal_leftovers(ending);
                     ending = Signal::KILL;
-                } else if let Some(program) = &*lock(&to) {
-                    pass_on(signal, program);
+                } else {
+                    lock(&to).tell(signal);
                 }
             }
         };
@@ -176,7 +207,7 @@ impl PassedOn {
         // Its number may be another's once it has ended; this is not.
         let itself =
             pidfd_open(Pid::from_child(&program), PidfdFlags::empty()).map_err(std::io::Error::from)?;
-        *lock(&self.program) = Some(itself);
+        lock(&self.program).begin(itself);
         let status = program.wait().with_context(|| format!("cannot wait for {}", name.display()));
         self.has_ended.store(true, Ordering::SeqCst);
         Ok(Outcome::Program(code(status?)))
@@ -204,4 +235,19 @@ fn pass_on(signal: i32, program: &OwnedFd) {
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or_default();
     code as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_comes_before_the_program_is_known_reaches_it() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let itself = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        let mut program = Program::default();
+        program.tell(SIGTERM);
+        program.begin(itself);
+        assert_eq!(child.wait().unwrap().signal(), Some(SIGTERM));
+    }
 }

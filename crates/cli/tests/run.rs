@@ -3,12 +3,13 @@
 //! These tests mount as root, and are skipped, with the reason, where that is not possible.
 
 #![allow(unreachable_pub, missing_docs, missing_debug_implementations)]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -172,4 +173,75 @@ fn killed(options: &str, script: &str) {
         acknowledged += last;
     }
     assert!(acknowledged > 0, "nothing was written in time");
+}
+
+/// A user and a group that nothing here has.
+const STRANGER: u32 = 12345;
+
+/// Runs `arguments` as an ordinary user in the folder `home` of the bench: with a `/dev/fuse` that everybody
+/// can open, as most systems have it, and the program where everybody finds it.
+fn as_stranger(bench: &Bench, arguments: &[&str]) -> Output {
+    const BEGIN: &str = "mount --bind \"$1\" \"$2\" && mount -t tmpfs -o mode=755 devices \"$3\" &&
+        mknod -m 666 \"$3/fuse\" c 10 229 && mount --bind \"$3/fuse\" /dev/fuse && shift 3 && cd home &&
+        exec setpriv --reuid=12345 --regid=12345 --clear-groups -- \"$@\"";
+    let programs = bench.path("programs");
+    let devices = bench.path("devices");
+    for folder in [&programs, &devices] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::set_permissions(bench.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = bench.command("");
+    let built = std::path::Path::new(command.get_program()).parent().unwrap().to_owned();
+    let mut wrapped = Command::new("unshare");
+    wrapped.args(["--mount", "sh", "-c", BEGIN, "sh"]).args([&built, &programs, &devices]).args(arguments);
+    wrapped.current_dir(bench.path(".")).stdin(Stdio::null());
+    wrapped.envs(
+        command
+            .env("FASTNESS_RUN_DIR", bench.path("home/run"))
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    wrapped.output().unwrap()
+}
+
+#[test]
+fn an_ordinary_user_needs_neither_root_nor_a_helper() {
+    let Some(bench) = bench() else { return };
+    let dir = bench.path("home/dir");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("roots"), "of root").unwrap();
+    fs::write(dir.join("secret"), "of root").unwrap();
+    fs::set_permissions(dir.join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(dir.join("old"), "old\n").unwrap();
+    for path in ["home", "home/dir", "home/dir/old"] {
+        // The group is one that the user does not have.
+        std::os::unix::fs::chown(bench.path(path), Some(STRANGER), Some(0)).unwrap();
+    }
+    let namespaces = as_stranger(&bench, &["unshare", "--user", "--mount", "true"]);
+    if !namespaces.status.success() {
+        println!("SKIPPED: ordinary users get no namespaces here: {namespaces:?}");
+        return;
+    }
+    let script = "id -u; id -g; cat dir/old; cd dir; printf more >> old; printf new > new; mkdir sub; \
+        stat -c %u:%g new old; \
+        cat roots; (printf x > roots) 2>/dev/null || echo refused; cat secret 2>/dev/null || echo secret; \
+        chown 0 new 2>/dev/null || echo kept; mount -t tmpfs none sub 2>/dev/null || echo unmounted; exit 7";
+    let program = bench.text("programs/fastness");
+    let words = format!("{program} run {OPTIONS} sh -c");
+    let words: Vec<&str> = words.split(' ').chain([script]).collect();
+    let ran = as_stranger(&bench, &words);
+    assert_eq!(ran.status.code(), Some(7), "{ran:?}");
+    let said = String::from_utf8(ran.stdout).unwrap();
+    let owner = "12345:12345";
+    assert_eq!(
+        said,
+        format!("12345\n12345\nold\n{owner}\n{owner}\nof rootrefused\nsecret\nkept\nunmounted\n")
+    );
+    let owned = |name: &str| {
+        let metadata = fs::metadata(dir.join(name)).unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    assert_eq!(fs::read(dir.join("new")).unwrap(), b"new");
+    assert_eq!(fs::read(dir.join("old")).unwrap(), b"old\nmore");
+    assert_eq!((owned("new"), owned("old")), ((STRANGER, STRANGER), (STRANGER, 0)));
 }

@@ -36,6 +36,7 @@ mod leases;
 mod listing;
 mod names;
 mod nodes;
+mod owners;
 mod pairing;
 mod region;
 mod report;

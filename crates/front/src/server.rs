@@ -19,6 +19,7 @@ use crate::contents::{Contents, Writing};
 use crate::error::FrontError;
 use crate::handles::{Handles, OpenDirectory};
 use crate::nodes::{Node, Nodes, is_own};
+use crate::owners::Owners;
 
 /// In the number of an open directory: the kernel asks for the sync of either.
 pub(crate) const DIRECTORY: u64 = 1 << 63;
@@ -37,6 +38,7 @@ pub struct PassThrough<C: Contents> {
     pub(crate) nodes: Nodes,
     pub(crate) files: Handles<OpenFile<C::File>>,
     pub(crate) directories: Handles<OpenDirectory>,
+    owners: Owners,
 }
 
 /// Serves `root` at `mount_point`, as root does that or an ordinary user: with the restrictions that its file
@@ -64,7 +66,8 @@ pub fn serve<C: Contents>(
     };
     let nodes = Nodes::new(root).map_err(|error| FrontError::io("look at", mount_point, error))?;
     let (files, directories) = (Handles::default(), Handles::default());
-    let server = Arc::new(PassThrough { contents, nodes, files, directories });
+    let owners = Owners::new();
+    let server = Arc::new(PassThrough { contents, nodes, files, directories, owners });
     let device = mount(mount_point, &options).map_err(FrontError::Mount)?;
     let session = Session::start(device, server.clone(), SessionOptions::default()).map_err(|error| {
         // Nothing serves it: a process that looked at it would fail.
@@ -99,7 +102,7 @@ impl<C: Contents> PassThrough<C> {
             mode: metadata.mode(),
             links: metadata.nlink() as u32,
             uid: metadata.uid(),
-            gid: metadata.gid(),
+            gid: self.owners.group(metadata),
             rdev: if is_device { metadata.rdev() as u32 } else { 0 },
             atime: time(metadata.atime(), metadata.atime_nsec()),
             mtime,

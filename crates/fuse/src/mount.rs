@@ -1,4 +1,4 @@
-//! Mounting and unmounting: as root directly, as another user with `fusermount3`.
+//! Mounting and unmounting: directly where this process may, or else with `fusermount3`.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,6 +15,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
     socketpair,
 };
+use rustix::thread::CapabilitySet;
 
 /// Type of the file system, as `/proc/mounts` shows it.
 const FILE_SYSTEM_TYPE: &str = "fuse.fastness";
@@ -154,20 +155,24 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`MountError`].
 pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    if rustix::process::geteuid().is_root() {
-        mount_as_root(path, options)
-    } else {
-        mount_as_user(path, options)
-    }
+    if mounts_by_itself() { mount_directly(path, options) } else { mount_as_user(path, options) }
 }
 
-fn mount_as_root(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Root can, and who has made a namespace of mounts ([`own_mounts`](crate::own_mounts)).
+fn mounts_by_itself() -> bool {
+    let may_mount = |sets: rustix::thread::CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
+    rustix::process::geteuid().is_root() || rustix::thread::capabilities(None).is_ok_and(may_mount)
+}
+
+fn mount_directly(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let open = File::options().read(true).write(true).open("/dev/fuse");
     let device: OwnedFd =
         open.map_err(|error| MountError::NoFuse(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?.into();
     let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other",
-        device.as_raw_fd()
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
+        device.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
     );
     let data = CString::new(data).expect("it has no NUL");
     let mut flags = MountFlags::empty();
@@ -238,7 +243,7 @@ pub enum Unmount {
 /// # Errors
 /// [`MountError::Busy`], [`MountError::Unmount`], [`MountError::Helper`].
 pub fn unmount(path: &Path, how: Unmount) -> Result<(), MountError> {
-    if !rustix::process::geteuid().is_root() {
+    if !mounts_by_itself() {
         return unmount_as_user(path, how);
     }
     if how == Unmount::Force {

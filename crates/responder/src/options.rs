@@ -1,6 +1,6 @@
 //! How a cache is created and opened.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::kind::ProtocolKind;
 use crate::protocol::Clock;
@@ -15,9 +15,10 @@ pub struct Options {
     pub(crate) is_shared: bool,
 }
 
+/// The clock by which file systems note times: it goes in steps of some ms.
 fn system_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 impl Default for Options {

@@ -23,7 +23,7 @@ fn a_mount_comes_back_with_each_import_until_it_is_unmounted() {
         bench.ok("pool import tank");
         assert_eq!(fs::read_to_string(files.path("a")).unwrap(), "text");
     }
-    bench.ok("fs unmount tank/home");
+    bench.unmount("tank/home");
     assert_eq!(fs::read_dir(&files.at).unwrap().count(), 0);
     bench.fails("fs unmount tank/home", 3);
     assert!(bench.json("fs list")[0]["mounted_at"].is_null());
@@ -38,7 +38,7 @@ fn a_mount_comes_back_with_each_import_until_it_is_unmounted() {
     assert!(!files.path("a").exists());
     // By its mount point.
     bench.ok("fs mount tank/home at");
-    bench.ok("fs unmount ./at");
+    bench.unmount("./at");
     assert!(!files.path("a").exists());
 }
 
@@ -101,7 +101,7 @@ fn a_dataset_that_is_mounted_is_not_destroyed() {
     let Some(files) = mounted("") else { return };
     let said = files.bench.fails("dataset destroy tank/home", BUSY);
     assert!(said.contains("fs unmount tank/home"), "{said}");
-    files.bench.ok("fs unmount tank/home");
+    files.bench.unmount("tank/home");
     files.bench.ok("dataset destroy tank/home");
     assert!(!files.bench.ok("fs list").contains("tank/home"));
 }

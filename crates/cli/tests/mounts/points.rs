@@ -31,7 +31,7 @@ fn a_folder_with_something_in_it_is_hidden_and_that_is_said() {
     files.bench.ok("fs mount tank/other full");
     assert!(!files.bench.path("full/hidden").exists());
     assert!(files.bench.ok("status tank").contains("is not empty; the mount hides what is in it"));
-    files.bench.ok("fs unmount tank/other");
+    files.bench.unmount("tank/other");
     assert!(files.bench.path("full/hidden").exists());
 }
 
@@ -56,7 +56,7 @@ fn a_file_system_is_mounted_once_and_a_place_has_one_mount() {
 #[test]
 fn of_mounts_at_the_same_time_one_wins() {
     let Some(files) = mounted("") else { return };
-    files.bench.ok("fs unmount tank/home");
+    files.bench.unmount("tank/home");
     for name in ["0", "1", "2", "3"] {
         fs::create_dir(files.bench.path(name)).unwrap();
     }
@@ -72,7 +72,7 @@ fn of_mounts_at_the_same_time_one_wins() {
 fn a_read_only_mount_refuses_changes() {
     let Some(files) = mounted("") else { return };
     fs::write(files.path("a"), "text").unwrap();
-    files.bench.ok("fs unmount tank/home");
+    files.bench.unmount("tank/home");
     files.bench.ok("fs mount tank/home at -o ro,noatime");
     assert_eq!(fs::read_to_string(files.path("a")).unwrap(), "text");
     for refused in [fs::write(files.path("a"), "other"), fs::remove_file(files.path("a"))] {
@@ -93,7 +93,7 @@ fn mount_calls_the_program_by_another_name() {
     use std::os::unix::process::CommandExt;
     let Some(files) = mounted("") else { return };
     fs::write(files.path("a"), "text").unwrap();
-    files.bench.ok("fs unmount tank/home");
+    files.bench.unmount("tank/home");
     let mount = |arguments: &[&str]| {
         let mut command = files.bench.command("");
         command.arg0("/sbin/mount.fastness").args(arguments).output().unwrap()

@@ -72,6 +72,21 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Unmounts what no test uses. A process that a test beside this one starts has open files of this one
+    /// until it runs its program, so the mount may be in use for a moment.
+    pub fn unmount(&self, what: &str) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let output = self.run(&format!("fs unmount {what}"));
+            if output.status.success() {
+                return;
+            }
+            let is_in_use = String::from_utf8_lossy(&output.stderr).contains("is in use");
+            assert!(is_in_use && std::time::Instant::now() < end, "{what}: {output:?}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
     /// Runs a command that succeeds or finds something; what it printed.
     pub fn ok_or_found(&self, line: &str) -> String {
         let output = self.run(line);
