@@ -86,9 +86,12 @@ fn name_of(protocol: ProtocolKind) -> &'static str {
 /// What a recovery did, in words.
 pub(crate) fn found(recovered: Option<&Recovered>) -> String {
     let Some(recovered) = recovered else { return "made just now".to_owned() };
-    let Recovered { dirty_chunks, orphaned_chunks, undone_writes, redone_writes, removals, truncations } =
-        *recovered;
+    let Recovered {
+        dirty_chunks, orphaned_chunks, undone_writes, redone_writes, removals, truncations, ..
+    } = *recovered;
     let parts = [
+        (recovered.names, "changes of names looked at"),
+        (recovered.made_again, "files and directories made again"),
         (dirty_chunks, "chunks that the directory does not have"),
         (orphaned_chunks, "of these of files that are not in it"),
         (undone_writes, "writes undone that were not acknowledged"),

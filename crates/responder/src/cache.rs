@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use fastness_pmem::NoSum;
 use fastness_sync::atomic::{AtomicBool, Ordering};
-use fastness_sync::{Mutex, RwLock, lock, read, write};
+use fastness_sync::{Mutex, lock};
 
-use crate::backing::{Backing, CacheId, FileId, Stat};
+use crate::backing::{Backing, BackingFile, CacheId, FileId, Stat};
 use crate::board::Board;
 use crate::chunks::{ChunkStore, Found};
 use crate::error::Error;
@@ -18,12 +18,13 @@ use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
 use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
+use crate::names::{Log, Names};
 use crate::operation::log_bytes;
 use crate::options::Options;
 use crate::protocol::Protocol;
 use crate::stats::Status;
 use crate::superblock::{BLOCK_BYTES, Superblock, operation_logs};
-use crate::tag::LINE;
+use crate::tag::{LINE, Seed};
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
@@ -50,8 +51,7 @@ pub struct Cache<M> {
     pub(crate) keys: Mutex<Keys>,
     /// Files that were not in the directory when the cache was opened, and have chunks.
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
-    /// Shared by who opens files; held alone by who takes names from files.
-    pub(crate) names: RwLock<()>,
+    pub(crate) names: Arc<Names<M>>,
     /// What the backing store has of a file without a name may not be all that was written to it.
     pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
@@ -67,8 +67,9 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`]; [`Error::Exists`] if the region holds a cache, [`Error::WrongDirectory`] if the directory
     /// has one.
     pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
-        let geometry =
-            Geometry::new(region.len_bytes() as u64, options.chunk_bytes, operation_logs(options.protocol))?;
+        let logs = operation_logs(options.protocol);
+        let region_bytes = region.len_bytes() as u64;
+        let geometry = Geometry::new(region_bytes, options.chunk_bytes, logs, options.names_bytes)?;
         if !options.overwrite && Superblock::read(&region).is_ok() {
             return Err(Error::Exists);
         }
@@ -95,7 +96,8 @@ impl<M: CacheMedium> Cache<M> {
             let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
             region.copy(offset as usize, &[], LINE, &mut NoSum);
         }
-        // PERSIST: all tags and intents are empty before a superblock says that there is a cache. Excludes a
+        Log::format(&mut region, geometry.names_offset(), Seed::new(superblock.cache));
+        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache. Excludes a
         // cache with tags that were something else.
         region.fence()?;
         backing.set_cache(Some(superblock.cache)).map_err(Error::backing("note its cache"))?;
@@ -119,6 +121,10 @@ impl<M: CacheMedium> Cache<M> {
         let Superblock { geometry, cache, .. } = &superblock;
         let (geometry, cache) = (*geometry, *cache);
         let (front, rest) = region.divide(TAGS_OFFSET);
+        let (rest, last) = rest.divide(geometry.names_offset() - TAGS_OFFSET);
+        let range = last.divide(geometry.names_bytes as usize).0;
+        let root = superblock.directory.id;
+        let names = Arc::new(Names::new(range, Seed::new(cache), Arc::clone(&backing), root));
         let files = Arc::new(FileTable::default());
         let board = match options.is_shared && geometry.operation_logs == 0 {
             true => Some(Board::create(geometry.groups()).map_err(Error::backing("give shared memory"))?),
@@ -129,7 +135,7 @@ impl<M: CacheMedium> Cache<M> {
             ChunkStore::new(geometry, cache, rest, files_there, options.clock, board.map(Arc::new));
         let intents = Mutex::new(Intents::new(front, cache));
         let keys = Mutex::new(Keys::default());
-        let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
+        let orphans = Mutex::new(BTreeMap::new());
         let has_lost = AtomicBool::new(false);
         Ok(Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock })
     }
@@ -141,36 +147,36 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`], of the backing store most of all; `ESTALE` if `path` leads through a descriptor to a file
     /// that has lost its last name, and the directory could not be given its bytes then.
     pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
-        let known = {
-            let _names = read(&self.names);
-            self.open_named(path, None, tenant)
-        };
-        match known {
-            Err(Error::Backing { source, .. })
-                if create.is_some() && source.kind() == ErrorKind::NotFound =>
-            {
-                // Alone: nothing writes to a file whose name is not durable yet.
-                let _names = write(&self.names);
-                self.open_named(path, create, tenant)
+        let backing = match self.backing.open(path, None) {
+            Err(error) if create.is_some() && error.kind() == ErrorKind::NotFound => {
+                self.make(path, || self.backing.open(path, create))?
             }
-            known => known,
-        }
+            opened => opened.map_err(Error::backing("open a file"))?.0,
+        };
+        self.open_found(backing, tenant)
     }
 
-    /// The same, with the lock of names held, alone if it may create the file.
-    fn open_named(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
-        let (backing, _) = self.backing.open(path, create).map_err(Error::backing("open a file"))?;
-        let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
-        let file = self.files.open(stat.id, || {
+    /// Opens a file that was found below, and may have lost its name since.
+    fn open_found(&self, backing: Arc<dyn BackingFile>, tenant: u32) -> Result<Handle, Error> {
+        let stat = || backing.stat().map_err(Error::backing("say what a file is"));
+        let id = stat()?.id;
+        if self.files.by_id(id).is_none() {
+            // Nothing is written to a file whose name has no record yet.
+            self.names.settle(id)?;
+        }
+        // It loses no name meanwhile.
+        let _held = self.names.hold_file(id);
+        let stat = stat()?;
+        let file = self.files.open(id, || {
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
-            if let Some(orphan) = self.take_orphan(stat.id)? {
+            if let Some(orphan) = self.take_orphan(id)? {
                 let (size, modified_ns) =
                     (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
-                return Ok(self.new_file(stat.id, orphan.key, tenant, backing, (size, modified_ns)));
+                return Ok(self.new_file(id, orphan.key, tenant, backing, (size, modified_ns)));
             }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
-            let file = self.new_file(stat.id, key, tenant, backing, (stat.size, stat.modified_ns));
+            let file = self.new_file(id, key, tenant, backing, (stat.size, stat.modified_ns));
             lock(&file.state).removal = self.removal_of(&stat)?;
             Ok::<_, Error>(file)
         })?;
@@ -195,7 +201,7 @@ impl<M: CacheMedium> Cache<M> {
         let removal = state.removal.take();
         drop(state);
         match removal {
-            Some(intent) => self.forget(&handle.file, intent),
+            Some(intent) => self.forget(&handle.file, Some(intent)),
             None if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
             None => Ok(()),
         }
@@ -203,7 +209,7 @@ impl<M: CacheMedium> Cache<M> {
 
     /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
     fn release(&self, file: &File) -> Result<(), Error> {
-        let _names = write(&self.names);
+        let _held = self.names.hold_file(file.id);
         if lock(&file.state).opens > 0 || self.files.by_id(file.id).is_none() {
             return Ok(());
         }
@@ -339,6 +345,12 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
+        let (flushed, synced) = (self.flush_files(), self.names.sync());
+        flushed.and(synced)
+    }
+
+    /// Writes everything to the files that they do not have yet.
+    fn flush_files(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.files.take_trouble() {
             // Its length is not held while it is flushed: writes go on.
@@ -353,6 +365,12 @@ impl<M: CacheMedium> Cache<M> {
             result = result.and(finished);
         }
         result.and(self.protocol.flush(None))
+    }
+
+    /// What a flusher does: as [`flush`](Self::flush), but names are synced once there is a reason to.
+    pub(crate) fn flush_in_background(&self) -> Result<(), Error> {
+        let (flushed, synced) = (self.flush_files(), self.names.sync_if_due());
+        flushed.and(synced)
     }
 
     /// As [`flush`](Self::flush), of one file.
@@ -377,6 +395,9 @@ impl<M: CacheMedium> Cache<M> {
         let now_ns = self.protocol.now_ns();
         let flushing = |file: &Arc<File>| file.flushing_ns(now_ns).map(|ns| (file.id.inode, ns));
         status.flushing = files.iter().filter_map(flushing).collect();
+        let (unsynced, failure) = self.names.status();
+        status.unsynced_names = unsynced;
+        status.failures.extend(failure.map(|errno| (self.superblock.directory.id.inode, errno)));
         Ok(status)
     }
 }

@@ -35,6 +35,12 @@ pub enum Error {
         /// Where it is.
         region_offset: u64,
     },
+    /// The log of names contradicts itself.
+    #[error("the log of names is damaged at region offset {region_offset:#x}")]
+    Names {
+        /// Where.
+        region_offset: u64,
+    },
     /// Two keys belong to one file, or one key to two.
     #[error("the tags of inode {inode} disagree about its key")]
     Keys {
@@ -98,6 +104,7 @@ impl Error {
             | Error::Read(_)
             | Error::Tag { .. }
             | Error::Operation { .. }
+            | Error::Names { .. }
             | Error::Keys { .. }
             | Error::Superblock { .. }
             | Error::Orphan { .. }
@@ -128,7 +135,9 @@ impl HasKind for Error {
             },
             Error::Persist(_) | Error::NotServed => ErrorKind::Closed,
             Error::Read(_) => ErrorKind::MediaFailed,
-            Error::Tag { .. } | Error::Operation { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
+            Error::Tag { .. } | Error::Operation { .. } | Error::Names { .. } | Error::Keys { .. } => {
+                ErrorKind::Corrupt
+            }
             Error::Superblock { .. }
             | Error::Exists
             | Error::Geometry(_)

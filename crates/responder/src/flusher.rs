@@ -29,7 +29,7 @@ impl Flusher {
             while !*stop {
                 drop(stop);
                 // An error is kept with its file, for the status.
-                let _ = cache.flush();
+                let _ = cache.flush_in_background();
                 stop = lock(&stopped.0);
                 if !*stop {
                     stop = wait_for(&stopped.1, stop, period);

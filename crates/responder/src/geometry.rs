@@ -8,9 +8,11 @@
 //! 16384   2 tags of 64 bytes for each slot
 //! ...     2 chunks for each slot, from the next multiple of 4096 on
 //! ...     8 operation logs, with the protocol MeLo@V
+//! ...     the log of names, up to the end of the last whole line
 //! ```
 
 use crate::error::Error;
+use crate::names::LOG_BYTES_MIN;
 use crate::operation::log_bytes;
 use crate::tag::LINE;
 
@@ -18,6 +20,12 @@ use crate::tag::LINE;
 pub(crate) const INTENTS_OFFSET: usize = 8192;
 /// Region offset of the tags.
 pub(crate) const TAGS_OFFSET: usize = 16384;
+/// The log of names is this part of the region, and not longer than that.
+const NAMES_SHARE: u64 = 32;
+const NAMES_BYTES_MAX: u64 = 4 << 20;
+/// The length of the log of names is a multiple of this.
+pub(crate) const NAMES_BLOCK: u64 = 4096;
+
 /// Slots that share a lock.
 pub(crate) const GROUP_SLOTS: u64 = 16;
 
@@ -34,19 +42,30 @@ pub struct Geometry {
     pub slots: u64,
     /// Operation logs, after the chunks.
     pub operation_logs: usize,
+    /// Length of the log of names, a multiple of 4096, at the end.
+    pub names_bytes: u64,
 }
 
 impl Geometry {
-    /// As many slots as the region has room for.
+    /// As many slots as the region has room for. The log of names is `names_bytes` long, or what suits the
+    /// region.
     ///
     /// # Errors
     /// [`Error::Geometry`]: the region is too small, or no chunk has that length.
-    pub fn new(region_bytes: u64, chunk_bytes: u64, operation_logs: usize) -> Result<Geometry, Error> {
+    pub fn new(
+        region_bytes: u64,
+        chunk_bytes: u64,
+        operation_logs: usize,
+        names_bytes: Option<u64>,
+    ) -> Result<Geometry, Error> {
+        let share = (region_bytes / NAMES_SHARE).clamp(LOG_BYTES_MIN, NAMES_BYTES_MAX);
+        let names_bytes = names_bytes.unwrap_or(share - share % NAMES_BLOCK);
         let logs = operation_logs as u64 * log_bytes(chunk_bytes);
-        let room = region_bytes.saturating_sub(TAGS_OFFSET as u64 + 4096 + logs);
+        let needed = (TAGS_OFFSET as u64 + 4096 + logs).saturating_add(names_bytes);
+        let room = region_bytes.saturating_sub(needed);
         let slots = room / (2 * (chunk_bytes + LINE as u64));
         let slots = if slots < GROUP_SLOTS { slots } else { slots - slots % GROUP_SLOTS };
-        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs };
+        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs, names_bytes };
         geometry.check()?;
         Ok(geometry)
     }
@@ -61,7 +80,11 @@ impl Geometry {
         if self.slots > GROUP_SLOTS && !self.slots.is_multiple_of(GROUP_SLOTS) {
             return Err(Error::Geometry("slots come in groups"));
         }
-        if self.logs_offset() + self.operation_logs as u64 * log_bytes(self.chunk_bytes) > self.region_bytes {
+        if !self.names_bytes.is_multiple_of(NAMES_BLOCK) || self.names_bytes < LOG_BYTES_MIN {
+            return Err(Error::Geometry("the log of names has blocks of 4096 bytes, at least one"));
+        }
+        let logs_end = self.logs_offset() + self.operation_logs as u64 * log_bytes(self.chunk_bytes);
+        if logs_end.saturating_add(self.names_bytes + LINE as u64) > self.region_bytes {
             return Err(Error::Geometry("the slots do not fit into the region"));
         }
         Ok(())
@@ -91,6 +114,11 @@ impl Geometry {
             + self.slots * 2 * self.chunk_bytes
     }
 
+    /// Region offset of the log of names.
+    pub(crate) fn names_offset(&self) -> usize {
+        (self.region_bytes - self.names_bytes) as usize / LINE * LINE
+    }
+
     /// The chunk of a file that holds the byte at `offset`.
     pub(crate) fn index_of(&self, offset: u64) -> u64 {
         offset / self.chunk_bytes
@@ -110,9 +138,10 @@ mod tests {
     fn the_slots_of_every_region_fit() {
         for region_kib in 16..4000 {
             for (chunk_bytes, logs) in [(64, 0), (4096, 0), (65536, 0), (64, 8), (4096, 8)] {
-                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes, logs) {
+                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes, logs, None) {
                     assert!(
-                        geometry.logs_offset() + logs as u64 * log_bytes(chunk_bytes) <= region_kib << 10,
+                        geometry.logs_offset() + logs as u64 * log_bytes(chunk_bytes)
+                            <= geometry.names_offset() as u64,
                         "{geometry:?}"
                     );
                     assert_eq!(geometry.groups() as u64 * geometry.group_slots(), geometry.slots);
@@ -125,10 +154,20 @@ mod tests {
     fn impossible_ones_are_refused() {
         for (region_bytes, chunk_bytes) in [(16384, 4096), (1 << 20, 100), (1 << 20, 32), (1 << 30, 2 << 20)]
         {
-            assert!(Geometry::new(region_bytes, chunk_bytes, 0).is_err(), "{region_bytes} {chunk_bytes}");
+            assert!(
+                Geometry::new(region_bytes, chunk_bytes, 0, None).is_err(),
+                "{region_bytes} {chunk_bytes}"
+            );
         }
-        let geometry =
-            Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2, operation_logs: 0 };
-        assert!(geometry.check().is_err());
+        let possible = Geometry::new(1 << 20, 4096, 0, Some(8192)).unwrap();
+        for impossible in [
+            Geometry { slots: u64::MAX / 2, ..possible },
+            Geometry { names_bytes: 0, ..possible },
+            Geometry { names_bytes: 8200, ..possible },
+            Geometry { names_bytes: u64::MAX - 4095, ..possible },
+            Geometry { names_bytes: 1 << 20, ..possible },
+        ] {
+            assert!(impossible.check().is_err(), "{impossible:?}");
+        }
     }
 }

@@ -26,6 +26,7 @@ impl<M: CacheMedium> Cache<M> {
     ) -> File {
         let board = self.protocol.board.as_ref();
         let shared = board.and_then(|board| SharedFile::take(board, size, modified_ns));
+        let backing = self.names.opened(backing, id);
         File::new(id, key, tenant, backing, (size, modified_ns), shared)
     }
 

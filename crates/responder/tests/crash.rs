@@ -10,7 +10,7 @@ use fastness_pm_model::{
 };
 use fastness_responder::*;
 use support::history::*;
-use support::{Pm, Power, options, set_protocol};
+use support::{NAMES_BYTES, Pm, Power, options, set_protocol};
 
 const VARIANTS: [Variant; 3] = [
     NT,
@@ -134,7 +134,7 @@ fn writes_in_place_survive_every_crash() {
 
 /// Where COMMIT of the first operation log is set.
 fn is_committed(image: &[u8]) -> bool {
-    let logs = image.len() - 8 * (128 + 16 * CHUNK as usize);
+    let logs = image.len() - NAMES_BYTES - 8 * (128 + 16 * CHUNK as usize);
     // The region has a page in reserve, for the alignment of the chunks.
     image[logs - 4096..].chunks(64).any(|line| line[0] == 1 && line[1..8] == [0; 7] && line[16..24] != [0; 8])
 }

@@ -192,6 +192,8 @@ fn files_that_come_back_have_their_data() {
     let (folder, root) = (temporary.path(), temporary.path().join("directory"));
     let cache = create(folder, &root);
     let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    // What the directory has not confirmed is made again.
+    cache.flush().unwrap();
     cache.write(&file, 0, b"acknowledged").unwrap();
     drop(cache);
     fs::rename(root.join("a"), folder.join("elsewhere")).unwrap();

@@ -96,6 +96,8 @@ fn one_file_that_fails_keeps_no_other_from_the_directory() {
 fn data_of_a_file_that_was_moved_away_stay_in_pm() {
     let mut world = World::new(1, 64);
     let (a, b) = (world.open("a"), world.open("b"));
+    // What the directory has not confirmed is made again.
+    world.cache().flush().unwrap();
     world.write(&a, 0, &[1; 10]);
     world.write(&b, 0, &[2; 10]);
     let whole = world.backing.copied();
@@ -293,6 +295,7 @@ fn a_forced_flush_waits_for_the_one_under_way() {
 fn a_truncation_waits_for_a_file_that_is_elsewhere() {
     let mut world = World::new(4, 64);
     let a = world.open("a");
+    world.cache().flush().unwrap();
     world.write(&a, 0, &[1; 200]);
     refuse(&world, |call| call == Call::Sync, 5);
     assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
