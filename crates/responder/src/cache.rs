@@ -70,7 +70,7 @@ impl<M: CacheMedium> Cache<M> {
         let logs = operation_logs(options.protocol);
         let region_bytes = region.len_bytes() as u64;
         let geometry = Geometry::new(region_bytes, options.chunk_bytes, logs, options.names_bytes)?;
-        if !options.overwrite && Superblock::read(&region).is_ok() {
+        if !options.overwrite && Superblock::is_there(&region)? {
             return Err(Error::Exists);
         }
         if !options.overwrite && backing.cache().map_err(Error::backing("say which cache it has"))?.is_some()
@@ -346,30 +346,6 @@ impl<M: CacheMedium> Cache<M> {
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
         let (flushed, synced) = (self.flush_files(), self.names.sync());
-        flushed.and(synced)
-    }
-
-    /// Writes everything to the files that they do not have yet.
-    fn flush_files(&self) -> Result<(), Error> {
-        let mut result = Ok(());
-        for file in self.files.take_trouble() {
-            // Its length is not held while it is flushed: writes go on.
-            let finished = match file.is_unfinished.load(Ordering::Relaxed) {
-                true => file.size.hold().and_then(|_size| self.finish_truncation(&file)),
-                false => Ok(()),
-            };
-            let finished = finished.and_then(|()| self.protocol.flush(Some(&file)));
-            if finished.is_err() {
-                self.files.note_trouble();
-            }
-            result = result.and(finished);
-        }
-        result.and(self.protocol.flush(None))
-    }
-
-    /// What a flusher does: as [`flush`](Self::flush), but names are synced once there is a reason to.
-    pub(crate) fn flush_in_background(&self) -> Result<(), Error> {
-        let (flushed, synced) = (self.flush_files(), self.names.sync_if_due());
         flushed.and(synced)
     }
 

@@ -55,6 +55,12 @@ pub enum Error {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The region holds a cache of another version of the format.
+    #[error("it holds a cache of version {found}; flush and detach that with the program that made it")]
+    Version {
+        /// That version.
+        found: u16,
+    },
     /// The region holds a cache already.
     #[error("the region holds a cache already; what is in it would be lost")]
     Exists,
@@ -107,6 +113,7 @@ impl Error {
             | Error::Names { .. }
             | Error::Keys { .. }
             | Error::Superblock { .. }
+            | Error::Version { .. }
             | Error::Orphan { .. }
             | Error::NoRoom
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
@@ -139,6 +146,7 @@ impl HasKind for Error {
                 ErrorKind::Corrupt
             }
             Error::Superblock { .. }
+            | Error::Version { .. }
             | Error::Exists
             | Error::Geometry(_)
             | Error::WrongDirectory(_)

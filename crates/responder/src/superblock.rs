@@ -93,6 +93,12 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES);
 
+impl Raw {
+    fn is_whole(&self, bytes: &[u8; BLOCK_BYTES]) -> bool {
+        crc32c::crc32c(&bytes[..SUMMED_BYTES]) == self.crc.get()
+    }
+}
+
 impl Superblock {
     pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES] {
         let (mut path, known) = ([0; PATH_BYTES_MAX], self.path.as_os_str().as_bytes());
@@ -128,14 +134,11 @@ impl Superblock {
         if raw.magic != MAGIC {
             return Err(bad("no magic: the region holds no cache"));
         }
-        if crc32c::crc32c(&bytes[..SUMMED_BYTES]) != raw.crc.get() {
+        if !raw.is_whole(bytes) {
             return Err(bad("a wrong checksum"));
         }
         if raw.version.get() != VERSION {
-            return Err(bad(match raw.version.get() {
-                1 => "version 1, without a log of names: the program that made it has to flush and detach it",
-                _ => "another version",
-            }));
+            return Err(Error::Version { found: raw.version.get() });
         }
         let protocol = match raw.protocol {
             1 => ProtocolKind::Fr,
@@ -170,6 +173,16 @@ impl Superblock {
             directory: DirectoryId { device: raw.device.get(), id },
             path: OsStr::from_bytes(path).into(),
         })
+    }
+
+    /// Whether there is one of any version: what it is the superblock of must not be overwritten.
+    pub(crate) fn is_there<M: Medium>(front: &M) -> Result<bool, Error> {
+        let mut bytes = [[0; BLOCK_BYTES]; 2];
+        front.read(0, bytes.as_flattened_mut())?;
+        Ok(bytes.iter().any(|bytes| {
+            let raw: &Raw = zerocopy::transmute_ref!(bytes);
+            raw.magic == MAGIC && raw.is_whole(bytes)
+        }))
     }
 
     /// The first whole copy in a range that starts at the region's first byte.

@@ -166,6 +166,39 @@ fn damaged_tags_are_refused_with_their_place() {
     assert_eq!(world.reopen().dirty_chunks, 1);
 }
 
+/// A record that is damaged in front of others, and a log whose beginning nobody knows.
+#[test]
+fn a_damaged_log_of_names_is_refused_with_its_place() {
+    let mut world = World::new(2, 64);
+    for name in ["a", "b", "c"] {
+        drop(world.open(name));
+    }
+    let image = world.recorder.image();
+    let heads = image.len() - NAMES_BYTES;
+    let mut with = |bytes: &[usize]| {
+        let mut image = image.clone();
+        bytes.iter().for_each(|at| image[*at] ^= 0x10);
+        world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
+        let below = world.backing.copied();
+        let whole = std::mem::replace(&mut world.backing, below);
+        let result = world.try_reopen();
+        world.backing = whole;
+        result
+    };
+    for byte in 0..80 {
+        match with(&[heads + 128 + byte]) {
+            Err(Error::Names { region_offset }) => assert_eq!(region_offset, heads as u64 + 128),
+            other => panic!("byte {byte}: {other:?}"),
+        }
+    }
+    match with(&[heads, heads + 64]) {
+        Err(Error::Names { region_offset }) => assert_eq!(region_offset, heads as u64),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(with(&[heads]).unwrap().names, 3, "the other line is enough");
+    assert_eq!(with(&[]).unwrap().names, 3);
+}
+
 /// Any bytes at all: an error or a cache, and no panic.
 #[test]
 fn no_bytes_of_a_region_are_trusted() {
@@ -181,8 +214,15 @@ fn no_bytes_of_a_region_are_trusted() {
         let mut image = image.clone();
         for _ in 0..1 + rng.index(3) {
             // In the blocks and lines that mean something.
-            let at = [rng.index(80), 4096 + rng.index(80), 8192 + rng.index(128), 16384 + rng.index(384)];
-            image[at[rng.index(4)]] = rng.next() as u8;
+            let names = image.len() - NAMES_BYTES;
+            let at = [
+                rng.index(80),
+                4096 + rng.index(80),
+                8192 + rng.index(128),
+                16384 + rng.index(384),
+                names + rng.index(640),
+            ];
+            image[at[rng.index(5)]] = rng.next() as u8;
         }
         world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
         let below = world.backing.copied();

@@ -5,7 +5,8 @@ mod support;
 
 use std::ops::ControlFlow;
 
-use fastness_pm_model::{Budget, Config, FlushKind, RecordStyle, explore};
+use fastness_pm_model::{Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, explore};
+use support::death::violation_after_death;
 use support::history::*;
 
 const CLWB: Variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), store_bytes: 8, ..NT };
@@ -183,5 +184,24 @@ fn interrupted_recoveries_survive_every_crash() {
         })
         .unwrap();
         assert!(explored > 200, "{explored} {crashes}");
+    }
+}
+
+/// A recovery after a power cut dies with its process; the next one meets what is in the CPU's caches, and loses
+/// its power.
+#[test]
+fn what_a_recovery_left_in_caches_survives_a_later_power_cut() {
+    let history = run(4, &["a"], &[Step::Create("n"), Step::write("n", 0, 3, 100)], NT);
+    let moment = history.moments.last().unwrap();
+    let mut machine = Machine::new(history.trace.initial.clone(), Config::default());
+    history.trace.ops.iter().for_each(|op| machine.apply(op).unwrap());
+    let image = machine.persistent_image().to_vec();
+    let recorder = Recorder::with_store_bytes(image, CLWB.style, CLWB.store_bytes);
+    let first = run_recovery(&recorder, &moment.backing.crashed(|| false), moment);
+    let ops = first.trace.ops.len();
+    assert!(ops > 50, "{ops}: the recovery has next to nothing to do");
+    let start = first.trace.ops.iter().position(|op| matches!(op, Op::Mark(_))).unwrap() + 1;
+    for cut in start..ops {
+        assert_eq!(violation_after_death(&first, cut, CLWB), None, "cut at {cut} of {ops}");
     }
 }

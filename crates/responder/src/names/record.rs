@@ -268,3 +268,99 @@ impl Substitute {
         (is_whole && of == number).then_some(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::CacheId;
+
+    const SEED: CacheId = CacheId([9; 16]);
+
+    fn example() -> Record {
+        let (parent, id) = (FileId { inode: 2, generation: 3 }, FileId { inode: 17, generation: 19 });
+        let place = |name: &str| Place { parent, name: name.into() };
+        let names = vec![
+            Assignment { place: place("a"), before: Some(id), after: None },
+            Assignment { place: place("bc"), before: None, after: Some(id) },
+        ];
+        let extended = vec![(b"user.x".to_vec(), b"y".to_vec())];
+        let attributes = Attributes {
+            id,
+            mode: 0o100_640,
+            uid: 5,
+            gid: 6,
+            rdev: 7,
+            accessed_ns: 8,
+            modified_ns: 9,
+            target: b"t".to_vec(),
+            extended,
+            links: 0,
+        };
+        Record { names, attributes: Some(attributes), is_announced: true }
+    }
+
+    fn whole(record: &Record) -> Vec<u8> {
+        let (mut bytes, _) = record.encode().unwrap();
+        seal(&mut bytes, 70, Seed::new(SEED));
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = whole(&example());
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "460000000000000091000000726576b002030200000000000000030000000000\
+            0000011100000000000000130000000000000000010061020000000000000003\
+            0000000000000000011100000000000000130000000000000002006263110000\
+            00000000001300000000000000a0810000050000000600000007000000000000\
+            000800000000000000090000000000000001007401000600757365722e780100\
+            7900000000000000000000000000000000000000000000000000000000000000";
+        assert_eq!(hex, expected);
+        assert_eq!(Record::decode(&bytes, Seed::new(SEED)), Some(example()));
+        assert_eq!(Record::decode(&bytes, Seed::new(CacheId([8; 16]))), None, "of another cache");
+    }
+
+    #[test]
+    fn a_flipped_bit_makes_it_none() {
+        let bytes = whole(&example());
+        let len = HEADER_BYTES + u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
+        for bit in 0..len * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Record::decode(&bytes, Seed::new(SEED)), None, "bit {bit}");
+        }
+        let id = FileId { inode: 17, generation: 19 };
+        let line = Substitute::encode(70, id, Seed::new(SEED));
+        assert_eq!(Substitute::decode(&line, 70, Seed::new(SEED)), Some(id));
+        assert_eq!(Substitute::decode(&line, 71, Seed::new(SEED)), None, "of another record");
+        for bit in 0..LINE * 8 {
+            let mut line = line;
+            line[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Substitute::decode(&line, 70, Seed::new(SEED)), None, "bit {bit}");
+        }
+    }
+
+    /// Payloads that a checksum fits to, and that nothing has written.
+    #[test]
+    fn impossible_payloads_are_none() {
+        let payload = example().payload().unwrap();
+        assert_eq!(Record::of_payload(&payload), Some(example()));
+        for len in 0..payload.len() {
+            assert_eq!(Record::of_payload(&payload[..len]), None, "cut off at {len}");
+        }
+        let with = |at: usize, byte: u8| {
+            let mut payload = payload.clone();
+            payload[at] = byte;
+            Record::of_payload(&payload)
+        };
+        // Three names, a flag that there is not, a name that may be there or not, one with a slash.
+        for (at, byte) in [(0, 3), (1, 7), (18, 2), (18 + 17 + 1 + 2, b'/'), (18 + 17 + 1 + 2, b'.')] {
+            assert_eq!(with(at, byte), None, "{byte} at {at}");
+        }
+        let long = Record {
+            attributes: Some(Attributes { target: vec![b'x'; 24 * LINE], ..Attributes::default() }),
+            ..Record::default()
+        };
+        assert_eq!(long.encode(), None, "it is too long for a record");
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod death;
 pub mod history;
 pub mod world;
 

@@ -4,129 +4,20 @@
 //! After a crash everything is as after the last call that had returned, or the one that had not.
 //! `FASTNESS_RESPONDER_SEEDS=FROM..TO` runs others than the default seeds.
 
+mod model;
+#[path = "../support/mod.rs"]
 mod support;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use fastness_responder::*;
 use fastness_testkit::Rng;
+use model::{Files, Node};
 use support::history::{Tree, below, tree};
 use support::world::*;
-use support::{Pm, Power, content, options, recorder, set_protocol, set_shared};
-
-#[derive(Debug, Clone)]
-struct Node {
-    /// `None`: a directory.
-    content: Option<Vec<u8>>,
-    mode: u32,
-}
-
-/// What there is, by paths.
-#[derive(Debug, Clone, Default)]
-struct Files {
-    nodes: Vec<Node>,
-    names: BTreeMap<String, usize>,
-}
-
-impl Files {
-    fn tree(&self) -> Tree {
-        let mut tree = Tree::new();
-        for (path, &node) in &self.names {
-            let Node { content, mode } = &self.nodes[node];
-            if *mode != if content.is_some() { 0o600 } else { 0o700 } {
-                tree.insert(format!("{path}:"), mode.to_le_bytes().to_vec());
-            }
-            match content {
-                Some(content) => tree.insert(path.clone(), content.clone()),
-                None => tree.insert(format!("{path}/"), Vec::new()),
-            };
-        }
-        tree
-    }
-
-    fn is_directory(&self, path: &str) -> bool {
-        path.is_empty() || self.names.get(path).is_some_and(|node| self.nodes[*node].content.is_none())
-    }
-
-    fn has_parent(&self, path: &str) -> bool {
-        self.is_directory(path.rsplit_once('/').map_or("", |(parent, _)| parent))
-    }
-
-    fn below(&self, path: &str) -> Vec<String> {
-        let inside = format!("{path}/");
-        self.names.keys().filter(|name| name.starts_with(&inside)).cloned().collect()
-    }
-
-    fn make(&mut self, path: &str, content: Option<Vec<u8>>) -> Option<usize> {
-        if !self.has_parent(path) || self.names.contains_key(path) {
-            return None;
-        }
-        let mode = if content.is_some() { 0o600 } else { 0o700 };
-        self.nodes.push(Node { content, mode });
-        self.names.insert(path.to_owned(), self.nodes.len() - 1);
-        Some(self.nodes.len() - 1)
-    }
-
-    fn remove(&mut self, path: &str, is_directory: bool) -> Option<()> {
-        self.names.get(path)?;
-        if self.is_directory(path) != is_directory || !self.below(path).is_empty() {
-            return None;
-        }
-        self.names.remove(path).map(drop)
-    }
-
-    /// Takes a name with what is below it.
-    fn take(&mut self, path: &str) -> Vec<(String, usize)> {
-        let mut all = self.below(path);
-        all.extend(self.names.contains_key(path).then(|| path.to_owned()));
-        let mut taken = Vec::new();
-        for name in all {
-            taken.push((name[path.len()..].to_owned(), self.names.remove(&name).unwrap()));
-        }
-        taken
-    }
-
-    fn put(&mut self, path: &str, taken: Vec<(String, usize)>) {
-        self.names.extend(taken.into_iter().map(|(rest, node)| (format!("{path}{rest}"), node)));
-    }
-
-    fn rename(&mut self, from: &str, to: &str, how: Renaming) -> Option<()> {
-        let node = *self.names.get(from)?;
-        let other = self.names.get(to).copied();
-        let contains = |outer: &str, inner: &str| inner.starts_with(&format!("{outer}/"));
-        if !self.has_parent(to) || contains(from, to) {
-            return None;
-        }
-        match (how, other) {
-            (Renaming::Keep, Some(_)) | (Renaming::Exchange, None) => return None,
-            (_, Some(other)) if other == node => return Some(()),
-            (Renaming::Exchange, Some(_)) if contains(to, from) => return None,
-            (Renaming::Replace, Some(_)) => {
-                if self.is_directory(from) != self.is_directory(to) || !self.below(to).is_empty() {
-                    return None;
-                }
-                self.names.remove(to);
-            }
-            _ => {}
-        }
-        let (moved, back) = (self.take(from), self.take(to));
-        self.put(to, moved);
-        self.put(from, back);
-        Some(())
-    }
-
-    fn link(&mut self, from: &str, to: &str) -> Option<()> {
-        let node = *self.names.get(from)?;
-        let is_file = self.nodes[node].content.is_some();
-        if !is_file || !self.has_parent(to) || self.names.contains_key(to) {
-            return None;
-        }
-        self.names.insert(to.to_owned(), node);
-        Some(())
-    }
-}
+use support::{Pm, content, set_protocol, set_shared};
 
 struct Simulation {
     rng: Rng,
@@ -433,106 +324,4 @@ fn names_survive_in_order() {
     let count = seeds.end - seeds.start;
     let enough = crashes >= count && errors >= count && 2 * made_again >= count;
     assert!(enough || count < 50, "{crashes} crashes, {errors} errors, {made_again} made again");
-}
-
-/// Threads change names of their own in directories that they share, until the power fails: each finds what
-/// it was told.
-#[test]
-fn names_of_several_threads_survive() {
-    for seed in 0..60 {
-        set_protocol(ProtocolKind::Fr);
-        set_shared(false);
-        let (recorder, backing) = (recorder(16, 64), MemoryBacking::default());
-        let power = Arc::new(Power::default());
-        let region = || Pm::whole(&recorder, &power);
-        let cache = Cache::create(region(), Arc::new(backing.clone()), &options(64)).unwrap();
-        let off = Arc::clone(&power);
-        backing.set_hook(move |call| match call {
-            Call::Read if !off.is_off() => Verdict::Do,
-            _ if off.event() => Verdict::Do,
-            _ => Verdict::Refuse(5),
-        });
-        power.cut_in(300 + Rng(seed).below(2000));
-        let results: Vec<Vec<Tree>> = std::thread::scope(|scope| {
-            let (cache, backing, power) = (&cache, &backing, &power);
-            let start = |thread: u64| scope.spawn(move || one_thread(cache, backing, power, seed, thread));
-            let threads: Vec<_> = (0..4).map(start).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!(power.is_off());
-        drop(cache);
-        power.turn_on();
-        let mut rng = Rng(seed);
-        let after = backing.crashed(|| rng.one_in(2));
-        let (cache, _) = Cache::open(region(), Arc::new(after.clone()), &options(64)).unwrap();
-        let found = tree(&cache, &after).unwrap();
-        for (thread, allowed) in results.into_iter().enumerate() {
-            let is_its = |path: &&String| path.ends_with(&thread.to_string());
-            let names: Vec<&String> = found.keys().filter(is_its).collect();
-            let its: Tree = names.into_iter().map(|path| (path.clone(), found[path].clone())).collect();
-            assert!(allowed.contains(&its), "seed {seed}, thread {thread}: found {its:x?} of {allowed:x?}");
-        }
-    }
-}
-
-/// What may be left of the thread's names: those that end in its number.
-fn one_thread(
-    cache: &Cache<Pm>,
-    backing: &MemoryBacking,
-    power: &Power,
-    seed: u64,
-    thread: u64,
-) -> Vec<Tree> {
-    let mut rng = Rng(seed * 4 + thread);
-    for directory in ["x", "y"] {
-        let make = || Ok(((), backing.make(Path::new(directory), &like(0o040_700)).map(|()| true)?));
-        // One of the threads makes it.
-        let _ = cache.make(Path::new(directory), make);
-    }
-    let mut tree = Tree::new();
-    while !power.is_off() {
-        let mut name = || format!("{}/{}{thread}", rng.pick(&["x", "y"]), rng.pick(&["f", "g", "h"]));
-        let (path, to) = (name(), name());
-        let mut after = tree.clone();
-        let result = match rng.below(4) {
-            0 => {
-                after.remove(&path);
-                cache.unlink(Path::new(&path))
-            }
-            1 if path != to => {
-                if let Some(content) = after.remove(&path) {
-                    after.insert(to.clone(), content);
-                }
-                cache.rename(Path::new(&path), Path::new(&to))
-            }
-            _ => cache.open_file(Path::new(&path), Some(0o600), 0).and_then(|handle| {
-                after.entry(path.clone()).or_default();
-                let made = after.clone();
-                let data = rng.bytes(30);
-                after.insert(path.clone(), data.clone());
-                let before = made[&path].len();
-                assert!(before == 0 || before == 30);
-                let written = cache.write(&handle, 0, &data);
-                if written.is_err() {
-                    // It was made at least, and has the data or not.
-                    tree = made;
-                }
-                let closed = cache.close(handle);
-                written.and(closed)
-            }),
-        };
-        if power.is_off() {
-            if result.is_err() && !after.contains_key(&path) && !tree.contains_key(&path) {
-                // It may have been made.
-                let mut made = tree.clone();
-                made.insert(path, Vec::new());
-                return vec![tree, after, made];
-            }
-            return vec![tree, after];
-        }
-        if result.is_ok() {
-            tree = after;
-        }
-    }
-    vec![tree]
 }
