@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::medium::CacheMedium;
+use crate::names::Ring;
 use crate::superblock::{ProtocolKind, Superblock};
 use crate::tag::{LINE, Seed, Tag};
 
@@ -30,6 +31,8 @@ pub struct Inspection {
     pub dirty_chunks: BTreeMap<u64, u64>,
     /// Tags that contradict themselves.
     pub damaged_tags: u64,
+    /// Changes of names that the directory may not have; `None`: the log of names is damaged.
+    pub unsynced_names: Option<u64>,
 }
 
 impl<M: CacheMedium> Cache<M> {
@@ -43,8 +46,8 @@ impl Inspection {
     fn about(superblock: Superblock) -> Inspection {
         let Superblock { protocol, cache, geometry, directory, path } = superblock;
         let path = Some(path).filter(|path| !path.as_os_str().is_empty());
-        let (dirty_chunks, damaged_tags) = (BTreeMap::new(), 0);
-        Inspection { cache, protocol, geometry, directory, path, dirty_chunks, damaged_tags }
+        let (dirty_chunks, damaged_tags, unsynced_names) = (BTreeMap::new(), 0, Some(0));
+        Inspection { cache, protocol, geometry, directory, path, dirty_chunks, damaged_tags, unsynced_names }
     }
 
     /// Looks at the region that begins with the first byte of `region`. Nothing is changed. Chunks of writes
@@ -71,6 +74,11 @@ impl Inspection {
                 }
             }
         }
+        let (start, len_bytes) = (geometry.names_offset(), geometry.names_bytes as usize);
+        found.unsynced_names = match (Ring { medium: region, start, len_bytes, seed }).look() {
+            Err(Error::Names { .. }) => None,
+            names => Some(names?.records.len() as u64),
+        };
         Ok(found)
     }
 

@@ -23,8 +23,8 @@
 //!
 //! # Code map
 //! ```text
-//! record   what one call did           log      the ring of records in PM
-//! locks    who waits for whom          change   the calls
+//! record   what one call did           ring     reads the records of a log
+//! log      the records in PM           //! locks    who waits for whom          change   the calls
 //! sync     frees records               opened   open files: their bytes and their names
 //! resolve  what records come to        replay   makes the directory so
 //! ```
@@ -36,6 +36,7 @@ mod opened;
 mod record;
 pub(crate) mod replay;
 mod resolve;
+mod ring;
 mod sync;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -50,7 +51,8 @@ use crate::error::Error;
 use crate::medium::CacheMedium;
 use crate::tag::Seed;
 
-pub(crate) use log::{LOG_BYTES_MIN, Log, Noted};
+pub(crate) use log::{LOG_BYTES_MIN, Log};
+pub(crate) use ring::{Noted, Ring};
 
 use locks::{HeldNames, Locks, Making, Wanted};
 use record::{Place, RECORD_LINES_MAX, Record};

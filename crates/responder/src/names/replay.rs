@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use crate::backing::{Attributes, Backing, FileId, Named, Renaming};
 use crate::error::Error;
 
-use super::log::Noted;
 use super::record::Place;
 use super::resolve::Wishes;
+use super::ring::Noted;
 
 /// Where files wait for their names, in the directory itself; only during a recovery.
 const FOLDER: &str = ".fastness-responder.names";

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backing::{Attributes, FileId};
 
-use super::log::Noted;
 use super::record::{Assignment, Place, Record};
+use super::ring::Noted;
 
 /// What a name is to lead to.
 #[derive(Debug, Default)]
