@@ -181,8 +181,10 @@ fn a_damaged_log_of_names_is_refused_with_its_place() {
         world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
         let below = world.backing.copied();
         let whole = std::mem::replace(&mut world.backing, below);
+        let inspected = Inspection::of(&Pm::whole(&world.recorder, &Arc::default())).unwrap();
         let result = world.try_reopen();
         world.backing = whole;
+        assert_eq!(inspected.unsynced_names, result.as_ref().ok().map(|recovered| recovered.names));
         result
     };
     for byte in 0..80 {

@@ -53,13 +53,13 @@ impl<M: CacheMedium> Cache<M> {
         if !is_new {
             return Ok(made);
         }
-        let (node, attributes) = match names.node(path, false) {
-            Ok(found) => found,
+        let attributes = match names.node(path, false) {
+            Ok((_, attributes)) => attributes,
             Err(error) => return names.sync_debt().and(Err(error)),
         };
-        let id = attributes.id;
-        let assignment = Assignment { place: at.place, before: None, after: Some(id) };
-        let changed = vec![(assignment.place.parent, at.parent), (id, node)];
+        // A sync of the directory includes what the name leads to.
+        let assignment = Assignment { place: at.place, before: None, after: Some(attributes.id) };
+        let changed = vec![(assignment.place.parent, at.parent)];
         let record = Record { names: vec![assignment], attributes: Some(attributes), ..Record::default() };
         names.note(&room, Done { record, changed, grave: None })?;
         Ok(made)
