@@ -125,3 +125,68 @@ impl<M: CacheMedium> Log<M> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use fastness_pm_model::{Budget, Config, RecordStyle, Recorder, RecordingRange, explore};
+    use fastness_pmem::Medium;
+
+    use super::*;
+    use crate::backing::{Attributes, CacheId};
+    use crate::names::record::Record;
+
+    impl CacheMedium for RecordingRange {
+        fn divide(self, offset: usize) -> (RecordingRange, RecordingRange) {
+            self.split(offset)
+        }
+    }
+
+    fn log(recorder: &Recorder) -> Log<RecordingRange> {
+        Log::new(recorder.range(0, LOG_BYTES_MIN as usize), Seed::new(CacheId([9; 16])))
+    }
+
+    /// 24 lines of the 62 that there are.
+    fn long() -> (Vec<u8>, u64) {
+        let attributes = Attributes { target: vec![b'x'; 1300], ..Attributes::default() };
+        let (bytes, lines) = Record { attributes: Some(attributes), ..Record::default() }.encode().unwrap();
+        assert!(lines > 20 && bytes.len() as u64 == (lines - 1) * LINE as u64, "{lines}");
+        (bytes, lines)
+    }
+
+    /// A record that reaches into what was freed just now.
+    #[test]
+    fn what_is_overwritten_is_free_before() {
+        let recorder = Recorder::new(vec![0; LOG_BYTES_MIN as usize], RecordStyle::NonTemporal);
+        let (mut range, seed) = (recorder.range(0, LOG_BYTES_MIN as usize), Seed::new(CacheId([9; 16])));
+        Log::format(&mut range, 0, seed);
+        range.fence().unwrap();
+        drop(range);
+        let mut full = log(&recorder);
+        let (bytes, lines) = long();
+        full.append(bytes.clone(), lines).unwrap();
+        full.append(bytes.clone(), lines).unwrap();
+        assert!(full.free_lines() < lines);
+        for round in [1, 2] {
+            recorder.mark(2 * round - 2);
+            full.trim(round * lines).unwrap();
+            recorder.mark(2 * round - 1);
+            full.append(bytes.clone(), lines).unwrap();
+        }
+        let budget = Budget { exhaustive_limit: 3000, samples: 300, seed: 1 };
+        let summary = explore(&recorder.trace(), &Config::default(), budget, &mut |point| {
+            let Some(mark) = point.last_mark else { return ControlFlow::Continue(()) };
+            let found = log(&Recorder::new(point.image.to_vec(), RecordStyle::NonTemporal)).recover();
+            let numbers: Vec<u64> = found.unwrap().iter().map(|noted| noted.number / lines).collect();
+            let first = mark.div_ceil(2);
+            let allowed = match mark % 2 {
+                0 => [vec![first, first + 1], vec![first + 1]],
+                _ => [vec![first], vec![first, first + 1]],
+            };
+            assert!(allowed.contains(&numbers), "{numbers:?} of {allowed:?}");
+            ControlFlow::Continue(())
+        });
+        assert!(summary.unwrap().images > 20);
+    }
+}
