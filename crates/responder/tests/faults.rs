@@ -201,6 +201,23 @@ fn a_damaged_log_of_names_is_refused_with_its_place() {
     assert_eq!(with(&[]).unwrap().names, 3);
 }
 
+/// It was announced, and a crash that loses a removal leaves its new name where it would be.
+#[test]
+fn a_refused_renaming_does_not_count_after_a_crash() {
+    let mut world = World::new(2, 64);
+    let (old, new) = (Path::new("old"), Path::new("new"));
+    world.cache().close(world.open("old")).unwrap();
+    world.cache().link(old, new).unwrap();
+    world.cache().flush().unwrap();
+    world.cache().unlink(new).unwrap();
+    refuse(&world, |call| call == Call::Names, 5);
+    assert_eq!(errno_of(world.cache().rename(old, new)), 5);
+    world.backing = world.backing.crashed(|| false);
+    world.reopen();
+    let names: Vec<_> = world.backing.contents().into_keys().collect();
+    assert_eq!(names, [old]);
+}
+
 /// Any bytes at all: an error or a cache, and no panic.
 #[test]
 fn no_bytes_of_a_region_are_trusted() {
