@@ -118,11 +118,17 @@ pub trait BackingNode: Send + Sync + fmt::Debug {
     /// Of the system call, as for all calls here.
     fn id(&self) -> io::Result<FileId>;
 
-    /// What there is to know about it.
+    /// What there is to know about it, perhaps without its [`target`](Self::target): it is not read.
     ///
     /// # Errors
     /// As above.
     fn attributes(&self) -> io::Result<Attributes>;
+
+    /// Where a symbolic link leads; nothing for anything else. That counts as a read of it.
+    ///
+    /// # Errors
+    /// As above.
+    fn target(&self) -> io::Result<Vec<u8>>;
 
     /// Makes its attributes durable and, of a directory, the names in it with what they lead to; `false`: it
     /// is not one that can be synced alone.

@@ -40,10 +40,6 @@ impl BackingNode for Node {
 
     fn attributes(&self) -> io::Result<Attributes> {
         let metadata = self.0.metadata()?;
-        let target = match metadata.is_symlink() {
-            true => rustix::fs::readlinkat(&self.0, "", Vec::new())?.into_bytes(),
-            false => Vec::new(),
-        };
         Ok(Attributes {
             id: id_of(&metadata),
             links: metadata.nlink(),
@@ -53,9 +49,16 @@ impl BackingNode for Node {
             rdev: metadata.rdev(),
             accessed_ns: nanoseconds(metadata.accessed()),
             modified_ns: nanoseconds(metadata.modified()),
-            target,
+            target: Vec::new(),
             extended: extended(&self.path())?,
         })
+    }
+
+    fn target(&self) -> io::Result<Vec<u8>> {
+        match self.0.metadata()?.is_symlink() {
+            true => Ok(rustix::fs::readlinkat(&self.0, "", Vec::new())?.into_bytes()),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn sync(&self) -> io::Result<bool> {

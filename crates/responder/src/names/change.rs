@@ -53,8 +53,11 @@ impl<M: CacheMedium> Cache<M> {
         if !is_new {
             return Ok(made);
         }
-        let attributes = match names.node(path, false) {
-            Ok((_, attributes)) => attributes,
+        let read = |node: Arc<dyn BackingNode>| node.target().map_err(Error::backing("read a link"));
+        let found = names.node(path, false);
+        let attributes = match found.and_then(|(node, found)| Ok(Attributes { target: read(node)?, ..found }))
+        {
+            Ok(attributes) => attributes,
             Err(error) => return names.sync_debt().and(Err(error)),
         };
         // A sync of the directory includes what the name leads to.

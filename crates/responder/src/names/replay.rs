@@ -249,6 +249,9 @@ impl<'a> Replay<'a> {
     ) -> Result<(), Error> {
         for id in missing.keys().copied().filter(|id| !self.has_name(*id)).collect::<Vec<_>>() {
             let (noted, attributes) = (self.wishes.made[&id].noted, self.wishes.made[&id].attributes);
+            // Later records do not say where a link leads: that does not change.
+            let first = noted.record.attributes.as_ref().map(|first| first.target.clone());
+            let attributes = &Attributes { target: first.unwrap_or_default(), ..attributes.clone() };
             let place = self.place_in_folder(id).map_err(fail)?;
             let path = self.path(&place).map_err(fail)?;
             self.backing.make(&path, attributes).map_err(fail)?;

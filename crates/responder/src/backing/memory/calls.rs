@@ -183,6 +183,10 @@ impl BackingNode for MemoryNode {
         Ok(Attributes { modified_ns, ..state.now.attributes(self.serial) })
     }
 
+    fn target(&self) -> io::Result<Vec<u8>> {
+        Ok(lock(&self.backing.state).now.attributes(self.serial).target)
+    }
+
     fn sync(&self) -> io::Result<bool> {
         self.backing.call(Call::SyncNames, |state| {
             state.sync_of(self.serial);
