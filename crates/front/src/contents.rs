@@ -76,7 +76,8 @@ pub trait Contents: Send + Sync + 'static {
     /// Those of `act`.
     fn change<T>(&self, file: FileId, act: impl FnOnce() -> io::Result<T>) -> Reply<T>;
 
-    /// Makes something by `act`, which gives it the name `path` and says whether it was made: it may be there.
+    /// Makes something by `act`, which gives it the name `path` and says whether it was made: it may be
+    /// there.
     ///
     /// # Errors
     /// Those of `act`.

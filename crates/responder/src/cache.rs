@@ -39,8 +39,8 @@ pub struct Handle {
 /// Durable writes in PM in front of a directory.
 ///
 /// Persistence: a write is durable when it returns, and so is every change of names and lengths. After a
-/// crash the cache has all of them, and at most one call that had not returned, completely or not at all; the
-/// directory alone has them after [`flush`](Self::flush).
+/// crash the cache has all of them, and at most one call that had not returned, completely or not at all;
+/// the directory alone has them after [`flush`](Self::flush).
 /// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks.
 #[derive(Debug)]
 pub struct Cache<M> {
@@ -97,8 +97,8 @@ impl<M: CacheMedium> Cache<M> {
             region.copy(offset as usize, &[], LINE, &mut NoSum);
         }
         Log::format(&mut region, geometry.names_offset(), Seed::new(superblock.cache));
-        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache. Excludes a
-        // cache with tags that were something else.
+        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache.
+        // Excludes a cache with tags that were something else.
         region.fence()?;
         backing.set_cache(Some(superblock.cache)).map_err(Error::backing("note its cache"))?;
         let bytes = superblock.encode();

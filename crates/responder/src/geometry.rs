@@ -12,7 +12,6 @@
 //! ```
 
 use crate::error::Error;
-use crate::names::LOG_BYTES_MIN;
 use crate::operation::log_bytes;
 use crate::tag::LINE;
 
@@ -22,6 +21,8 @@ pub(crate) const INTENTS_OFFSET: usize = 8192;
 pub(crate) const TAGS_OFFSET: usize = 16384;
 /// The log of names is this part of the region, and not longer than that.
 const NAMES_SHARE: u64 = 32;
+/// Bytes of a log of names at least.
+pub(crate) const LOG_BYTES_MIN: u64 = 4096;
 const NAMES_BYTES_MAX: u64 = 4 << 20;
 /// The length of the log of names is a multiple of this.
 pub(crate) const NAMES_BLOCK: u64 = 4096;

@@ -54,6 +54,7 @@ mod length;
 pub mod link;
 mod medium;
 mod names;
+mod naming;
 mod opened;
 mod operation;
 mod options;

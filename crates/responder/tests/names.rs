@@ -1,5 +1,5 @@
-//! Names without waiting for a sync: every image that a crash can leave in PM, with every part of the unsynced
-//! changes that the directory may have lost.
+//! Names without waiting for a sync: every image that a crash can leave in PM, with every part of the
+//! unsynced changes that the directory may have lost.
 
 mod support;
 
@@ -187,8 +187,8 @@ fn interrupted_recoveries_survive_every_crash() {
     }
 }
 
-/// A recovery after a power cut dies with its process; the next one meets what is in the CPU's caches, and loses
-/// its power.
+/// A recovery after a power cut dies with its process; the next one meets what is in the CPU's caches, and
+/// loses its power.
 #[test]
 fn what_a_recovery_left_in_caches_survives_a_later_power_cut() {
     let history = run(4, &["a"], &[Step::Create("n"), Step::write("n", 0, 3, 100)], NT);

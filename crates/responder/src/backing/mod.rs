@@ -110,7 +110,8 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Anything that has a name, held: its inode is not given out again meanwhile, whatever becomes of its names.
+/// Anything that has a name, held: its inode is not given out again meanwhile, whatever becomes of its
+/// names.
 pub trait BackingNode: Send + Sync + fmt::Debug {
     /// Which file it is.
     ///
@@ -191,9 +192,10 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// As above.
     fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()>;
 
-    /// Opens a file below the directory for reading, and for writing unless it cannot be written to now: then
-    /// each write tries again. With `create`, a file that is not there is made with that mode; the answer says
-    /// whether it was.
+    /// Opens a file below the directory for reading, and for writing unless it cannot be written to now:
+    /// then
+    /// each write tries again. With `create`, a file that is not there is made with that mode; the answer
+    /// says whether it was.
     ///
     /// # Errors
     /// As above.

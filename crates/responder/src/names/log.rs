@@ -14,9 +14,6 @@ use crate::tag::{LINE, Seed};
 use super::record::{Substitute, seal};
 use super::ring::{Noted, Ring, head_line};
 
-/// Bytes of a log at least.
-pub(crate) const LOG_BYTES_MIN: u64 = 4096;
-
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Log<M> {
@@ -135,6 +132,7 @@ mod tests {
 
     use super::*;
     use crate::backing::{Attributes, CacheId};
+    use crate::geometry::LOG_BYTES_MIN;
     use crate::names::record::Record;
 
     impl CacheMedium for RecordingRange {

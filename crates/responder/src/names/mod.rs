@@ -24,12 +24,11 @@
 //! # Code map
 //! ```text
 //! record   what one call did           ring     reads the records of a log
-//! log      the records in PM           //! locks    who waits for whom          change   the calls
+//! log      the records in PM           //! locks    who waits for whom
 //! sync     frees records               opened   open files: their bytes and their names
 //! resolve  what records come to        replay   makes the directory so
 //! ```
 
-mod change;
 mod locks;
 mod log;
 mod opened;
@@ -51,11 +50,13 @@ use crate::error::Error;
 use crate::medium::CacheMedium;
 use crate::tag::Seed;
 
-pub(crate) use log::{LOG_BYTES_MIN, Log};
+pub(crate) use locks::{HeldNames, Wanted};
+pub(crate) use log::Log;
+pub(crate) use record::{Assignment, Record};
 pub(crate) use ring::{Noted, Ring};
 
-use locks::{HeldNames, Locks, Making, Wanted};
-use record::{Place, RECORD_LINES_MAX, Record};
+use locks::{Locks, Making};
+use record::{Place, RECORD_LINES_MAX};
 use sync::Unsynced;
 
 /// A call has at most two records.
@@ -74,7 +75,7 @@ pub(crate) struct Names<M> {
     /// One sync at a time.
     syncing: Mutex<()>,
     locks: Locks,
-    making: Making,
+    pub(crate) making: Making,
     settled: Mutex<HashSet<FileId>>,
     /// Something was done below that has no record, and was not synced.
     owes: AtomicBool,
@@ -94,7 +95,7 @@ struct State<M> {
 
 /// Room for the records of a call, until this is dropped.
 #[derive(Debug)]
-struct Room<'a, M: CacheMedium>(&'a Names<M>);
+pub(crate) struct Room<'a, M: CacheMedium>(&'a Names<M>);
 
 impl<M: CacheMedium> Drop for Room<'_, M> {
     fn drop(&mut self) {
@@ -104,19 +105,19 @@ impl<M: CacheMedium> Drop for Room<'_, M> {
 
 /// A name, and its directory, held.
 #[derive(Debug)]
-struct At {
-    parent: Arc<dyn BackingNode>,
-    place: Place,
+pub(crate) struct At {
+    pub(crate) parent: Arc<dyn BackingNode>,
+    pub(crate) place: Place,
 }
 
 /// What a call did, for its record.
 #[derive(Debug)]
-struct Done {
-    record: Record,
+pub(crate) struct Done {
+    pub(crate) record: Record,
     /// Directories in which names changed, and files with other attributes.
-    changed: Vec<(FileId, Arc<dyn BackingNode>)>,
+    pub(crate) changed: Vec<(FileId, Arc<dyn BackingNode>)>,
     /// What lost a name.
-    grave: Option<Arc<dyn BackingNode>>,
+    pub(crate) grave: Option<Arc<dyn BackingNode>>,
 }
 
 impl<M: CacheMedium> Names<M> {
@@ -141,7 +142,7 @@ impl<M: CacheMedium> Names<M> {
         self.locks.hold_file(id)
     }
 
-    fn hold(&self, wanted: &Wanted<'_>) -> HeldNames<'_> {
+    pub(crate) fn hold(&self, wanted: &Wanted<'_>) -> HeldNames<'_> {
         self.locks.hold(wanted)
     }
 
@@ -182,14 +183,18 @@ impl<M: CacheMedium> Names<M> {
         settled.insert(id);
     }
 
-    fn node(&self, path: &Path, follows: bool) -> Result<(Arc<dyn BackingNode>, Attributes), Error> {
+    pub(crate) fn node(
+        &self,
+        path: &Path,
+        follows: bool,
+    ) -> Result<(Arc<dyn BackingNode>, Attributes), Error> {
         let fail = Error::backing("say what a file is");
         let node = self.backing.node(path, follows).map_err(&fail)?;
         let attributes = node.attributes().map_err(&fail)?;
         Ok((node, attributes))
     }
 
-    fn at(&self, path: &Path) -> Result<At, Error> {
+    pub(crate) fn at(&self, path: &Path) -> Result<At, Error> {
         let invalid = || Error::backing("use a name")(std::io::ErrorKind::InvalidInput.into());
         let name = path.file_name().ok_or_else(invalid)?.to_owned();
         let fail = Error::backing("say what a directory is");
@@ -203,7 +208,7 @@ impl<M: CacheMedium> Names<M> {
     ///
     /// # Errors
     /// There is none, and the directory cannot be synced; nothing was changed.
-    fn reserve(&self) -> Result<Room<'_, M>, Error> {
+    pub(crate) fn reserve(&self) -> Result<Room<'_, M>, Error> {
         loop {
             if self.owes.load(Ordering::Acquire) {
                 self.sync()?;
@@ -232,7 +237,7 @@ impl<M: CacheMedium> Names<M> {
     ///
     /// # Errors
     /// It may be lost, unless a later call succeeds.
-    fn note(&self, room: &Room<'_, M>, done: Done) -> Result<(), Error> {
+    pub(crate) fn note(&self, room: &Room<'_, M>, done: Done) -> Result<(), Error> {
         let made = done.record.attributes.as_ref().map(|attributes| attributes.id);
         let encoded = done.record.encode();
         let mut state = lock(&room.0.state);
@@ -255,14 +260,14 @@ impl<M: CacheMedium> Names<M> {
     /// Notes what is about to be done.
     ///
     /// Persistence: durable on return.
-    fn announce(&self, room: &Room<'_, M>, record: &Record) -> Result<(), Error> {
+    pub(crate) fn announce(&self, room: &Room<'_, M>, record: &Record) -> Result<(), Error> {
         let announced = Record { is_announced: true, ..record.clone() };
         let Some((bytes, lines)) = announced.encode() else { return Ok(()) };
         lock(&room.0.state).log.append(bytes, lines).map(drop)
     }
 
     /// Makes durable what was done and has no record.
-    fn sync_debt(&self) -> Result<(), Error> {
+    pub(crate) fn sync_debt(&self) -> Result<(), Error> {
         self.owes.store(true, Ordering::Release);
         self.sync()
     }

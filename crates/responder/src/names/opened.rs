@@ -11,8 +11,8 @@ use super::Names;
 /// An open file.
 ///
 /// A chunk is clean once a sync of its file has returned. After a crash that has lost a new file, the bytes
-/// below are lost with it: so the sync includes its names. And the space of what was removed is free only once
-/// names are synced: a write that finds none tries again after that.
+/// below are lost with it: so the sync includes its names. And the space of what was removed is free only
+/// once names are synced: a write that finds none tries again after that.
 #[derive(Debug)]
 pub(super) struct OpenFile<M> {
     pub(super) file: Arc<dyn BackingFile>,
@@ -72,7 +72,7 @@ impl<M: CacheMedium> Names<M> {
     }
 
     /// Whether there was no space, and some is free now.
-    pub(super) fn frees_space(&self, error: &io::Error) -> bool {
+    pub(crate) fn frees_space(&self, error: &io::Error) -> bool {
         let is_full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
         is_full && self.holds_graves() && self.sync().is_ok()
     }

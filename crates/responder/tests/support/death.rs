@@ -4,8 +4,8 @@ use fastness_pm_model::{Config, Machine, Op, Recorder, Trace};
 
 use super::history::{History, Variant, first_violation, run_recovery};
 
-/// The process dies at operation `cut`: loads see all of its stores, and the directory has all changes. Explores
-/// the recovery after it: every power cut inside it and after it.
+/// The process dies at operation `cut`: loads see all of its stores, and the directory has all changes.
+/// Explores the recovery after it: every power cut inside it and after it.
 pub fn violation_after_death(history: &History, cut: usize, variant: Variant) -> Option<String> {
     let mut machine = Machine::new(history.trace.initial.clone(), Config::default());
     let dying = &history.trace.ops[..cut];

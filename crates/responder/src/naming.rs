@@ -12,10 +12,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::Intent;
 use crate::medium::CacheMedium;
-
-use super::locks::{HeldNames, Wanted};
-use super::record::{Assignment, Record};
-use super::{At, Done, Names};
+use crate::names::{Assignment, At, Done, HeldNames, Names, Record, Wanted};
 
 /// What a name leads to, held.
 type Found = (Arc<dyn BackingNode>, Attributes);
