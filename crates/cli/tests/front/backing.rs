@@ -73,8 +73,7 @@ fn a_full_directory_keeps_what_was_acknowledged_in_pm_and_says_so() {
 fn a_directory_that_became_read_only_gets_what_was_acknowledged_later() {
     let Some(mut small) = small() else { return };
     let files = &mut small.0;
-    // No flush comes before the end.
-    files.mount("--flush-ms 100000");
+    files.mount("");
     fs::write(files.at("a"), "acknowledged").unwrap();
     files.signal(Signal::KILL);
     files.ended();
