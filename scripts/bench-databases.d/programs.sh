@@ -4,7 +4,8 @@
 
 declare -A needed=(
     [redis]='redis-server redis-benchmark' [sqlite]=python3 [rocksdb]=db_bench [postgresql]='pg_ctl pgbench'
-    [mariadb]='mariadbd sysbench' [varmail]=python3 [oltp]=fio [append]=python3
+    [mariadb]='mariadbd sysbench' [varmail]=python3 [oltp]=fio [append]=python3 [write4k]=fio
+    [write64k]=fio
 )
 declare -A package=(
     [redis-server]=redis-server [redis-benchmark]=redis-tools [python3]=python3 [db_bench]=rocksdb-tools
@@ -105,3 +106,23 @@ append_stop() {
     awk -v n="$appends" -v pm=$((pm - pm_before)) -v disk=$((disk - disk_before)) -v name="$system" -v OFS='\t' \
         'BEGIN { print "bytes to PM", name, 0, pm / n; print "bytes to disk", name, 0, disk / n }' >>"$results"
 }
+
+# --- One thread overwrites blocks of a file of 64 MiB at random places, each durable before the next (O_DSYNC) ---
+synchronous() {
+    limited fio --name=write --filename="$mount/$1" --bs="$1" --size=64m --ioengine=psync --rw=randwrite --sync=dsync --thread=1 \
+        --invalidate=0 --time_based --runtime="$seconds" "${@:2}"
+}
+synchronous_client() {
+    synchronous "$1" --output-format=json | python3 -c 'import json, sys
+print(json.load(sys.stdin)["jobs"][0]["write"]["iops"])'
+}
+# Its blocks are there before.
+write4k_prepare() { write_blocks 4k; }
+write64k_prepare() { write_blocks 64k; }
+write_blocks() { "${enter[@]}" dd if=/dev/zero of="$mount/$1" bs=1M count=64 conv=fsync; }
+write4k_start() { :; }
+write64k_start() { :; }
+write4k_client() { synchronous_client 4k; }
+write64k_client() { synchronous_client 64k; }
+write4k_stop() { :; }
+write64k_stop() { :; }

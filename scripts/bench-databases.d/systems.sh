@@ -3,11 +3,13 @@
 
 loop=
 region=
-cache=
-run_cache=
-declare -A server=()
+cluster=
+# The regions of caches, by system.
+declare -A server=() cache=()
 
 wants() { [[ " ${systems[*]} " == *" $1 "* ]]; }
+# kind SYSTEM: without the flush period after an @.
+kind() { echo "${1%@*}"; }
 
 # A file on the disk whose every byte was written once: a sparse one is slower the first time.
 disk_file() {
@@ -44,7 +46,9 @@ systems_up() {
         pool_up lwb
         files_up lwb lwb
     fi
-    if wants ext4 || wants responder || wants run; then
+    local kinds
+    kinds=" $(for system in "${systems[@]}"; do printf '%s ' "$(kind "$system")"; done)"
+    if [[ $kinds =~ " "(ext4|responder|run)" " ]]; then
         mkdir -p "$work/mounts/ext4"
         disk_file "$work/ext4"
         # Nothing is discarded or initialised later.
@@ -52,54 +56,77 @@ systems_up() {
         loop=$(losetup --find --show --direct-io=on "$work/ext4")
         mount "$loop" "$work/mounts/ext4"
     fi
-    ! wants responder || responder_up
-    ! wants run || run_up
+    [[ $kinds != *" ceph"* ]] || ceph_up
+    for system in "${systems[@]}"; do
+        case $(kind "$system") in
+        responder) responder_up "$system" ext4 ;;
+        run) run_up "$system" ext4 ;;
+        ceph-mount) responder_up "$system" ceph ;;
+        ceph-run) run_up "$system" ceph ;;
+        ceph-melov) run_up "$system" ceph --protocol melov ;;
+        esac
+    done
     ! wants tmpfs || mount -t tmpfs -o size="$size" tmpfs "$work/mounts/tmpfs"
 }
 
-# Not in a pool: ext4, and the same with a cache in emulated PM in front of it.
-responder_up() {
-    mkdir -p "$work/mounts/ext4/behind"
-    cache=$(mktemp -u -p /dev/shm fastness-bench.XXXXXX)
-    "$fastness" responder mount "$work/mounts/ext4/behind" "$work/mounts/responder" --pm "$cache" --size 1G \
-        >"$work/responder.said" 2>&1 &
-    server[responder]=$!
-    wait_until grep -q Ctrl-C "$work/responder.said" || { cat "$work/responder.said" >&2 && return 1; }
+# A cluster of one node, and a client of it.
+ceph_up() {
+    cluster=$(mktemp -u -p /dev/shm fastness-bench-ceph.XXXXXX)
+    scripts/one-node-ceph up "$cluster" && scripts/one-node-ceph mount "$cluster" "$work/mounts/ceph"
 }
 
-# The same cache by `fastness run`: programs get its library, and find the directory by way of a program that
-# does nothing, since only what that starts sees the mount.
+# cache_options SYSTEM: a region for it, and its flush period.
+cache_options() {
+    cache[$1]=$(mktemp -u -p /dev/shm fastness-bench.XXXXXX)
+    options=(--pm "${cache[$1]}" --size 1G)
+    [[ $1 != *@* ]] || options+=(--flush-ms "${1#*@}")
+}
+
+# responder_up SYSTEM BELOW [OPTION...]: a cache in emulated PM in front of a folder of the system BELOW.
+responder_up() {
+    local options behind=$work/mounts/$2/behind-$1
+    mkdir -p "$behind"
+    cache_options "$1"
+    "$fastness" responder mount "$behind" "$work/mounts/$1" "${options[@]}" "${@:3}" >"$work/$1.said" 2>&1 &
+    server[$1]=$!
+    wait_until grep -q Ctrl-C "$work/$1.said" || { cat "$work/$1.said" >&2 && return 1; }
+}
+
+# run_up SYSTEM BELOW [OPTION...]: the same cache by `fastness run`: programs get its library, and find the directory by
+# way of a program that does nothing, since only what that starts sees the mount.
 run_up() {
-    mkdir -p "$work/mounts/ext4/run"
-    run_cache=$(mktemp -u -p /dev/shm fastness-bench.XXXXXX)
-    "$fastness" run --dir "$work/mounts/ext4/run" --pm "$run_cache" --size 1G -- \
-        sh -c "echo \$\$ >'$work/run.pid'; exec sleep infinity" >"$work/run.said" 2>&1 &
-    server[run]=$!
-    wait_until test -s "$work/run.pid" || { cat "$work/run.said" >&2 && return 1; }
-    local pid
-    pid=$(cat "$work/run.pid")
+    local pid options behind=$work/mounts/$2/behind-$1
+    mkdir -p "$behind"
+    cache_options "$1"
+    "$fastness" run --dir "$behind" "${options[@]}" "${@:3}" -- \
+        sh -c "echo \$\$ >'$work/$1.pid'; exec sleep infinity" >"$work/$1.said" 2>&1 &
+    server[$1]=$!
+    wait_until test -s "$work/$1.pid" || { cat "$work/$1.said" >&2 && return 1; }
+    pid=$(cat "$work/$1.pid")
     wait_until grep -q sleep "/proc/$pid/comm" || return 1
-    rmdir "$work/mounts/run"
-    ln -s "/proc/$pid/root$work/mounts/ext4/run" "$work/mounts/run"
-    mapfile -t run_environment < <(tr '\0' '\n' <"/proc/$pid/environ" | grep -E '^(LD_PRELOAD|FASTNESS_LEASES)=')
-    [ ${#run_environment[@]} = 2 ] || { echo "bench-databases: no library to load" >&2 && return 1; }
+    rmdir "$work/mounts/$1"
+    ln -s "/proc/$pid/root$behind" "$work/mounts/$1"
 }
 
 # Programs that are started from now on are for this system. They see what a program of `fastness run` sees: SQLite
 # resolves links in its paths, and would find the directory behind the mount elsewhere.
 load_library() {
+    local pid variables
     unset LD_PRELOAD FASTNESS_LEASES
     enter=()
-    [ "$1" != run ] || {
-        enter=(nsenter -t "$(cat "$work/run.pid")" -m --)
-        export "${run_environment[@]}"
-    }
+    [ -s "$work/$1.pid" ] || return 0
+    pid=$(cat "$work/$1.pid")
+    enter=(nsenter -t "$pid" -m --)
+    mapfile -t variables < <(tr '\0' '\n' <"/proc/$pid/environ" | grep -E '^(LD_PRELOAD|FASTNESS_LEASES)=')
+    # The library knows one protocol.
+    [ "$(kind "$1")" = ceph-melov ] || [ ${#variables[@]} = 2 ] || { echo "bench-databases: no library to load" >&2 && return 1; }
+    [ ${#variables[@]} = 0 ] || export "${variables[@]}"
 }
 
 # Whatever state they are in. A pool whose process is gone lets its mount and its programs go.
 systems_down() {
     local pid system
-    [ ! -s "$work/run.pid" ] || kill "$(cat "$work/run.pid")" 2>/dev/null || true
+    for pid in "$work"/*.pid; do [ ! -s "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true; done
     for pid in "${server[@]}"; do kill -INT "$pid" 2>/dev/null || true; done
     for pid in "${server[@]}"; do
         timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
@@ -109,7 +136,12 @@ systems_down() {
             umount -l "$work/mounts/$system" || true
     done
     [ -z "$loop" ] || losetup -d "$loop" || true
-    rm -f ${region:+"$region"} ${cache:+"$cache"} ${run_cache:+"$run_cache"}
+    rm -f ${region:+"$region"} "${cache[@]}"
+    [ -z "$cluster" ] || {
+        scripts/one-node-ceph unmount "$cluster" "$work/mounts/ceph"
+        scripts/one-node-ceph down "$cluster"
+        rm -rf "$cluster"
+    }
 }
 
 # Nothing of this turn is written in another's.
@@ -119,10 +151,9 @@ system_sync() {
     case $1 in
     pmem | disabled) "$fastness" pool sync pm >/dev/null ;;
     lwb) "$fastness" pool sync lwb >/dev/null ;;
-    responder) "$fastness" responder flush "$cache" >/dev/null ;;
-    run) "$fastness" responder flush "$run_cache" >/dev/null ;;
     folder) sync -f "$work" ;;
     esac
+    [ -z "${cache[$1]:-}" ] || "$fastness" responder flush "${cache[$1]}" >/dev/null
 }
 
 transport() {
@@ -144,7 +175,7 @@ counted() {
         echo "0 $(($(awk '{ print $7 }' "/sys/block/${loop#/dev/}/stat") * 512))"
         return
         ;;
-    folder | responder | run | tmpfs) return 1 ;;
+    *) return 1 ;;
     esac
     local pm
     pm=$("$fastness" metrics | sed -n "s/^fastness_log_medium_events_total{pool=\"$pool\",event=\"bytes\"} //p")

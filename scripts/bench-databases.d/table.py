@@ -13,11 +13,18 @@ SYSTEMS = {
     "responder": "First Responder over ext4, emulated PM",
     "run": "fastness run over ext4, emulated PM",
     "tmpfs": "tmpfs",
+    "ceph": "CephFS",
+    "ceph-mount": "First Responder over CephFS, emulated PM",
+    "ceph-run": "fastness run over CephFS, emulated PM",
+    "ceph-melov": "fastness run over CephFS, MeLo@V, emulated PM",
 }
 GOALS = {"disabled": 0.8, "ext4": 1.0}
 # And of a cache in front of ext4.
 CACHE_GOALS = {"ext4": None, "tmpfs": 0.8}
+CEPH_GOALS = {"ceph": None, "run": 0.7}
 PROGRAMS = {
+    "write4k": "synchronous writes, 4 KiB, 1 thread",
+    "write64k": "synchronous writes, 64 KiB, 1 thread",
     "redis": "Redis: sets, appendfsync always, 16 clients",
     "sqlite": "SQLite: transactions, WAL, FULL",
     "rocksdb": "RocksDB: fillsync",
@@ -29,6 +36,16 @@ PROGRAMS = {
     "bytes to PM": "the same: bytes written to emulated PM for each",
     "bytes to disk": "the same: bytes written to the disk for each",
 }
+
+
+def kind(system):
+    """Without the flush period after an @."""
+    return system.split("@")[0]
+
+
+def heading(system):
+    name, _, period = system.partition("@")
+    return SYSTEMS[name] + (f", {period} ms" if period else "")
 
 
 def shown(value):
@@ -48,12 +65,17 @@ def main():
     for line in open(sys.argv[1], encoding="utf-8"):
         program, system, turn, value = line.rstrip("\n").split("\t")[:4]
         results.setdefault(program, {}).setdefault(system, []).append((turn, float(value)))
-    used = [system for system in SYSTEMS if any(system in by for by in results.values())]
+    used = {system for by in results.values() for system in by}
+    used = sorted(used, key=lambda system: (list(SYSTEMS).index(kind(system)), int("0" + system.partition("@")[2])))
     against = [("pmem", system, goal) for system, goal in GOALS.items()]
     against += [("responder", system, goal) for system, goal in CACHE_GOALS.items()]
     against += [("run", system, goal) for system, goal in CACHE_GOALS.items()]
+    for ours in used:
+        if kind(ours) in ("ceph-mount", "ceph-run", "ceph-melov"):
+            goals = CEPH_GOALS if kind(ours) == "ceph-run" else {"ceph": None}
+            against += [(ours, system, goal) for system, goal in goals.items()]
     against = [each for each in against if each[0] in used and each[1] in used]
-    head = ["a second"] + [SYSTEMS[system] for system in used]
+    head = ["a second"] + [heading(system) for system in used]
     for ours, system, goal in against:
         head += [f"{ours} : {SYSTEMS[system]}"] + ([f"at least {goal:g}"] if goal else [])
     print("| " + " | ".join(head) + " |")

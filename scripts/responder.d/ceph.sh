@@ -100,20 +100,24 @@ dead_together() {
     node up
     after_death && uncached
 }
-# The cluster takes our client for dead: its descriptors never work again.
-evicted() {
+# lost HOW: our client of the cluster will never write again. Its descriptors fail, even those that had unwritten bytes.
+lost() {
     cached 256M && records_begin || return 1
     go_on 1 "before" || return 1
-    node evict "$work/ceph"
+    node "$1" "$work/ceph"
     sleep 1
-    go_on 3 "evicted" || return 1
+    go_on 3 "without the client" || return 1
     says "cannot be flushed" || return 1
     dies
     kill_all
+    # What a dead client has open, others wait for.
+    [ "$1" = evict ] || node evict "$work/ceph" || return 1
     node unmount "$work/ceph"
     node mount "$work/ceph" || return 1
     after_death && uncached
 }
+evicted() { lost evict; }
+client_dead() { lost kill; }
 # refuses LIMIT FREE ERROR: no room, by the command LIMIT; room again by FREE.
 refuses() {
     cached 256M && records_begin || return 1
@@ -134,7 +138,7 @@ cluster_full() { refuses "node full yes" "node full no" "No space left"; }
 
 ceph_cases() {
     local name
-    for name in ${CASES:-osd_dead mds_dead dead_together evicted over_quota cluster_full}; do
+    for name in ${CASES:-osd_dead mds_dead dead_together evicted client_dead over_quota cluster_full}; do
         echo "$name, $what"
         judge "$name, $what" in_directory "$name"
     done

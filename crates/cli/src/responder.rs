@@ -28,8 +28,9 @@ const MOUNT: &str = "\
 Examples:
   fastness responder mount /srv/db /mnt/db --pm /dev/dax0.0
   fastness responder mount /srv/db /mnt/db --pm /dev/shm/db.pm   survives kill -9, not a power cut
-Programs that use /mnt/db find the files of /srv/db; every write is durable when it returns. Ctrl-C unmounts. If this
-process is killed, mount again, or `fastness responder recover REGION`. Change files through the mount alone.";
+Programs that use /mnt/db find the files of /srv/db; every write is durable when it returns, or with --protocol log,
+when it is synced. Ctrl-C unmounts. If this process is killed, mount again, or `fastness responder recover REGION`.
+Change files through the mount alone.";
 
 /// Commands on caches in front of directories.
 #[derive(Debug, Subcommand)]
@@ -54,6 +55,12 @@ enum ProtocolArg {
     Fr,
     /// In place, under a log of operations
     Melov,
+    /// In place, under a journal, and into the directory at once; a second write to 4 KiB waits for a sync
+    Pmal,
+    /// The same, but times with a flush alone
+    PmalO,
+    /// Into the directory at once, durable when synced: fsync goes into a log
+    Log,
 }
 
 /// Arguments of `fastness responder mount`.
@@ -152,6 +159,9 @@ impl CacheArgs {
             protocol: self.protocol.map(|protocol| match protocol {
                 ProtocolArg::Fr => ProtocolKind::Fr,
                 ProtocolArg::Melov => ProtocolKind::Melo,
+                ProtocolArg::Pmal => ProtocolKind::Pmal,
+                ProtocolArg::PmalO => ProtocolKind::PmalOrdered,
+                ProtocolArg::Log => ProtocolKind::Log,
             }),
             is_shared: place == Place::Over,
             is_forced: self.force,
@@ -247,10 +257,11 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     rows.extend(report.mounted_at.iter().map(|at| ("mounted at", at.clone())));
     rows.push(("protocol", report.protocol.clone()));
     rows.extend(report.found.iter().map(|found| ("found", found.clone())));
-    rows.push((
-        "not in the directory",
-        format!("{} chunks of {}", report.dirty_chunks, size::show(report.chunk_bytes)),
-    ));
+    let chunks = format!("{} chunks of {}", report.dirty_chunks, size::show(report.chunk_bytes));
+    rows.push(match report.protocol.as_str() {
+        "log" => ("in the log", format!("{} syncs, which the directory may not have", report.dirty_chunks)),
+        _ => ("not in the directory", chunks),
+    });
     if report.unsynced_names > 0 {
         rows.push(("names", format!("{} changes that the directory may not have", report.unsynced_names)));
     }
@@ -268,6 +279,12 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
     for late in &report.late {
         let text = format!("inode {}: the directory has not answered for {} s", late.inode, late.seconds);
         rows.push(("is being flushed", text));
+    }
+    if report.direct_reads + report.direct_writes > 0 {
+        let of = |what: &str, count: u64, bytes: u64| format!("{what}: {count}, {}", size::show(bytes));
+        let writes = of("writes", report.direct_writes, report.direct_written_bytes);
+        let reads = of("reads", report.direct_reads, report.direct_read_bytes);
+        rows.push(("past the mount", format!("{writes}; {reads}")));
     }
     rows.push(("after a process crash", report.after_process_crash.clone()));
     rows.push(("after a power cut", report.after_power_cut.clone()));

@@ -34,8 +34,9 @@ const EXAMPLES: &str = "\
 Examples:
   fastness run --pm /dev/dax0.0 --dir /srv/redis -- redis-server --dir /srv/redis --appendonly yes
   fastness run --pm /dev/shm/db.pm --dir . -- sqlite3 test.db     survives kill -9, not a power cut
-Every write of the program to a file of the directory is durable when it returns. Other programs do not see it
-before it is flushed; at the end everything is in the directory. Processes that the program leaves running keep
+Every write of the program to a file of the directory is durable when it returns; other programs do not see it
+before it is flushed. With --protocol log it is durable when it is synced, and others see it at once. At the end
+everything is in the directory. Processes that the program leaves running keep
 it mounted; Ctrl-C ends them. After a crash: the same command again, or `fastness responder recover REGION`.
 The exit code is the program's, or 128 and the number of the signal that ended it; 127: it could not be started.";
 

@@ -8,7 +8,7 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::{JoinHandle, spawn};
@@ -49,17 +49,31 @@ impl Mounted {
     }
 }
 
+/// What a writer takes for an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Write,
+    SyncedWrite,
+    Fsync,
+}
+
 /// Writes records, each with its number, to a file of its own; returns the last number of each record that
 /// was acknowledged.
-fn writer(path: PathBuf, first: u64) -> JoinHandle<Vec<u64>> {
+fn writer(path: PathBuf, first: u64, by: By) -> JoinHandle<Vec<u64>> {
     spawn(move || {
         let mut acknowledged = vec![0; 64];
-        let Ok(file) = OpenOptions::new().create(true).write(true).truncate(false).open(path) else {
+        let flags = if by == By::SyncedWrite { rustix::fs::OFlags::DSYNC.bits() as i32 } else { 0 };
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(false).custom_flags(flags);
+        let Ok(file) = options.open(path) else {
             return acknowledged;
         };
         for number in first.. {
             let place = number * 7 % 64;
             if file.write_all_at(&[number.to_le_bytes(); 125].concat(), place * 1000).is_err() {
+                break;
+            }
+            if by == By::Fsync && file.sync_data().is_err() {
                 break;
             }
             acknowledged[place as usize] = number;
@@ -70,13 +84,20 @@ fn writer(path: PathBuf, first: u64) -> JoinHandle<Vec<u64>> {
 
 #[test]
 fn a_killed_mount_loses_nothing_that_was_acknowledged() {
-    for protocol in ["fr", "melov"] {
+    for (protocol, by) in [
+        ("fr", By::Write),
+        ("melov", By::Write),
+        ("pmal", By::Write),
+        ("pmal-o", By::Write),
+        ("log", By::SyncedWrite),
+        ("log", By::Fsync),
+    ] {
         let Some(mounted) = folder() else { return };
         let mut newest = vec![vec![0; 64]; WRITERS];
         for round in 0..ROUNDS {
             let mut server = mounted.serve(&format!("--protocol {protocol} --flush-ms 5000"));
             let first = 1 + (round << 32);
-            let start = |at| writer(mounted.at.join(format!("file{at}")), first);
+            let start = |at| writer(mounted.at.join(format!("file{at}")), first, by);
             let writers: Vec<_> = (0..WRITERS).map(start).collect();
             std::thread::sleep(Duration::from_millis(50 + round * 13));
             server.kill().unwrap();
@@ -86,6 +107,8 @@ fn a_killed_mount_loses_nothing_that_was_acknowledged() {
                 newest.iter_mut().zip(acknowledged).for_each(|(newest, now)| *newest = now.max(*newest));
             }
             assert!(newest.iter().flatten().any(|&number| number >= first), "something was written");
+            let status = mounted.bench.json("responder status pm");
+            assert!(status["dirty_chunks"].as_u64().unwrap() > 0, "{protocol}: the directory had all of it");
             mounted.bench.ok("responder recover pm");
             for (at, newest) in newest.iter().enumerate() {
                 let bytes = fs::read(mounted.bench.path("dir").join(format!("file{at}"))).unwrap();
@@ -131,6 +154,48 @@ fn regions_are_private_paired_and_taken_apart() {
     assert_eq!(fs::read(bench.path("dir/b")).unwrap(), b"acknowledged");
     assert!(!bench.path("dir/a").exists() && !bench.path("dir/.fastness-responder").exists());
     bench.fails("responder status pm", 3);
+}
+
+/// What is synced, and how, is told; programs past the mount see what is not.
+#[test]
+fn a_mount_with_the_log_says_what_is_durable_when() {
+    let Some(mounted) = folder() else { return };
+    let bench = &mounted.bench;
+    let mut server = mounted.serve("--protocol log --flush-ms 600000");
+    let syncs = || bench.json("responder status pm")["records"].as_u64().unwrap();
+    let (in_mount, below) = (mounted.at.join("file"), bench.path("dir/file"));
+    let file = fs::File::create(&in_mount).unwrap();
+    file.write_all_at(b"written", 0).unwrap();
+    assert_eq!((syncs(), fs::read(&below).unwrap()), (0, b"written".to_vec()));
+    file.sync_all().unwrap();
+    assert_eq!(syncs(), 1);
+    file.sync_data().unwrap();
+    assert_eq!(syncs(), 1, "there was nothing to sync");
+    let mut synced = OpenOptions::new();
+    let synced = synced.write(true).custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32);
+    synced.open(&in_mount).unwrap().write_all_at(b"more", 7).unwrap();
+    assert_eq!(syncs(), 2, "the sync that follows a synced write finds nothing");
+    // A directory has nothing to sync; files have after that, too.
+    fs::File::open(&mounted.at).unwrap().sync_all().unwrap();
+    file.write_all_at(b"W", 0).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(syncs(), 3);
+
+    let live = bench.json("responder status pm");
+    assert!(live["after_process_crash"].as_str().unwrap().contains("synced"), "{live}");
+    assert!(live["after_power_cut"].as_str().unwrap().contains("synced"), "{live}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let dead = bench.json("responder status pm");
+    assert_eq!(
+        (&dead["protocol"], &dead["dirty_chunks"], &dead["damaged_tags"]),
+        (&"log".into(), &3.into(), &0.into())
+    );
+    assert!(bench.fails("responder mount dir at --pm pm --protocol fr", 3).contains("another protocol"));
+    let recovered = bench.json("responder recover pm");
+    assert!(recovered["found"].as_str().unwrap().contains("3 syncs carried out"), "{recovered}");
+    bench.ok("responder detach pm");
+    assert_eq!(fs::read(&below).unwrap(), b"Writtenmore");
 }
 
 #[test]

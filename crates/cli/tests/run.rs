@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use support::Bench;
 
-const OPTIONS: &str = "run --pm pm --size 4M --flush-ms 60000 --dir dir --";
+const OPTIONS: &str = "--pm pm --size 4M --flush-ms 60000 --dir dir --";
 
 fn bench() -> Option<Bench> {
     let bench = Bench::for_mounts()?;
@@ -24,7 +24,12 @@ fn bench() -> Option<Bench> {
 
 /// Runs a script of sh under the cache.
 fn sh(bench: &Bench, script: &str) -> Command {
-    let mut command = bench.command(OPTIONS);
+    sh_with(bench, "", script)
+}
+
+/// The same, with more options.
+fn sh_with(bench: &Bench, options: &str, script: &str) -> Command {
+    let mut command = bench.command(&format!("run {options} {OPTIONS}"));
     command.args(["sh", "-c", script]);
     command
 }
@@ -72,7 +77,7 @@ fn no_other_process_sees_the_mount() {
 #[test]
 fn signals_and_programs_that_cannot_be_started() {
     let Some(bench) = bench() else { return };
-    let missing = bench.command(OPTIONS).arg("./no-such-program").output().unwrap();
+    let missing = bench.command(&format!("run {OPTIONS}")).arg("./no-such-program").output().unwrap();
     assert_eq!(missing.status.code(), Some(127), "{missing:?}");
     assert_eq!(output(&bench, "kill -9 $$").status.code(), Some(137));
     let mut child =
@@ -122,15 +127,28 @@ fn a_signal_ends_what_a_program_has_left_running() {
     }
 }
 
-/// Every write is acknowledged on a pipe, which survives the kill.
 #[test]
 fn what_was_written_before_everything_is_killed_is_recovered() {
+    killed(
+        "",
+        "exec 3>dir/file; i=0; while :; do i=$((i+1)); printf '%09d\\n' $i >&3 || exit; echo $i; done",
+    );
+}
+
+#[test]
+fn what_was_synced_before_everything_is_killed_is_recovered_from_the_log() {
+    let script = "rm -f dir/file; i=0; while :; do i=$((i+1)); printf '%09d\\n' $i | \
+        dd of=dir/file oflag=append,dsync conv=notrunc status=none || exit; echo $i; done";
+    killed("--protocol log", script);
+}
+
+/// Every write is acknowledged on a pipe, which survives the kill.
+fn killed(options: &str, script: &str) {
     let Some(bench) = bench() else { return };
-    let script =
-        "exec 3>dir/file; i=0; while :; do i=$((i+1)); printf '%09d\\n' $i >&3 || exit; echo $i; done";
     let mut acknowledged = 0;
     for round in 0..6 {
-        let mut child = sh(&bench, script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut command = sh_with(&bench, options, script);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(150 + 40 * round));
         child.kill().unwrap();
         child.wait().unwrap();

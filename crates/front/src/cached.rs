@@ -1,4 +1,5 @@
-//! The cache as the contents of a mount: what is acknowledged is durable.
+//! The cache as the contents of a mount: what is acknowledged is durable; with the protocol Log, what is
+//! synced.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use fastness_pmem::PmRange;
 use fastness_responder::{Cache, Error, FileId, Handle, Lease, Renaming, Stat};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 
-use crate::contents::{ATTRIBUTES_VALID, Contents};
+use crate::contents::{ATTRIBUTES_VALID, Contents, Writing};
 
 /// Files of a directory with a cache in front.
 #[derive(Debug, Clone)]
@@ -77,13 +78,23 @@ impl Contents for Cached {
         self.0.read(file.handle(), offset, buffer).map_err(number)
     }
 
-    fn write(&self, file: &CachedFile, offset: u64, data: &[u8], appends: bool) -> Reply<()> {
-        self.0.use_directly(file.handle()).map_err(number)?;
-        match appends {
-            true => self.0.append(file.handle(), data).map(drop),
-            false => self.0.write(file.handle(), offset, data),
+    fn write(&self, file: &CachedFile, offset: u64, data: &[u8], how: Writing) -> Reply<()> {
+        let (cache, handle) = (&self.0, file.handle());
+        cache.use_directly(handle).map_err(number)?;
+        match (how.appends, how.is_synced) {
+            (true, true) => cache.append_synced(handle, data).map(drop),
+            (true, false) => cache.append(handle, data).map(drop),
+            (false, true) => cache.write_synced(handle, offset, data),
+            (false, false) => cache.write(handle, offset, data),
         }
         .map_err(number)
+    }
+
+    fn sync(&self, file: &CachedFile) -> Reply<()> {
+        match self.0.syncs_itself() {
+            true => Err(Errno::NOSYS),
+            false => self.0.sync(file.handle()).map_err(number),
+        }
     }
 
     fn truncate(&self, path: &Path, size_bytes: u64) -> Reply<()> {

@@ -15,6 +15,15 @@ use crate::nodes::errno;
 /// The space that a file takes changes when it is flushed.
 pub(crate) const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
+/// What a write is to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Writing {
+    /// At the end of the file, wherever that is.
+    pub appends: bool,
+    /// Durable when it returns (`O_DSYNC`), also where others are not.
+    pub is_synced: bool,
+}
+
 /// The files of a directory as a mount needs them. Paths lead through descriptors (`/proc/self/fd/7/name`).
 ///
 /// Concurrency: any number of threads.
@@ -37,11 +46,19 @@ pub trait Contents: Send + Sync + 'static {
     /// As above.
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Reply<usize>;
 
-    /// Writes all of `data`, at the end of the file if it `appends`.
+    /// Writes all of `data`.
     ///
     /// # Errors
     /// As above.
-    fn write(&self, file: &Self::File, offset: u64, data: &[u8], appends: bool) -> Reply<()>;
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8], how: Writing) -> Reply<()>;
+
+    /// Makes durable what was written to a file.
+    ///
+    /// # Errors
+    /// As above; [`Errno::NOSYS`]: no file needs that.
+    fn sync(&self, _: &Self::File) -> Reply<()> {
+        Err(Errno::NOSYS)
+    }
 
     /// Sets the length of a file.
     ///
@@ -150,7 +167,7 @@ impl Contents for Plain {
         Ok(filled)
     }
 
-    fn write(&self, file: &File, offset: u64, data: &[u8], _: bool) -> Reply<()> {
+    fn write(&self, file: &File, offset: u64, data: &[u8], _: Writing) -> Reply<()> {
         // A descriptor that appends does that wherever it is told to write.
         file.write_all_at(data, offset).map_err(|error| errno(&error))
     }

@@ -44,7 +44,7 @@ mod service;
 mod xattrs;
 
 pub use cached::Cached;
-pub use contents::{Contents, Plain};
+pub use contents::{Contents, Plain, Writing};
 pub use control::{Answer, Request, ask};
 pub use error::FrontError;
 pub use fastness_responder::ProtocolKind;

@@ -5,13 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 
 use fastness_fuse::{Listed, Listing, Open, Reply};
-use fastness_responder::CACHE_FILE;
 use fastness_sync::lock;
 use rustix::fs::{RawDir, SeekFrom};
 
 use crate::contents::Contents;
-use crate::nodes::ROOT;
-use crate::server::PassThrough;
+use crate::nodes::is_own;
+use crate::server::{DIRECTORY, PassThrough};
 
 /// Names that the directory is asked for at once.
 const BUFFER_BYTES: usize = 32 << 10;
@@ -24,7 +23,7 @@ impl<C: Contents> PassThrough<C> {
         is_plus: bool,
         listing: &mut dyn Listing,
     ) -> Reply<()> {
-        let (open, node) = (self.directories.get(of.handle)?, self.nodes.get(of.node)?);
+        let (open, node) = (self.directories.get(of.handle & !DIRECTORY)?, self.nodes.get(of.node)?);
         let directory = lock(&open.0);
         rustix::fs::seek(&*directory, SeekFrom::Start(after))?;
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
@@ -32,7 +31,7 @@ impl<C: Contents> PassThrough<C> {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if of.node == ROOT && name == CACHE_FILE.as_bytes() {
+            if is_own(of.node, name) {
                 continue;
             }
             let is_special = name == b"." || name == b"..";

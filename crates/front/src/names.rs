@@ -4,12 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fastness_fuse::{Caller, Entry, Errno, Name, NewNode, Opened, Reply, device_numbers};
-use fastness_responder::CACHE_FILE;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 
 use crate::caller::in_the_name_of;
 use crate::contents::Contents;
-use crate::nodes::{Node, ROOT};
+use crate::nodes::{Node, is_own};
 use crate::server::PassThrough;
 use crate::xattrs;
 
@@ -21,7 +20,7 @@ fn mode(parent: &Node, new: &NewNode<'_>) -> Mode {
 
 /// A name that may be given.
 fn new_name(parent: u64, name: Name<'_>) -> Reply<&OsStr> {
-    match parent == ROOT && name == CACHE_FILE.as_bytes() {
+    match is_own(parent, name) {
         true => Err(Errno::PERM),
         false => Ok(OsStr::from_bytes(name)),
     }

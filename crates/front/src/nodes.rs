@@ -10,11 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fastness_fuse::{Errno, Reply};
+use fastness_responder::OWN_FILES;
 use fastness_sync::{Mutex, lock};
 use rustix::fs::{Mode, OFlags};
 
 /// Number of the root in the protocol.
 pub(crate) const ROOT: u64 = 1;
+
+/// Whether it is a file of the cache itself.
+pub(crate) fn is_own(parent: u64, name: &[u8]) -> bool {
+    parent == ROOT && OWN_FILES.iter().any(|own| name == own.as_bytes())
+}
 
 /// A file that the kernel knows: a descriptor without access, which keeps its inode from being given out
 /// again.

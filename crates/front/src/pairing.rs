@@ -154,7 +154,7 @@ pub fn inspect(region: &Path) -> Result<(Inspection, RegionInfo), FrontError> {
     // How an ordinary file was used is not known: what is said of it errs towards emulation.
     let (opened, _) = open_region(region, None, RegionUse::Emulated)?;
     let info = opened.info().clone();
-    let found = Inspection::of(&opened.into_range()).map_err(FrontError::cache("cannot use", region))?;
+    let found = Inspection::of_whole(opened.into_range()).map_err(FrontError::cache("cannot use", region))?;
     Ok((found, info))
 }
 
@@ -194,7 +194,8 @@ impl Recovery {
         let status = self.cache.status().map_err(FrontError::cache("cannot read", &path))?;
         let report = Report::of_inspection(&path, &self.inspection, &self.info);
         let directory = self.directory().display().to_string();
-        Ok(Report { directory, found: Some(found(self.recovered.as_ref())), ..report }.with_status(&status))
+        let found = Some(found(self.inspection.protocol, self.recovered.as_ref()));
+        Ok(Report { directory, found, ..report }.with_status(&status))
     }
 
     /// Ends the cache: the directory has everything, and the region holds nothing.

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use fastness_pmem::{Durability, MsyncMode, OpenOptions, Region, RegionInfo, RegionKind};
 
+use fastness_responder::ProtocolKind;
+
 use crate::error::FrontError;
 
 /// How a file is used as a region.
@@ -44,12 +46,27 @@ pub fn open_region(
 }
 
 /// What a crash of the process leaves.
-pub(crate) const AFTER_PROCESS_CRASH: &str = "every acknowledged write";
+pub(crate) fn after_process_crash(protocol: ProtocolKind) -> &'static str {
+    match protocol {
+        ProtocolKind::Log => "what was synced; a later write to the same bytes, not synced, may be undone",
+        _ => "every acknowledged write",
+    }
+}
 
 /// What a power cut leaves.
-pub(crate) fn after_power_cut(info: &RegionInfo) -> &'static str {
+pub(crate) fn after_power_cut(protocol: ProtocolKind, info: &RegionInfo) -> &'static str {
     match (info.durability, info.kind) {
+        (Durability::PowerFail, _) if protocol == ProtocolKind::Log => {
+            "what was synced (fsync, O_SYNC, msync), and every change of names and lengths; of other writes what \
+             the directory happens to have"
+        }
         (Durability::PowerFail, _) => "every acknowledged write",
+        (_, RegionKind::Tmpfs | RegionKind::Anonymous | RegionKind::File)
+            if protocol == ProtocolKind::Log =>
+        {
+            "what the directory has: the region only stands in for persistent memory, and what was synced in the \
+             last seconds is lost"
+        }
         (_, RegionKind::Tmpfs | RegionKind::Anonymous) => {
             "what the directory has: the region is in memory; writes of the last flush period and names of the \
              last second are lost"
@@ -63,9 +80,18 @@ pub(crate) fn after_power_cut(info: &RegionInfo) -> &'static str {
 }
 
 /// What somebody should know who expects speed of this region.
-pub(crate) fn notice(info: &RegionInfo) -> Option<&'static str> {
-    (info.kind == RegionKind::File && info.msync).then_some(
-        "the region is an ordinary file: every write waits for the disk under it, as a sync would. It is meant \
-         for persistent memory; --emulate-pm uses the file as if it were, for as long as the power stays on",
-    )
+pub(crate) fn notice(protocol: ProtocolKind, info: &RegionInfo) -> Option<&'static str> {
+    if info.kind != RegionKind::File || !info.msync {
+        return None;
+    }
+    Some(match protocol {
+        ProtocolKind::Log => {
+            "the region is an ordinary file: every sync waits for the disk under it. It is meant for persistent \
+             memory; --emulate-pm uses the file as if it were, for as long as the power stays on"
+        }
+        _ => {
+            "the region is an ordinary file: every write waits for the disk under it, as a sync would. It is meant \
+             for persistent memory; --emulate-pm uses the file as if it were, for as long as the power stays on"
+        }
+    })
 }

@@ -7,7 +7,7 @@ use fastness_pmem::RegionInfo;
 use fastness_responder::{Inspection, ProtocolKind, Recovered, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::region::{AFTER_PROCESS_CRASH, after_power_cut, notice};
+use crate::region::{after_power_cut, after_process_crash, notice};
 
 /// A file that could not be flushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Report {
     pub flush_period_ms: Option<u64>,
     pub chunk_bytes: u64,
     pub slots: u64,
-    /// Chunks that the directory does not have.
+    /// Chunks that the directory does not have; with the protocol Log, syncs in the log.
     pub dirty_chunks: u64,
     /// Of these, chunks of files that are not in the directory; known after a recovery only.
     pub orphaned_chunks: u64,
@@ -69,6 +69,25 @@ pub struct Report {
     pub multi_chunk_writes: u64,
     pub read_hits: u64,
     pub read_misses: u64,
+    /// With the protocol Log: syncs that went into the log, their bytes, syncs of the directory, and how
+    /// often the log was freed.
+    #[serde(default)]
+    pub records: u64,
+    #[serde(default)]
+    pub record_bytes: u64,
+    #[serde(default)]
+    pub real_syncs: u64,
+    #[serde(default)]
+    pub trims: u64,
+    /// What programs have read and written by themselves, past the mount.
+    #[serde(default)]
+    pub direct_reads: u64,
+    #[serde(default)]
+    pub direct_writes: u64,
+    #[serde(default)]
+    pub direct_read_bytes: u64,
+    #[serde(default)]
+    pub direct_written_bytes: u64,
     pub after_process_crash: String,
     pub after_power_cut: String,
     /// What somebody should know who expects speed.
@@ -82,25 +101,34 @@ fn name_of(protocol: ProtocolKind) -> &'static str {
     match protocol {
         ProtocolKind::Fr => "fr",
         ProtocolKind::Melo => "melov",
+        ProtocolKind::Pmal => "pmal",
+        ProtocolKind::PmalOrdered => "pmal-o",
+        ProtocolKind::Log => "log",
         _ => "unknown",
     }
 }
 
 /// What a recovery did, in words.
-pub(crate) fn found(recovered: Option<&Recovered>) -> String {
+pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> String {
     let Some(recovered) = recovered else { return "made just now".to_owned() };
-    let Recovered {
-        dirty_chunks, orphaned_chunks, undone_writes, redone_writes, removals, truncations, ..
-    } = *recovered;
+    let Recovered { dirty_chunks, orphaned_chunks, records, .. } = *recovered;
+    let [of_chunks, of_orphans] = match protocol {
+        ProtocolKind::Log => [(0, ""), (orphaned_chunks, "syncs of files that are not in the directory")],
+        _ => [
+            (dirty_chunks, "chunks that the directory does not have"),
+            (orphaned_chunks, "of these of files that are not in it"),
+        ],
+    };
     let parts = [
         (recovered.names, "changes of names looked at"),
         (recovered.made_again, "files and directories made again"),
-        (dirty_chunks, "chunks that the directory does not have"),
-        (orphaned_chunks, "of these of files that are not in it"),
-        (undone_writes, "writes undone that were not acknowledged"),
-        (redone_writes, "writes made again"),
-        (removals, "removals completed"),
-        (truncations, "truncations completed"),
+        of_chunks,
+        of_orphans,
+        (records, "syncs carried out on the directory"),
+        (recovered.undone_writes, "writes undone that were not acknowledged"),
+        (recovered.redone_writes, "writes made again"),
+        (recovered.removals, "removals completed"),
+        (recovered.truncations, "truncations completed"),
     ];
     let parts: Vec<_> = parts.iter().filter(|(count, _)| *count > 0).collect();
     match parts.is_empty() {
@@ -139,9 +167,17 @@ impl Report {
             multi_chunk_writes: 0,
             read_hits: 0,
             read_misses: 0,
-            after_process_crash: AFTER_PROCESS_CRASH.to_owned(),
-            after_power_cut: after_power_cut(info).to_owned(),
-            notice: notice(info).map(str::to_owned),
+            records: 0,
+            record_bytes: 0,
+            real_syncs: 0,
+            trims: 0,
+            after_process_crash: after_process_crash(inspection.protocol).to_owned(),
+            after_power_cut: after_power_cut(inspection.protocol, info).to_owned(),
+            notice: notice(inspection.protocol, info).map(str::to_owned),
+            direct_reads: 0,
+            direct_writes: 0,
+            direct_read_bytes: 0,
+            direct_written_bytes: 0,
             found: None,
         }
     }
@@ -169,6 +205,14 @@ impl Report {
         self.multi_chunk_writes = counts.multi_chunk_writes;
         self.read_hits = counts.read_hits;
         self.read_misses = counts.read_misses;
+        self.records = counts.records;
+        self.record_bytes = counts.record_bytes;
+        self.real_syncs = counts.real_syncs;
+        self.trims = counts.trims;
+        self.direct_reads = status.direct.reads;
+        self.direct_writes = status.direct.writes;
+        self.direct_read_bytes = status.direct.read_bytes;
+        self.direct_written_bytes = status.direct.written_bytes;
         self
     }
 

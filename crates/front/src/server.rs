@@ -12,13 +12,16 @@ use fastness_fuse::{
     Attr, Caller, Entry, Errno, Files, Listing, MountOptions, Name, NewNode, Open, Opened, Reply, Session,
     SessionOptions, SetAttr, Space, Time, WriteFlags, mount,
 };
-use fastness_responder::{CACHE_FILE, Stat};
+use fastness_responder::Stat;
 use rustix::fs::{OFlags, SeekFrom, StatVfsMountFlags};
 
-use crate::contents::Contents;
+use crate::contents::{Contents, Writing};
 use crate::error::FrontError;
 use crate::handles::{Handles, OpenDirectory};
-use crate::nodes::{Node, Nodes, ROOT};
+use crate::nodes::{Node, Nodes, is_own};
+
+/// In the number of an open directory: the kernel asks for the sync of either.
+pub(crate) const DIRECTORY: u64 = 1 << 63;
 
 /// An open file, with its node.
 #[derive(Debug)]
@@ -118,9 +121,9 @@ impl<C: Contents> PassThrough<C> {
         Ok((self.attr(node, &metadata), valid))
     }
 
-    /// A name that can be looked for: not that of the file that says which cache there is.
+    /// A name that can be looked for: not that of a file of the cache itself.
     pub(crate) fn name<'a>(&self, parent: u64, name: Name<'a>) -> Reply<&'a OsStr> {
-        match parent == ROOT && name == CACHE_FILE.as_bytes() {
+        match is_own(parent, name) {
             true => Err(Errno::NOENT),
             false => Ok(OsStr::from_bytes(name)),
         }
@@ -210,14 +213,23 @@ impl<C: Contents> Files for PassThrough<C> {
             self.clear_set_id(&open.node)?;
         }
         self.clear_capabilities(&open.node)?;
-        let appends = !flags.is_from_cache && OFlags::from_bits_retain(flags.open).contains(OFlags::APPEND);
-        self.contents.write(&open.file, offset, data, appends)?;
+        let of_open = OFlags::from_bits_retain(flags.open);
+        let appends = !flags.is_from_cache && of_open.contains(OFlags::APPEND);
+        let how = Writing { appends, is_synced: of_open.contains(OFlags::DSYNC) };
+        self.contents.write(&open.file, offset, data, how)?;
         Ok(data.len())
     }
 
-    // Every write is durable when it returns, and so are names and attributes: FLUSH and FSYNC are not
-    // needed, and an answer that says so keeps the kernel from asking. What is in its page cache it writes
-    // first nevertheless.
+    // Names and attributes are durable when their calls return, and so is every write unless the contents say
+    // otherwise: an answer that FSYNC is not needed keeps the kernel from asking. What is in its page cache
+    // it writes first nevertheless.
+
+    fn sync(&self, _: Caller<'_>, of: Open, _: bool) -> Reply<()> {
+        if of.handle & DIRECTORY != 0 {
+            return Err(Errno::NOSYS);
+        }
+        self.contents.sync(&self.files.get(of.handle)?.file)
+    }
 
     fn sync_all(&self, _: Caller<'_>) -> Reply<()> {
         self.contents.flush_all()
@@ -225,7 +237,8 @@ impl<C: Contents> Files for PassThrough<C> {
 
     fn open_directory(&self, _: Caller<'_>, node: u64) -> Reply<Opened> {
         let opened = OpenDirectory::open(&*self.nodes.get(node)?)?;
-        Ok(Opened { handle: self.directories.add(opened), keeps_cache: false, is_direct: false })
+        let handle = self.directories.add(opened) | DIRECTORY;
+        Ok(Opened { handle, keeps_cache: false, is_direct: false })
     }
 
     fn list(
@@ -300,6 +313,6 @@ impl<C: Contents> Files for PassThrough<C> {
     }
 
     fn release_directory(&self, of: Open) {
-        self.directories.remove(of.handle);
+        self.directories.remove(of.handle & !DIRECTORY);
     }
 }

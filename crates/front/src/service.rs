@@ -117,7 +117,7 @@ impl Service {
             mounted_at: Some(at.display().to_string()),
             pid: Some(std::process::id()),
             flush_period_ms: Some(flush_period.as_millis() as u64),
-            found: Some(found(recovered.as_ref())),
+            found: Some(found(inspection.protocol, recovered.as_ref())),
             ..Report::of_inspection(&region, &inspection, &info)
         };
         raise_limit();

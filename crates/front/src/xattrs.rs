@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Capabilities of a program.
 pub(crate) const CAPABILITIES: Name<'static> = b"security.capability";
+const LISTS: Name<'static> = b"system.posix_acl_";
 const DEFAULT_LIST: Name<'static> = b"system.posix_acl_default";
 const SET_GID: u32 = 0o2000;
 
@@ -38,6 +39,16 @@ fn get(node: &Node, name: Name<'_>) -> Reply<Vec<u8>> {
     sized(len, |buffer| rustix::fs::getxattr(&path, name, buffer))
 }
 
+/// The error for one who asks for an attribute. Where there are no access control lists (CephFS through
+/// ceph-fuse), a file has none: another answer would keep everyone out but its owner and root, since the
+/// kernel asks first.
+fn unless_lists_are_unknown(name: Name<'_>, error: Errno) -> Errno {
+    match error {
+        Errno::OPNOTSUPP if name.starts_with(LISTS) => Errno::NODATA,
+        error => error,
+    }
+}
+
 /// Names; those of the administrator are for root alone.
 fn names(node: &Node, caller: Caller<'_>) -> Reply<Vec<u8>> {
     let path = node.path();
@@ -56,7 +67,7 @@ pub(crate) fn has_default_list(directory: &Node) -> bool {
 
 impl<C: Contents> PassThrough<C> {
     pub(crate) fn attribute(&self, node: &Node, name: Name<'_>) -> Reply<Vec<u8>> {
-        get(node, name)
+        get(node, name).map_err(|error| unless_lists_are_unknown(name, error))
     }
 
     pub(crate) fn attribute_names(&self, node: &Node, caller: Caller<'_>) -> Reply<Vec<u8>> {
@@ -93,5 +104,18 @@ impl<C: Contents> PassThrough<C> {
     pub(crate) fn remove_attribute(&self, node: &Node, name: Name<'_>) -> Reply<()> {
         rustix::fs::removexattr(node.path(), name)?;
         self.settle(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_no_list_where_there_are_none() {
+        assert_eq!(unless_lists_are_unknown(b"system.posix_acl_access", Errno::OPNOTSUPP), Errno::NODATA);
+        assert_eq!(unless_lists_are_unknown(DEFAULT_LIST, Errno::OPNOTSUPP), Errno::NODATA);
+        assert_eq!(unless_lists_are_unknown(DEFAULT_LIST, Errno::IO), Errno::IO);
+        assert_eq!(unless_lists_are_unknown(b"user.name", Errno::OPNOTSUPP), Errno::OPNOTSUPP);
     }
 }

@@ -5,6 +5,9 @@
 //! leisure and calls [`RecordLog::trim`] once their effects are durable elsewhere. After a crash,
 //! [`RecordLog::open`] returns a [`Recovery`], which hands out the untrimmed records, in order.
 //!
+//! A log that is never to stop is trimmed in *turns* ([`RecordLog::next_turn`]): one is carried out and
+//! trimmed while records are appended to the next.
+//!
 //! Records that are appended in parallel may be recovered without each other; a record after a *barrier*
 //! ([`RecordLog::barrier`], [`RecordLog::append_ordered`], [`RecordLog::trim`]) is never recovered without
 //! every record before it.
@@ -51,8 +54,8 @@
 //! 2. In an update of the header: the slots are written one after the other, with a fence after each, so one
 //!    is whole at any time; the newest whole one wins. Either the update happened or it did not.
 //! 3. In an append: the record exists completely or not at all (`fastness_prb`).
-//! 4. In [`RecordLog::trim`] before the new header is durable: nothing was trimmed. After it: the trimmed
-//!    records are obsolete, whether their chunks were emptied or not.
+//! 4. In [`RecordLog::trim`] (or [`RecordLog::trim_turns`]) before the new header is durable: nothing was
+//!    trimmed. After it: the trimmed records are obsolete, whether their chunks were emptied or not.
 //! 5. In a recovery: [`Recovery::replay`] first makes durable what it will hand out, so the next recovery
 //!    hands out the same records, starting from the first; until [`Recovery::finish`] has made the header of
 //!    a new log durable, nothing of the old one is overwritten.
@@ -80,9 +83,10 @@ mod tests;
 
 pub use create::CreateOptions;
 pub use error::{AppendError, CreateError, ErrorKind, FormatError, OpenError, RecoverError, TrimError};
+pub use fastness_prb::LiveEntry;
 pub use geometry::{CHUNK_BYTES_MIN, CHUNKS_MAX, DATA_OFFSET, Geometry, GeometryError};
 pub use hidden::Hidden;
-pub use log::{RecordId, RecordLog, Trimmed};
+pub use log::{RecordId, RecordLog, Trimmed, Turn};
 pub use medium::LogMedium;
 pub use open::OpenOptions;
 pub use recovery::{Recovery, Replayed};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastness_pmem::{PersistError, RegionInfo};
-use fastness_prb::{EntryId, Hdl, MediaFault, Prb, Stats, Txg, Wait, Written};
+use fastness_prb::{
+    BodyError, EntryId, Hdl, LiveEntry, MediaFault, Prb, Stats, Txg, UNSYNCED_TXGS, Wait, Written,
+};
 
 use crate::error::{AppendError, TrimError};
 use crate::front::Front;
@@ -28,6 +30,11 @@ impl fmt::Display for RecordId {
         write!(f, "{}.{}.{}", self.log_number, self.entry.generation.0, self.entry.gsid.0)
     }
 }
+
+/// Records that were appended between two calls of [`RecordLog::next_turn`], and are trimmed together. Turns
+/// sort in the order of their records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turn(Txg);
 
 /// What a trim did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,10 +110,22 @@ impl<R: LogMedium> RecordLog<R> {
     /// [`AppendError`]; the log remains usable except after Persist and Closed.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Result<RecordId, AppendError> {
+        self.append_parts([&[], record])
+    }
+
+    /// As [`append`](Self::append), of a record in two parts, which need not be put together first.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Caller bug only: the first part is not whole lines of 64 bytes.
+    #[inline]
+    pub fn append_parts(&self, record: [&[u8]; 2]) -> Result<RecordId, AppendError> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(AppendError::Closed);
         }
-        match self.hdl.write_entry(self.txg, record, Wait::Fail) {
+        match self.hdl.write_entry_parts(self.txg, record, Wait::Fail) {
             Ok(Written::Entry(entry)) => Ok(RecordId { log_number: self.log_number, entry }),
             Ok(Written::Obsolete) => unreachable!("records have the txg after the synced one"),
             Err(error) => Err(AppendError::new(error, self.geometry.capacity_bytes())),
@@ -138,21 +157,90 @@ impl<R: LogMedium> RecordLog<R> {
     /// # Errors
     /// [`TrimError`]; the log is no longer usable.
     pub fn trim(&mut self) -> Result<Trimmed, TrimError> {
+        let all = self.turn();
+        self.trim_turns(all)?;
+        self.empty_trimmed()
+    }
+
+    /// The turn that records which are appended now belong to.
+    pub fn turn(&self) -> Turn {
+        Turn(self.txg)
+    }
+
+    /// Begins a turn, so that those before it can be trimmed while records are appended; returns the one that
+    /// has ended. Also acts as a barrier. `None`: there are three turns, and the first has to be trimmed
+    /// before there is another.
+    pub fn next_turn(&mut self) -> Option<Turn> {
+        let ended = self.txg;
+        if ended.0 - self.front.slot().synced.0 >= UNSYNCED_TXGS {
+            return None;
+        }
+        self.txg = Txg(ended.0 + 1);
+        self.barrier();
+        Some(Turn(ended))
+    }
+
+    /// Discards the records of `last` and of the turns before it: the caller has made their effects durable
+    /// elsewhere. Their space is free after [`empty_trimmed`](Self::empty_trimmed). Also acts as a barrier if
+    /// these are all.
+    ///
+    /// Persistence: on return no crash brings the records back; after a crash inside, all of them are
+    /// recovered, or none.
+    ///
+    /// # Errors
+    /// [`TrimError`]; the log is no longer usable.
+    pub fn trim_turns(&mut self, Turn(last): Turn) -> Result<(), TrimError> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(TrimError::Closed);
         }
+        if last <= self.front.slot().synced {
+            return Ok(());
+        }
         // Until everything is done, an error must leave the log closed.
         self.failed.store(true, Ordering::Relaxed);
-        let synced = self.txg;
         // The header first: its fence orders it before the chunks are emptied. In the opposite order a crash
         // could find some records gone and a header that still needs them.
-        self.front.update(HeaderSlot { synced, ..self.front.slot().clone() })?;
-        self.txg = Txg(synced.0 + 1);
-        // Records of the next txg begin a new generation, so that the discarded ones leave no gap in it.
-        self.barrier();
-        let trimmed = self.collect(synced)?;
+        self.front.update(HeaderSlot { synced: last, ..self.front.slot().clone() })?;
+        if last >= self.txg {
+            self.txg = Txg(last.0 + 1);
+            // Records of the next txg begin a new generation, so that the discarded ones leave no gap in it.
+            self.barrier();
+        }
         self.failed.store(false, Ordering::Relaxed);
-        Ok(trimmed)
+        Ok(())
+    }
+
+    /// Empties the chunks that have nothing but records that were trimmed.
+    ///
+    /// Concurrency: beside appends.
+    ///
+    /// # Errors
+    /// [`TrimError`]; the log is no longer usable.
+    pub fn empty_trimmed(&self) -> Result<Trimmed, TrimError> {
+        let emptied = self.collect(self.front.slot().synced);
+        if emptied.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        Ok(emptied?)
+    }
+
+    /// The records that are not trimmed, in order, and perhaps some whose appends have not returned: for
+    /// [`read_live`](Self::read_live). Appends wait until all headers have been read.
+    pub fn live_records(&self) -> Vec<LiveEntry> {
+        let mut live = self.hdl.live_entries();
+        live.retain(|record| record.txg() > self.front.slot().synced);
+        live
+    }
+
+    /// Copies such a record into the front of `buffer`, and checks it.
+    ///
+    /// # Errors
+    /// [`BodyError`]; also if it was trimmed meanwhile.
+    pub fn read_live(&self, record: &LiveEntry, buffer: &mut [u8]) -> Result<(), BodyError> {
+        match self.hdl.read_live(record, buffer) {
+            Err(BodyError::Padding { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// Empties every chunk whose records are all obsolete.
@@ -174,6 +262,11 @@ impl<R: LogMedium> RecordLog<R> {
     /// Chunks that are empty and not held by a writer.
     pub fn free_chunks(&self) -> usize {
         self.prb.free_chunks()
+    }
+
+    /// How much of the log is in use, in 1024ths; nearly free to call.
+    pub fn used_per_1024(&self) -> u32 {
+        self.prb.used_per_1024()
     }
 
     /// How the region is divided.

@@ -50,6 +50,33 @@ enum Stop<E> {
     Callback(E),
 }
 
+fn hand_out<R: LogMedium, E>(
+    entry: Entry<'_, R>,
+    log_number: u64,
+    buffer: &mut Vec<u8>,
+    apply: &mut impl FnMut(RecordId, &[u8]) -> Result<(), E>,
+) -> Result<(), Stop<E>> {
+    let len = entry.body_len_bytes();
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    match entry.read_body(buffer) {
+        Ok(()) | Err(BodyError::Padding { .. }) => {}
+        Err(error) => return Err(Stop::Body(error)),
+    }
+    apply(RecordId { log_number, entry: entry.id() }, &buffer[..len]).map_err(Stop::Callback)
+}
+
+fn recovered<T, E>(replayed: Result<T, ReplayError<Stop<E>>>) -> Result<T, RecoverError<E>> {
+    replayed.map_err(|error| match error {
+        ReplayError::Callback { id, source: Stop::Callback(source) } => RecoverError::Callback { id, source },
+        ReplayError::Callback { id, source: Stop::Body(source) } => RecoverError::Body { id, source },
+        ReplayError::Log(error) => RecoverError::Log(error),
+        ReplayError::Misuse(error) => RecoverError::Bug(error),
+        _ => unreachable!("replay has no other errors"),
+    })
+}
+
 impl<R: LogMedium> Recovery<R> {
     pub(crate) fn new(
         prb: Arc<Prb<R>>,
@@ -92,6 +119,19 @@ impl<R: LogMedium> Recovery<R> {
         self.hand_out(apply)
     }
 
+    /// Hands out the records as [`Recovery::replay`] will, before it does; nothing is changed.
+    ///
+    /// # Errors
+    /// [`RecoverError`].
+    pub fn look<E>(
+        &self,
+        mut look: impl FnMut(RecordId, &[u8]) -> Result<(), E>,
+    ) -> Result<(), RecoverError<E>> {
+        let log_number = self.front.slot().log_number;
+        let mut buffer = Vec::new();
+        recovered(self.hdl.peek(|entry| hand_out(entry, log_number, &mut buffer, &mut look)))
+    }
+
     fn persist_claim<E>(&mut self) -> Result<(), RecoverError<E>> {
         let Some(update) = self.claimed.update.take() else { return Ok(()) };
         if update.header() != &self.front.slot().header {
@@ -112,29 +152,8 @@ impl<R: LogMedium> Recovery<R> {
         let mut buffer = Vec::new();
         // The update is how far replay has got; it is ignored, since records are handed out from the first
         // one again.
-        let replayed = self.hdl.replay(|entry: Entry<'_, R>, _update| {
-            let len = entry.body_len_bytes();
-            if buffer.len() < len {
-                buffer.resize(len, 0);
-            }
-            match entry.read_body(&mut buffer) {
-                Ok(()) | Err(BodyError::Padding { .. }) => {}
-                Err(error) => return Err(Stop::Body(error)),
-            }
-            apply(RecordId { log_number, entry: entry.id() }, &buffer[..len]).map_err(Stop::Callback)
-        });
-        match replayed {
-            Ok(replayed) => Ok(Replayed { records: replayed.entries }),
-            Err(ReplayError::Callback { id, source: Stop::Callback(source) }) => {
-                Err(RecoverError::Callback { id, source })
-            }
-            Err(ReplayError::Callback { id, source: Stop::Body(source) }) => {
-                Err(RecoverError::Body { id, source })
-            }
-            Err(ReplayError::Log(error)) => Err(RecoverError::Log(error)),
-            Err(ReplayError::Misuse(error)) => Err(RecoverError::Bug(error)),
-            Err(_) => unreachable!("replay has no other errors"),
-        }
+        let replayed = self.hdl.replay(|entry, _update| hand_out(entry, log_number, &mut buffer, &mut apply));
+        Ok(Replayed { records: recovered(replayed)?.entries })
     }
 
     /// Number of records to hand out.

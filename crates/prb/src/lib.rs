@@ -20,6 +20,7 @@
 //! hidden     entries beyond the end of a chunk       mirror     two sides: comparison and repair
 //! counters   dependency tracking                     hdl/       the log: states, write, claim, replay, header
 //! health     whether entries can be written          side_loss  what happens when a side is lost
+//! live       reads entries of a log in use
 //! ```
 
 mod checksum;
@@ -34,6 +35,7 @@ mod health;
 mod hidden;
 mod ids;
 mod lists;
+mod live;
 mod mirror;
 mod planted;
 mod prb;
@@ -59,6 +61,7 @@ pub use hdl::{
 };
 pub use hidden::{ChunkTail, Hidden, entries_behind};
 pub use ids::{ChunkId, EntryId, Generation, Gsid, LogGuid, Txg, UNSYNCED_TXGS};
+pub use live::LiveEntry;
 pub use mirror::{SideFault, SideRepairs, SideReport, side_report};
 #[cfg(feature = "planted-bugs")]
 pub use planted::{Bug, plant};

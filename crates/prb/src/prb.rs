@@ -48,6 +48,8 @@ pub struct Prb<M> {
     pub(crate) slots: CommitSlots<OpenChunk<M>>,
     slot_stats: Box<[SlotStats]>,
     pub(crate) lists: Mutex<Lists<M>>,
+    /// Held by who holds more than one slot and waits for more.
+    pub(crate) reading: Mutex<()>,
     pub(crate) chunk_freed: Condvar,
     pub(crate) fill: Fill,
     /// Newest txg passed to `collect`.
@@ -122,6 +124,7 @@ impl<M: Medium + Sync> Prb<M> {
             slots: CommitSlots::new((0..committers).map(|_| None)),
             slot_stats: (0..committers).map(|_| SlotStats::default()).collect(),
             lists: Mutex::new(Lists::new(ranges.len(), claiming)),
+            reading: Mutex::new(()),
             chunk_freed: Condvar::new(),
             fill: Fill::new(committers),
             synced: AtomicU64::new(0),

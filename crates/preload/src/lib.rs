@@ -11,9 +11,9 @@
 //! costs speed and nothing else.
 //!
 //! The position of a file, flags and locks stay where they are, in the kernel: descriptors that are
-//! duplicated, inherited or passed on work as without it. A descriptor that was inherited over `exec` goes
-//! through the mount. Signals wait while a call is in PM, so that a handler never meets a lock that its own
-//! thread holds.
+//! duplicated, inherited or passed on work as without it. A descriptor that was inherited over `exec` gets a
+//! lease when the program uses it first. Handlers of signals wait while a call is in PM, so that none meets a
+//! lock that its own thread holds.
 //!
 //! What it cannot see: a descriptor that is closed by a system call of the program's own, whose number
 //! another library opens again, while the file is still open elsewhere.
@@ -24,7 +24,8 @@
 //! transfer   reads and writes with a lease       buffers   what programs read into and write from
 //! process    the connection; what a fork does    member    this process among those that use the cache
 //! table      which descriptors have leases       own       descriptors of the library's own
-//! real       the functions of the C library      signals   none of them in the middle of a call
+//! real       the functions of the C library      signals   no handler runs in the middle of a call
+//! actions    the program's handlers of signals   scratch   memory of a call
 //! ```
 //!
 //! Source: "First Responder" in the dissertation, chapter V, which changes the kernel instead;
@@ -34,6 +35,7 @@
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
+mod actions;
 mod buffers;
 mod calls;
 mod member;

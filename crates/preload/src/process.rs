@@ -10,11 +10,12 @@ use fastness_responder::link::{Ask, Descriptors, Tell, ask, is_connected};
 use fastness_responder::{Client, FileId};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, statx};
 
+use crate::actions;
 use crate::member::Member;
 use crate::own;
 use crate::real;
-use crate::signals::Blocked;
-use crate::table;
+use crate::signals::{self, Calm};
+use crate::table::{self, Entry};
 
 /// Tells programs where to ask: the number of the mount, a colon, and the path of the socket.
 const VARIABLE: &str = "FASTNESS_LEASES";
@@ -40,6 +41,8 @@ static PID: AtomicU32 = AtomicU32::new(0);
 static HAS_MAPPINGS: AtomicBool = AtomicBool::new(false);
 /// One thread connects.
 static CONNECTING: AtomicU32 = AtomicU32::new(0);
+/// One thread asks for the lease of a descriptor that came with the program.
+static ASKING: AtomicU32 = AtomicU32::new(0);
 
 /// Runs before the program.
 extern "C" fn begin() {
@@ -52,6 +55,7 @@ extern "C" fn begin() {
     PID.store(std::process::id(), Ordering::Relaxed);
     PATH.store(Box::into_raw(Box::new(path)), Ordering::Release);
     HAS_MAPPINGS.store(has_mappings(device), Ordering::Relaxed);
+    note_inherited(device);
     // SAFETY: functions that stay where they are.
     unsafe { libc::pthread_atfork(None, None, Some(begin_in_child)) };
     DEVICE.store(device, Ordering::Release);
@@ -69,9 +73,21 @@ fn has_mappings(device: u64) -> bool {
         .map_or(true, |maps| maps.lines().any(|line| line.split_whitespace().nth(3) == Some(wanted.as_str())))
 }
 
+/// Descriptors that the program has from whoever has started it. Most programs use few of them.
+fn note_inherited(device: u64) {
+    let Ok(found) = std::fs::read_dir("/proc/self/fd") else { return };
+    for entry in found.flatten() {
+        let fd = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(fd) = fd.filter(|&fd| number(fd) == Some((device, FileType::RegularFile))) {
+            table::add_inherited(fd);
+        }
+    }
+}
+
 extern "C" fn begin_in_child() {
     PID.store(std::process::id(), Ordering::Relaxed);
     CONNECTING.store(0, Ordering::Relaxed);
+    ASKING.store(0, Ordering::Relaxed);
     table::begin_in_child();
     let parents = PROCESS.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: processes are never freed.
@@ -98,7 +114,7 @@ pub(crate) fn device() -> u64 {
 
 /// Does something under the lock of all places, which no handler of this thread may meet.
 pub(crate) fn calmly(act: impl FnOnce()) {
-    let _blocked = Blocked::new();
+    let _calm = Calm::new();
     act();
 }
 
@@ -117,7 +133,7 @@ pub(crate) fn mapping(fd: i32) {
     // SAFETY: the number of a descriptor that the program has handed over; the kernel checks it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     if is_ours() {
-        let _blocked = Blocked::new();
+        let _calm = Calm::new();
         // If the server is gone, so is the mount.
         let _ = process().and_then(|process| process.ask(&Ask::Mount, Some(fd)));
     }
@@ -199,6 +215,7 @@ fn join() -> Option<Process> {
     let links = [link.as_raw_fd(), watched.as_raw_fd()];
     let is_served = move || is_connected(&watched);
     let client = Client::join(region, shared, me, is_served).ok()?;
+    signals::look_for_others(actions::is_unknown);
     // From here on none of them is dropped.
     ours.into_iter().for_each(own::protect);
     let epoch = EPOCH.load(Ordering::Relaxed);
@@ -223,16 +240,49 @@ impl Process {
 
 /// A program has opened a file: if it is one of the mount, asks for a lease.
 pub(crate) fn opened(fd: i32) {
-    let device = DEVICE.load(Ordering::Acquire);
-    if device == 0 || fd < 0 {
+    if device() == 0 || fd < 0 {
         return;
     }
     table::forget(fd);
-    if number(fd) != Some((device, FileType::RegularFile)) || !is_ours() {
-        return;
+    ask_lease(fd);
+}
+
+/// What is known of a descriptor that the program uses. If it came with the program, asks for a lease, once.
+#[inline]
+pub(crate) fn find(fd: i32) -> Option<Entry> {
+    let found = table::find(fd);
+    if found.is_none() && table::is_inherited(fd) {
+        return find_inherited(fd);
     }
-    let _blocked = Blocked::new();
-    let _ = attach(fd);
+    found
+}
+
+#[cold]
+fn find_inherited(fd: i32) -> Option<Entry> {
+    if !is_ours() {
+        return None;
+    }
+    let _calm = Calm::new();
+    // Other threads that use it go on with what the first one gets.
+    while ASKING.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        std::thread::yield_now();
+    }
+    if table::is_inherited(fd) {
+        ask_lease(fd);
+    }
+    if table::is_inherited(fd) {
+        table::forget(fd);
+    }
+    ASKING.store(0, Ordering::Release);
+    table::find(fd)
+}
+
+/// Asks for a lease, if it is a file of the mount.
+fn ask_lease(fd: i32) {
+    if number(fd) == Some((device(), FileType::RegularFile)) && is_ours() {
+        let _calm = Calm::new();
+        let _ = attach(fd);
+    }
 }
 
 fn attach(fd: i32) -> Option<()> {

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, stat};
+use libc::{FILE, iovec, mode_t, off_t, sighandler_t, size_t, ssize_t, stat};
 
 /// The next definition of a function; what is not there cannot have been called.
 fn find(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
@@ -69,8 +69,16 @@ real! {
     fn fsync(fd: c_int) -> c_int;
     fn fdatasync(fd: c_int) -> c_int;
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int;
+    fn fclose(stream: *mut FILE) -> c_int;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fstat(fd: c_int, found: *mut stat) -> c_int;
     fn statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, found: *mut libc::statx) -> c_int;
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void;
 }

@@ -29,9 +29,12 @@ const FLAGS: u64 = 7;
 const PLACE_SHIFT: u32 = 3;
 const PLACE_BITS: u64 = (PLACES as u64) - 1;
 const USED: u64 = 1 << 17;
+/// Alone: a file of the mount that was open when the program began. A lease of it is asked for when it is
+/// used.
+const INHERITED: u64 = 1 << 18;
 const GENERATION_SHIFT: u32 = 32;
 
-/// The word of a descriptor: 0, or flags, place, and the generation of its lease.
+/// The word of a descriptor with a lease: flags, place, and the generation of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry(u64);
 
@@ -106,7 +109,7 @@ impl Place {
     /// Empties the place, and puts something else there. The caller holds the lock.
     fn replace(&self, content: Option<Content>) {
         self.generation.store(0, Ordering::SeqCst);
-        // They see the new generation, or are done soon: signals are blocked meanwhile.
+        // They see the new generation, or are done soon: handlers wait meanwhile.
         while self.users.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
@@ -117,7 +120,7 @@ impl Place {
     }
 }
 
-/// The lock of all places. Signals are blocked by who holds it.
+/// The lock of all places. No handler runs in a thread that holds it.
 struct Locked;
 
 impl Locked {
@@ -143,7 +146,20 @@ fn word(fd: i32) -> Option<&'static AtomicU64> {
 #[inline]
 pub(crate) fn find(fd: i32) -> Option<Entry> {
     let entry = word(fd)?.load(Ordering::Acquire);
-    (entry != 0).then_some(Entry(entry))
+    (entry & USED != 0).then_some(Entry(entry))
+}
+
+/// Notes that a descriptor came with the program.
+pub(crate) fn add_inherited(fd: i32) {
+    if let Some(word) = word(fd) {
+        word.store(INHERITED, Ordering::Release);
+    }
+}
+
+/// Whether the descriptor came with the program, and was not used yet.
+#[inline]
+pub(crate) fn is_inherited(fd: i32) -> bool {
+    word(fd).is_some_and(|word| word.load(Ordering::Relaxed) == INHERITED)
 }
 
 /// Works with the file of a descriptor; `None`: it has none any more, and is forgotten.
@@ -172,7 +188,9 @@ pub(crate) fn with<T>(
 
 /// Notes that a descriptor is a file with a lease.
 pub(crate) fn add(fd: i32, flags: u64, member: &Member, lease: &Lease, backing: OwnedFd) {
-    forget(fd);
+    if let Some(entry) = find(fd) {
+        forget_entry(fd, entry);
+    }
     let Some(word) = word(fd).filter(|_| (lease.slot as usize) < PLACES) else { return };
     let entry = Entry::new(lease, flags & FLAGS);
     let place = entry.place();
@@ -206,6 +224,9 @@ impl Drop for Content {
 /// A descriptor is one of the same file as another one now.
 pub(crate) fn duplicate(fd: i32, to: i32) {
     forget(to);
+    if is_inherited(fd) {
+        add_inherited(to);
+    }
     let (Some(entry), Some(word)) = (find(fd), word(to)) else { return };
     let place = entry.place();
     let _locked = Locked::new();
@@ -230,6 +251,8 @@ pub(crate) fn set_appends(fd: i32, appends: bool) {
 pub(crate) fn forget(fd: i32) {
     if let Some(entry) = find(fd) {
         forget_entry(fd, entry);
+    } else if let (true, Some(word)) = (is_inherited(fd), word(fd)) {
+        word.store(0, Ordering::Release);
     }
 }
 

@@ -10,7 +10,7 @@ use libc::{off_t, ssize_t};
 use crate::buffers::Buffers;
 use crate::process::{self, Process};
 use crate::real;
-use crate::signals::Blocked;
+use crate::signals::Calm;
 use crate::table::{self, Entry, READS, WRITES};
 
 /// Where a call begins in its file.
@@ -59,7 +59,7 @@ impl Reserved {
 /// # Safety
 /// The buffers can be written.
 pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Option<ssize_t> {
-    let entry = table::find(fd).filter(|entry| entry.may(READS))?;
+    let entry = process::find(fd).filter(|entry| entry.may(READS))?;
     let len = buffers.len()?;
     if matches!(start, Start::At(..0)) {
         return None;
@@ -67,7 +67,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
     let process = process_of(fd)?;
     // SAFETY: the caller's.
     let mut piece = unsafe { buffers.space(len)? };
-    let blocked = Blocked::new();
+    let calm = Calm::new();
     let (offset, reserved) = begin(fd, len, start)?;
     let done =
         table::with(fd, entry, &process.member, |file| process.member.client.read(file, offset, &mut piece));
@@ -80,7 +80,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
     if done.is_none() {
         table::forget(fd);
     }
-    drop(blocked);
+    drop(calm);
     match done? {
         Ok(done) => {
             // SAFETY: the caller's.
@@ -96,7 +96,7 @@ pub(crate) unsafe fn read(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opti
 /// # Safety
 /// The buffers can be read.
 pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Option<ssize_t> {
-    let entry = table::find(fd).filter(|entry| entry.may(WRITES))?;
+    let entry = process::find(fd).filter(|entry| entry.may(WRITES))?;
     let len = buffers.len()?;
     if matches!(start, Start::At(..0)) {
         return None;
@@ -104,7 +104,7 @@ pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opt
     let process = process_of(fd)?;
     // SAFETY: the caller's.
     let data = unsafe { buffers.gather(len)? };
-    let blocked = Blocked::new();
+    let calm = Calm::new();
     let appends = entry.may(table::APPENDS);
     let (offset, reserved) = if appends { (0, None) } else { begin(fd, len, start)? };
     let position = if appends { Position::End } else { Position::At(offset) };
@@ -121,7 +121,7 @@ pub(crate) unsafe fn write(fd: c_int, buffers: Buffers<'_>, start: Start) -> Opt
     if matches!(written.stopped, Some(Denied::Ended | Denied::NoRoom)) {
         table::forget(fd);
     }
-    drop(blocked);
+    drop(calm);
     match written.stopped {
         _ if written.len > 0 => Some(written.len as ssize_t),
         Some(Denied::Failed(error)) => Some(fail(error.errno())),
@@ -176,9 +176,9 @@ fn end(reserved: Option<Reserved>, done: usize) {
 
 /// Length and time of the last write of a file with a lease.
 pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
-    let entry = table::find(fd)?;
+    let entry = process::find(fd)?;
     let process = process_of(fd)?;
-    let _blocked = Blocked::new();
+    let _calm = Calm::new();
     let current = table::with(fd, entry, &process.member, |file| process.member.client.current(file))?;
     match current {
         Ok(current) => Some(current),
@@ -191,6 +191,6 @@ pub(crate) fn current(fd: c_int) -> Option<(u64, u64)> {
 
 /// Whether everything that was written to the file is durable.
 pub(crate) fn is_durable(fd: c_int) -> bool {
-    let Some((entry, process)) = table::find(fd).zip(process_of(fd)) else { return false };
+    let Some((entry, process)) = process::find(fd).zip(process_of(fd)) else { return false };
     process.member.client.has_lease(entry.slot(), entry.lease()) || current(fd).is_some()
 }

@@ -13,10 +13,14 @@
 //! 4   when the process that serves last said that it is there: monotonic clock, in ms
 //! 8   a word for each group: who has the lock (low half; 0 nobody), its dirty chunks (high half)
 //!     a bit for each group that may have dirty data
-//!     8 words for each file: who has the lock; state; length; time of the last write; 4 unused
+//!     8 words for each file: who has the lock; state; length; time of the last write; then of
+//!     clients: reads, writes, bytes that were read, bytes that were written
+//!     a word for each slot: in which lines its chunks differ (`chunks/difference.rs`)
+//!     of each group the [`Counts`]
 //! ```
 //! The state of a file: bit 0 there are leases, bit 1 a truncation is not completed; the high half counts
-//! what the place was used for, so that a lease from before counts for nothing.
+//! what the place was used for, so that a lease from before counts for nothing. Counts change under the lock
+//! of their group or file; those of a process that dies stay.
 //!
 //! Nothing of it is durable. The processes have the same user and could store to PM directly: they trust
 //! each other.
@@ -24,12 +28,13 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use fastness_pmem::SharedWords;
 use fastness_sync::{Mutex, lock};
+use rustix::time::Timespec;
 
 use crate::error::Error;
+use crate::stats::{Counts, Transfers};
 
 /// The process that serves.
 pub(crate) const SERVER: u32 = 1;
@@ -48,7 +53,7 @@ const GENERATION: u64 = 1 << 32;
 /// Attempts to take a lock before the thread lets others run, and before it sleeps.
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
-const PAUSE: Duration = Duration::from_micros(20);
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 /// From one look whether the cache is still served to the next, in attempts.
 const LOOK: u32 = 1000;
 
@@ -58,6 +63,7 @@ type IsServed = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct Board {
     words: SharedWords,
     groups: usize,
+    slots: usize,
     files: usize,
     /// Number of this process.
     pub(crate) me: u32,
@@ -78,37 +84,39 @@ fn now_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-fn words_for(groups: usize, files: usize) -> Option<usize> {
+fn words_for(groups: usize, slots: usize, files: usize) -> Option<usize> {
     let of_files = files.checked_mul(FILE_WORDS)?;
-    HEADER_WORDS.checked_add(groups)?.checked_add(groups.div_ceil(64))?.checked_add(of_files)
+    let of_groups = groups.checked_add(groups.div_ceil(64))?;
+    let counts = groups.checked_mul(Counts::LEN)?;
+    HEADER_WORDS.checked_add(of_groups)?.checked_add(slots)?.checked_add(of_files)?.checked_add(counts)
 }
 
 impl Board {
     /// For the process that serves.
-    pub(crate) fn create(groups: usize) -> std::io::Result<Board> {
-        let count = words_for(groups, FILES).ok_or(std::io::ErrorKind::InvalidInput)?;
+    pub(crate) fn create(groups: usize, slots: usize) -> std::io::Result<Board> {
+        let count = words_for(groups, slots, FILES).ok_or(std::io::ErrorKind::InvalidInput)?;
         let words = SharedWords::create(count)?;
         for (at, value) in [(0, 1), (2, groups as u64), (3, FILES as u64)] {
             words[at].store(value, Ordering::Release);
         }
         let free = Mutex::new((0..FILES).rev().collect());
-        Ok(Board { words, groups, files: FILES, me: SERVER, is_served: Box::new(|| true), free })
+        Ok(Board { words, groups, slots, files: FILES, me: SERVER, is_served: Box::new(|| true), free })
     }
 
     /// For another one, whose number is `me`.
     pub(crate) fn join(
         words: SharedWords,
-        groups: usize,
+        (groups, slots): (usize, usize),
         me: u32,
         is_served: IsServed,
     ) -> Result<Board, Error> {
         let says = |at: usize| words.get(at).map_or(0, |word| word.load(Ordering::Acquire));
         let files = usize::try_from(says(3)).unwrap_or(usize::MAX);
-        let fits = words_for(groups, files).is_some_and(|count| count <= words.len());
+        let fits = words_for(groups, slots, files).is_some_and(|count| count <= words.len());
         if says(2) != groups as u64 || !fits || me <= SERVER {
             return Err(Error::Geometry("the shared memory belongs to another cache"));
         }
-        Ok(Board { words, groups, files, me, is_served, free: Mutex::default() })
+        Ok(Board { words, groups, slots, files, me, is_served, free: Mutex::default() })
     }
 
     /// The process that serves says that it is there.
@@ -143,13 +151,58 @@ impl Board {
         &self.words[HEADER_WORDS + self.groups + word]
     }
 
+    /// The word of a slot.
+    pub(crate) fn slot_word(&self, slot: usize) -> &AtomicU64 {
+        assert!(slot < self.slots, "a slot of the region");
+        &self.words[self.slots_at() + slot]
+    }
+
+    fn counts_of(&self, group: usize) -> impl Iterator<Item = &AtomicU64> {
+        assert!(group < self.groups, "a group of the region");
+        let first = self.slots_at() + self.slots + group * Counts::LEN;
+        (first..first + Counts::LEN).map(|at| &self.words[at])
+    }
+
+    /// Moves what was counted to the counts of a group, which the caller holds.
+    pub(crate) fn take_counts(&self, group: usize, counts: &mut Counts) {
+        for (word, count) in self.counts_of(group).zip(counts.each()) {
+            add(word, std::mem::take(count));
+        }
+    }
+
+    /// What all processes have counted in a group.
+    pub(crate) fn counts(&self, group: usize) -> Counts {
+        let mut counts = Counts::default();
+        for (count, word) in counts.each().into_iter().zip(self.counts_of(group)) {
+            *count = word.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// What clients have read and written.
+    pub(crate) fn transfers(&self) -> Transfers {
+        let sum = |word: usize| {
+            let of = |slot: usize| self.file_word(slot, word).load(Ordering::Relaxed);
+            (0..self.files).map(of).fold(0, u64::wrapping_add)
+        };
+        Transfers { reads: sum(4), writes: sum(5), read_bytes: sum(6), written_bytes: sum(7) }
+    }
+
+    fn slots_at(&self) -> usize {
+        self.files_at() + self.files * FILE_WORDS
+    }
+
+    fn files_at(&self) -> usize {
+        HEADER_WORDS + self.groups + self.groups.div_ceil(64)
+    }
+
     pub(crate) fn last_timestamp(&self) -> &AtomicU64 {
         &self.words[1]
     }
 
     fn file_word(&self, slot: usize, word: usize) -> &AtomicU64 {
         assert!(slot < self.files, "a place for a file");
-        &self.words[HEADER_WORDS + self.groups + self.groups.div_ceil(64) + slot * FILE_WORDS + word]
+        &self.words[self.files_at() + slot * FILE_WORDS + word]
     }
 
     /// Takes a lock; returns the other half of its word.
@@ -169,7 +222,8 @@ impl Board {
             } else if attempt < YIELDS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(PAUSE);
+                // Not the C library's, as in `ReadOnly`; a signal may cut it short.
+                let _ = rustix::thread::nanosleep(&PAUSE);
                 if attempt.is_multiple_of(LOOK) && !(self.is_served)() {
                     return Err(Error::NotServed);
                 }
@@ -208,6 +262,15 @@ impl Board {
         (groups, files)
     }
 
+    /// Whether a lease counts, and the file needs nothing that only the process that serves can do.
+    pub(crate) fn is_usable(&self, slot: usize, generation: u32) -> bool {
+        if slot >= self.files {
+            return false;
+        }
+        let state = self.file_word(slot, 1).load(Ordering::Acquire);
+        state & (LEASED | UNFINISHED) == LEASED && (state / GENERATION) as u32 == generation
+    }
+
     /// A place for a file; `None` if there is none left.
     pub(crate) fn take_place(&self) -> Option<usize> {
         lock(&self.free).pop()
@@ -218,6 +281,13 @@ impl Board {
         let next = (state.load(Ordering::Relaxed) & !(LEASED | UNFINISHED)).wrapping_add(GENERATION);
         state.store(next, Ordering::Release);
         lock(&self.free).push(slot);
+    }
+}
+
+/// Counts more. The caller holds the lock of the word.
+fn add(word: &AtomicU64, more: u64) {
+    if more > 0 {
+        word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 }
 
@@ -272,6 +342,18 @@ impl SharedFile {
         self.board.file_word(self.slot, 3)
     }
 
+    /// A client has read. It holds the lock.
+    pub(crate) fn count_read(&self, bytes: usize) {
+        add(self.board.file_word(self.slot, 4), 1);
+        add(self.board.file_word(self.slot, 6), bytes as u64);
+    }
+
+    /// A client has written. It holds the lock.
+    pub(crate) fn count_write(&self, bytes: usize) {
+        add(self.board.file_word(self.slot, 5), u64::from(bytes > 0));
+        add(self.board.file_word(self.slot, 7), bytes as u64);
+    }
+
     /// What a lease of now names.
     pub(crate) fn generation(&self) -> u32 {
         (self.state().load(Ordering::Acquire) / GENERATION) as u32
@@ -281,11 +363,9 @@ impl SharedFile {
         self.state().load(Ordering::Acquire) & LEASED != 0
     }
 
-    /// Whether a lease counts, and the file needs nothing that only the process that serves can do. It stays
-    /// so while the caller holds the lock.
+    /// As [`Board::is_usable`]. It stays so while the caller holds the lock.
     pub(crate) fn is_usable(&self, generation: u32) -> bool {
-        let state = self.state().load(Ordering::Acquire);
-        state & (LEASED | UNFINISHED) == LEASED && (state / GENERATION) as u32 == generation
+        self.board.is_usable(self.slot, generation)
     }
 
     /// Begins or ends leases. The caller holds the lock.

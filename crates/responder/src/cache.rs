@@ -5,26 +5,21 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use fastness_pmem::NoSum;
 use fastness_sync::atomic::{AtomicBool, Ordering};
 use fastness_sync::{Mutex, lock};
 
-use crate::backing::{Backing, BackingFile, CacheId, FileId, Stat};
-use crate::board::Board;
-use crate::chunks::{ChunkStore, Found};
+use crate::backing::{Backing, BackingFile, FileId, Stat};
+use crate::chunks::Found;
 use crate::error::Error;
 use crate::file::{File, FileTable};
-use crate::geometry::{Geometry, INTENTS_OFFSET, TAGS_OFFSET};
 use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
-use crate::names::{Log, Names};
-use crate::operation::log_bytes;
-use crate::options::Options;
+use crate::names::Names;
 use crate::protocol::Protocol;
+use crate::protocols::Protocols;
 use crate::stats::Status;
-use crate::superblock::{BLOCK_BYTES, Superblock, operation_logs};
-use crate::tag::{LINE, Seed};
+use crate::superblock::Superblock;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
@@ -39,12 +34,15 @@ pub struct Handle {
 /// Durable writes in PM in front of a directory.
 ///
 /// Persistence: a write is durable when it returns, and so is every change of names and lengths. After a
-/// crash the cache has all of them, and at most one call that had not returned, completely or not at all;
-/// the directory alone has them after [`flush`](Self::flush).
-/// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks.
+/// crash the cache has all of them, and at most one call that had not returned, completely or not at all; the
+/// directory alone has them after [`flush`](Self::flush). *With the protocol Log*
+/// ([`crate::ProtocolKind::Log`]) a write is durable after [`sync`](Self::sync), or when
+/// [`write_synced`](Self::write_synced) has made it; until then a crash may take any part of it.
+/// Concurrency: any number of threads of one process. A write is atomic for readers up to 256 chunks; with
+/// the protocol Log, as far as the backing store does that.
 #[derive(Debug)]
-pub struct Cache<M> {
-    pub(crate) protocol: ChunkStore<M>,
+pub struct Cache<M: CacheMedium> {
+    pub(crate) protocol: Protocols<M>,
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) files: Arc<FileTable>,
     pub(crate) intents: Mutex<Intents<M>>,
@@ -58,88 +56,6 @@ pub struct Cache<M> {
 }
 
 impl<M: CacheMedium> Cache<M> {
-    /// Makes an empty cache of `region`, for a directory that has none.
-    ///
-    /// Persistence: durable on return. A crash inside leaves a region that holds no cache, and perhaps a
-    /// directory that names one; the next creation has to be told to overwrite that.
-    ///
-    /// # Errors
-    /// [`Error`]; [`Error::Exists`] if the region holds a cache, [`Error::WrongDirectory`] if the directory
-    /// has one.
-    pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
-        let logs = operation_logs(options.protocol);
-        let region_bytes = region.len_bytes() as u64;
-        let geometry = Geometry::new(region_bytes, options.chunk_bytes, logs, options.names_bytes)?;
-        if !options.overwrite && Superblock::is_there(&region)? {
-            return Err(Error::Exists);
-        }
-        if !options.overwrite && backing.cache().map_err(Error::backing("say which cache it has"))?.is_some()
-        {
-            return Err(Error::WrongDirectory("the directory belongs to another region"));
-        }
-        let mut id = [0; 16];
-        getrandom::fill(&mut id)
-            .map_err(|error| Error::backing("give random numbers")(std::io::Error::other(error)))?;
-        let directory = backing.directory().map_err(Error::backing("say which directory it is"))?;
-        let (protocol, path) = (options.protocol, backing.path().unwrap_or_default());
-        let superblock = Superblock { protocol, cache: CacheId(id), geometry, directory, path };
-        let mut region = region;
-        for offset in [0, BLOCK_BYTES] {
-            region.copy(offset, &[], BLOCK_BYTES, &mut NoSum);
-        }
-        // PERSIST: no superblock is there before the first tag goes. Excludes an earlier cache that lacks
-        // some.
-        region.fence()?;
-        region.copy(INTENTS_OFFSET, &[], TAGS_OFFSET - INTENTS_OFFSET, &mut NoSum);
-        region.copy(TAGS_OFFSET, &[], geometry.tags_bytes(), &mut NoSum);
-        for log in 0..geometry.operation_logs {
-            let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
-            region.copy(offset as usize, &[], LINE, &mut NoSum);
-        }
-        Log::format(&mut region, geometry.names_offset(), Seed::new(superblock.cache));
-        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache.
-        // Excludes a cache with tags that were something else.
-        region.fence()?;
-        backing.set_cache(Some(superblock.cache)).map_err(Error::backing("note its cache"))?;
-        let bytes = superblock.encode();
-        for offset in [0, BLOCK_BYTES] {
-            region.copy(offset, &bytes, BLOCK_BYTES, &mut NoSum);
-        }
-        // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
-        // a region that holds no cache.
-        region.fence()?;
-        Cache::assemble(region, backing, superblock, options)
-    }
-
-    /// The cache without a recovery.
-    pub(crate) fn assemble(
-        region: M,
-        backing: Arc<dyn Backing>,
-        superblock: Superblock,
-        options: &Options,
-    ) -> Result<Cache<M>, Error> {
-        let Superblock { geometry, cache, .. } = &superblock;
-        let (geometry, cache) = (*geometry, *cache);
-        let (front, rest) = region.divide(TAGS_OFFSET);
-        let (rest, last) = rest.divide(geometry.names_offset() - TAGS_OFFSET);
-        let range = last.divide(geometry.names_bytes as usize).0;
-        let root = superblock.directory.id;
-        let names = Arc::new(Names::new(range, Seed::new(cache), Arc::clone(&backing), root));
-        let files = Arc::new(FileTable::default());
-        let board = match options.is_shared && geometry.operation_logs == 0 {
-            true => Some(Board::create(geometry.groups()).map_err(Error::backing("give shared memory"))?),
-            false => None,
-        };
-        let files_there = Some(Arc::clone(&files));
-        let protocol =
-            ChunkStore::new(geometry, cache, rest, files_there, options.clock, board.map(Arc::new));
-        let intents = Mutex::new(Intents::new(front, cache));
-        let keys = Mutex::new(Keys::default());
-        let orphans = Mutex::new(BTreeMap::new());
-        let has_lost = AtomicBool::new(false);
-        Ok(Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock })
-    }
-
     /// Opens a file below the directory. With `create`, a file that is not there is made with that mode,
     /// durably. `tenant` says whose files it resembles in length.
     ///
@@ -171,6 +87,8 @@ impl<M: CacheMedium> Cache<M> {
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
             if let Some(orphan) = self.take_orphan(id)? {
+                self.protocol.adopt(id, &backing)?;
+                let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
                 let (size, modified_ns) =
                     (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
                 return Ok(self.new_file(id, orphan.key, tenant, backing, (size, modified_ns)));
@@ -188,6 +106,10 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// [`Error`]; the file is closed nevertheless.
     pub fn close(&self, handle: Handle) -> Result<(), Error> {
+        if lock(&handle.file.state).removal.is_some() {
+            // If it cannot, the removal tells.
+            let _ = self.protocol.prepare_cut();
+        }
         let mut state = lock(&handle.file.state);
         state.opens -= 1;
         if state.opens > 0 {
@@ -215,79 +137,8 @@ impl<M: CacheMedium> Cache<M> {
         }
         let size = file.size.hold()?;
         self.finish_truncation(file)?;
-        self.protocol.flush(Some(file))?;
-        let flush = lock(&file.flush);
-        self.protocol.cut(file, 0, *size)?;
-        drop(flush);
-        self.files.remove(file);
-        Ok(())
-    }
-
-    /// Writes all of `data` at `offset`. A part of it that is longer than 256 chunks, or than the region has
-    /// slots, can be found without what follows it after a crash.
-    ///
-    /// Persistence: durable on return.
-    ///
-    /// # Errors
-    /// [`Error`]; a prefix of `data` may have been written.
-    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let file = &handle.file;
-        let end = Self::end_of(offset, data.len())?;
-        let inside = file.size.share()?;
-        if end <= *inside && !file.is_unfinished.load(Ordering::Relaxed) {
-            return self.write_at(file, offset, data, *inside).map(|_| ());
-        }
-        drop(inside);
-        let mut size = file.size.hold()?;
-        self.finish_truncation(file)?;
-        self.extend(file, offset, data, &mut size)
-    }
-
-    /// Writes all of `data` at the end of the file, whichever that is; returns where it was put.
-    ///
-    /// Persistence: durable on return.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<u64, Error> {
-        let mut size = handle.file.size.hold()?;
-        self.finish_truncation(&handle.file)?;
-        let offset = *size;
-        Self::end_of(offset, data.len())?;
-        self.extend(&handle.file, offset, data, &mut size)?;
-        Ok(offset)
-    }
-
-    fn end_of(offset: u64, len: usize) -> Result<u64, Error> {
-        let end = offset.checked_add(len as u64).filter(|&end| end <= i64::MAX as u64);
-        let too_large =
-            || Error::backing("hold a file of that length")(std::io::ErrorKind::InvalidInput.into());
-        end.ok_or_else(too_large)
-    }
-
-    /// Writes where the file may get longer.
-    fn extend(&self, file: &File, offset: u64, data: &[u8], size: &mut u64) -> Result<(), Error> {
-        let before = *size;
-        file.check_fits(before, offset + data.len() as u64)?;
-        let mut done = 0;
-        let mut result = Ok(());
-        while done < data.len() && result.is_ok() {
-            match self.protocol.write(file, offset + done as u64, &data[done..], *size) {
-                Ok(more) => {
-                    done += more;
-                    *size = (*size).max(offset + done as u64);
-                }
-                Err(error) => result = Err(error),
-            }
-        }
-        self.resized(file, before, *size);
-        result
-    }
-
-    fn write_at(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<(), Error> {
-        let mut done = 0;
-        while done < data.len() {
-            done += self.protocol.write(file, offset + done as u64, &data[done..], size)?;
+        if self.protocol.release(file, *size)? {
+            self.files.remove(file);
         }
         Ok(())
     }
@@ -337,7 +188,7 @@ impl<M: CacheMedium> Cache<M> {
         Ok(Stat { size: *file.size.share()?, modified_ns, ..stat })
     }
 
-    /// Writes everything to the directory that it does not have yet; also what a flusher calls.
+    /// Writes everything to the directory that it does not have yet.
     ///
     /// Persistence: on success the directory alone has every acknowledged write to files that are in it.
     ///
@@ -345,8 +196,44 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
-        let (flushed, synced) = (self.flush_files(), self.names.sync());
-        flushed.and(synced)
+        let flushed = self.see_to_trouble()?.and(self.protocol.flush(None));
+        flushed.and(self.names.sync())
+    }
+
+    /// Does what a flusher does time after time: a flush, or with the protocol Log, what is due. Names are
+    /// synced once there is a reason to.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn tend(&self) -> Result<(), Error> {
+        let trouble = self.see_to_trouble()?;
+        let (tended, synced) = (self.protocol.tend(), self.names.sync_if_due());
+        if tended? && self.files.len() > IDLE_FILES_MAX {
+            let mut idle = self.files.all();
+            idle.retain(|file| lock(&file.state).opens == 0);
+            for file in idle {
+                self.release(&file)?;
+            }
+        }
+        trouble.and(synced)
+    }
+
+    /// Completes truncations, and flushes files whose last flush failed; the first of their errors.
+    fn see_to_trouble(&self) -> Result<Result<(), Error>, Error> {
+        let mut result = Ok(());
+        for file in self.files.take_trouble() {
+            // Its length is not held while it is flushed: writes go on.
+            let finished = match file.is_unfinished.load(Ordering::Relaxed) {
+                true => file.size.hold().and_then(|_size| self.finish_truncation(&file)),
+                false => Ok(()),
+            };
+            let finished = finished.and_then(|()| self.protocol.flush(Some(&file)));
+            if finished.is_err() {
+                self.files.note_trouble();
+            }
+            result = result.and(finished);
+        }
+        Ok(result)
     }
 
     /// As [`flush`](Self::flush), of one file.
@@ -364,7 +251,7 @@ impl<M: CacheMedium> Cache<M> {
     pub fn status(&self) -> Result<Status, Error> {
         let mut status = Status::default();
         self.protocol.fill(&mut status)?;
-        status.orphaned_chunks = self.protocol.orphaned_chunks()?;
+        status.orphaned_chunks = self.protocol.orphaned_chunks(&status)?;
         let failed = |file: &Arc<File>| file.failure().map(|errno| (file.id.inode, errno));
         let files = self.files.all();
         status.failures = files.iter().filter_map(failed).collect();

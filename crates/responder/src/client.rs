@@ -1,7 +1,6 @@
 //! A process that uses files of a cache directly, which another one serves.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use fastness_pmem::SharedWords;
@@ -13,6 +12,7 @@ use crate::chunks::ChunkStore;
 use crate::error::Error;
 use crate::file::File;
 use crate::geometry::TAGS_OFFSET;
+use crate::kind::ProtocolKind;
 use crate::lease::Lease;
 use crate::length::HeldLength;
 use crate::medium::CacheMedium;
@@ -104,11 +104,12 @@ impl BackingFile for ReadOnly {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
-            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+            // Not the C library's: a thread that is cancelled must not end in it, with locks.
+            match rustix::io::pread(&*self.0, &mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
         }
         Ok(done)
@@ -147,14 +148,18 @@ impl<M: CacheMedium> Client<M> {
         me: u32,
         is_served: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Client<M>, Error> {
-        let Superblock { geometry, cache, .. } = Superblock::read(&region)?;
-        if geometry.region_bytes > region.len_bytes() as u64 || geometry.operation_logs > 0 {
+        let Superblock { protocol, geometry, cache, .. } = Superblock::read(&region)?;
+        if geometry.region_bytes > region.len_bytes() as u64 || protocol != ProtocolKind::Fr {
             return Err(Error::Geometry("the cache is not one that processes can share"));
         }
-        let board = Arc::new(Board::join(shared, geometry.groups(), me, Box::new(is_served))?);
+        let counts = (geometry.groups(), geometry.slots as usize);
+        let board = Arc::new(Board::join(shared, counts, me, Box::new(is_served))?);
         let (_, rest) = region.divide(TAGS_OFFSET);
         let clock = Options::new().clock;
-        Ok(Client { store: ChunkStore::new(geometry, cache, rest, None, clock, Some(board.clone())), board })
+        Ok(Client {
+            store: ChunkStore::new(protocol, (geometry, cache), rest, None, clock, Some(board.clone())),
+            board,
+        })
     }
 
     /// A file that this process has a lease of; `backing` is the file of the directory. `None`: there is no
@@ -169,8 +174,7 @@ impl<M: CacheMedium> Client<M> {
     /// Whether a lease counts now: whatever was written to its file before the call is durable. Takes no
     /// lock.
     pub fn has_lease(&self, slot: u32, generation: u32) -> bool {
-        let shared = SharedFile::new(self.board.clone(), slot as usize);
-        self.board.check_served().is_ok() && shared.is_some_and(|shared| shared.is_usable(generation))
+        self.board.check_served().is_ok() && self.board.is_usable(slot as usize, generation)
     }
 
     fn hold<'a>(&self, leased: &'a LeasedFile) -> Result<HeldLength<'a>, Denied> {
@@ -211,6 +215,9 @@ impl<M: CacheMedium> Client<M> {
                 Err(error) => stopped = Some(error.into()),
             }
         }
+        if let Some(shared) = leased.file.size.shared() {
+            shared.count_write(done);
+        }
         Written { offset, len: done, stopped }
     }
 
@@ -223,6 +230,9 @@ impl<M: CacheMedium> Client<M> {
         let len = buffer.len().min(usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX));
         if len > 0 {
             self.store.read(&leased.file, offset, &mut buffer[..len])?;
+        }
+        if let Some(shared) = leased.file.size.shared() {
+            shared.count_read(len);
         }
         Ok(len)
     }

@@ -5,6 +5,8 @@ use std::io;
 use fastness_base::{ErrorKind, HasKind};
 use fastness_pmem::{PersistError, ReadError};
 
+pub use crate::log_error::LogError;
+
 /// A call failed, or a region was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,6 +43,9 @@ pub enum Error {
         /// Where.
         region_offset: u64,
     },
+    /// The log of the protocol Log.
+    #[error("the log of records failed")]
+    Log(#[source] Box<LogError>),
     /// Two keys belong to one file, or one key to two.
     #[error("the tags of inode {inode} disagree about its key")]
     Keys {
@@ -119,6 +124,8 @@ impl Error {
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
             // As a mount whose server has ended.
             Error::NotServed => Errno::NOTCONN.raw_os_error(),
+            Error::Log(error) if error.kind() == ErrorKind::NoSpace => Errno::NOSPC.raw_os_error(),
+            Error::Log(_) => Errno::IO.raw_os_error(),
             Error::Exists => Errno::EXIST.raw_os_error(),
             Error::Geometry(_) | Error::WrongDirectory(_) => Errno::INVAL.raw_os_error(),
             Error::KeysExhausted | Error::IntentsFull => Errno::NOSPC.raw_os_error(),
@@ -142,6 +149,7 @@ impl HasKind for Error {
             },
             Error::Persist(_) | Error::NotServed => ErrorKind::Closed,
             Error::Read(_) => ErrorKind::MediaFailed,
+            Error::Log(error) => error.kind(),
             Error::Tag { .. } | Error::Operation { .. } | Error::Names { .. } | Error::Keys { .. } => {
                 ErrorKind::Corrupt
             }
@@ -154,5 +162,11 @@ impl HasKind for Error {
             Error::KeysExhausted | Error::IntentsFull => ErrorKind::NoSpace,
             Error::NotFlushed { .. } | Error::NoRoom => ErrorKind::Retry,
         }
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        Error::Log(Box::new(error))
     }
 }

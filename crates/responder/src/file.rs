@@ -10,6 +10,7 @@ use crate::backing::{BackingFile, FileId};
 use crate::board::SharedFile;
 use crate::error::Error;
 use crate::length::Length;
+use crate::logged::Logged;
 
 /// Every backing store holds files of this length; longer ones are asked for.
 const FITS_BYTES: u64 = 1 << 31;
@@ -37,6 +38,8 @@ pub(crate) struct File {
     /// Somebody reads or writes it without a lease, so there are none until it has been closed.
     pub(crate) is_ordinary: AtomicBool,
     pub(crate) state: Mutex<FileState>,
+    /// What the protocol Log knows of it.
+    pub(crate) logged: Logged,
 }
 
 /// What else there is to know about it.
@@ -91,6 +94,7 @@ impl File {
             is_unfinished: AtomicBool::new(false),
             is_ordinary: AtomicBool::new(false),
             state: Mutex::new(FileState::default()),
+            logged: Logged::default(),
         }
     }
 

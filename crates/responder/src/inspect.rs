@@ -9,9 +9,11 @@ use crate::backing::{CacheId, DirectoryId};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::geometry::{Geometry, TAGS_OFFSET};
+use crate::kind::ProtocolKind;
+use crate::log::records_of;
 use crate::medium::CacheMedium;
 use crate::names::Ring;
-use crate::superblock::{ProtocolKind, Superblock};
+use crate::superblock::Superblock;
 use crate::tag::{LINE, Seed, Tag};
 
 /// What a region says of itself.
@@ -27,7 +29,7 @@ pub struct Inspection {
     pub directory: DirectoryId,
     /// Where that was when the cache was created, if it is known.
     pub path: Option<PathBuf>,
-    /// Chunks that the directory does not have, of each file: by inode.
+    /// Chunks that the directory does not have, or syncs in the log, of each file: by inode.
     pub dirty_chunks: BTreeMap<u64, u64>,
     /// Tags that contradict themselves.
     pub damaged_tags: u64,
@@ -51,7 +53,7 @@ impl Inspection {
     }
 
     /// Looks at the region that begins with the first byte of `region`. Nothing is changed. Chunks of writes
-    /// that a recovery would undo are counted, too.
+    /// that a recovery would undo are counted, too. Of the protocol Log nothing is counted.
     ///
     /// # Errors
     /// [`Error`]: it holds no cache, or cannot be read.
@@ -62,6 +64,14 @@ impl Inspection {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         let mut found = Inspection::about(superblock);
+        let (start, len_bytes) = (geometry.names_offset(), geometry.names_bytes as usize);
+        found.unsynced_names = match (Ring { medium: region, start, len_bytes, seed }).look() {
+            Err(Error::Names { .. }) => None,
+            names => Some(names?.records.len() as u64),
+        };
+        if found.protocol == ProtocolKind::Log {
+            return Ok(found);
+        }
         for slot in 0..geometry.slots as usize {
             let mut lines = [[0; LINE]; 2];
             region.read(TAGS_OFFSET + slot * 2 * LINE, lines.as_flattened_mut())?;
@@ -74,11 +84,20 @@ impl Inspection {
                 }
             }
         }
-        let (start, len_bytes) = (geometry.names_offset(), geometry.names_bytes as usize);
-        found.unsynced_names = match (Ring { medium: region, start, len_bytes, seed }).look() {
-            Err(Error::Names { .. }) => None,
-            names => Some(names?.records.len() as u64),
-        };
+        Ok(found)
+    }
+
+    /// As [`of`](Self::of), with the syncs of the protocol Log.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of), and [`Error::Log`].
+    pub fn of_whole(region: impl CacheMedium) -> Result<Inspection, Error> {
+        let mut found = Inspection::of(&region)?;
+        if found.protocol == ProtocolKind::Log {
+            let (_, rest) = region.divide(TAGS_OFFSET);
+            let (log, _) = rest.divide(found.geometry.names_offset() - TAGS_OFFSET);
+            found.dirty_chunks = records_of(log, &found.geometry)?;
+        }
         Ok(found)
     }
 

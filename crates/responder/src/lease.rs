@@ -11,6 +11,7 @@ use fastness_sync::atomic::Ordering;
 use crate::backing::FileId;
 use crate::board::SERVER;
 use crate::cache::{Cache, Handle};
+use crate::chunks::ChunkStore;
 use crate::error::Error;
 use crate::file::File;
 use crate::medium::CacheMedium;
@@ -32,13 +33,13 @@ impl<M: CacheMedium> Cache<M> {
     /// The memory that processes share, if the cache was opened for several
     /// ([`Options::shared`](crate::Options::shared)).
     pub fn shared(&self) -> Option<BorrowedFd<'_>> {
-        self.protocol.board.as_ref().map(|board| board.words().as_fd())
+        self.protocol.board().map(|board| board.words().as_fd())
     }
 
     /// Tells the processes that have leases that this one is there. They look after it if it has not been
     /// called for half a second, and end with errors once it has ended.
     pub fn beat(&self) {
-        if let Some(board) = &self.protocol.board {
+        if let Some(board) = self.protocol.board() {
             board.beat();
         }
     }
@@ -93,13 +94,18 @@ impl<M: CacheMedium> Cache<M> {
         file.is_some_and(|file| file.size.shared().is_some_and(crate::board::SharedFile::is_leased))
     }
 
+    /// What other processes use.
+    fn chunks(&self) -> Result<&ChunkStore<M>, Error> {
+        self.protocol.chunks().ok_or(Error::NotServed)
+    }
+
     /// Makes room for a write of another process; `false`: it cannot make that write by itself.
     ///
     /// # Errors
     /// [`Error`]: those of a flush.
     pub fn make_room(&self, file: FileId, offset: u64, len: u64) -> Result<bool, Error> {
         match self.files.by_id(file) {
-            Some(file) if len > 0 => self.protocol.make_room(&file, offset, len),
+            Some(file) if len > 0 => self.chunks()?.make_room(&file, offset, len),
             _ => Ok(false),
         }
     }
@@ -109,14 +115,15 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// [`Error`]: PM cannot be read or written. Its locks are let go all the same.
     pub fn reap(&self, client: u32) -> Result<(), Error> {
-        let Some(board) = self.protocol.board.as_ref().filter(|_| client > SERVER) else { return Ok(()) };
+        let Some(board) = self.protocol.board().filter(|_| client > SERVER) else { return Ok(()) };
+        let chunks = self.chunks()?;
         let (groups, places) = board.inherit(client);
-        let mut result = self.protocol.put_in_order(&groups);
+        let mut result = chunks.put_in_order(&groups);
         let mut files = self.files.all();
         files.retain(|file| file.size.shared().is_some_and(|shared| places.contains(&shared.slot())));
         for file in files {
             // A write that it had made, and not acknowledged, may have made the file longer.
-            let found = self.protocol.end_of_dirty(file.key);
+            let found = chunks.end_of_dirty(file.key);
             let Some(shared) = file.size.shared() else { continue };
             if let Ok((end, modified_ns)) = found {
                 shared.set_size(shared.size().max(end));

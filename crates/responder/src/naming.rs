@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::intent::Intent;
 use crate::medium::CacheMedium;
 use crate::names::{Assignment, At, Done, HeldNames, Names, Record, Wanted};
+use crate::protocol::Protocol;
 
 /// What a name leads to, held.
 type Found = (Arc<dyn BackingNode>, Attributes);
@@ -134,6 +135,7 @@ impl<M: CacheMedium> Cache<M> {
     }
 
     fn remove(&self, path: &Path, is_directory: bool) -> Result<(), Error> {
+        self.protocol.prepare_cut()?;
         let (names, room) = (&*self.names, self.names.reserve()?);
         let at = names.at(path)?;
         let (_held, found) = names.hold_named(path, &at)?;
@@ -166,6 +168,7 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// As [`unlink`](Self::unlink).
     pub fn rename_with(&self, from: &Path, to: &Path, how: Renaming) -> Result<(), Error> {
+        self.protocol.prepare_cut()?;
         let (names, room) = (&*self.names, self.names.reserve()?);
         let (old, new) = (names.at(from)?, names.at(to)?);
         let (_held, moved, other) = names.hold_both(from, to, [&old, &new], how)?;

@@ -24,10 +24,13 @@ impl<M: CacheMedium> Cache<M> {
         backing: Arc<dyn BackingFile>,
         (size, modified_ns): (u64, u64),
     ) -> File {
-        let board = self.protocol.board.as_ref();
+        let board = self.protocol.board();
         let shared = board.and_then(|board| SharedFile::take(board, size, modified_ns));
         let backing = self.names.opened(backing, id);
-        File::new(id, key, tenant, backing, (size, modified_ns), shared)
+        let file = File::new(id, key, tenant, backing, (size, modified_ns), shared);
+        // What was written before may not be synced.
+        lock(&file.logged.state).is_unknown = size > 0;
+        file
     }
 
     /// The intent of a file that had lost its last name before it was opened: the caller had found it.

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::kind::ProtocolKind;
 use crate::protocol::Clock;
-use crate::superblock::ProtocolKind;
 
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,8 @@ impl Options {
         Options { clock, ..self }
     }
 
-    /// Other chunks, for [`Cache::create`](crate::Cache::create): a power of two, 64 to 1 MiB.
+    /// Other chunks, for [`Cache::create`](crate::Cache::create): a power of two, 64 to 1 MiB. The
+    /// protocol Log takes what suits its log.
     #[must_use]
     pub fn chunk_bytes(self, chunk_bytes: u64) -> Options {
         Options { chunk_bytes, ..self }

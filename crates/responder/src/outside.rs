@@ -39,6 +39,7 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`]: those of a flush, and nothing was done; those of `act`, and of the sync after it.
     pub fn change_below<T>(&self, id: FileId, act: impl FnOnce() -> io::Result<T>) -> Result<T, Error> {
         let act = || act().map_err(Error::backing("change a file"));
+        self.protocol.prepare_cut()?;
         // A file that the cache does not know is not opened meanwhile.
         let _held = self.names.hold_file(id);
         let Some(file) = self.files.by_id(id) else { return act() };
@@ -52,7 +53,7 @@ impl<M: CacheMedium> Cache<M> {
         let before = std::mem::replace(&mut *size, stat.size);
         self.resized(&file, before, stat.size);
         file.modified_ns().store(stat.modified_ns, Ordering::Relaxed);
-        file.backing.sync().map_err(Error::backing("sync a file"))?;
+        self.protocol.sync_below(&file)?;
         done
     }
 }

@@ -1,5 +1,7 @@
 //! How writes become durable and consistent in PM: what the protocols have in common.
 
+use fastness_sync::lock;
+
 use crate::error::Error;
 use crate::file::File;
 use crate::stats::Status;
@@ -18,8 +20,40 @@ pub(crate) trait Protocol: Send + Sync {
     /// it.
     fn write(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error>;
 
+    /// As [`write`](Self::write), durable with every protocol.
+    fn write_synced(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
+        self.write(file, offset, data, size)
+    }
+
+    /// Makes durable what was written to a file of this length, if writes alone do not.
+    ///
+    /// Persistence: all writes that had returned are durable on return.
+    ///
+    /// # Errors
+    /// What was written since the last success may not be durable.
+    fn sync(&self, _: &File, _size: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Syncs the file of the backing store; every sync of a file that has a place in PM goes this way. The
+    /// caller holds `size` alone, and `flush`.
+    ///
+    /// # Errors
+    /// Of the backing store.
+    fn sync_below(&self, file: &File) -> Result<(), Error> {
+        file.backing.sync().map_err(Error::backing("sync a file"))
+    }
+
     /// Fills `buffer`; the file is longer.
     fn read(&self, file: &File, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
+
+    /// Makes room for [`cut`](Self::cut), where that needs some; the caller holds no lock of a file.
+    ///
+    /// # Errors
+    /// Those of a flush.
+    fn prepare_cut(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Gives up what is cached of the file from `size` on, with the chunk in which it ends; `before` is the
     /// length until now. The backing store has everything else of that chunk. The caller holds `flush`, too.
@@ -36,6 +70,26 @@ pub(crate) trait Protocol: Send + Sync {
     /// # Errors
     /// The first; the others were tried nevertheless.
     fn flush(&self, file: Option<&File>) -> Result<(), Error>;
+
+    /// What is to be done time after time; says whether more files can be released after it.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn tend(&self) -> Result<bool, Error> {
+        self.flush(None).map(|()| false)
+    }
+
+    /// Gives up what there is of a file of this length that nothing has open; `false`: not yet. The caller
+    /// holds `size` alone.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    fn release(&self, file: &File, size: u64) -> Result<bool, Error> {
+        self.flush(Some(file))?;
+        let _flush = lock(&file.flush);
+        self.cut(file, 0, size)?;
+        Ok(true)
+    }
 
     /// Says what there is.
     ///

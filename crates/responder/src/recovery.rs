@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
+use crate::names::Noted;
 use crate::names::replay::{Replayed, replay};
 use crate::options::Options;
 use crate::protocol::Protocol;
@@ -38,15 +39,33 @@ impl<M: CacheMedium> Cache<M> {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         check_directory(&superblock, &*backing)?;
-        let cache = Cache::assemble(region, backing, superblock, options)?;
+        let cache = Cache::taken_up(region, backing, superblock, options)?;
         let intents = lock(&cache.intents).recover()?;
         let recovered = cache.recover(&intents)?;
         Ok((cache, recovered))
     }
 
+    /// Names first, then what is in PM of files, then intents; the records of names are free last.
+    ///
+    /// Names come first because bytes need their files: what is in PM of a file that the crash has lost goes
+    /// to the one that is made in its place, and names say which files are gone for good. They are free last
+    /// because PM goes on naming the lost file: until nothing does, only the records of names say which file
+    /// is there instead.
+    ///
+    /// Crash cases:
+    /// 1. While names are made again: the next recovery goes on with what it finds (`names::replay`).
+    /// 2. After that: it finds names as they should be, and the same substitutes, which were durable before
+    ///    any data went to them. It sets no attributes: files may have newer times by now.
+    /// 3. While what is in PM goes to files: a chunk is clean, a record of the protocol Log gone, only after
+    ///    a sync of the file, whose name is durable by then. What is done again comes to the same.
+    /// 4. After that, before the records of names are free: nothing is left to do but that.
     fn recover(&self, intents: &[Numbered]) -> Result<Recovered, Error> {
-        let noted = self.names.recover()?;
-        let replayed = replay(&*self.backing, &noted, &|noted, id| self.names.substitute(noted, id))?;
+        let (noted, is_done) = self.names.recover()?;
+        let substitute = |noted: &Noted, id| self.names.substitute(noted, id);
+        let replayed = replay(&*self.backing, (&noted, is_done), &substitute)?;
+        if !noted.is_empty() && !is_done {
+            self.names.set_replayed()?;
+        }
         let mut chunks = self.protocol.recover()?;
         let mut recovered = Recovered {
             names: noted.len() as u64,
@@ -55,20 +74,21 @@ impl<M: CacheMedium> Cache<M> {
             redone_writes: chunks.redone,
             ..Recovered::default()
         };
-        for gone in replayed.gone.iter().filter_map(|id| chunks.files.remove(id)) {
-            self.protocol.give_up_all(gone.key)?;
-        }
         let named = intents.iter().map(|(_, intent)| intent.file());
         let wanted: BTreeSet<FileId> = chunks.files.keys().copied().chain(named).collect();
         let found = self.find(&wanted, &replayed)?;
-        // Removed for good: the intent says so, and the file is not there.
-        let is_gone = |intent: Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
-        for &(number, intent) in intents.iter().filter(|(_, intent)| is_gone(*intent)) {
-            if let Some(gone) = chunks.files.remove(&intent.file()) {
-                self.protocol.give_up_all(gone.key)?;
-            }
+        // Removed for good: records of names say so, or an intent does, and the file is not there.
+        let is_gone = |intent: &Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
+        let by_intents =
+            intents.iter().filter(|(_, intent)| is_gone(intent)).map(|(_, intent)| intent.file());
+        let gone: BTreeSet<FileId> = replayed.gone.iter().copied().chain(by_intents).collect();
+        recovered.records = self.protocol.replay(&found, &gone, &mut chunks)?;
+        for gone in gone.iter().filter_map(|id| chunks.files.remove(id)) {
+            self.protocol.give_up_all(gone.key)?;
+        }
+        for &(number, intent) in intents.iter().filter(|(_, intent)| gone.contains(&intent.file())) {
             lock(&self.intents).end(number)?;
-            recovered.removals += 1;
+            recovered.removals += u64::from(!intent.is_truncation());
         }
         for (&id, of_file) in &chunks.files {
             lock(&self.keys).skip(of_file.key, of_file.chunks);

@@ -22,34 +22,72 @@ pub struct Counts {
     pub read_misses: u64,
     /// Chunks that were written to the backing store.
     pub flushed: u64,
+    /// With the protocol Log: records that syncs have put into the log.
+    pub records: u64,
+    /// Bytes of these.
+    pub record_bytes: u64,
+    /// With the protocol Log: syncs of the backing store, most of them in the background.
+    pub real_syncs: u64,
+    /// With the protocol Log: how often records were discarded.
+    pub trims: u64,
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, other: &Counts) {
-        self.overwritten += other.overwritten;
-        self.placed += other.placed;
-        self.placed_beside += other.placed_beside;
-        self.replaced += other.replaced;
-        self.loaded += other.loaded;
-        self.multi_chunk_writes += other.multi_chunk_writes;
-        self.read_hits += other.read_hits;
-        self.read_misses += other.read_misses;
-        self.flushed += other.flushed;
+    pub(crate) const LEN: usize = 13;
+
+    pub(crate) fn each(&mut self) -> [&mut u64; Counts::LEN] {
+        [
+            &mut self.overwritten,
+            &mut self.placed,
+            &mut self.placed_beside,
+            &mut self.replaced,
+            &mut self.loaded,
+            &mut self.multi_chunk_writes,
+            &mut self.read_hits,
+            &mut self.read_misses,
+            &mut self.flushed,
+            &mut self.records,
+            &mut self.record_bytes,
+            &mut self.real_syncs,
+            &mut self.trims,
+        ]
     }
+
+    pub(crate) fn add(&mut self, mut other: Counts) {
+        for (count, more) in self.each().into_iter().zip(other.each()) {
+            *count += *more;
+        }
+    }
+}
+
+/// Reads and writes that processes with leases have made by themselves since the cache was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transfers {
+    /// Reads.
+    pub reads: u64,
+    /// Writes of which something was made.
+    pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
 }
 
 /// What a cache is like now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// What it has done since it was opened.
+    /// What it has done since it was opened, with what processes with leases have.
     pub counts: Counts,
-    /// Slots, each with two chunks.
+    /// What these have read and written.
+    pub direct: Transfers,
+    /// Slots, each with two chunks; with the protocol Log, chunks of the log.
     pub slots: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks that the backing store does not have.
+    /// Chunks that the backing store does not have. With the protocol Log, records that it may not have.
     pub dirty_chunks: u64,
-    /// Of these, chunks of files that are not in the directory any more: they stay until it has them again.
+    /// Of these, chunks (or records) of files that are not in the directory any more: they stay until it has
+    /// them again.
     pub orphaned_chunks: u64,
     /// Flushes forced by writes that found no room.
     pub forced_flushes: u64,
@@ -66,11 +104,12 @@ pub struct Status {
 /// What a recovery did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// Chunks with acknowledged data that the backing store does not have.
+    /// Chunks with acknowledged data that the backing store does not have. With the protocol Log: records of
+    /// files that are not in the directory any more.
     pub dirty_chunks: u64,
-    /// Of these, chunks of files that are not in the directory any more.
+    /// Of these, chunks (or records) of files that are not in the directory any more.
     pub orphaned_chunks: u64,
-    /// Writes of several chunks that were undone: they had not been acknowledged.
+    /// Writes of several chunks, or in place, that were undone: they had not been acknowledged.
     pub undone_writes: u64,
     /// Writes in place that were made again: they may not have been acknowledged.
     pub redone_writes: u64,
@@ -82,4 +121,6 @@ pub struct Recovered {
     pub removals: u64,
     /// Truncations that were completed.
     pub truncations: u64,
+    /// With the protocol Log: records that were carried out.
+    pub records: u64,
 }

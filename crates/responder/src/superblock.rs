@@ -7,12 +7,12 @@
 //! offset size field
 //!      0    8 magic "FSTNRESP"
 //!      8    2 version, 2
-//!     10    1 protocol: 1 FR, 2 MeLo@V
-//!     11    1 log2 of the bytes of a chunk: 6 to 20
+//!     10    1 protocol: 1 FR, 2 MeLo@V, 3 Log, 4 PMAL, 5 PMAL-O
+//!     11    1 log2 of the bytes of a chunk: 6 to 20; with Log, 10 to 20
 //!     12    4 blocks of 4096 bytes of the log of names
 //!     16   16 id of the cache, random; the directory has it too
 //!     32    8 length of the region in bytes when the cache was created
-//!     40    8 number of slots
+//!     40    8 number of slots; with Log, of chunks of the log
 //!     48    8 device of the directory, for messages only: numbers of devices change
 //!     56    8 inode of the directory
 //!     64    8 generation of the directory
@@ -33,32 +33,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::backing::{CacheId, DirectoryId, FileId};
 use crate::error::Error;
 use crate::geometry::{Geometry, NAMES_BLOCK};
-use crate::operation::OPERATION_LOGS;
+use crate::kind::{ProtocolKind, operation_logs};
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
 const VERSION: u16 = 2;
 const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 const PATH_BYTES_MAX: usize = 1022;
-
-/// How a write becomes consistent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum ProtocolKind {
-    /// First Responder: pairs of chunks with tags.
-    Fr = 1,
-    /// MeLo@V: operations are logged with their data, then made in place.
-    Melo = 2,
-}
-
-/// Operation logs of a region with that protocol.
-pub(crate) fn operation_logs(protocol: ProtocolKind) -> usize {
-    match protocol {
-        ProtocolKind::Fr => 0,
-        ProtocolKind::Melo => OPERATION_LOGS,
-    }
-}
 
 /// The contents of a superblock; the layout is in the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,11 +121,7 @@ impl Superblock {
         if raw.version.get() != VERSION {
             return Err(Error::Version { found: raw.version.get() });
         }
-        let protocol = match raw.protocol {
-            1 => ProtocolKind::Fr,
-            2 => ProtocolKind::Melo,
-            _ => return Err(bad("an unknown protocol")),
-        };
+        let protocol = ProtocolKind::of(raw.protocol).ok_or_else(|| bad("an unknown protocol"))?;
         if raw.zero.iter().any(|&byte| byte != 0) {
             return Err(bad("something in a reserved field"));
         }
@@ -157,7 +134,7 @@ impl Superblock {
             slots: raw.slots.get(),
             names_bytes: u64::from(raw.names_blocks.get()) * NAMES_BLOCK,
         };
-        geometry.check().map_err(|_| bad("an impossible geometry"))?;
+        geometry.check(protocol).map_err(|_| bad("an impossible geometry"))?;
         let (path, rest) = raw
             .path
             .split_at_checked(usize::from(raw.path_len.get()))

@@ -45,6 +45,7 @@ impl<M: CacheMedium> Cache<M> {
     /// is the new one, and the next write waits until that is durable.
     pub fn truncate(&self, handle: &Handle, size: u64) -> Result<(), Error> {
         let file = &handle.file;
+        self.protocol.prepare_cut()?;
         let mut now = file.size.hold()?;
         self.finish_truncation(file)?;
         if size > *now {
@@ -104,7 +105,7 @@ impl<M: CacheMedium> Cache<M> {
             self.keep_last_bytes(file, size)?;
         }
         file.backing.truncate(size).map_err(Error::backing("set the length of a file"))?;
-        file.backing.sync().map_err(Error::backing("sync a file"))?;
+        self.protocol.sync_below(file)?;
         if shortens {
             self.protocol.cut(file, size, before)?;
         }

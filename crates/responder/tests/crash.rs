@@ -131,17 +131,27 @@ fn writes_in_place_survive_every_crash() {
     survive(4, &["a", "b"], &removals_and_renames());
 }
 
-/// Where COMMIT of the first operation log is set.
+/// PMAL: the same histories.
+#[test]
+fn journalled_writes_survive_every_crash() {
+    set_protocol(ProtocolKind::Pmal);
+    survive(1, &["a"], &overwrites());
+    survive(1, &["a", "b", "c"], &collisions());
+    survive(4, &["a", "b"], &several_chunks());
+    survive(4, &["a"], &truncations_and_growth());
+    survive(4, &["a", "b"], &removals_and_renames());
+}
+
+/// COMMIT of an operation log, or pj_commit of a journal, is set.
 fn is_committed(image: &[u8]) -> bool {
     let logs = image.len() - NAMES_BYTES - 8 * (128 + 16 * CHUNK as usize);
     // The region has a page in reserve, for the alignment of the chunks.
     image[logs - 4096..].chunks(64).any(|line| line[0] == 1 && line[1..8] == [0; 7] && line[16..24] != [0; 8])
 }
 
-/// An operation that is made again is interrupted at any moment, and is made again.
-#[test]
-fn interrupted_operations_are_made_again_after_every_crash() {
-    set_protocol(ProtocolKind::Melo);
+/// An operation that is made again, or chunks that are given up, at any moment of that.
+fn recoveries_in_place_survive(protocol: ProtocolKind) {
+    set_protocol(protocol);
     let steps = [Step::write("a", 0, 1, 192), Step::Flush, Step::write("a", 20, 2, 150)];
     for variant in [NT, VARIANTS[2]] {
         let history = run(4, &["a"], &steps, variant);
@@ -163,6 +173,16 @@ fn interrupted_operations_are_made_again_after_every_crash() {
         .unwrap();
         assert!(committed > 20 && explored > 100, "{committed} {explored}");
     }
+}
+
+#[test]
+fn interrupted_operations_are_made_again_after_every_crash() {
+    recoveries_in_place_survive(ProtocolKind::Melo);
+}
+
+#[test]
+fn uncommitted_writes_are_given_up_after_every_crash() {
+    recoveries_in_place_survive(ProtocolKind::Pmal);
 }
 
 /// A crash leaves two copies of a chunk; no step of the recovery touches them, and the newer one stays.
@@ -267,6 +287,7 @@ fn no_call_leaves_stores_pending() {
         (ProtocolKind::Fr, overwrites()),
         (ProtocolKind::Fr, several_chunks()),
         (ProtocolKind::Melo, several_chunks()),
+        (ProtocolKind::Pmal, several_chunks()),
     ];
     for (protocol, steps) in all {
         set_protocol(protocol);
@@ -289,6 +310,7 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
         (ProtocolKind::Fr, vec![Step::write("a", 0, 1, 64), Step::write("a", 0, 2, 20)]),
         (ProtocolKind::Fr, vec![Step::write("a", 0, 1, 170), Step::Truncate("a", 4)]),
         (ProtocolKind::Melo, vec![Step::write("a", 0, 1, 170), Step::write("a", 10, 2, 140)]),
+        (ProtocolKind::Pmal, vec![Step::write("a", 0, 1, 170), Step::write("a", 10, 2, 140)]),
     ] {
         set_protocol(protocol);
         let history = run(4, &["a"], &steps, variant);

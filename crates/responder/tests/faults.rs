@@ -393,3 +393,70 @@ fn a_lengthening_leaves_one_length_or_the_other() {
     let len = world.content(&world.open("a")).len();
     assert!(len == 20 || len == 100, "{len}");
 }
+
+/// PMAL gives a write to the directory at once, and its time; PMAL-O gives the bytes alone.
+#[test]
+fn journalled_writes_reach_the_directory_at_once() {
+    for (protocol, gives_times) in [(ProtocolKind::Pmal, true), (ProtocolKind::PmalOrdered, false)] {
+        set_protocol(protocol);
+        let world = World::new(4, 64);
+        world.backing.put("a", b"");
+        let a = world.open("a");
+        world.write(&a, 3, b"at once");
+        assert_eq!(world.below("a"), b"\0\0\0at once");
+        let time = world.backing.stat(Path::new("a")).unwrap().modified_ns;
+        assert_eq!(time != 0, gives_times, "{protocol:?}");
+        // It is not durable there.
+        assert_eq!(world.backing.crashed(|| false).contents()[Path::new("a")], b"");
+        assert_eq!(world.cache().status().unwrap().dirty_chunks, 1);
+    }
+}
+
+/// What is changed in place must have another copy: the sync of the directory.
+#[test]
+fn a_chunk_is_synced_before_a_journalled_write_changes_it_again() {
+    set_protocol(ProtocolKind::Pmal);
+    let world = World::new(4, 64);
+    let a = world.open("a");
+    world.write(&a, 0, b"first");
+    refuse(&world, |call| call == Call::Sync, 5);
+    assert_eq!(errno_of(world.cache().write(&a, 2, b"second")), 5);
+    assert_eq!(world.content(&a), b"first");
+    // Other chunks need no sync, and a directory that takes nothing is no reason to refuse them.
+    refuse(&world, |call| matches!(call, Call::Write { .. } | Call::Sync), 28);
+    world.write(&a, 64, b"third");
+    assert_eq!(errno_of(world.cache().flush()), 28);
+    world.backing.set_hook(|_| Verdict::Do);
+    world.write(&a, 2, b"second");
+    world.cache().flush().unwrap();
+    let below = world.below("a");
+    assert_eq!((&below[..8], &below[64..]), (b"fisecond".as_slice(), b"third".as_slice()));
+}
+
+/// A line that cannot be read ends a write in place: nothing of it is there, and the directory has the rest.
+#[test]
+fn a_journalled_write_that_pm_fails_is_given_up() {
+    set_protocol(ProtocolKind::Pmal);
+    let (recorder, backing, power) = (recorder(4, 256), MemoryBacking::default(), Arc::new(Power::default()));
+    let region = Pm::whole(&recorder, &power);
+    let cache = Cache::create(region, Arc::new(backing.clone()), &options(256)).unwrap();
+    let a = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    let before: Vec<u8> = (0..=255).collect();
+    cache.write(&a, 0, &before).unwrap();
+    cache.flush().unwrap();
+    let image = recorder.image();
+    let chunk = image.windows(256).position(|bytes| bytes == before).unwrap();
+    power.poison(chunk as u64 + 70);
+    // All of the first line and a part of the second.
+    cache.write(&a, 0, &[9; 100]).unwrap_err();
+    let content = |cache: &Cache<Pm>| {
+        let mut found = vec![0; 256];
+        cache.read(&a, 0, &mut found).unwrap();
+        found
+    };
+    assert_eq!(content(&cache), before);
+    // Storing to the whole line cures it.
+    power.poison(0);
+    cache.write(&a, 0, &[9; 100]).unwrap();
+    assert_eq!(content(&cache), [vec![9; 100], before[100..].to_vec()].concat());
+}

@@ -110,3 +110,8 @@ fn a_killed_process_loses_nothing_with_fr() {
 fn a_killed_process_loses_nothing_with_melo() {
     kill_repeatedly(ProtocolKind::Melo, 12);
 }
+
+#[test]
+fn a_killed_process_loses_nothing_with_pmal() {
+    kill_repeatedly(ProtocolKind::Pmal, 12);
+}

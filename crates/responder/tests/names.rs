@@ -4,10 +4,14 @@
 mod support;
 
 use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
 
 use fastness_pm_model::{Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, explore};
+use fastness_responder::*;
 use support::death::violation_after_death;
 use support::history::*;
+use support::{Pm, Power, options};
 
 const CLWB: Variant = Variant { style: RecordStyle::StoreFlush(FlushKind::Clwb), store_bytes: 8, ..NT };
 
@@ -184,6 +188,32 @@ fn interrupted_recoveries_survive_every_crash() {
         })
         .unwrap();
         assert!(explored > 200, "{explored} {crashes}");
+    }
+}
+
+/// What was written to a file is newer than its record: the next recovery does not take its time back.
+#[test]
+fn a_recovery_that_goes_on_keeps_newer_times() {
+    let (recorder, backing) = created(4, &[], NT);
+    let (cache, _) = open(&recorder, &backing).unwrap();
+    let file = cache.open_file(Path::new("n"), Some(0o600), 0).unwrap();
+    cache.write(&file, 0, &[1; 100]).unwrap();
+    let written_ns = cache.stat(&file).unwrap().modified_ns;
+    drop(cache);
+    let (image, lost) = (recorder.image(), backing.crashed(|| false));
+    for cut in 1.. {
+        let (recorder, power) = (Recorder::new(image.clone(), NT.style), Arc::new(Power::default()));
+        power.cut_in(cut);
+        let (region, backing) = (Pm::whole(&recorder, &power), lost.copied());
+        let has_ended = Cache::open(region, Arc::new(backing.clone()), &options(CHUNK)).is_ok();
+        let backing = backing.crashed(|| true);
+        drop(open(&recorder, &backing).unwrap());
+        let found = backing.stat(Path::new("n")).unwrap();
+        assert_eq!((found.size, found.modified_ns >= written_ns), (100, true), "cut at {cut}: {found:?}");
+        if has_ended {
+            assert!(cut > 10, "{cut}: the recovery has next to nothing to do");
+            break;
+        }
     }
 }
 

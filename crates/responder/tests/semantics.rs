@@ -61,6 +61,38 @@ fn slots_go_through_all_cases() {
 }
 
 #[test]
+fn short_writes_store_the_lines_that_differ() {
+    let world = World::new(1, 4096);
+    let (a, b) = (world.open("a"), world.open("b"));
+    let mut expected = [vec![1; 4096], vec![0; 4096]];
+    let mut stored = |file: usize, at: usize, len: usize, byte: u8| {
+        let before = world.recorder.op_count();
+        world.write([&a, &b][file], at as u64, &vec![byte; len]);
+        expected[file][at..at + len].fill(byte);
+        for (handle, expected) in [(&a, &expected[0]), (&b, &expected[1])] {
+            let found = world.content(handle);
+            assert_eq!(found, expected[..found.len()], "{file} at {at}");
+        }
+        world.recorder.op_count() - before
+    };
+    let whole = stored(0, 0, 4096, 1);
+    stored(0, 100, 10, 2);
+    // Into the chunk of the first write, which lacks those of the second: two lines, and the tags.
+    let short = stored(0, 130, 100, 3);
+    assert!(short * 4 < whole, "{short} of {whole}");
+    assert!(stored(0, 60, 10, 4) * 4 < whole);
+    // One at each end of the chunk: everything between may differ.
+    stored(0, 0, 1, 5);
+    stored(0, 4095, 1, 6);
+    stored(0, 2000, 1, 7);
+    // Another file takes the place of the older one.
+    stored(1, 0, 4000, 8);
+    stored(0, 500, 20, 9);
+    stored(0, 600, 20, 10);
+    stored(0, 700, 20, 11);
+}
+
+#[test]
 fn holes_read_as_zeroes_and_lengths_are_never_stale() {
     let mut world = World::new(16, 64);
     let file = world.open("a");

@@ -269,11 +269,47 @@ fn inherited(descriptor: impl AsFd) -> RawFd {
 }
 
 #[test]
+fn what_clients_do_is_counted_and_stays_when_they_end() {
+    let served = Served::new(2 << 20);
+    served.cache.write(&served.file, 0, &[1; 2 * CHUNK]).unwrap();
+    let before = served.cache.status().unwrap();
+    assert_eq!(before.direct, Transfers::default());
+    let client = served.client(2);
+    let leased = served.leased(&client);
+    all(client.write(&leased, Position::At(0), &[2; 100]), 100);
+    all(client.write(&leased, Position::At(5), &[2; 7]), 7);
+    all(client.write(&leased, Position::At(3 * CHUNK as u64), &[3; 2 * CHUNK]), 2 * CHUNK);
+    let mut buffer = [0; 50];
+    assert_eq!(client.read(&leased, 0, &mut buffer).unwrap(), 50);
+    assert_eq!(client.read(&leased, 2 * CHUNK as u64, &mut buffer).unwrap(), 50);
+    drop((leased, client));
+    served.cache.reap(2).unwrap();
+    let status = served.cache.status().unwrap();
+    let written_bytes = 107 + 2 * CHUNK as u64;
+    assert_eq!(status.direct, Transfers { reads: 2, writes: 3, read_bytes: 100, written_bytes });
+    let new = |of: fn(&Counts) -> u64| of(&status.counts) - of(&before.counts);
+    assert_eq!((new(|c| c.overwritten), new(|c| c.placed + c.placed_beside)), (2, 2));
+    assert_eq!((new(|c| c.read_hits), new(|c| c.read_misses), new(|c| c.multi_chunk_writes)), (1, 1, 1));
+    // The process that serves is not one of them, and has its own.
+    served.cache.write(&served.file, 0, &[4]).unwrap();
+    let after = served.cache.status().unwrap();
+    assert_eq!((after.direct, after.counts.overwritten), (status.direct, status.counts.overwritten + 1));
+}
+
+#[test]
 fn what_a_process_was_doing_when_it_died_is_put_in_order() {
     let mut dies_at = 1;
     loop {
         let served = Served::new(2 << 20);
         served.cache.write(&served.file, 0, &[1; 30_000]).unwrap();
+        // In each chunk: what its slot has of before differs in a line.
+        let write_short = |in_chunk: usize, byte: u8| {
+            for chunk in 0..7 {
+                let at = chunk * CHUNK + in_chunk;
+                served.cache.write(&served.file, at as u64, &[byte; 10]).unwrap();
+            }
+        };
+        write_short(100, 2);
         let before = served.content();
         let mut after = before.clone();
         after.resize(AT + LEN, 9);
@@ -303,6 +339,11 @@ fn what_a_process_was_doing_when_it_died_is_put_in_order() {
         let found = served.content();
         assert!(found == before || found == after, "step {dies_at}: {} bytes", found.len());
         assert!(has_died || found == after);
+        // A short write takes nothing of what the process has left for what was there before.
+        write_short(2000, 3);
+        let mut found = found;
+        (0..7).for_each(|chunk| found[chunk * CHUNK + 2000..][..10].fill(3));
+        assert!(served.content() == found, "step {dies_at}");
         assert_eq!(served.cache.stat(&served.file).unwrap().size, found.len() as u64);
         served.cache.flush().unwrap();
         let file = served.folder.path().join("directory/file");

@@ -31,7 +31,12 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut rng = Rng(seed);
-        set_protocol(rng.pick(&[ProtocolKind::Fr, ProtocolKind::Melo]));
+        set_protocol(rng.pick(&[
+            ProtocolKind::Fr,
+            ProtocolKind::Melo,
+            ProtocolKind::Pmal,
+            ProtocolKind::PmalOrdered,
+        ]));
         set_shared(seed % 2 == 1);
         let slots = rng.pick(&[1, 2, 3, 5, 8, 16, 32]);
         let chunk_bytes = rng.pick(&[64, 64, 128, 8192]);
@@ -64,7 +69,8 @@ impl Simulation {
         let mut maybe = |errno: i32| rng.one_in(3).then(|| (errno, 1 + rng.below(3)));
         let (syncs, writes, names) = (maybe(5), maybe(5), maybe(30));
         let is_full = self.rng.one_in(3);
-        *self.media.failing.lock().unwrap() = Failing { syncs, writes, names, is_full };
+        let failing = Failing { syncs, writes, names, is_full };
+        *self.media.failing.lock().unwrap() = failing;
     }
 
     /// One call. The model goes ahead; what else a crash in it may leave is in `allowed`.

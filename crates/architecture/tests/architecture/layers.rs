@@ -23,7 +23,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-lwb", 2),
     ("fastness-pmlog", 3),
     ("fastness-zil", 3),
-    ("fastness-responder", 3),
+    ("fastness-responder", 4),
     // Only tests depend on these.
     ("fastness-history", 0),
     ("fastness-testkit", 6),
@@ -41,7 +41,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("fastness-daemon", 7),
     ("fastness-front", 7),
     // Loaded into programs: nothing depends on it.
-    ("fastness-preload", 4),
+    ("fastness-preload", 5),
     ("fastness-bench", 8),
     ("fastness-cli", 9),
 ];

@@ -12,14 +12,25 @@ use crate::folder::Folder;
 use crate::medium::emulated_pm;
 
 /// The protocols that are compared.
-pub(super) const PROTOCOLS: [(ProtocolKind, &str); 2] =
-    [(ProtocolKind::Fr, "FR"), (ProtocolKind::Melo, "MeLo@V")];
+pub(super) const PROTOCOLS: [(ProtocolKind, &str); 4] = [
+    (ProtocolKind::Fr, "FR"),
+    (ProtocolKind::Melo, "MeLo@V"),
+    (ProtocolKind::Pmal, "PMAL"),
+    (ProtocolKind::PmalOrdered, "PMAL-O"),
+];
 
-/// A cache, and what flushes it.
+/// A cache, and what flushes it; its directory goes with it.
 pub(super) struct Cached {
     pub(super) cache: Arc<Cache<PmRange>>,
-    pub(super) directory: PathBuf,
+    directory: PathBuf,
     _flusher: Option<Flusher>,
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        // What is left is seen by who runs this.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 impl Cached {
@@ -27,10 +38,22 @@ impl Cached {
     pub(super) fn new(
         folder: &Folder,
         name: &str,
+        what: (ProtocolKind, usize),
+        period: Option<Duration>,
+    ) -> Result<Cached> {
+        Cached::at(folder.join(name), what, period)
+    }
+
+    /// In front of a directory in memory, where a sync costs nothing, as in the source's machine for PMAL.
+    pub(super) fn in_memory(what: (ProtocolKind, usize)) -> Result<Cached> {
+        Cached::at(format!("/dev/shm/fastness-bench-directory-{}", std::process::id()).into(), what, None)
+    }
+
+    fn at(
+        directory: PathBuf,
         (protocol, region_bytes): (ProtocolKind, usize),
         period: Option<Duration>,
     ) -> Result<Cached> {
-        let directory = folder.join(name);
         std::fs::create_dir(&directory)?;
         let region = emulated_pm(region_bytes, WriteMethod::Auto)?;
         let backing = Arc::new(Directory::open(&directory)?);

@@ -44,9 +44,6 @@ fn mixes(folder: &Folder, name: &str, (region_bytes, period): (usize, Duration))
     let forced = changed.cache.status()?.forced_flushes;
     of_usual.close()?;
     of_changed.close()?;
-    for side in ["usual", "changed"] {
-        std::fs::remove_dir_all(folder.join(side))?;
-    }
     Ok(Row {
         name: format!("FR, light mix, {name}: bytes a second ({forced} forced flushes)"),
         value: Some(1e9 / median(&pair.a)),
@@ -89,9 +86,6 @@ fn many(folder: &Folder, files: u64) -> Result<Row> {
         for file in open {
             cached.cache.close(file)?;
         }
-    }
-    for (_, name) in &sides {
-        std::fs::remove_dir_all(folder.join(name))?;
     }
     Ok(Row {
         name: format!("FR, 2 threads, {files} files: 4 KiB overwrites a second ({forced} forced flushes)"),

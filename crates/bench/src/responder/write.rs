@@ -1,7 +1,7 @@
 //! Writes in process: against the floor, and what is left of them beside their stores and fences.
 
 use fastness_pmem::{Medium, NoSum, PmRange, WriteMethod};
-use fastness_responder::Handle;
+use fastness_responder::{Handle, ProtocolKind};
 
 use super::cached::{Cached, PROTOCOLS};
 use crate::error::Result;
@@ -111,7 +111,10 @@ fn row(name: String, pair: &Pair, against: &str, goal: Option<(f64, &str)>) -> R
 pub(super) fn rows(folder: &Folder, options: Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (protocol, name) in PROTOCOLS {
-        let cached = Cached::new(folder, &format!("write-{name}"), (protocol, REGION_BYTES), None)?;
+        let cached = match protocol {
+            ProtocolKind::Pmal | ProtocolKind::PmalOrdered => Cached::in_memory((protocol, REGION_BYTES))?,
+            _ => Cached::new(folder, &format!("write-{name}"), (protocol, REGION_BYTES), None)?,
+        };
         let file = cached.file("file", FILE_BYTES)?;
         rows.push(against_floor(&cached, &file, (name, BLOCK_BYTES), options)?);
         if name == "FR" {

@@ -206,3 +206,30 @@ fn program_of_other_files() {
         assert_eq!(refused.raw_os_error(), Some(libc::EFBIG));
     });
 }
+
+#[test]
+fn the_status_counts_what_goes_past_the_mount() {
+    let Some(bench) = bench() else { return };
+    passes(&bench, "preloaded::calls::program_that_is_counted");
+}
+
+#[test]
+fn program_that_is_counted() {
+    let Some(root) = root() else { return };
+    let a = file(&root.join("a"));
+    in_child(|| (0..10).for_each(|at| a.write_all_at(&[1; 100], 100 * at).unwrap()));
+    a.read_exact_at(&mut [0; 70], 30).unwrap();
+    assert!(is_leased(&a));
+    let status = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fastness"));
+        command.args(["responder", "status"]).arg(root.with_file_name("pm")).args(more);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let said = status(&["--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let counts = ["direct_writes", "direct_written_bytes", "direct_reads", "direct_read_bytes", "read_hits"];
+    assert_eq!(counts.map(|name| said[name].as_u64().unwrap()), [10, 1000, 1, 70, 1], "{said}");
+    assert_eq!(said["written_chunks"], 10);
+    let said = status(&[]);
+    assert!(said.contains("writes: 10, 1000 bytes; reads: 1, 70 bytes"), "{said}");
+}

@@ -1,6 +1,8 @@
 //! The programs, and what is demanded of them.
 
 mod calls;
+mod handlers;
+mod inherited;
 mod kills;
 mod mixed;
 mod random;

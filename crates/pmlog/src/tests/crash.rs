@@ -13,6 +13,10 @@ pub(super) enum Step {
     Append,
     Ordered,
     Trim,
+    /// Later records can be trimmed without those before.
+    Turn,
+    /// Trim what was appended before the last turn.
+    TrimTurn,
     /// Open, replay, finish.
     Recover,
     /// Open, replay, and stop.
@@ -35,7 +39,8 @@ pub(super) fn run(steps: &[Step]) -> History {
     let recorder = recorder(vec![0; SMALL]);
     let mut history = Recording { recorder: recorder.clone(), states: Vec::new(), ends: Vec::new() };
     let mut log = Some(RecordLog::create(whole(&recorder, SMALL), &create_options()).unwrap());
-    let mut state = Vec::new();
+    let mut state: Vec<Vec<u8>> = Vec::new();
+    let mut turn = None;
     history.acknowledge(&state);
     for (index, &step) in steps.iter().enumerate() {
         let next = record(index as u64);
@@ -43,6 +48,15 @@ pub(super) fn run(steps: &[Step]) -> History {
             Step::Append => drop(log.as_ref().unwrap().append(&next).unwrap()),
             Step::Ordered => drop(log.as_mut().unwrap().append_ordered(&next).unwrap()),
             Step::Trim => drop(log.as_mut().unwrap().trim().unwrap()),
+            Step::Turn => {
+                let ended = log.as_mut().unwrap().next_turn().unwrap();
+                turn = Some((ended, state.len()));
+            }
+            Step::TrimTurn => {
+                let log = log.as_mut().unwrap();
+                log.trim_turns(turn.unwrap().0).unwrap();
+                log.empty_trimmed().unwrap();
+            }
             Step::Recover | Step::Replay => {
                 drop(log.take());
                 let mut recovery =
@@ -61,7 +75,8 @@ pub(super) fn run(steps: &[Step]) -> History {
         match step {
             Step::Append | Step::Ordered => state.push(next),
             Step::Trim | Step::Recover | Step::Overwrite => state.clear(),
-            Step::Replay => {}
+            Step::TrimTurn => drop(state.drain(..turn.unwrap().1)),
+            Step::Replay | Step::Turn => {}
         }
         history.acknowledge(&state);
     }
@@ -167,6 +182,14 @@ fn create_append_trim() {
     let summary =
         survive(&[Step::Append, Step::Append, Step::Ordered, Step::Append, Step::Trim, Step::Append]);
     assert!(summary.images > 900, "{summary:?}");
+}
+
+/// In chunks of their own, and in one together.
+#[test]
+fn turns_are_trimmed_beside_later_records() {
+    let [append, turn, trim] = [Step::Append, Step::Turn, Step::TrimTurn];
+    survive(&[append, append, append, append, turn, append, trim, append]);
+    survive(&[append, turn, append, trim, append, turn, trim]);
 }
 
 #[test]

@@ -103,6 +103,64 @@ fn a_full_log_says_so_and_a_trim_makes_all_of_it_free() {
 }
 
 #[test]
+fn turns_are_trimmed_one_after_the_other_and_records_are_read_meanwhile() {
+    let (recorder, mut log) = new_log(SMALL);
+    let live = |log: &RecordLog<_>| -> Vec<Vec<u8>> {
+        let read = |live: &crate::LiveEntry| {
+            let mut buffer = vec![0; live.body_len_bytes()];
+            log.read_live(live, &mut buffer).unwrap();
+            buffer
+        };
+        log.live_records().iter().map(read).collect()
+    };
+    append_all(&log, 0..2);
+    let first = log.next_turn().unwrap();
+    append_all(&log, 2..4);
+    assert!(log.turn() > first);
+    let second = log.next_turn().unwrap();
+    append_all(&log, 4..5);
+    assert_eq!(log.next_turn(), None, "three turns");
+    assert_eq!(live(&log), records(0..5));
+    log.trim_turns(first).unwrap();
+    assert_eq!(live(&log), records(2..5));
+    assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(2..5));
+    log.trim_turns(first).unwrap();
+    log.empty_trimmed().unwrap();
+    append_all(&log, 5..6);
+    assert!(matches!(log.append(&record(6)), Err(AppendError::Full { .. })));
+    log.trim_turns(second).unwrap();
+    assert_eq!(log.empty_trimmed().unwrap().chunks, 1);
+    assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(4..6));
+    let third = log.next_turn().unwrap();
+    log.trim_turns(third).unwrap();
+    assert_eq!(records_of(open_image(&recorder.image()).unwrap()), records(0..0));
+    let mut line = [7; 64].to_vec();
+    log.append_parts([&line, b"the rest"]).unwrap();
+    line.extend(b"the rest");
+    assert_eq!(records_of(open_image(&recorder.image()).unwrap()), [line]);
+}
+
+#[test]
+fn a_recovery_can_be_looked_at_before_it_is_carried_out() {
+    let (recorder, log) = new_log(SMALL);
+    append_all(&log, 0..3);
+    drop(log);
+    let mut recovery = RecordLog::open(whole(&recorder, SMALL), &reopen_options(0)).unwrap();
+    for _ in 0..2 {
+        let mut seen = Vec::new();
+        recovery
+            .look(|_, bytes| {
+                seen.push(bytes.to_vec());
+                Ok::<_, Infallible>(())
+            })
+            .unwrap();
+        assert_eq!(seen, records(0..3));
+    }
+    assert!(matches!(recovery.look(|_, _| Err(1)), Err(RecoverError::Callback { source: 1, .. })));
+    assert_eq!(recovery.replay(|_, _| Ok::<_, Infallible>(())).unwrap().records, 3);
+}
+
+#[test]
 fn discard_gives_up_what_was_not_handed_out() {
     let (recorder, log) = new_log(SMALL);
     log.append(b"one").unwrap();

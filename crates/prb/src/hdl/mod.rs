@@ -157,6 +157,18 @@ impl<M: Medium + Sync> Hdl<M> {
         self.state.log()
     }
 
+    pub(crate) fn prb(&self) -> &Prb<M> {
+        &self.prb
+    }
+
+    /// The log's GUID in state logging.
+    pub(crate) fn log_in_use(&self) -> Option<LogGuid> {
+        match &self.state {
+            State::Logging(log) => Some(log.guid()),
+            _ => None,
+        }
+    }
+
     /// State by name: nozil, unclaimed, replaying or logging.
     pub fn state(&self) -> &'static str {
         self.state.name()

@@ -132,6 +132,26 @@ impl<M: Medium + Sync> Hdl<M> {
         Ok(Replayed { entries, reappeared: session.sequence.reappeared })
     }
 
+    /// Hands out the entries that [`Hdl::replay`] would, and changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek<E>(&self, mut look: impl FnMut(Entry<'_, M>) -> Result<(), E>) -> Result<(), ReplayError<E>> {
+        let session = match &self.state {
+            State::NoZil => return Ok(()),
+            State::Replaying(session) => session,
+            other => return Err(wrong_state("peek", "replaying or nozil", other).into()),
+        };
+        let mut state = session.header.checkpoint;
+        let first_txg = session.header.first_txg;
+        resume(&session.sequence, &mut state, first_txg, |node, _| look(Entry { node })).map_err(|stop| {
+            match stop {
+                Stop::Log(error) => ReplayError::Log(error),
+                Stop::Callback { id, source } => ReplayError::Callback { id, source },
+            }
+        })
+    }
+
     /// Ends replay: the log is gone, and its chunks are released once `sync_txg`, with which the update must
     /// be persisted, has synced.
     ///

@@ -47,7 +47,7 @@ fn is_hidden(fd: c_int) -> bool {
 
 /// A descriptor of the program is about to close.
 fn closing(fd: c_int) {
-    if table::find(fd).is_some() && process::is_ours() {
+    if (table::find(fd).is_some() || table::is_inherited(fd)) && process::is_ours() {
         process::calmly(|| table::forget(fd));
     }
 }
@@ -166,6 +166,40 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's call.
     unsafe { real::fdopen(fd, mode) }
 }
+
+/// The descriptor of a `FILE` that the program did not make, say its standard output, may have a lease.
+fn closing_stream(stream: *mut FILE) {
+    if !stream.is_null() {
+        // SAFETY: the program's, and not closed yet.
+        closing(unsafe { libc::fileno(stream) });
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    closing_stream(stream);
+    // SAFETY: the program's call.
+    unsafe { real::fclose(stream) }
+}
+
+macro_rules! reopens {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                path: *const c_char,
+                mode: *const c_char,
+                stream: *mut FILE,
+            ) -> *mut FILE {
+                closing_stream(stream);
+                // SAFETY: the program's call.
+                unsafe { real::freopen(path, mode, stream) }
+            }
+        )*
+    };
+}
+
+reopens! { freopen freopen64 }
 
 macro_rules! maps {
     ($($name:ident)*) => {

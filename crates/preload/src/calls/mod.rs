@@ -2,4 +2,5 @@
 
 mod attributes;
 mod descriptors;
+mod handlers;
 mod transfers;

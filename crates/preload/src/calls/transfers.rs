@@ -5,9 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use crate::buffers::Buffers;
-use crate::real;
-use crate::table;
 use crate::transfer::{self, Start};
+use crate::{process, real};
 
 /// Flags of `preadv2` and `pwritev2` that change nothing where every write is durable.
 const NO_EFFECT: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
@@ -18,7 +17,7 @@ fn buffer(base: *const c_void, len: size_t) -> iovec {
 
 #[inline]
 fn is_leased(fd: c_int) -> bool {
-    table::find(fd).is_some()
+    process::find(fd).is_some()
 }
 
 /// The kernel's `lseek`, with which `-1` means the current position.

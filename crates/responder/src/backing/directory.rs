@@ -16,9 +16,8 @@ use super::nodes::{self, Node};
 use super::{
     Attributes, Backing, BackingFile, BackingNode, CacheId, DirectoryId, FileId, Named, Renaming, Stat,
 };
+use crate::own_files::{CACHE_FILE, NEXT_CACHE_FILE};
 
-/// The file in the directory that says which cache it belongs to: a magic number, the id, a checksum.
-pub const CACHE_FILE: &str = ".fastness-responder";
 const MAGIC: [u8; 8] = *b"FSTNRDIR";
 
 /// A directory of the system's and everything below it, on its file system.
@@ -150,7 +149,7 @@ impl Backing for Directory {
         if let Some(cache) = cache {
             let mut bytes = [MAGIC.as_slice(), &cache.0].concat();
             bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-            let next = self.root.join(".fastness-responder.new");
+            let next = self.root.join(NEXT_CACHE_FILE);
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
             file.write_all_at(&bytes, 0)?;
             file.sync_all()?;

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use attributes::{Attributes, FileType};
+pub use directory::Directory;
 pub(crate) use directory::check_longest;
-pub use directory::{CACHE_FILE, Directory};
 pub use memory::{Call, MemoryBacking, Verdict};
 
 /// A file for as long as it lives: numbers of inodes are given out again, births are not.

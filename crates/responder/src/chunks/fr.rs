@@ -12,7 +12,8 @@
 //! 4. After that: the write is there.
 //!
 //! Performance: a chunk costs one copy, three fences, and nothing else in PM but two tags; one fence less if
-//! it overwrites nothing. No allocation, no system call.
+//! it overwrites nothing. The copy is of the lines in which the two chunks will differ and, where that is not
+//! known, of the whole chunk (`difference`). No allocation; a system call only for what PM does not have.
 //!
 //! Source: "First Responder" in the dissertation, chapter V, figures 15 and 16. Where this differs, and why:
 //! `docs/adr/2026-11-25-responder.md`.
@@ -25,12 +26,9 @@ use crate::group::{Group, which_holds};
 use crate::medium::CacheMedium;
 use crate::tag::{Status, Tag};
 
-use super::load::{Loads, read_below};
+use super::load::Loads;
 use super::locked::Locked;
 use super::{ChunkStore, FEW_CHUNKS, FEW_GROUPS, Run, WRITE_CHUNKS_MAX, WRITE_GROUPS_MAX};
-
-/// Bytes that are put together outside of PM at a time.
-const PIECE_BYTES: usize = 4096;
 
 /// A write as far as it is made at once.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +37,16 @@ pub(super) struct Write<'a> {
     pub(super) data: &'a [u8],
     pub(super) first: u64,
     pub(super) run: Run,
-    /// Length of the file with it.
-    pub(super) size: u64,
+    /// Length of the file before it, and with it.
     pub(super) size_before: u64,
+    pub(super) size: u64,
+}
+
+impl Write<'_> {
+    /// Where it ends in the file.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
 }
 
 /// What becomes of a slot.
@@ -55,6 +60,14 @@ pub(super) struct Plan {
     pub(super) overwrites: bool,
     /// `into` is valid, and gives way.
     pub(super) replaces: bool,
+    /// Checksum of the tag that it gets.
+    sum: u32,
+}
+
+impl Plan {
+    fn new(into: usize, other: Tag, overwrites: bool, replaces: bool) -> Plan {
+        Plan { into, other, overwrites, replaces, sum: 0 }
+    }
 }
 
 /// A chunk that stands in the way and that the backing store does not have.
@@ -108,7 +121,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         let end = self.geometry.offset_of(first + chunks as u64).min(offset + data.len() as u64);
         let data = &data[..(end - offset) as usize];
         let run = Run { slot: self.slot(file.key, first), chunks };
-        Write { offset, data, first, run, size: size.max(end), size_before: size }
+        Write { offset, data, first, run, size_before: size, size: size.max(end) }
     }
 
     fn write_chunks<const N: usize, const G: usize>(
@@ -148,7 +161,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         &self,
         file: &File,
         write: &Write<'_>,
-        mut make: impl FnMut(&mut Locked<'_, M, G>, &[Plan], &Loads) -> Result<(), Error>,
+        mut make: impl FnMut(&mut Locked<'_, M, G>, &mut [Plan], &Loads) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut loads = Loads::default();
         loop {
@@ -193,9 +206,12 @@ impl<M: CacheMedium> ChunkStore<M> {
             let tags = group.tags(slot)?;
             let holds = which_holds(&tags, file.key, index);
             if let Some(which) = holds.filter(|_| self.is_in_place()) {
-                // What is changed in place needs no room.
+                // What is changed in place needs no room. Under a journal the backing store must have it.
+                if tags[which].is_dirty() && !self.journals.is_empty() {
+                    return Ok(Some(InTheWay(tags[which])));
+                }
                 let into = 2 * slot + (which ^ 1);
-                *plan = Plan { into, other: tags[which], overwrites: true, replaces: false };
+                *plan = Plan::new(into, tags[which], true, false);
                 continue;
             }
             let which = match holds {
@@ -220,7 +236,7 @@ impl<M: CacheMedium> ChunkStore<M> {
             }
             let other = tags[which ^ 1];
             let overwrites = other.holds(file.key, index);
-            *plan = Plan { into: 2 * slot + which, other, overwrites, replaces: tags[which].is_valid() };
+            *plan = Plan::new(2 * slot + which, other, overwrites, tags[which].is_valid());
         }
         Ok(None)
     }
@@ -230,26 +246,27 @@ impl<M: CacheMedium> ChunkStore<M> {
         locked: &mut Locked<'_, M, G>,
         file: &File,
         write: &Write<'_>,
-        plans: &[Plan],
+        plans: &mut [Plan],
         loads: &Loads,
     ) -> Result<(), Error> {
         let timestamp = self.timestamp();
         let slot = |at: usize| self.slot(file.key, write.first + at as u64);
-        let tag = |at: usize| Tag {
-            status: Status::INVALID,
+        let count = plans.len() as u32;
+        let tag = |at: usize, status: Status, sum: u32| Tag {
+            status,
             key: file.key,
             index: write.first + at as u64,
             file: file.id,
             size: write.size,
             timestamp,
-            chunks: if at == 0 { plans.len() as u32 } else { 0 },
-            sum: 0,
+            chunks: if at == 0 { count } else { 0 },
+            sum,
         };
-        let first = tag(0).sealed(self.seed);
-        let tag = |at: usize, status: Status| {
-            let tag = if at == 0 { first } else { tag(at).sealed(self.seed) };
-            tag.with_status(status)
-        };
+        for (at, plan) in plans.iter_mut().enumerate() {
+            plan.sum = tag(at, Status::INVALID, 0).sealed(self.seed).sum;
+        }
+        let plans = &*plans;
+        let tag = |at: usize, status: Status| tag(at, status, plans[at].sum);
         // Case 3: what gives way is clean, or an older copy.
         if plans.iter().any(|plan| plan.replaces) {
             for (at, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.replaces) {
@@ -260,8 +277,10 @@ impl<M: CacheMedium> ChunkStore<M> {
             locked.fence()?;
         }
         for (at, plan) in plans.iter().enumerate() {
+            // Before anything is stored to the chunk.
+            let differ = self.take_difference(slot(at), &plan.other).filter(|_| plan.overwrites);
             let group = locked.at(slot(at)).0;
-            self.fill_chunk(group, file, write, (at, plan), loads)?;
+            self.fill_chunk(group, file, write, (at, plan), (loads, differ))?;
             let other = &plan.other;
             // Steps 1 of cases 2-1 and 2-2.
             if other.is_valid() && other.status.has(Status::NEW) {
@@ -284,6 +303,11 @@ impl<M: CacheMedium> ChunkStore<M> {
             // the flush after which the new chunk may go, the next write into the old one. Excludes that the
             // old one counts again.
             locked.fence()?;
+            for (at, _) in plans.iter().enumerate().filter(|(_, plan)| plan.overwrites) {
+                let start = self.geometry.offset_of(write.first + at as u64);
+                let bytes = write.bytes_in(start, self.geometry.chunk_bytes as usize);
+                self.note_difference(slot(at), timestamp, &bytes);
+            }
         }
         file.modified_ns().fetch_max(timestamp, Ordering::Relaxed);
         Ok(())
@@ -317,53 +341,5 @@ impl<M: CacheMedium> ChunkStore<M> {
         // PERSIST: the chunk is valid before what it replaces is invalid, and before the write is
         // acknowledged. Excludes that neither counts.
         locked.fence()
-    }
-
-    /// Copies what the chunk is to hold: bytes of the write, around them what it held, or what was loaded.
-    pub(super) fn fill_chunk(
-        &self,
-        group: &mut Group<M>,
-        file: &File,
-        write: &Write<'_>,
-        (at, plan): (usize, &Plan),
-        loads: &Loads,
-    ) -> Result<(), Error> {
-        let chunk_bytes = self.geometry.chunk_bytes as usize;
-        let start = self.geometry.offset_of(write.first + at as u64);
-        let end = write.offset + write.data.len() as u64;
-        if write.offset <= start && start + chunk_bytes as u64 <= end {
-            let from = (start - write.offset) as usize;
-            group.copy_chunk(plan.into, 0, &write.data[from..from + chunk_bytes]);
-            return Ok(());
-        }
-        let needs = write.needs(at, start, chunk_bytes as u64, plan);
-        let loaded = loads.of(at);
-        let mut buffer = [0; PIECE_BYTES];
-        for piece in (0..chunk_bytes).step_by(PIECE_BYTES) {
-            let len = PIECE_BYTES.min(chunk_bytes - piece);
-            let here = start + piece as u64;
-            // What of the piece is written, in offsets of the file.
-            let (from, to) = (write.offset.max(here), end.min(here + len as u64));
-            let data = |from: u64, to: u64| {
-                &write.data[(from - write.offset) as usize..(to - write.offset) as usize]
-            };
-            if from == here && to == here + len as u64 {
-                group.copy_chunk(plan.into, piece, data(from, to));
-                continue;
-            }
-            let buffer = &mut buffer[..len];
-            match loaded {
-                _ if plan.overwrites => group.read_chunk(plan.into ^ 1, piece, buffer)?,
-                _ if !needs => buffer.fill(0),
-                Some(loaded) => buffer.copy_from_slice(&loaded[piece..piece + len]),
-                None => read_below(file, here, buffer)?,
-            }
-            if from < to {
-                buffer[(from - here) as usize..(to - here) as usize].copy_from_slice(data(from, to));
-            }
-            group.copy_chunk(plan.into, piece, buffer);
-        }
-        group.counts.loaded += u64::from(needs);
-        Ok(())
     }
 }

@@ -57,6 +57,7 @@ impl<M> DerefMut for Held<'_, M> {
 impl<M> Drop for Held<'_, M> {
     fn drop(&mut self) {
         if let Some((board, number)) = self.shared {
+            board.take_counts(number, &mut self.group.counts);
             // A group has at most 32 chunks.
             board.unlock_group(number, self.group.dirty as u32);
         }

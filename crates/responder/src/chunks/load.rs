@@ -71,8 +71,7 @@ impl Loads {
 impl Write<'_> {
     /// Whether the chunk at place `at` keeps bytes that only the backing store has.
     pub(super) fn needs(&self, at: usize, start: u64, chunk_bytes: u64, plan: &Plan) -> bool {
-        let end = self.offset + self.data.len() as u64;
-        let is_covered = self.offset <= start && end >= (start + chunk_bytes).min(self.size);
+        let is_covered = self.offset <= start && self.end() >= (start + chunk_bytes).min(self.size);
         !plan.overwrites && !is_covered && start < self.size_before && (at == 0 || at + 1 == self.run.chunks)
     }
 }

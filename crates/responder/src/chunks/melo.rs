@@ -60,7 +60,7 @@ impl<M: CacheMedium> ChunkStore<M> {
                     // Case 3: it is clean, so a recovery gives it up, whatever its bytes are.
                     group.invalidate(plan.into)?;
                 }
-                self.fill_chunk(group, file, write, (at, plan), loads)?;
+                self.fill_chunk(group, file, write, (at, plan), (loads, None))?;
                 plan.count(group);
             }
         }
@@ -147,7 +147,12 @@ impl<M: CacheMedium> ChunkStore<M> {
 }
 
 /// Copies bytes into a chunk; what is in front of them and after them in their lines stays.
-fn overlay<M: CacheMedium>(group: &mut Group<M>, chunk: usize, at: usize, bytes: &[u8]) -> Result<(), Error> {
+pub(super) fn overlay<M: CacheMedium>(
+    group: &mut Group<M>,
+    chunk: usize,
+    at: usize,
+    bytes: &[u8],
+) -> Result<(), Error> {
     let mut buffer = [0; 4096];
     let end = at + bytes.len();
     let mut line = at - at % LINE;

@@ -5,12 +5,15 @@
 //! first. The protocols differ in how they write: `fr` into the other chunk of the slot, `melo` in place
 //! under an operation log. Reads, flushes, truncations, and who gives way are the same for both.
 
+mod difference;
+mod fill;
 mod flush;
 mod fr;
 mod held;
 mod load;
 mod locked;
 mod melo;
+mod pmal;
 mod read;
 mod reap;
 mod recover;
@@ -26,13 +29,15 @@ use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::group::Group;
+use crate::journal::Journal;
+use crate::kind::ProtocolKind;
 use crate::medium::CacheMedium;
 use crate::operation::{OperationLog, log_bytes};
 use crate::protocol::{Clock, Protocol};
 use crate::stats::Status;
 use crate::tag::{LINE, Seed};
 
-pub(crate) use recover::Found;
+pub(crate) use recover::{DirtyFiles, Found};
 
 /// Chunks that one write changes atomically.
 const WRITE_CHUNKS_MAX: usize = 256;
@@ -58,10 +63,16 @@ pub(crate) struct ChunkStore<M> {
     groups: Vec<Mutex<Group<M>>>,
     /// A bit for each group that may have dirty data, unless the board has them.
     dirty_groups: Vec<AtomicU64>,
+    /// A word for each slot, unless the board has them, or writes are made in place.
+    differences: Vec<AtomicU64>,
     /// What other processes share of it.
     pub(crate) board: Option<Arc<Board>>,
-    /// With these, writes are made in place.
+    /// With these, writes are made in place (MeLo@V).
     operations: Vec<Mutex<OperationLog<M>>>,
+    /// With these, too (PMAL).
+    journals: Vec<Mutex<Journal<M>>>,
+    /// The backing store gets the time of a write with its bytes.
+    gives_times: bool,
     /// The files that there are; `None`: another process knows.
     files: Option<Arc<FileTable>>,
     clock: Clock,
@@ -93,8 +104,8 @@ impl<M> ChunkStore<M> {
 impl<M: CacheMedium> ChunkStore<M> {
     /// Takes what follows the intents.
     pub(crate) fn new(
-        geometry: Geometry,
-        cache: CacheId,
+        kind: ProtocolKind,
+        (geometry, cache): (Geometry, CacheId),
         rest: M,
         files: Option<Arc<FileTable>>,
         clock: Clock,
@@ -112,20 +123,29 @@ impl<M: CacheMedium> ChunkStore<M> {
             (chunks_here, chunks) = chunks.divide(slots * 2 * chunk_bytes);
             groups.push(Mutex::new(Group::new(tags_here, chunks_here, chunk_bytes, seed)));
         }
-        let mut operations = Vec::with_capacity(geometry.operation_logs);
+        let (mut operations, mut journals) = (Vec::new(), Vec::new());
         for _ in 0..geometry.operation_logs {
             let log;
             (log, rest) = rest.divide(log_bytes(geometry.chunk_bytes) as usize);
-            operations.push(Mutex::new(OperationLog::new(log, seed)));
+            match kind {
+                ProtocolKind::Melo => operations.push(Mutex::new(OperationLog::new(log, seed))),
+                _ => journals.push(Mutex::new(Journal::new(log, seed))),
+            }
         }
-        let dirty_groups = (0..groups.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let dirty_groups = words(groups.len().div_ceil(64));
+        let has_differences = board.is_none() && operations.is_empty();
+        let differences = words(if has_differences { geometry.slots as usize } else { 0 });
         let (last_timestamp, forced_flushes) = (AtomicU64::new(0), AtomicU64::new(0));
         ChunkStore {
             geometry,
             seed,
             groups,
             operations,
+            journals,
+            gives_times: kind == ProtocolKind::Pmal,
             dirty_groups,
+            differences,
             board,
             files,
             clock,
@@ -134,9 +154,9 @@ impl<M: CacheMedium> ChunkStore<M> {
         }
     }
 
-    /// Whether the protocol is MeLo@V.
+    /// Whether the protocol is MeLo@V or PMAL.
     fn is_in_place(&self) -> bool {
-        !self.operations.is_empty()
+        !self.operations.is_empty() || !self.journals.is_empty()
     }
 
     fn slot(&self, key: u64, index: u64) -> u64 {
@@ -170,7 +190,9 @@ impl<M: CacheMedium> ChunkStore<M> {
 
 impl<M: CacheMedium> Protocol for ChunkStore<M> {
     fn write(&self, file: &File, offset: u64, data: &[u8], size: u64) -> Result<usize, Error> {
-        if self.is_in_place() {
+        if !self.journals.is_empty() {
+            self.write_journalled(file, offset, data, size)
+        } else if self.is_in_place() {
             self.write_in_place(file, offset, data, size)
         } else {
             self.write_file(file, offset, data, size)
@@ -198,9 +220,13 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
         status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
         for number in 0..self.groups.len() {
             let group = self.hold(number)?;
-            status.counts.add(&group.counts);
+            status.counts.add(match &self.board {
+                Some(board) => board.counts(number),
+                None => group.counts,
+            });
             status.dirty_chunks += u64::from(group.dirty.count_ones());
         }
+        status.direct = self.board.as_ref().map(|board| board.transfers()).unwrap_or_default();
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyFiles {
     pub(crate) files: BTreeMap<FileId, Found>,
-    /// Writes of several chunks that were undone.
+    /// Writes that were undone.
     pub(crate) undone: u64,
     /// Writes in place that were made again.
     pub(crate) redone: u64,
@@ -44,6 +44,7 @@ impl<M: CacheMedium> ChunkStore<M> {
     /// Persistence: durable on return. A crash inside leaves a region that is recovered in the same way.
     pub(crate) fn recover(&self) -> Result<DirtyFiles, Error> {
         let redone = self.redo()?;
+        let uncommitted = self.give_up_uncommitted()?;
         let mut incomplete = Vec::new();
         let mut last_timestamp = 0;
         let index_end = i64::MAX as u64 / self.geometry.chunk_bytes;
@@ -71,7 +72,8 @@ impl<M: CacheMedium> ChunkStore<M> {
         for first in &incomplete {
             self.undo(first)?;
         }
-        let mut chunks = DirtyFiles { undone: incomplete.len() as u64, redone, ..DirtyFiles::default() };
+        let mut chunks =
+            DirtyFiles { undone: incomplete.len() as u64 + uncommitted, redone, ..DirtyFiles::default() };
         self.for_each_group(|group| {
             group.dirty = 0;
             for chunk in 0..group.len() {

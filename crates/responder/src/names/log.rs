@@ -35,7 +35,7 @@ impl<M: CacheMedium> Log<M> {
     ///
     /// Persistence: the caller fences.
     pub(crate) fn format(range: &mut M, offset: usize, seed: Seed) {
-        let line = head_line(0, seed);
+        let line = head_line(0, false, seed);
         range.copy(offset, &line, LINE, &mut NoSum);
         range.copy(offset + LINE, &line, LINE, &mut NoSum);
     }
@@ -62,18 +62,36 @@ impl<M: CacheMedium> Log<M> {
         self.tail
     }
 
-    /// What is in the log, in order.
+    /// What is in the log, in order, and whether the directory is as it says.
     ///
     /// # Errors
     /// [`Error::Names`]: something in it is damaged.
-    pub(crate) fn recover(&mut self) -> Result<Vec<Noted>, Error> {
+    pub(crate) fn recover(&mut self) -> Result<(Vec<Noted>, bool), Error> {
         // PERSIST: what a process that died left in the CPU's caches; the recovery acts on what it reads, so
         // a power cut must not take it away. Excludes names that were made again, and no record of them.
         self.range.write_back(0, self.range.len_bytes());
         self.range.fence()?;
         let found = self.ring().look()?;
         (self.current, self.head, self.tail) = (found.current, found.head, found.tail);
-        Ok(found.records)
+        Ok((found.records, found.is_replayed))
+    }
+
+    /// Notes that the directory is as the records say.
+    ///
+    /// Persistence: durable on return; a crash inside leaves it noted or not.
+    pub(crate) fn set_replayed(&mut self) -> Result<(), Error> {
+        self.set_head(self.head, true)
+    }
+
+    fn set_head(&mut self, head: u64, is_replayed: bool) -> Result<(), Error> {
+        let next = self.current ^ 1;
+        self.range.copy(next * LINE, &head_line(head, is_replayed, self.seed), LINE, &mut NoSum);
+        // PERSIST: where the records begin is durable before any is overwritten. Excludes a log that begins
+        // with a part of one. And that they are replayed, before files get what is newer than they know.
+        // Excludes that the next recovery makes their times older again.
+        self.range.fence()?;
+        (self.current, self.head) = (next, head);
+        Ok(())
     }
 
     /// Adds a record of so many lines, for which there is room; returns its number.
@@ -110,16 +128,7 @@ impl<M: CacheMedium> Log<M> {
     ///
     /// Persistence: durable on return; a crash inside leaves them or not.
     pub(crate) fn trim(&mut self, to: u64) -> Result<(), Error> {
-        if to <= self.head {
-            return Ok(());
-        }
-        let next = self.current ^ 1;
-        self.range.copy(next * LINE, &head_line(to, self.seed), LINE, &mut NoSum);
-        // PERSIST: where the records begin is durable before any is overwritten. Excludes a log that begins
-        // with a part of one.
-        self.range.fence()?;
-        (self.current, self.head) = (next, to);
-        Ok(())
+        if to <= self.head { Ok(()) } else { self.set_head(to, false) }
     }
 }
 
@@ -176,7 +185,7 @@ mod tests {
         let summary = explore(&recorder.trace(), &Config::default(), budget, &mut |point| {
             let Some(mark) = point.last_mark else { return ControlFlow::Continue(()) };
             let found = log(&Recorder::new(point.image.to_vec(), RecordStyle::NonTemporal)).recover();
-            let numbers: Vec<u64> = found.unwrap().iter().map(|noted| noted.number / lines).collect();
+            let numbers: Vec<u64> = found.unwrap().0.iter().map(|noted| noted.number / lines).collect();
             let first = mark.div_ceil(2);
             let allowed = match mark % 2 {
                 0 => [vec![first, first + 1], vec![first + 1]],

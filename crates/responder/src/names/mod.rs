@@ -24,7 +24,7 @@
 //! # Code map
 //! ```text
 //! record   what one call did           ring     reads the records of a log
-//! log      the records in PM           //! locks    who waits for whom
+//! log      the records in PM           locks    who waits for whom
 //! sync     frees records               opened   open files: their bytes and their names
 //! resolve  what records come to        replay   makes the directory so
 //! ```
@@ -278,17 +278,24 @@ impl<M: CacheMedium> Names<M> {
         (records, Some(self.failure.load(Ordering::Relaxed)).filter(|errno| *errno != 0))
     }
 
-    /// What a crash has left in the log.
+    /// What a crash has left in the log, and whether an earlier recovery has made the directory so.
     ///
     /// # Errors
     /// [`Error::Names`]: it is damaged; [`Error::Read`].
-    pub(crate) fn recover(&self) -> Result<Vec<Noted>, Error> {
+    pub(crate) fn recover(&self) -> Result<(Vec<Noted>, bool), Error> {
         lock(&self.state).log.recover()
     }
 
     /// Notes which file a recovery has made in place of one.
     pub(crate) fn substitute(&self, noted: &Noted, id: FileId) -> Result<(), Error> {
         lock(&self.state).log.substitute(noted, id)
+    }
+
+    /// Notes that the directory is as the records say.
+    ///
+    /// Persistence: durable on return.
+    pub(crate) fn set_replayed(&self) -> Result<(), Error> {
+        lock(&self.state).log.set_replayed()
     }
 
     /// All records are free: the directory has everything.

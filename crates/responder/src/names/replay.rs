@@ -3,11 +3,13 @@
 //! What is there decides: a name that leads where it should is left alone, so this can be interrupted, and is
 //! done again. Files are told by what they are, wherever they are found.
 //!
-//! 1. What a name leads to, and should not: it goes to a folder of its own ([`FOLDER`]), if a name is to lead
-//!    to it; if not, the name is removed.
+//! 1. What a name leads to, and should not: it goes to a folder of its own ([`NAMES_FOLDER`]), if a name is
+//!    to lead to it; if not, the name is removed.
 //! 2. Files that are not there are made again in that folder. The log notes which is which.
 //! 3. They get their names: a directory before what is in it.
 //! 4. Directories that are to be gone are removed; attributes are set; everything is synced.
+//!
+//! Then the log notes that this is done: what gets data after that has newer times than the records know.
 //!
 //! A name that the records do not know, or whose directory is gone past the cache, is left as it is.
 
@@ -18,13 +20,11 @@ use std::path::PathBuf;
 
 use crate::backing::{Attributes, Backing, FileId, Named, Renaming};
 use crate::error::Error;
+use crate::own_files::NAMES_FOLDER;
 
 use super::record::Place;
 use super::resolve::Wishes;
 use super::ring::Noted;
-
-/// Where files wait for their names, in the directory itself; only during a recovery.
-const FOLDER: &str = ".fastness-responder.names";
 
 /// What a replay has found.
 #[derive(Debug, Default)]
@@ -52,7 +52,8 @@ fn fail(error: io::Error) -> Error {
     Error::backing("make names again")(error)
 }
 
-/// Makes the directory as the records say; `substitute` notes what is made in place of a file.
+/// Makes the directory as the records say; `substitute` notes what is made in place of a file. `is_done`: an
+/// earlier recovery has done all of it, and attributes are not set again.
 ///
 /// Persistence: the directory alone has all of it on return. A crash inside is followed by the same.
 ///
@@ -60,7 +61,7 @@ fn fail(error: io::Error) -> Error {
 /// Of the backing store: a part was done. Those of `substitute`.
 pub(crate) fn replay(
     backing: &dyn Backing,
-    noted: &[Noted],
+    (noted, is_done): (&[Noted], bool),
     substitute: &dyn Fn(&Noted, FileId) -> Result<(), Error>,
 ) -> Result<Replayed, Error> {
     if noted.is_empty() {
@@ -72,7 +73,9 @@ pub(crate) fn replay(
     replay.make_again(&mut missing, substitute)?;
     replay.give_names(missing).map_err(fail)?;
     replay.remove_directories().map_err(fail)?;
-    replay.set_attributes().map_err(fail)?;
+    if !is_done {
+        replay.set_attributes().map_err(fail)?;
+    }
     replay.remove_folder().map_err(fail)?;
     backing.sync_all().map_err(fail)?;
     let mut gone = replay.wishes.given_up();
@@ -91,7 +94,7 @@ impl<'a> Replay<'a> {
         backing.search(&mut |Named { parent, name, id, is_directory }| {
             let (parent, id) = (replay.wishes.original(parent), replay.wishes.original(id));
             let place = Place { parent, name: name.to_owned() };
-            if parent == root && name == FOLDER {
+            if parent == root && name == NAMES_FOLDER {
                 replay.folder = Some(id);
             }
             let matters = is_directory
@@ -173,11 +176,11 @@ impl<'a> Replay<'a> {
         let parent = match self.folder {
             Some(folder) => folder,
             None => {
-                let (path, mode) = (PathBuf::from(FOLDER), 0o040_700);
+                let (path, mode) = (PathBuf::from(NAMES_FOLDER), 0o040_700);
                 self.backing.make(&path, &Attributes { mode, ..Attributes::default() })?;
                 let folder = self.backing.node(&path, false)?.id()?;
                 self.directories.insert(folder);
-                self.note(Place { parent: self.root, name: FOLDER.into() }, folder);
+                self.note(Place { parent: self.root, name: NAMES_FOLDER.into() }, folder);
                 self.folder = Some(folder);
                 folder
             }
@@ -329,7 +332,7 @@ impl<'a> Replay<'a> {
 
     fn remove_folder(&mut self) -> io::Result<()> {
         let Some(folder) = self.folder else { return Ok(()) };
-        let place = Place { parent: self.root, name: FOLDER.into() };
+        let place = Place { parent: self.root, name: NAMES_FOLDER.into() };
         match self.remove(&place, folder) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => removed,

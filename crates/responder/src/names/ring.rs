@@ -1,8 +1,9 @@
 //! Reads a log of names: its beginning, and the records up to its end.
 //!
 //! Shape: two lines that say where the records begin, then the ring. Each of the two: the number of the
-//! first line (8), 52 bytes of zero, CRC-32C of the cache's id and that. The higher of those that are whole
-//! counts; they are written by turns.
+//! first line (8), 1 if a recovery has made the directory as the records say (8), else 0, 44 bytes of zero,
+//! CRC-32C of the cache's id and that. The higher of those that are whole counts, with the same number the
+//! one with 1; they are written by turns.
 
 use fastness_pmem::Medium;
 
@@ -29,6 +30,8 @@ pub(crate) struct Noted {
 pub(crate) struct Found {
     /// Which of the two lines says where the head is.
     pub(crate) current: usize,
+    /// The directory is as the records say.
+    pub(crate) is_replayed: bool,
     /// The first line that counts, and the one after the last.
     pub(crate) head: u64,
     pub(crate) tail: u64,
@@ -46,9 +49,10 @@ pub(crate) struct Ring<'a, M> {
     pub(crate) seed: Seed,
 }
 
-pub(super) fn head_line(head: u64, seed: Seed) -> [u8; LINE] {
+pub(super) fn head_line(head: u64, is_replayed: bool, seed: Seed) -> [u8; LINE] {
     let mut line = [0; LINE];
     line[..8].copy_from_slice(&head.to_le_bytes());
+    line[8] = is_replayed.into();
     let sum = seed.sum(&line[..60]);
     line[60..].copy_from_slice(&sum.to_le_bytes());
     line
@@ -95,18 +99,20 @@ impl<M: Medium> Ring<'_, M> {
         Error::Names { region_offset: self.medium.region_offset() + offset as u64 }
     }
 
-    /// Which line says where the head is, and where that is.
-    fn head(&self) -> Result<(usize, u64), Error> {
+    /// Which line says where the head is, where that is, and whether the records are replayed.
+    fn head(&self) -> Result<(usize, u64, bool), Error> {
         let mut heads = [[0; LINE]; HEADS as usize];
         self.medium.read(self.start, heads.as_flattened_mut())?;
         let head_of = |line: &[u8; LINE]| {
             let head = u64::from_le_bytes(line[..8].try_into().expect("eight bytes"));
-            (*line == head_line(head, self.seed)).then_some(head)
+            let is_replayed = line[8] == 1;
+            (*line == head_line(head, is_replayed, self.seed)).then_some((head, is_replayed))
         };
         let found = heads.iter().map(head_of).enumerate().max_by_key(|(_, head)| *head);
         let (current, head) = found.expect("two lines");
-        let head = head.filter(|head| *head <= u64::MAX / 2).ok_or_else(|| self.damaged(self.start))?;
-        Ok((current, head))
+        let head = head.filter(|(head, _)| *head <= u64::MAX / 2);
+        let (head, is_replayed) = head.ok_or_else(|| self.damaged(self.start))?;
+        Ok((current, head, is_replayed))
     }
 
     /// What is in the log.
@@ -114,7 +120,7 @@ impl<M: Medium> Ring<'_, M> {
     /// # Errors
     /// [`Error::Names`]: something in it is damaged.
     pub(crate) fn look(&self) -> Result<Found, Error> {
-        let (current, head) = self.head()?;
+        let (current, head, is_replayed) = self.head()?;
         let (mut tail, end, mut records) = (head, head + self.lines(), Vec::new());
         while tail < end
             && let Some((record, lines)) = self.record_at(tail, end - tail)?
@@ -133,6 +139,6 @@ impl<M: Medium> Ring<'_, M> {
                 return Err(self.damaged(self.offset(tail)));
             }
         }
-        Ok(Found { current, head, tail, records })
+        Ok(Found { current, is_replayed, head, tail, records })
     }
 }

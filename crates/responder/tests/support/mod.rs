@@ -4,6 +4,7 @@
 
 pub mod death;
 pub mod history;
+pub mod possible;
 pub mod world;
 
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastness_pm_model::{RecordStyle, Recorder, RecordingRange};
-use fastness_pmem::{Medium, NoSum, PersistError, ReadError, SidesFailed, Summer};
+use fastness_pmem::{Medium, NoSum, PersistError, ReadError, ReadErrorKind, SidesFailed, Summer};
 use fastness_responder::*;
 
 /// A count of what changes media, and a cut at any of it.
@@ -20,12 +21,19 @@ pub struct Power {
     events: AtomicU64,
     cut_at: AtomicU64,
     is_off: AtomicBool,
+    /// Region offset of a byte that cannot be read; 0: there is none.
+    poisoned: AtomicU64,
 }
 
 impl Power {
     /// It fails at the `nth` event from now on.
     pub fn cut_in(&self, nth: u64) {
         self.cut_at.store(self.events.load(Ordering::SeqCst) + nth, Ordering::SeqCst);
+    }
+
+    /// A byte of the region cannot be read from now on.
+    pub fn poison(&self, region_offset: u64) {
+        self.poisoned.store(region_offset, Ordering::SeqCst);
     }
 
     pub fn is_off(&self) -> bool {
@@ -103,6 +111,11 @@ impl Medium for Pm {
     }
 
     fn read(&self, offset: usize, dst: &mut [u8]) -> Result<(), ReadError> {
+        let (start, poisoned) =
+            (self.region_offset() + offset as u64, self.power.poisoned.load(Ordering::SeqCst));
+        if poisoned != 0 && (start..start + dst.len() as u64).contains(&poisoned) {
+            return Err(ReadError { region_offset: poisoned, kind: ReadErrorKind::Poison });
+        }
         self.range.read(offset, dst)
     }
 
@@ -129,6 +142,11 @@ pub fn protocol() -> ProtocolKind {
     PROTOCOL.get()
 }
 
+/// Whether it changes chunks in place.
+pub fn is_in_place() -> bool {
+    protocol() != ProtocolKind::Fr
+}
+
 pub fn set_protocol(protocol: ProtocolKind) {
     PROTOCOL.set(protocol);
 }
@@ -143,7 +161,11 @@ pub const NAMES_BYTES: usize = 8192;
 
 /// Bytes of a region with so many slots.
 pub fn region_bytes(slots: usize, chunk_bytes: usize) -> usize {
-    let logs = if protocol() == ProtocolKind::Melo { 8 * (128 + 16 * chunk_bytes) } else { 0 };
+    if protocol() == ProtocolKind::Log {
+        // Chunks of the log, of 1 KiB up to 127 of them.
+        return 16384 + 16384 + slots * 1024 + NAMES_BYTES;
+    }
+    let logs = if is_in_place() { 8 * (128 + 16 * chunk_bytes) } else { 0 };
     16384 + 4096 + slots * 2 * (64 + chunk_bytes) + logs + NAMES_BYTES
 }
 

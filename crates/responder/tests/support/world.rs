@@ -146,7 +146,7 @@ impl Media {
 
 /// Where an atomic part of a write ends.
 pub fn ends_of_parts(offset: usize, len: usize, chunk_bytes: usize, slots: usize) -> Vec<usize> {
-    let most = slots.min(if super::protocol() == ProtocolKind::Melo { 16 } else { 256 });
+    let most = slots.min(if super::is_in_place() { 16 } else { 256 });
     let mut ends = Vec::new();
     let mut here = offset;
     while here < offset + len {

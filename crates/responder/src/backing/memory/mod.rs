@@ -216,10 +216,13 @@ impl MemoryBacking {
         all
     }
 
-    /// A file as someone makes it past the cache, durably.
+    /// A file as someone makes it past the cache, or replaces its bytes, durably.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut state = lock(&self.state);
-        let serial = state.make(Path::new(path), 0o100_600).expect("it is not there");
+        let serial = match state.now.serial(Path::new(path)) {
+            Ok(serial) => serial,
+            Err(_) => state.make(Path::new(path), 0o100_600).expect("its directory is there"),
+        };
         state.sync_all();
         let (now, durable) = (content.to_vec(), content.to_vec());
         state.contents.insert(serial, Content { now, durable, ..Content::default() });
