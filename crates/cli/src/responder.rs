@@ -262,13 +262,16 @@ fn say(out: &mut dyn Write, report: &Report) -> Result<()> {
         "log" => ("in the log", format!("{} syncs, which the directory may not have", report.dirty_chunks)),
         _ => ("not in the directory", chunks),
     });
+    if report.unsynced_names > 0 {
+        rows.push(("names", format!("{} changes that the directory may not have", report.unsynced_names)));
+    }
     if report.orphaned_chunks > 0 {
         let text =
             format!("{} of them belong to files that are not in the directory", report.orphaned_chunks);
         rows.push(("orphans", text));
     }
     if report.damaged_tags > 0 {
-        rows.push(("damaged", format!("{} tags contradict themselves", report.damaged_tags)));
+        rows.push(("damaged", format!("{} tags or logs contradict themselves", report.damaged_tags)));
     }
     for failure in &report.failures {
         rows.push(("cannot be flushed", format!("inode {}: {}", failure.inode, failure.error)));

@@ -59,13 +59,9 @@ impl<C: Contents> PassThrough<C> {
         if only_size { Ok(()) } else { self.settle(node) }
     }
 
-    /// Makes attributes durable, of what can be opened for that: of symlinks and devices they are not.
+    /// Makes attributes durable.
     pub(crate) fn settle(&self, node: &Node) -> Reply<()> {
-        let metadata = node.metadata()?;
-        match metadata.is_file() || metadata.is_dir() {
-            true => self.contents.settle(&node.path()),
-            false => Ok(()),
-        }
+        self.contents.settle(&node.path())
     }
 
     /// Clears the bits that run a program as another user or group: what another user writes must not run

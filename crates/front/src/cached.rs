@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use fastness_fuse::{Errno, Reply};
 use fastness_pmem::PmRange;
-use fastness_responder::{Cache, Error, FileId, Handle, Lease, Stat};
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use fastness_responder::{Cache, Error, FileId, Handle, Lease, Renaming, Stat};
+use rustix::fs::{Mode, OFlags, RenameFlags};
 
 use crate::contents::{ATTRIBUTES_VALID, Contents, Writing};
-use crate::nodes::errno;
 
 /// Files of a directory with a cache in front.
 #[derive(Debug, Clone)]
@@ -59,14 +58,6 @@ fn open_for_writing(path: &Path, flags: OFlags) -> Reply<Option<File>> {
         return Ok(None);
     }
     Ok(Some(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?.into()))
-}
-
-fn sync(path: &Path) -> Reply<()> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(|error| errno(&error))
-}
-
-fn sync_folder_of(path: &Path) -> Reply<()> {
-    sync(path.parent().ok_or(Errno::INVAL)?)
 }
 
 impl Contents for Cached {
@@ -132,31 +123,34 @@ impl Contents for Cached {
         self.0.change_below(file, act).map_err(number)
     }
 
-    fn name<T>(&self, parent: &Path, act: impl FnOnce() -> Reply<T>) -> Reply<T> {
-        self.0.change_names(|| {
-            let done = act()?;
-            sync(parent)?;
-            Ok(done)
-        })
+    fn make(&self, path: &Path, act: impl Fn() -> Reply<bool>) -> Reply<()> {
+        self.0.make(path, || Ok(((), act()?))).map_err(number)
+    }
+
+    fn link(&self, file: &Path, to: &Path, act: impl FnOnce() -> Reply<()>) -> Reply<()> {
+        self.0.link_by(file, true, to, || act().map_err(io::Error::from)).map_err(number)
     }
 
     fn unlink(&self, path: &Path) -> Reply<()> {
         self.0.unlink(path).map_err(number)
     }
 
+    fn remove_directory(&self, path: &Path) -> Reply<()> {
+        self.0.remove_directory(path).map_err(number)
+    }
+
     fn rename(&self, from: &Path, to: &Path, flags: RenameFlags) -> Reply<()> {
-        if flags.is_empty() {
-            return self.0.rename(from, to).map_err(number);
-        }
-        self.0.change_names(|| {
-            rustix::fs::renameat_with(CWD, from, CWD, to, flags)?;
-            sync_folder_of(to)?;
-            sync_folder_of(from)
-        })
+        let how = match flags {
+            RenameFlags::NOREPLACE => Renaming::Keep,
+            RenameFlags::EXCHANGE => Renaming::Exchange,
+            flags if flags.is_empty() => Renaming::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.0.rename_with(from, to, how).map_err(number)
     }
 
     fn settle(&self, path: &Path) -> Reply<()> {
-        sync(path)
+        self.0.settle(path).map_err(number)
     }
 
     fn flush(&self, file: &CachedFile) -> Reply<()> {

@@ -93,11 +93,24 @@ pub trait Contents: Send + Sync + 'static {
     /// Those of `act`.
     fn change<T>(&self, file: FileId, act: impl FnOnce() -> io::Result<T>) -> Reply<T>;
 
-    /// Gives a name to what has none, by `act`, in the directory at `parent`.
+    /// Makes something by `act`, which gives it the name `path` and says whether it was made: it may be
+    /// there.
     ///
     /// # Errors
     /// Those of `act`.
-    fn name<T>(&self, parent: &Path, act: impl FnOnce() -> Reply<T>) -> Reply<T>;
+    fn make(&self, path: &Path, act: impl Fn() -> Reply<bool>) -> Reply<()>;
+
+    /// Gives the file that `file` leads to one more name by `act`.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    fn link(&self, file: &Path, to: &Path, act: impl FnOnce() -> Reply<()>) -> Reply<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As the system call.
+    fn remove_directory(&self, path: &Path) -> Reply<()>;
 
     /// Removes a name of a file.
     ///
@@ -172,8 +185,16 @@ impl Contents for Plain {
         act().map_err(|error| errno(&error))
     }
 
-    fn name<T>(&self, _: &Path, act: impl FnOnce() -> Reply<T>) -> Reply<T> {
+    fn make(&self, _: &Path, act: impl Fn() -> Reply<bool>) -> Reply<()> {
+        act().map(drop)
+    }
+
+    fn link(&self, _: &Path, _: &Path, act: impl FnOnce() -> Reply<()>) -> Reply<()> {
         act()
+    }
+
+    fn remove_directory(&self, path: &Path) -> Reply<()> {
+        rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)
     }
 
     fn unlink(&self, path: &Path) -> Reply<()> {

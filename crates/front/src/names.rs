@@ -45,7 +45,7 @@ impl<C: Contents> PassThrough<C> {
                 rustix::fs::mknodat(&*node, name, file_type, mode(&node, new), device)
             }
         };
-        self.contents.name(&node.path(), || in_the_name_of(caller, make))?;
+        self.contents.make(&node.path_of(name), || in_the_name_of(caller, make).map(|()| true))?;
         let (made, metadata) = self.nodes.find(&node, name)?;
         Ok(self.entry(&made, &metadata))
     }
@@ -59,10 +59,14 @@ impl<C: Contents> PassThrough<C> {
         flags: u32,
     ) -> Reply<(Entry, Opened)> {
         let (node, name) = (self.nodes.get(parent)?, new_name(parent, name)?);
-        let how = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
-        let excl = OFlags::from_bits_retain(flags) & OFlags::EXCL;
-        let create = || rustix::fs::openat(&*node, name, how | excl, mode(&node, new));
-        self.contents.name(&node.path(), || in_the_name_of(caller, create))?;
+        let how = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+        let is_exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
+        let create = || match rustix::fs::openat(&*node, name, how, mode(&node, new)) {
+            // Made past the mount meanwhile.
+            Err(Errno::EXIST) if !is_exclusive => Ok(false),
+            created => created.map(|_| true),
+        };
+        self.contents.make(&node.path_of(name), || in_the_name_of(caller, create))?;
         let (made, metadata) = self.nodes.find(&node, name)?;
         let entry = self.entry(&made, &metadata);
         match self.open_node(made, flags) {
@@ -89,7 +93,7 @@ impl<C: Contents> PassThrough<C> {
         let (file, node, name) = (self.nodes.get(node)?, self.nodes.get(parent)?, new_name(parent, name)?);
         // Followed, the descriptor leads to the file itself, even if that is a symlink.
         let link = || rustix::fs::linkat(CWD, file.path(), &*node, name, AtFlags::SYMLINK_FOLLOW);
-        self.contents.name(&node.path(), link)?;
+        self.contents.link(&file.path(), &node.path_of(name), link)?;
         let (made, metadata) = self.nodes.find(&node, name)?;
         Ok(self.entry(&made, &metadata))
     }

@@ -126,6 +126,7 @@ impl Pair {
                 "{} holds something that is no cache; take another file, or remove it ({error})",
                 path.display()
             )),
+            Error::Version { .. } => FrontError::Refused(format!("{}: {error}", path.display())),
             error => FrontError::cache("cannot use", path)(error),
         })?;
         if self.protocol.is_some_and(|protocol| protocol != inspection.protocol) {

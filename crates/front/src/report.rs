@@ -53,7 +53,10 @@ pub struct Report {
     pub dirty_chunks: u64,
     /// Of these, chunks of files that are not in the directory; known after a recovery only.
     pub orphaned_chunks: u64,
-    /// Tags that contradict themselves.
+    /// Changes of names that the directory may not have.
+    #[serde(default)]
+    pub unsynced_names: u64,
+    /// Tags that contradict themselves, and the log of names if it does.
     pub damaged_tags: u64,
     pub failures: Vec<FailureReport>,
     /// Flushes for which the directory has not answered for five seconds.
@@ -117,6 +120,8 @@ pub(crate) fn found(protocol: ProtocolKind, recovered: Option<&Recovered>) -> St
         ],
     };
     let parts = [
+        (recovered.names, "changes of names looked at"),
+        (recovered.made_again, "files and directories made again"),
         of_chunks,
         of_orphans,
         (records, "syncs carried out on the directory"),
@@ -151,7 +156,8 @@ impl Report {
             slots: inspection.geometry.slots,
             dirty_chunks: inspection.dirty_chunks.values().sum(),
             orphaned_chunks: 0,
-            damaged_tags: inspection.damaged_tags,
+            unsynced_names: inspection.unsynced_names.unwrap_or(0),
+            damaged_tags: inspection.damaged_tags + u64::from(inspection.unsynced_names.is_none()),
             failures: Vec::new(),
             late: Vec::new(),
             forced_flushes: 0,
@@ -182,6 +188,7 @@ impl Report {
         let counts = &status.counts;
         self.dirty_chunks = status.dirty_chunks;
         self.orphaned_chunks = status.orphaned_chunks;
+        self.unsynced_names = status.unsynced_names;
         let report = |&(inode, errno): &(u64, i32)| FailureReport {
             inode,
             errno,

@@ -172,8 +172,7 @@ impl<C: Contents> Files for PassThrough<C> {
 
     fn remove_directory(&self, _: Caller<'_>, parent: u64, name: Name<'_>) -> Reply<()> {
         let (node, name) = (self.nodes.get(parent)?, self.name(parent, name)?);
-        let remove = || rustix::fs::unlinkat(&*node, name, rustix::fs::AtFlags::REMOVEDIR);
-        self.contents.name(&node.path(), remove)
+        self.contents.remove_directory(&node.path_of(name))
     }
 
     fn rename(&self, _: Caller<'_>, from: (u64, Name<'_>), to: (u64, Name<'_>), flags: u32) -> Reply<()> {

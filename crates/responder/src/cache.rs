@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fastness_sync::atomic::{AtomicBool, Ordering};
-use fastness_sync::{Mutex, RwLock, lock, read, write};
+use fastness_sync::{Mutex, lock};
 
-use crate::backing::{Backing, FileId, Stat};
+use crate::backing::{Backing, BackingFile, FileId, Stat};
 use crate::chunks::Found;
 use crate::error::Error;
 use crate::file::{File, FileTable};
 use crate::intent::Intents;
 use crate::key::Keys;
 use crate::medium::CacheMedium;
+use crate::names::Names;
 use crate::protocol::Protocol;
 use crate::protocols::Protocols;
 use crate::stats::Status;
@@ -48,8 +49,7 @@ pub struct Cache<M: CacheMedium> {
     pub(crate) keys: Mutex<Keys>,
     /// Files that were not in the directory when the cache was opened, and have chunks.
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
-    /// Shared by who opens files; held alone by who takes names from files.
-    pub(crate) names: RwLock<()>,
+    pub(crate) names: Arc<Names<M>>,
     /// What the backing store has of a file without a name may not be all that was written to it.
     pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
@@ -63,38 +63,38 @@ impl<M: CacheMedium> Cache<M> {
     /// [`Error`], of the backing store most of all; `ESTALE` if `path` leads through a descriptor to a file
     /// that has lost its last name, and the directory could not be given its bytes then.
     pub fn open_file(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
-        let known = {
-            let _names = read(&self.names);
-            self.open_named(path, None, tenant)
-        };
-        match known {
-            Err(Error::Backing { source, .. })
-                if create.is_some() && source.kind() == ErrorKind::NotFound =>
-            {
-                // Alone: nothing writes to a file whose name is not durable yet.
-                let _names = write(&self.names);
-                self.open_named(path, create, tenant)
+        let backing = match self.backing.open(path, None) {
+            Err(error) if create.is_some() && error.kind() == ErrorKind::NotFound => {
+                self.make(path, || self.backing.open(path, create))?
             }
-            known => known,
-        }
+            opened => opened.map_err(Error::backing("open a file"))?.0,
+        };
+        self.open_found(backing, tenant)
     }
 
-    /// The same, with the lock of names held, alone if it may create the file.
-    fn open_named(&self, path: &Path, create: Option<u32>, tenant: u32) -> Result<Handle, Error> {
-        let (backing, _) = self.backing.open(path, create).map_err(Error::backing("open a file"))?;
-        let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
-        let file = self.files.open(stat.id, || {
+    /// Opens a file that was found below, and may have lost its name since.
+    fn open_found(&self, backing: Arc<dyn BackingFile>, tenant: u32) -> Result<Handle, Error> {
+        let stat = || backing.stat().map_err(Error::backing("say what a file is"));
+        let id = stat()?.id;
+        if self.files.by_id(id).is_none() {
+            // Nothing is written to a file whose name has no record yet.
+            self.names.settle(id)?;
+        }
+        // It loses no name meanwhile.
+        let _held = self.names.hold_file(id);
+        let stat = stat()?;
+        let file = self.files.open(id, || {
             let geometry = self.superblock.geometry;
             let chunks = stat.size.div_ceil(geometry.chunk_bytes);
-            if let Some(orphan) = self.take_orphan(stat.id)? {
-                self.protocol.adopt(stat.id, &backing)?;
+            if let Some(orphan) = self.take_orphan(id)? {
+                self.protocol.adopt(id, &backing)?;
                 let stat = backing.stat().map_err(Error::backing("say what a file is"))?;
                 let (size, modified_ns) =
                     (stat.size.max(orphan.end), stat.modified_ns.max(orphan.modified_ns));
-                return Ok(self.new_file(stat.id, orphan.key, tenant, backing, (size, modified_ns)));
+                return Ok(self.new_file(id, orphan.key, tenant, backing, (size, modified_ns)));
             }
             let key = lock(&self.keys).give(tenant, chunks, geometry.slots)?;
-            let file = self.new_file(stat.id, key, tenant, backing, (stat.size, stat.modified_ns));
+            let file = self.new_file(id, key, tenant, backing, (stat.size, stat.modified_ns));
             lock(&file.state).removal = self.removal_of(&stat)?;
             Ok::<_, Error>(file)
         })?;
@@ -123,7 +123,7 @@ impl<M: CacheMedium> Cache<M> {
         let removal = state.removal.take();
         drop(state);
         match removal {
-            Some(intent) => self.forget(&handle.file, intent),
+            Some(intent) => self.forget(&handle.file, Some(intent)),
             None if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
             None => Ok(()),
         }
@@ -131,7 +131,7 @@ impl<M: CacheMedium> Cache<M> {
 
     /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
     fn release(&self, file: &File) -> Result<(), Error> {
-        let _names = write(&self.names);
+        let _held = self.names.hold_file(file.id);
         if lock(&file.state).opens > 0 || self.files.by_id(file.id).is_none() {
             return Ok(());
         }
@@ -196,23 +196,26 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
-        self.see_to_trouble()?.and(self.protocol.flush(None))
+        let flushed = self.see_to_trouble()?.and(self.protocol.flush(None));
+        flushed.and(self.names.sync())
     }
 
-    /// Does what a flusher does time after time: a flush, or with the protocol Log, what is due.
+    /// Does what a flusher does time after time: a flush, or with the protocol Log, what is due. Names are
+    /// synced once there is a reason to.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn tend(&self) -> Result<(), Error> {
         let trouble = self.see_to_trouble()?;
-        if self.protocol.tend()? && self.files.len() > IDLE_FILES_MAX {
+        let (tended, synced) = (self.protocol.tend(), self.names.sync_if_due());
+        if tended? && self.files.len() > IDLE_FILES_MAX {
             let mut idle = self.files.all();
             idle.retain(|file| lock(&file.state).opens == 0);
             for file in idle {
                 self.release(&file)?;
             }
         }
-        trouble
+        trouble.and(synced)
     }
 
     /// Completes truncations, and flushes files whose last flush failed; the first of their errors.
@@ -255,6 +258,9 @@ impl<M: CacheMedium> Cache<M> {
         let now_ns = self.protocol.now_ns();
         let flushing = |file: &Arc<File>| file.flushing_ns(now_ns).map(|ns| (file.id.inode, ns));
         status.flushing = files.iter().filter_map(flushing).collect();
+        let (unsynced, failure) = self.names.status();
+        status.unsynced_names = unsynced;
+        status.failures.extend(failure.map(|errno| (self.superblock.directory.id.inode, errno)));
         Ok(status)
     }
 }

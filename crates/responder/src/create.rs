@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastness_pmem::NoSum;
+use fastness_sync::Mutex;
 use fastness_sync::atomic::AtomicBool;
-use fastness_sync::{Mutex, RwLock};
 
 use crate::backing::{Backing, CacheId};
 use crate::board::Board;
@@ -19,11 +19,19 @@ use crate::key::Keys;
 use crate::kind::{ProtocolKind, operation_logs};
 use crate::log::LogStore;
 use crate::medium::CacheMedium;
+use crate::names::{Log, Names};
 use crate::operation::log_bytes;
 use crate::options::Options;
 use crate::protocols::Protocols;
 use crate::superblock::{BLOCK_BYTES, Superblock};
-use crate::tag::LINE;
+use crate::tag::{LINE, Seed};
+
+/// The front with superblock and intents, what the protocol has, and the log of names.
+fn divide<M: CacheMedium>(region: M, geometry: &Geometry) -> (M, M, M) {
+    let (front, rest) = region.divide(TAGS_OFFSET);
+    let (rest, last) = rest.divide(geometry.names_offset() - TAGS_OFFSET);
+    (front, rest, last.divide(geometry.names_bytes as usize).0)
+}
 
 impl<M: CacheMedium> Cache<M> {
     /// Makes an empty cache of `region`, for a directory that has none.
@@ -37,10 +45,13 @@ impl<M: CacheMedium> Cache<M> {
     pub fn create(region: M, backing: Arc<dyn Backing>, options: &Options) -> Result<Cache<M>, Error> {
         let region_bytes = region.len_bytes() as u64;
         let geometry = match options.protocol {
-            ProtocolKind::Log => Geometry::of_log(region_bytes)?,
-            protocol => Geometry::new(region_bytes, options.chunk_bytes, operation_logs(protocol))?,
+            ProtocolKind::Log => Geometry::of_log(region_bytes, options.names_bytes)?,
+            protocol => {
+                let logs = operation_logs(protocol);
+                Geometry::new(region_bytes, options.chunk_bytes, logs, options.names_bytes)?
+            }
         };
-        if !options.overwrite && Superblock::read(&region).is_ok() {
+        if !options.overwrite && Superblock::is_there(&region)? {
             return Err(Error::Exists);
         }
         if !options.overwrite && backing.cache().map_err(Error::backing("say which cache it has"))?.is_some()
@@ -61,7 +72,7 @@ impl<M: CacheMedium> Cache<M> {
         // some.
         region.fence()?;
         region.copy(INTENTS_OFFSET, &[], TAGS_OFFSET - INTENTS_OFFSET, &mut NoSum);
-        let (mut front, mut rest) = region.divide(TAGS_OFFSET);
+        let (mut front, mut rest, mut last) = divide(region, &geometry);
         if options.protocol != ProtocolKind::Log {
             rest.copy(0, &[], geometry.tags_bytes(), &mut NoSum);
         }
@@ -69,11 +80,13 @@ impl<M: CacheMedium> Cache<M> {
             let offset = geometry.logs_offset() + log as u64 * log_bytes(geometry.chunk_bytes);
             rest.copy(offset as usize - TAGS_OFFSET, &[], LINE, &mut NoSum);
         }
-        // PERSIST: all tags and intents are empty before a superblock says that there is a cache. Excludes a
-        // cache with tags that were something else.
+        Log::format(&mut last, 0, Seed::new(superblock.cache));
+        // PERSIST: all tags, intents and logs are empty before a superblock says that there is a cache.
+        // Excludes a cache with tags that were something else.
         front.fence()?;
-        // PERSIST: the same, of what follows the intents.
+        // PERSIST: the same, of what follows the intents, and of the log of names.
         rest.fence()?;
+        last.fence()?;
         let (files, shared) = (Arc::new(FileTable::default()), Arc::clone(&backing));
         let protocol = match options.protocol {
             ProtocolKind::Log => {
@@ -95,7 +108,7 @@ impl<M: CacheMedium> Cache<M> {
         // PERSIST: the superblock is durable before any write is acknowledged. Excludes acknowledged data in
         // a region that holds no cache.
         front.fence()?;
-        Ok(Cache::assemble(front, protocol, files, backing, superblock))
+        Ok(Cache::assemble((front, last), protocol, files, backing, superblock))
     }
 
     /// The cache of a region without a recovery.
@@ -105,7 +118,7 @@ impl<M: CacheMedium> Cache<M> {
         superblock: Superblock,
         options: &Options,
     ) -> Result<Cache<M>, Error> {
-        let (front, rest) = region.divide(TAGS_OFFSET);
+        let (front, rest, last) = divide(region, &superblock.geometry);
         let files = Arc::new(FileTable::default());
         let protocol = match superblock.protocol {
             ProtocolKind::Log => {
@@ -115,7 +128,7 @@ impl<M: CacheMedium> Cache<M> {
             }
             _ => Self::chunks_of(&superblock, rest, &files, options)?,
         };
-        Ok(Cache::assemble(front, protocol, files, backing, superblock))
+        Ok(Cache::assemble((front, last), protocol, files, backing, superblock))
     }
 
     fn chunks_of(
@@ -139,7 +152,7 @@ impl<M: CacheMedium> Cache<M> {
     }
 
     fn assemble(
-        front: M,
+        (front, last): (M, M),
         protocol: Protocols<M>,
         files: Arc<FileTable>,
         backing: Arc<dyn Backing>,
@@ -147,7 +160,9 @@ impl<M: CacheMedium> Cache<M> {
     ) -> Cache<M> {
         let intents = Mutex::new(Intents::new(front, superblock.cache));
         let keys = Mutex::new(Keys::default());
-        let (orphans, names) = (Mutex::new(BTreeMap::new()), RwLock::new(()));
+        let orphans = Mutex::new(BTreeMap::new());
+        let (seed, root) = (Seed::new(superblock.cache), superblock.directory.id);
+        let names = Arc::new(Names::new(last, seed, Arc::clone(&backing), root));
         let has_lost = AtomicBool::new(false);
         Cache { protocol, backing, files, intents, keys, orphans, names, has_lost, superblock }
     }

@@ -37,6 +37,12 @@ pub enum Error {
         /// Where it is.
         region_offset: u64,
     },
+    /// The log of names contradicts itself.
+    #[error("the log of names is damaged at region offset {region_offset:#x}")]
+    Names {
+        /// Where.
+        region_offset: u64,
+    },
     /// The log of the protocol Log.
     #[error("the log of records failed")]
     Log(#[source] Box<LogError>),
@@ -53,6 +59,12 @@ pub enum Error {
         region_offset: u64,
         /// What is wrong with it.
         problem: &'static str,
+    },
+    /// The region holds a cache of another version of the format.
+    #[error("it holds a cache of version {found}; flush and detach that with the program that made it")]
+    Version {
+        /// That version.
+        found: u16,
     },
     /// The region holds a cache already.
     #[error("the region holds a cache already; what is in it would be lost")]
@@ -103,8 +115,10 @@ impl Error {
             | Error::Read(_)
             | Error::Tag { .. }
             | Error::Operation { .. }
+            | Error::Names { .. }
             | Error::Keys { .. }
             | Error::Superblock { .. }
+            | Error::Version { .. }
             | Error::Orphan { .. }
             | Error::NoRoom
             | Error::NotFlushed { .. } => Errno::IO.raw_os_error(),
@@ -136,8 +150,11 @@ impl HasKind for Error {
             Error::Persist(_) | Error::NotServed => ErrorKind::Closed,
             Error::Read(_) => ErrorKind::MediaFailed,
             Error::Log(error) => error.kind(),
-            Error::Tag { .. } | Error::Operation { .. } | Error::Keys { .. } => ErrorKind::Corrupt,
+            Error::Tag { .. } | Error::Operation { .. } | Error::Names { .. } | Error::Keys { .. } => {
+                ErrorKind::Corrupt
+            }
             Error::Superblock { .. }
+            | Error::Version { .. }
             | Error::Exists
             | Error::Geometry(_)
             | Error::WrongDirectory(_)

@@ -20,20 +20,21 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Starts the thread.
+    /// Starts the thread; it flushes for the first time after a period.
     pub fn start<M: CacheMedium + 'static>(cache: Arc<Cache<M>>, period: Duration) -> Flusher {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let flush = move || {
             let mut stop = lock(&stopped.0);
             while !*stop {
+                stop = wait_for(&stopped.1, stop, period);
+                if *stop {
+                    return;
+                }
                 drop(stop);
                 // An error is kept with its file, for the status.
                 let _ = cache.tend();
                 stop = lock(&stopped.0);
-                if !*stop {
-                    stop = wait_for(&stopped.1, stop, period);
-                }
             }
         };
         Flusher { stop, thread: Some(thread::spawn(flush)) }

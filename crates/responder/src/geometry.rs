@@ -8,8 +8,10 @@
 //! 16384   2 tags of 64 bytes for each slot
 //! ...     2 chunks for each slot, from the next multiple of 4096 on
 //! ...     8 operation logs, with the protocol MeLo@V
+//! ...     the log of names, up to the end of the last whole line
 //! ```
-//! With the protocol Log, a log of records ([`fastness_pmlog`]) takes everything from 16384 on:
+//! With the protocol Log, a log of records ([`fastness_pmlog`]) takes what is between 16384 and the log of
+//! names:
 //! ```text
 //! 16384   superblocks and headers of the log
 //! 32768   chunks of the log
@@ -26,6 +28,14 @@ use crate::tag::LINE;
 pub(crate) const INTENTS_OFFSET: usize = 8192;
 /// Region offset of the tags.
 pub(crate) const TAGS_OFFSET: usize = 16384;
+/// The log of names is this part of the region, and not longer than that.
+const NAMES_SHARE: u64 = 32;
+/// Bytes of a log of names at least.
+pub(crate) const LOG_BYTES_MIN: u64 = 4096;
+const NAMES_BYTES_MAX: u64 = 4 << 20;
+/// The length of the log of names is a multiple of this.
+pub(crate) const NAMES_BLOCK: u64 = 4096;
+
 /// Region offset of the chunks of a log of records.
 const LOG_CHUNKS_OFFSET: u64 = TAGS_OFFSET as u64 + DATA_OFFSET;
 /// Chunks that such a log is divided into, unless they would be too long or too short.
@@ -49,38 +59,62 @@ pub struct Geometry {
     pub slots: u64,
     /// Operation logs, after the chunks.
     pub operation_logs: usize,
+    /// Length of the log of names, a multiple of 4096, at the end.
+    pub names_bytes: u64,
+}
+
+/// What suits a region.
+fn names_share(region_bytes: u64) -> u64 {
+    let share = (region_bytes / NAMES_SHARE).clamp(LOG_BYTES_MIN, NAMES_BYTES_MAX);
+    share - share % NAMES_BLOCK
 }
 
 impl Geometry {
-    /// As many slots as the region has room for.
+    /// As many slots as the region has room for. The log of names is `names_bytes` long, or what suits the
+    /// region.
     ///
     /// # Errors
     /// [`Error::Geometry`]: the region is too small, or no chunk has that length.
-    pub fn new(region_bytes: u64, chunk_bytes: u64, operation_logs: usize) -> Result<Geometry, Error> {
+    pub fn new(
+        region_bytes: u64,
+        chunk_bytes: u64,
+        operation_logs: usize,
+        names_bytes: Option<u64>,
+    ) -> Result<Geometry, Error> {
+        let names_bytes = names_bytes.unwrap_or_else(|| names_share(region_bytes));
         let logs = operation_logs as u64 * log_bytes(chunk_bytes);
-        let room = region_bytes.saturating_sub(TAGS_OFFSET as u64 + 4096 + logs);
+        let needed = (TAGS_OFFSET as u64 + 4096 + logs).saturating_add(names_bytes);
+        let room = region_bytes.saturating_sub(needed);
         let slots = room / (2 * (chunk_bytes + LINE as u64));
         let slots = if slots < GROUP_SLOTS { slots } else { slots - slots % GROUP_SLOTS };
-        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs };
-        geometry.check_slots()?;
+        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs, names_bytes };
+        // FR, or one with operation logs: that makes no difference here.
+        geometry.check(ProtocolKind::Fr)?;
         Ok(geometry)
     }
 
-    /// A log of records in the region, in 64 chunks or fewer, or more of 1 MiB.
+    /// A log of records in the region, in 64 chunks or fewer, or more of 1 MiB. The log of names is
+    /// `names_bytes` long, or what suits the region.
     ///
     /// # Errors
     /// [`Error::Geometry`]: the region is too small.
-    pub fn of_log(region_bytes: u64) -> Result<Geometry, Error> {
-        let room = region_bytes.saturating_sub(LOG_CHUNKS_OFFSET);
+    pub fn of_log(region_bytes: u64, names_bytes: Option<u64>) -> Result<Geometry, Error> {
+        let names_bytes = names_bytes.unwrap_or_else(|| names_share(region_bytes));
+        let line_bytes = region_bytes - region_bytes % LINE as u64;
+        let room = line_bytes.saturating_sub(LOG_CHUNKS_OFFSET.saturating_add(names_bytes));
         let wanted = (room / LOG_CHUNKS).checked_ilog2().map_or(0, |log2| 1 << log2);
         let chunk_bytes = wanted.clamp(CHUNK_BYTES_MIN, LOG_CHUNK_BYTES_MAX);
-        let geometry = Geometry { region_bytes, chunk_bytes, slots: room / chunk_bytes, operation_logs: 0 };
-        geometry.check_log()?;
+        let slots = room / chunk_bytes;
+        let geometry = Geometry { region_bytes, chunk_bytes, slots, operation_logs: 0, names_bytes };
+        geometry.check(ProtocolKind::Log)?;
         Ok(geometry)
     }
 
     /// Checks what a superblock says.
     pub(crate) fn check(&self, protocol: ProtocolKind) -> Result<(), Error> {
+        if !self.names_bytes.is_multiple_of(NAMES_BLOCK) || self.names_bytes < LOG_BYTES_MIN {
+            return Err(Error::Geometry("the log of names has blocks of 4096 bytes, at least one"));
+        }
         match protocol {
             ProtocolKind::Log => self.check_log(),
             _ => self.check_slots(),
@@ -95,7 +129,7 @@ impl Geometry {
         }
         let end =
             self.slots.checked_mul(self.chunk_bytes).and_then(|bytes| bytes.checked_add(LOG_CHUNKS_OFFSET));
-        if self.slots < LOG_CHUNKS_MIN || end.is_none_or(|end| end > self.region_bytes) {
+        if self.slots < LOG_CHUNKS_MIN || end.is_none_or(|end| !self.leaves_names(end)) {
             return Err(Error::Geometry("the region is too small for a log"));
         }
         Ok(())
@@ -111,10 +145,17 @@ impl Geometry {
         if self.slots > GROUP_SLOTS && !self.slots.is_multiple_of(GROUP_SLOTS) {
             return Err(Error::Geometry("slots come in groups"));
         }
-        if self.logs_offset() + self.operation_logs as u64 * log_bytes(self.chunk_bytes) > self.region_bytes {
+        let logs_end = self.logs_offset() + self.operation_logs as u64 * log_bytes(self.chunk_bytes);
+        if !self.leaves_names(logs_end) {
             return Err(Error::Geometry("the slots do not fit into the region"));
         }
         Ok(())
+    }
+
+    /// Whether what ends there leaves room for the log of names, which begins with a line.
+    fn leaves_names(&self, end: u64) -> bool {
+        let lines_end = self.region_bytes - self.region_bytes % LINE as u64;
+        end.checked_add(self.names_bytes).is_some_and(|end| end <= lines_end)
     }
 
     /// Slots that share a lock.
@@ -141,6 +182,11 @@ impl Geometry {
             + self.slots * 2 * self.chunk_bytes
     }
 
+    /// Region offset of the log of names; the geometry was checked.
+    pub(crate) fn names_offset(&self) -> usize {
+        (self.region_bytes - self.names_bytes) as usize / LINE * LINE
+    }
+
     /// The chunk of a file that holds the byte at `offset`.
     pub(crate) fn index_of(&self, offset: u64) -> u64 {
         offset / self.chunk_bytes
@@ -160,9 +206,10 @@ mod tests {
     fn the_slots_of_every_region_fit() {
         for region_kib in 16..4000 {
             for (chunk_bytes, logs) in [(64, 0), (4096, 0), (65536, 0), (64, 8), (4096, 8)] {
-                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes, logs) {
+                if let Ok(geometry) = Geometry::new(region_kib << 10, chunk_bytes, logs, None) {
                     assert!(
-                        geometry.logs_offset() + logs as u64 * log_bytes(chunk_bytes) <= region_kib << 10,
+                        geometry.logs_offset() + logs as u64 * log_bytes(chunk_bytes)
+                            <= geometry.names_offset() as u64,
                         "{geometry:?}"
                     );
                     assert_eq!(geometry.groups() as u64 * geometry.group_slots(), geometry.slots);
@@ -174,26 +221,45 @@ mod tests {
     #[test]
     fn the_log_of_every_region_fits() {
         for region_kib in 16..4000 {
-            if let Ok(geometry) = Geometry::of_log(region_kib << 10) {
+            if let Ok(geometry) = Geometry::of_log((region_kib << 10) + region_kib % 100, None) {
                 let end = LOG_CHUNKS_OFFSET + geometry.slots * geometry.chunk_bytes;
-                assert!(end <= region_kib << 10 && end + geometry.chunk_bytes > region_kib << 10);
+                let names = geometry.names_offset() as u64;
+                assert!(end <= names && end + geometry.chunk_bytes > names, "{geometry:?}");
             }
         }
-        assert!(Geometry::of_log(35 << 10).is_err());
-        assert_eq!(Geometry::of_log(128 << 20).unwrap().chunk_bytes, 1 << 20);
-        let geometry =
-            Geometry { region_bytes: 1 << 20, chunk_bytes: 1024, slots: u64::MAX, operation_logs: 0 };
-        assert!(geometry.check(ProtocolKind::Log).is_err());
+        assert!(Geometry::of_log(39 << 10, None).is_err());
+        assert!(Geometry::of_log(40 << 10, None).is_ok());
+        assert_eq!(Geometry::of_log(128 << 20, None).unwrap().chunk_bytes, 1 << 20);
+        let possible = Geometry::of_log(1 << 20, Some(8192)).unwrap();
+        for impossible in [
+            Geometry { slots: u64::MAX, ..possible },
+            Geometry { slots: possible.slots + 1, ..possible },
+            Geometry { names_bytes: 0, ..possible },
+            Geometry { names_bytes: 8200, ..possible },
+            Geometry { names_bytes: u64::MAX - 4095, ..possible },
+        ] {
+            assert!(impossible.check(ProtocolKind::Log).is_err(), "{impossible:?}");
+        }
     }
 
     #[test]
     fn impossible_ones_are_refused() {
         for (region_bytes, chunk_bytes) in [(16384, 4096), (1 << 20, 100), (1 << 20, 32), (1 << 30, 2 << 20)]
         {
-            assert!(Geometry::new(region_bytes, chunk_bytes, 0).is_err(), "{region_bytes} {chunk_bytes}");
+            assert!(
+                Geometry::new(region_bytes, chunk_bytes, 0, None).is_err(),
+                "{region_bytes} {chunk_bytes}"
+            );
         }
-        let geometry =
-            Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: u64::MAX / 2, operation_logs: 0 };
-        assert!(geometry.check(ProtocolKind::Fr).is_err());
+        let possible = Geometry::new(1 << 20, 4096, 0, Some(8192)).unwrap();
+        for impossible in [
+            Geometry { slots: u64::MAX / 2, ..possible },
+            Geometry { names_bytes: 0, ..possible },
+            Geometry { names_bytes: 8200, ..possible },
+            Geometry { names_bytes: u64::MAX - 4095, ..possible },
+            Geometry { names_bytes: 1 << 20, ..possible },
+        ] {
+            assert!(impossible.check(ProtocolKind::Fr).is_err(), "{impossible:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::geometry::{Geometry, TAGS_OFFSET};
 use crate::kind::ProtocolKind;
 use crate::log::records_of;
 use crate::medium::CacheMedium;
+use crate::names::Ring;
 use crate::superblock::Superblock;
 use crate::tag::{LINE, Seed, Tag};
 
@@ -32,6 +33,8 @@ pub struct Inspection {
     pub dirty_chunks: BTreeMap<u64, u64>,
     /// Tags that contradict themselves.
     pub damaged_tags: u64,
+    /// Changes of names that the directory may not have; `None`: the log of names is damaged.
+    pub unsynced_names: Option<u64>,
 }
 
 impl<M: CacheMedium> Cache<M> {
@@ -45,8 +48,8 @@ impl Inspection {
     fn about(superblock: Superblock) -> Inspection {
         let Superblock { protocol, cache, geometry, directory, path } = superblock;
         let path = Some(path).filter(|path| !path.as_os_str().is_empty());
-        let (dirty_chunks, damaged_tags) = (BTreeMap::new(), 0);
-        Inspection { cache, protocol, geometry, directory, path, dirty_chunks, damaged_tags }
+        let (dirty_chunks, damaged_tags, unsynced_names) = (BTreeMap::new(), 0, Some(0));
+        Inspection { cache, protocol, geometry, directory, path, dirty_chunks, damaged_tags, unsynced_names }
     }
 
     /// Looks at the region that begins with the first byte of `region`. Nothing is changed. Chunks of writes
@@ -61,6 +64,11 @@ impl Inspection {
             return Err(Error::Geometry("the region is shorter than when the cache was created"));
         }
         let mut found = Inspection::about(superblock);
+        let (start, len_bytes) = (geometry.names_offset(), geometry.names_bytes as usize);
+        found.unsynced_names = match (Ring { medium: region, start, len_bytes, seed }).look() {
+            Err(Error::Names { .. }) => None,
+            names => Some(names?.records.len() as u64),
+        };
         if found.protocol == ProtocolKind::Log {
             return Ok(found);
         }
@@ -86,7 +94,8 @@ impl Inspection {
     pub fn of_whole(region: impl CacheMedium) -> Result<Inspection, Error> {
         let mut found = Inspection::of(&region)?;
         if found.protocol == ProtocolKind::Log {
-            let (_, log) = region.divide(TAGS_OFFSET);
+            let (_, rest) = region.divide(TAGS_OFFSET);
+            let (log, _) = rest.divide(found.geometry.names_offset() - TAGS_OFFSET);
             found.dirty_chunks = records_of(log, &found.geometry)?;
         }
         Ok(found)

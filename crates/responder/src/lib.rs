@@ -10,7 +10,9 @@
 //! knows files, names, lengths, and intents; the backing store below it is a trait ([`Backing`]). Layout:
 //! `docs/format.md`. Why it is so: `docs/adr/2026-11-25-responder.md`.
 //! ```text
-//! cache, names, recovery, flusher   files and names; what a crash needs completed
+//! cache, recovery, flusher          files; what a crash needs completed
+//! names                             the log of names: creation, removal, renaming without a sync
+//! truncation                        lengths, and what leaves no chunk
 //! detach                            the end of a cache
 //! lease, client, board, link        files that other processes use directly; what all share besides PM
 //! outside, inspect                  for front ends and tools: what they do to the directory; a region unopened
@@ -25,8 +27,9 @@
 //! # Crash cases
 //! 1. In a write: all of it or nothing (`chunks::fr`, `chunks::melo`, `chunks::pmal`).
 //! 2. In a flush: the chunks are dirty still, and are flushed again. A chunk is clean only after a sync.
-//! 3. In a removal: the intent says that the file may be gone. If it is not in the directory any more, its
-//!    chunks are given up; if it is, it keeps them.
+//! 3. In a change of names: what the directory was not given is made again (`names`). In a removal: the
+//!    record says that the file has lost its name; of one that is open, an intent says that it may be gone.
+//!    If it is not in the directory any more, its chunks are given up; if it is, it keeps them.
 //! 4. In a truncation: the intent says to which length; it is made again.
 //! 5. In a recovery: the next one does the same.
 //!
@@ -59,10 +62,12 @@ mod log_error;
 mod logged;
 mod medium;
 mod names;
+mod naming;
 mod opened;
 mod operation;
 mod options;
 mod outside;
+mod own_files;
 mod protocol;
 mod protocols;
 mod ranges;
@@ -70,11 +75,12 @@ mod recovery;
 mod stats;
 mod superblock;
 mod tag;
+mod truncation;
 mod writes;
 
 pub use backing::{
-    Backing, BackingFile, CACHE_FILE, CacheId, Call, Directory, DirectoryId, FileId, MemoryBacking, Stat,
-    Verdict,
+    Attributes, Backing, BackingFile, BackingNode, CacheId, Call, Directory, DirectoryId, FileId, FileType,
+    MemoryBacking, Named, Renaming, Stat, Verdict,
 };
 pub use cache::{Cache, Handle};
 pub use client::{Client, Denied, LeasedFile, Position, Written};
@@ -85,8 +91,8 @@ pub use geometry::Geometry;
 pub use inspect::Inspection;
 pub use kind::ProtocolKind;
 pub use lease::Lease;
-pub use log::{ORPHANS_FILE, OWN_FILES};
 pub use medium::CacheMedium;
 pub use options::Options;
+pub use own_files::{CACHE_FILE, ORPHANS_FILE, OWN_FILES};
 pub use protocol::Clock;
 pub use stats::{Counts, Recovered, Status, Transfers};

@@ -3,7 +3,7 @@
 use fastness_pmem::{Medium, PmRange};
 
 /// A range of PM that can be divided, so that each group of slots owns its bytes.
-pub trait CacheMedium: Medium + Sync + Sized + std::fmt::Debug {
+pub trait CacheMedium: Medium + Sync + Sized + std::fmt::Debug + 'static {
     /// Divides the range at `offset`.
     ///
     /// # Panics

@@ -26,6 +26,7 @@ impl<M: CacheMedium> Cache<M> {
     ) -> File {
         let board = self.protocol.board();
         let shared = board.and_then(|board| SharedFile::take(board, size, modified_ns));
+        let backing = self.names.opened(backing, id);
         let file = File::new(id, key, tenant, backing, (size, modified_ns), shared);
         // What was written before may not be synced.
         lock(&file.logged.state).is_unknown = size > 0;

@@ -13,6 +13,7 @@ pub struct Options {
     pub(crate) overwrite: bool,
     pub(crate) protocol: ProtocolKind,
     pub(crate) is_shared: bool,
+    pub(crate) names_bytes: Option<u64>,
 }
 
 /// The clock by which file systems note times: it goes in steps of some ms.
@@ -29,6 +30,7 @@ impl Default for Options {
             overwrite: false,
             protocol: ProtocolKind::Fr,
             is_shared: false,
+            names_bytes: None,
         }
     }
 }
@@ -62,6 +64,13 @@ impl Options {
     #[must_use]
     pub fn shared(self, is_shared: bool) -> Options {
         Options { is_shared, ..self }
+    }
+
+    /// For [`Cache::create`](crate::Cache::create): the length of the log of names in bytes, a multiple of
+    /// 4096; without it, a part of the region.
+    #[must_use]
+    pub fn names_bytes(self, names_bytes: u64) -> Options {
+        Options { names_bytes: Some(names_bytes), ..self }
     }
 
     /// For [`Cache::create`](crate::Cache::create): what the region holds and what the directory says of an

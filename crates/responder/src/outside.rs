@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use fastness_sync::atomic::Ordering;
-use fastness_sync::{lock, write};
+use fastness_sync::lock;
 
 use crate::backing::{FileId, Stat};
 use crate::cache::Cache;
@@ -30,19 +30,6 @@ impl<M: CacheMedium> Cache<M> {
         again().map_err(Error::backing("say what a file is"))
     }
 
-    /// Changes names in the backing store by `act`, which takes none from a file that could be its last:
-    /// [`unlink`](Self::unlink) and [`rename`](Self::rename) do that. No other change of names is made
-    /// meanwhile.
-    ///
-    /// Persistence: that of `act`.
-    ///
-    /// # Errors
-    /// Those of `act`.
-    pub fn change_names<T, E>(&self, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let _names = write(&self.names);
-        act()
-    }
-
     /// Changes a file in the backing store by `act`: times, allocation, contents without a write. The backing
     /// store has everything of the file before that, and its length and time count after that.
     ///
@@ -54,7 +41,7 @@ impl<M: CacheMedium> Cache<M> {
         let act = || act().map_err(Error::backing("change a file"));
         self.protocol.prepare_cut()?;
         // A file that the cache does not know is not opened meanwhile.
-        let _names = write(&self.names);
+        let _held = self.names.hold_file(id);
         let Some(file) = self.files.by_id(id) else { return act() };
         let mut size = file.size.hold()?;
         self.finish_truncation(&file)?;

@@ -1,23 +1,27 @@
 //! Takes up a cache after a crash, or after it was closed: there is no difference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastness_sync::lock;
 
-use crate::backing::{Backing, FileId};
+use crate::backing::{Backing, BackingFile, FileId};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::intent::{Intent, Numbered};
 use crate::medium::CacheMedium;
+use crate::names::Noted;
+use crate::names::replay::{Replayed, replay};
 use crate::options::Options;
+use crate::protocol::Protocol;
 use crate::stats::Recovered;
 use crate::superblock::Superblock;
 
 impl<M: CacheMedium> Cache<M> {
-    /// Opens the cache of a region: undoes what was not complete, completes what has an intent, and finds the
-    /// files of the dirty chunks in the directory. The directory changes only where a truncation is
-    /// completed; [`flush`](Self::flush) writes to it.
+    /// Opens the cache of a region: makes names again that the directory does not have, undoes what was not
+    /// complete, completes what has an intent, and finds the files of the dirty chunks in the directory. The
+    /// directory changes only where names are made again, or a truncation is completed; files that were made
+    /// again get their data. [`flush`](Self::flush) writes all other data.
     ///
     /// Persistence: what was acknowledged is there, and what was recovered is durable. A crash inside leaves
     /// a region that is recovered in the same way.
@@ -41,23 +45,50 @@ impl<M: CacheMedium> Cache<M> {
         Ok((cache, recovered))
     }
 
+    /// Names first, then what is in PM of files, then intents; the records of names are free last.
+    ///
+    /// Names come first because bytes need their files: what is in PM of a file that the crash has lost goes
+    /// to the one that is made in its place, and names say which files are gone for good. They are free last
+    /// because PM goes on naming the lost file: until nothing does, only the records of names say which file
+    /// is there instead.
+    ///
+    /// Crash cases:
+    /// 1. While names are made again: the next recovery goes on with what it finds (`names::replay`).
+    /// 2. After that: it finds names as they should be, and the same substitutes, which were durable before
+    ///    any data went to them. It sets no attributes: files may have newer times by now.
+    /// 3. While what is in PM goes to files: a chunk is clean, a record of the protocol Log gone, only after
+    ///    a sync of the file, whose name is durable by then. What is done again comes to the same.
+    /// 4. After that, before the records of names are free: nothing is left to do but that.
     fn recover(&self, intents: &[Numbered]) -> Result<Recovered, Error> {
+        let (noted, is_done) = self.names.recover()?;
+        let substitute = |noted: &Noted, id| self.names.substitute(noted, id);
+        let replayed = replay(&*self.backing, (&noted, is_done), &substitute)?;
+        if !noted.is_empty() && !is_done {
+            self.names.set_replayed()?;
+        }
         let mut chunks = self.protocol.recover()?;
-        let mut recovered =
-            Recovered { undone_writes: chunks.undone, redone_writes: chunks.redone, ..Recovered::default() };
+        let mut recovered = Recovered {
+            names: noted.len() as u64,
+            made_again: replayed.substitutes.len() as u64,
+            undone_writes: chunks.undone,
+            redone_writes: chunks.redone,
+            ..Recovered::default()
+        };
         let named = intents.iter().map(|(_, intent)| intent.file());
         let wanted: BTreeSet<FileId> = chunks.files.keys().copied().chain(named).collect();
-        let found = self.backing.find(&wanted).map_err(Error::backing("find the files of the cache"))?;
-        // Removed for good: the intent says so, and the file is not there.
-        let is_gone = |intent: Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
-        let gone = intents.iter().filter(|(_, intent)| is_gone(*intent)).map(|(_, intent)| intent.file());
-        recovered.records = self.protocol.replay(&found, &gone.collect(), &mut chunks)?;
-        for &(number, intent) in intents.iter().filter(|(_, intent)| is_gone(*intent)) {
-            if let Some(gone) = chunks.files.remove(&intent.file()) {
-                self.protocol.give_up_all(gone.key)?;
-            }
+        let found = self.find(&wanted, &replayed)?;
+        // Removed for good: records of names say so, or an intent does, and the file is not there.
+        let is_gone = |intent: &Intent| !intent.is_truncation() && !found.contains_key(&intent.file());
+        let by_intents =
+            intents.iter().filter(|(_, intent)| is_gone(intent)).map(|(_, intent)| intent.file());
+        let gone: BTreeSet<FileId> = replayed.gone.iter().copied().chain(by_intents).collect();
+        recovered.records = self.protocol.replay(&found, &gone, &mut chunks)?;
+        for gone in gone.iter().filter_map(|id| chunks.files.remove(id)) {
+            self.protocol.give_up_all(gone.key)?;
+        }
+        for &(number, intent) in intents.iter().filter(|(_, intent)| gone.contains(&intent.file())) {
             lock(&self.intents).end(number)?;
-            recovered.removals += 1;
+            recovered.removals += u64::from(!intent.is_truncation());
         }
         for (&id, of_file) in &chunks.files {
             lock(&self.keys).skip(of_file.key, of_file.chunks);
@@ -79,7 +110,36 @@ impl<M: CacheMedium> Cache<M> {
         for (_, intent) in intents.iter().filter(|(_, intent)| !found.contains_key(&intent.file())) {
             lock(&self.orphans).entry(intent.file()).and_modify(|orphan| orphan.has_intent = true);
         }
+        for lost in replayed.substitutes.keys() {
+            self.hand_over(*lost)?;
+        }
+        self.names.clear()?;
         Ok(recovered)
+    }
+
+    /// Finds files in the directory; those that were made again by what they were.
+    fn find(
+        &self,
+        wanted: &BTreeSet<FileId>,
+        replayed: &Replayed,
+    ) -> Result<BTreeMap<FileId, Arc<dyn BackingFile>>, Error> {
+        let made = |id: &FileId| replayed.substitutes.get(id).copied().unwrap_or(*id);
+        let below: BTreeSet<FileId> = wanted.iter().map(made).collect();
+        let found = self.backing.find(&below).map_err(Error::backing("find the files of the cache"))?;
+        Ok(wanted.iter().filter_map(|id| Some((*id, Arc::clone(found.get(&made(id))?)))).collect())
+    }
+
+    /// Gives a file that was made again what PM has of the one that was lost: tags name that one.
+    ///
+    /// Persistence: its name is durable already, so its bytes are on return.
+    fn hand_over(&self, lost: FileId) -> Result<(), Error> {
+        let Some(file) = self.files.by_id(lost) else { return Ok(()) };
+        let size = file.size.hold()?;
+        self.protocol.flush(Some(&file))?;
+        let _flush = lock(&file.flush);
+        self.protocol.cut(&file, 0, *size)?;
+        self.files.remove(&file);
+        Ok(())
     }
 }
 

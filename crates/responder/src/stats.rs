@@ -91,7 +91,10 @@ pub struct Status {
     pub orphaned_chunks: u64,
     /// Flushes forced by writes that found no room.
     pub forced_flushes: u64,
-    /// Inodes of the files whose last flush failed, and the error number.
+    /// Changes of names that the directory may lose: PM has records of them.
+    pub unsynced_names: u64,
+    /// Inodes of the files whose last flush failed, and the error number; that of the directory if names
+    /// could not be synced.
     pub failures: Vec<(u64, i32)>,
     /// Inodes of the files that are being flushed, and for how many ns: a backing store that hangs says
     /// nothing.
@@ -110,6 +113,10 @@ pub struct Recovered {
     pub undone_writes: u64,
     /// Writes in place that were made again: they may not have been acknowledged.
     pub redone_writes: u64,
+    /// Records of names, whose changes were made again where the directory did not have them.
+    pub names: u64,
+    /// Files that a crash had lost, and that were made again.
+    pub made_again: u64,
     /// Removals that were completed.
     pub removals: u64,
     /// Truncations that were completed.

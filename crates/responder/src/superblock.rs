@@ -6,10 +6,10 @@
 //! ```text
 //! offset size field
 //!      0    8 magic "FSTNRESP"
-//!      8    2 version, 1
+//!      8    2 version, 2
 //!     10    1 protocol: 1 FR, 2 MeLo@V, 3 Log, 4 PMAL, 5 PMAL-O
 //!     11    1 log2 of the bytes of a chunk: 6 to 20; with Log, 10 to 20
-//!     12    4 zero
+//!     12    4 blocks of 4096 bytes of the log of names
 //!     16   16 id of the cache, random; the directory has it too
 //!     32    8 length of the region in bytes when the cache was created
 //!     40    8 number of slots; with Log, of chunks of the log
@@ -32,12 +32,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::backing::{CacheId, DirectoryId, FileId};
 use crate::error::Error;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, NAMES_BLOCK};
 use crate::kind::{ProtocolKind, operation_logs};
 
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FSTNRESP";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const SUMMED_BYTES: usize = BLOCK_BYTES - 4;
 const PATH_BYTES_MAX: usize = 1022;
 
@@ -59,7 +59,7 @@ struct Raw {
     version: U16,
     protocol: u8,
     chunk_log2: u8,
-    reserved: U32,
+    names_blocks: U32,
     cache: [u8; 16],
     region_bytes: U64,
     slots: U64,
@@ -74,6 +74,12 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == BLOCK_BYTES);
 
+impl Raw {
+    fn is_whole(&self, bytes: &[u8; BLOCK_BYTES]) -> bool {
+        crc32c::crc32c(&bytes[..SUMMED_BYTES]) == self.crc.get()
+    }
+}
+
 impl Superblock {
     pub(crate) fn encode(&self) -> [u8; BLOCK_BYTES] {
         let (mut path, known) = ([0; PATH_BYTES_MAX], self.path.as_os_str().as_bytes());
@@ -84,7 +90,7 @@ impl Superblock {
             version: U16::new(VERSION),
             protocol: self.protocol as u8,
             chunk_log2: self.geometry.chunk_bytes.trailing_zeros() as u8,
-            reserved: U32::new(0),
+            names_blocks: U32::new((self.geometry.names_bytes / NAMES_BLOCK) as u32),
             cache: self.cache.0,
             region_bytes: U64::new(self.geometry.region_bytes),
             slots: U64::new(self.geometry.slots),
@@ -109,14 +115,14 @@ impl Superblock {
         if raw.magic != MAGIC {
             return Err(bad("no magic: the region holds no cache"));
         }
-        if crc32c::crc32c(&bytes[..SUMMED_BYTES]) != raw.crc.get() {
+        if !raw.is_whole(bytes) {
             return Err(bad("a wrong checksum"));
         }
         if raw.version.get() != VERSION {
-            return Err(bad("another version"));
+            return Err(Error::Version { found: raw.version.get() });
         }
         let protocol = ProtocolKind::of(raw.protocol).ok_or_else(|| bad("an unknown protocol"))?;
-        if raw.reserved.get() != 0 || raw.zero.iter().any(|&byte| byte != 0) {
+        if raw.zero.iter().any(|&byte| byte != 0) {
             return Err(bad("something in a reserved field"));
         }
         let chunk_bytes = 1_u64.checked_shl(u32::from(raw.chunk_log2)).unwrap_or(0);
@@ -126,6 +132,7 @@ impl Superblock {
             region_bytes: raw.region_bytes.get(),
             chunk_bytes,
             slots: raw.slots.get(),
+            names_bytes: u64::from(raw.names_blocks.get()) * NAMES_BLOCK,
         };
         geometry.check(protocol).map_err(|_| bad("an impossible geometry"))?;
         let (path, rest) = raw
@@ -143,6 +150,16 @@ impl Superblock {
             directory: DirectoryId { device: raw.device.get(), id },
             path: OsStr::from_bytes(path).into(),
         })
+    }
+
+    /// Whether there is one of any version: what it is the superblock of must not be overwritten.
+    pub(crate) fn is_there<M: Medium>(front: &M) -> Result<bool, Error> {
+        let mut bytes = [[0; BLOCK_BYTES]; 2];
+        front.read(0, bytes.as_flattened_mut())?;
+        Ok(bytes.iter().any(|bytes| {
+            let raw: &Raw = zerocopy::transmute_ref!(bytes);
+            raw.magic == MAGIC && raw.is_whole(bytes)
+        }))
     }
 
     /// The first whole copy in a range that starts at the region's first byte.
@@ -164,7 +181,13 @@ mod tests {
         Superblock {
             protocol: ProtocolKind::Fr,
             cache: CacheId([7; 16]),
-            geometry: Geometry { region_bytes: 1 << 20, chunk_bytes: 4096, slots: 96, operation_logs: 0 },
+            geometry: Geometry {
+                region_bytes: 1 << 20,
+                chunk_bytes: 4096,
+                slots: 96,
+                operation_logs: 0,
+                names_bytes: 8192,
+            },
             directory: DirectoryId { device: 3, id: FileId { inode: 2, generation: 5 } },
             path: "/d".into(),
         }
@@ -175,7 +198,7 @@ mod tests {
         let bytes = example().encode();
         let hex: String = bytes[..80].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "4653544e52455350\
-            0100010c00000000\
+            0200010c02000000\
             07070707070707070707070707070707\
             0000100000000000\
             6000000000000000\

@@ -5,12 +5,11 @@ mod support;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fastness_pm_model::{
-    Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, Summary, Trace, explore,
-};
+use fastness_pm_model::{Budget, Config, FlushKind, Machine, Op, RecordStyle, Recorder, Summary, explore};
 use fastness_responder::*;
+use support::death::violation_after_death;
 use support::history::*;
-use support::{Pm, Power, options, set_protocol};
+use support::{NAMES_BYTES, Pm, Power, options, set_protocol};
 
 const VARIANTS: [Variant; 3] = [
     NT,
@@ -145,7 +144,7 @@ fn journalled_writes_survive_every_crash() {
 
 /// COMMIT of an operation log, or pj_commit of a journal, is set.
 fn is_committed(image: &[u8]) -> bool {
-    let logs = image.len() - 8 * (128 + 16 * CHUNK as usize);
+    let logs = image.len() - NAMES_BYTES - 8 * (128 + 16 * CHUNK as usize);
     // The region has a page in reserve, for the alignment of the chunks.
     image[logs - 4096..].chunks(64).any(|line| line[0] == 1 && line[1..8] == [0; 7] && line[16..24] != [0; 8])
 }
@@ -319,24 +318,7 @@ fn what_a_recovery_has_seen_survives_a_later_power_cut() {
         // The log of an operation is longer than a line: every fifth store meets each of its lines.
         let step = if protocol == ProtocolKind::Melo { 5 } else { 1 };
         for cut in (start..end).step_by(step) {
-            // Loads see all stores of the process that is gone.
-            let mut machine = Machine::new(history.trace.initial.clone(), Config::default());
-            let dying = &history.trace.ops[..cut];
-            dying.iter().for_each(|op| machine.apply(op).unwrap());
-            let mark = dying.iter().rev().find_map(|op| match op {
-                Op::Mark(mark) => Some(*mark),
-                _ => None,
-            });
-            let moment = &history.moments[mark.unwrap() as usize];
-            let recorder =
-                Recorder::with_store_bytes(machine.volatile_image(), variant.style, variant.store_bytes);
-            let backing = moment.backing.crashed(|| true);
-            let next = run_recovery(&recorder, &backing, moment);
-            let mut ops = dying.to_vec();
-            ops.retain(|op| !matches!(op, Op::Mark(_)));
-            ops.extend(next.trace.ops);
-            let trace = Trace { initial: history.trace.initial.clone(), ops };
-            let (violation, _) = first_violation(&trace, &next.moments, variant);
+            let violation = violation_after_death(&history, cut, variant);
             assert_eq!(violation, None, "cut at {cut}");
         }
     }

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastness_pmem::{OpenOptions, PmRange, Region};
 use fastness_responder::*;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 
 fn region(folder: &Path) -> PmRange {
     let path = folder.join("region");
@@ -59,6 +60,29 @@ fn a_directory_alone_has_everything_after_a_recovery() {
     assert_eq!(modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos(), u128::from(written));
     cache.detach().map_err(|failed| failed.1).unwrap();
     assert!(!root.join(".fastness-responder").exists());
+}
+
+/// Looking at a link is no read of it, and one that the directory loses leads where it led.
+#[test]
+fn symbolic_links() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    let cache = create(folder, &root);
+    let (link, below) = (Path::new("link"), root.join("link"));
+    cache.make(link, || std::os::unix::fs::symlink("target", &below).map(|()| ((), true))).unwrap();
+    let (time, stay) = (Timespec { tv_sec: 1000, tv_nsec: 0 }, AtFlags::SYMLINK_NOFOLLOW);
+    let times = Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(CWD, &below, &times, stay).unwrap();
+    let held = rustix::fs::open(&below, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap();
+    cache.settle(&PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))).unwrap();
+    cache.rename(link, Path::new("moved")).unwrap();
+    cache.rename(Path::new("moved"), link).unwrap();
+    assert_eq!(fs::symlink_metadata(&below).unwrap().atime(), 1000);
+    drop((cache, held));
+    fs::remove_file(&below).unwrap();
+    let (_cache, recovered) = open(folder, &root).unwrap();
+    assert_eq!(recovered.made_again, 1);
+    assert_eq!(fs::read_link(&below).unwrap(), Path::new("target"));
 }
 
 #[test]
@@ -192,6 +216,8 @@ fn files_that_come_back_have_their_data() {
     let (folder, root) = (temporary.path(), temporary.path().join("directory"));
     let cache = create(folder, &root);
     let file = cache.open_file(Path::new("a"), Some(0o600), 0).unwrap();
+    // What the directory has not confirmed is made again.
+    cache.flush().unwrap();
     cache.write(&file, 0, b"acknowledged").unwrap();
     drop(cache);
     fs::rename(root.join("a"), folder.join("elsewhere")).unwrap();

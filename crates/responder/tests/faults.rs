@@ -96,6 +96,8 @@ fn one_file_that_fails_keeps_no_other_from_the_directory() {
 fn data_of_a_file_that_was_moved_away_stay_in_pm() {
     let mut world = World::new(1, 64);
     let (a, b) = (world.open("a"), world.open("b"));
+    // What the directory has not confirmed is made again.
+    world.cache().flush().unwrap();
     world.write(&a, 0, &[1; 10]);
     world.write(&b, 0, &[2; 10]);
     let whole = world.backing.copied();
@@ -164,6 +166,58 @@ fn damaged_tags_are_refused_with_their_place() {
     assert_eq!(world.reopen().dirty_chunks, 1);
 }
 
+/// A record that is damaged in front of others, and a log whose beginning nobody knows.
+#[test]
+fn a_damaged_log_of_names_is_refused_with_its_place() {
+    let mut world = World::new(2, 64);
+    for name in ["a", "b", "c"] {
+        drop(world.open(name));
+    }
+    let image = world.recorder.image();
+    let heads = image.len() - NAMES_BYTES;
+    let mut with = |bytes: &[usize]| {
+        let mut image = image.clone();
+        bytes.iter().for_each(|at| image[*at] ^= 0x10);
+        world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
+        let below = world.backing.copied();
+        let whole = std::mem::replace(&mut world.backing, below);
+        let inspected = Inspection::of(&Pm::whole(&world.recorder, &Arc::default())).unwrap();
+        let result = world.try_reopen();
+        world.backing = whole;
+        assert_eq!(inspected.unsynced_names, result.as_ref().ok().map(|recovered| recovered.names));
+        result
+    };
+    for byte in 0..80 {
+        match with(&[heads + 128 + byte]) {
+            Err(Error::Names { region_offset }) => assert_eq!(region_offset, heads as u64 + 128),
+            other => panic!("byte {byte}: {other:?}"),
+        }
+    }
+    match with(&[heads, heads + 64]) {
+        Err(Error::Names { region_offset }) => assert_eq!(region_offset, heads as u64),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(with(&[heads]).unwrap().names, 3, "the other line is enough");
+    assert_eq!(with(&[]).unwrap().names, 3);
+}
+
+/// It was announced, and a crash that loses a removal leaves its new name where it would be.
+#[test]
+fn a_refused_renaming_does_not_count_after_a_crash() {
+    let mut world = World::new(2, 64);
+    let (old, new) = (Path::new("old"), Path::new("new"));
+    world.cache().close(world.open("old")).unwrap();
+    world.cache().link(old, new).unwrap();
+    world.cache().flush().unwrap();
+    world.cache().unlink(new).unwrap();
+    refuse(&world, |call| call == Call::Names, 5);
+    assert_eq!(errno_of(world.cache().rename(old, new)), 5);
+    world.backing = world.backing.crashed(|| false);
+    world.reopen();
+    let names: Vec<_> = world.backing.contents().into_keys().collect();
+    assert_eq!(names, [old]);
+}
+
 /// Any bytes at all: an error or a cache, and no panic.
 #[test]
 fn no_bytes_of_a_region_are_trusted() {
@@ -179,8 +233,15 @@ fn no_bytes_of_a_region_are_trusted() {
         let mut image = image.clone();
         for _ in 0..1 + rng.index(3) {
             // In the blocks and lines that mean something.
-            let at = [rng.index(80), 4096 + rng.index(80), 8192 + rng.index(128), 16384 + rng.index(384)];
-            image[at[rng.index(4)]] = rng.next() as u8;
+            let names = image.len() - NAMES_BYTES;
+            let at = [
+                rng.index(80),
+                4096 + rng.index(80),
+                8192 + rng.index(128),
+                16384 + rng.index(384),
+                names + rng.index(640),
+            ];
+            image[at[rng.index(5)]] = rng.next() as u8;
         }
         world.recorder = Recorder::new(image, RecordStyle::NonTemporal);
         let below = world.backing.copied();
@@ -293,6 +354,7 @@ fn a_forced_flush_waits_for_the_one_under_way() {
 fn a_truncation_waits_for_a_file_that_is_elsewhere() {
     let mut world = World::new(4, 64);
     let a = world.open("a");
+    world.cache().flush().unwrap();
     world.write(&a, 0, &[1; 200]);
     refuse(&world, |call| call == Call::Sync, 5);
     assert_eq!(errno_of(world.cache().truncate(&a, 100)), 5);
@@ -338,6 +400,7 @@ fn journalled_writes_reach_the_directory_at_once() {
     for (protocol, gives_times) in [(ProtocolKind::Pmal, true), (ProtocolKind::PmalOrdered, false)] {
         set_protocol(protocol);
         let world = World::new(4, 64);
+        world.backing.put("a", b"");
         let a = world.open("a");
         world.write(&a, 3, b"at once");
         assert_eq!(world.below("a"), b"\0\0\0at once");

@@ -162,6 +162,11 @@ impl Run {
             let mut unsynced = before;
             unsynced.entry(name.to_owned()).or_default().write(at, &vec![byte; len]);
             allowed.push(unsynced);
+        } else if let Truncate(name, size) = *step {
+            // It is cut, and what stays of it is not synced yet.
+            let mut unsynced = before;
+            unsynced.entry(name.to_owned()).or_default().resize(size as usize);
+            allowed.push(unsynced);
         }
         moments.begin(allowed);
         match *step {
@@ -431,6 +436,29 @@ fn removals_survive_every_crash() {
     );
 }
 
+/// The directory may have lost the files: what was synced goes to those that are made in their place.
+#[test]
+fn new_files_and_what_was_synced_survive_every_crash() {
+    survive(
+        &["a"],
+        &[
+            Create("n"),
+            Write("n", 0, 1, 100),
+            Sync("n"),
+            Write("n", 60, 2, 30),
+            Create("m"),
+            WriteSynced("m", 5, 3, 20),
+            Rename("m", "a"),
+            WriteSynced("a", 10, 4, 40),
+            Truncate("n", 70),
+            WriteSynced("n", 80, 5, 10),
+            Unlink("a"),
+            Flush,
+            WriteSynced("n", 0, 6, 5),
+        ],
+    );
+}
+
 /// A recovery that is interrupted at any moment, and the next one.
 #[test]
 fn interrupted_recoveries_survive_every_crash() {
@@ -443,8 +471,28 @@ fn interrupted_recoveries_survive_every_crash() {
         Unlink("b"),
         WriteSynced("a", 10, 4, 90),
     ];
+    interrupt_recoveries(&["a", "b"], &steps);
+}
+
+/// The same of files that the directory has lost.
+#[test]
+fn interrupted_recoveries_of_new_files_survive_every_crash() {
+    let steps = [
+        Create("n"),
+        WriteSynced("n", 0, 1, 100),
+        Create("m"),
+        Write("m", 0, 2, 30),
+        Sync("m"),
+        Truncate("n", 50),
+        Rename("n", "m"),
+        WriteSynced("m", 40, 3, 20),
+    ];
+    interrupt_recoveries(&[], &steps);
+}
+
+fn interrupt_recoveries(names: &[Name], steps: &[Step]) {
     for variant in VARIANTS {
-        let history = run(&["a", "b"], &steps, variant);
+        let history = run(names, steps, variant);
         let budget = Budget { exhaustive_limit: 4, samples: 2, seed: 2 };
         let (mut count, mut explored) = (0, 0);
         explore(&history.trace, &Config::default(), budget, &mut |point| {

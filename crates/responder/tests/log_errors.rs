@@ -92,7 +92,8 @@ fn more_ranges_than_are_noted_are_synced_for_real() {
 #[test]
 fn what_was_written_before_the_cache_knew_the_file_is_synced_for_real() {
     let mut world = world();
-    let (file, _) = world.backing.open(Path::new("a"), Some(0o600)).unwrap();
+    world.backing.put("a", b"");
+    let (file, _) = world.backing.open(Path::new("a"), None).unwrap();
     file.write_at(0, b"past the cache").unwrap();
     let a = world.open("a");
     world.write(&a, 0, b"P");
@@ -105,6 +106,7 @@ fn what_was_written_before_the_cache_knew_the_file_is_synced_for_real() {
 #[test]
 fn records_of_a_file_that_was_moved_away_are_kept_and_carried_out_when_it_is_back() {
     let mut world = world();
+    ["a", "b"].into_iter().for_each(|name| world.backing.put(name, b""));
     let (a, b) = (world.open("a"), world.open("b"));
     world.cache().write_synced(&a, 0, b"of the first").unwrap();
     world.cache().write_synced(&a, 0, b"O").unwrap();
@@ -140,6 +142,7 @@ fn records_of_a_file_that_was_moved_away_are_kept_and_carried_out_when_it_is_bac
 #[test]
 fn orphans_of_another_cache_or_damaged_ones_are_refused() {
     let mut world = world();
+    world.backing.put("a", b"");
     let a = world.open("a");
     world.cache().write_synced(&a, 0, b"kept").unwrap();
     world.cache = None;

@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
+use fastness_pm_model::{RecordStyle, Recorder};
 use fastness_responder::*;
 use support::*;
 
@@ -218,6 +219,24 @@ fn hard_links_and_renames_keep_chunks_with_their_file() {
 }
 
 #[test]
+fn a_cache_of_another_version_is_refused_and_stays() {
+    let mut world = World::new(2, 64);
+    let mut image = world.recorder.image();
+    for copy in [0, 4096] {
+        image[copy + 8] = 1;
+        let crc = crc32c::crc32c(&image[copy..copy + 4092]);
+        image[copy + 4092..copy + 4096].copy_from_slice(&crc.to_le_bytes());
+    }
+    world.recorder = Recorder::new(image.clone(), RecordStyle::NonTemporal);
+    let error = world.try_reopen().unwrap_err();
+    assert!(matches!(error, Error::Version { found: 1 }) && error.to_string().contains("detach"), "{error}");
+    let region = Pm::whole(&world.recorder, &Arc::default());
+    let created = Cache::create(region, Arc::new(MemoryBacking::default()), &options(64));
+    assert!(matches!(created, Err(Error::Exists)), "{created:?}");
+    assert_eq!(world.recorder.image(), image);
+}
+
+#[test]
 fn a_wrong_pairing_is_refused_and_touches_nothing() {
     let mut world = World::new(2, 64);
     let file = world.open("a");
@@ -229,7 +248,7 @@ fn a_wrong_pairing_is_refused_and_touches_nothing() {
     assert!(matches!(world.try_reopen(), Err(Error::WrongDirectory(_))), "that of another region");
     assert_eq!(world.recorder.image(), before);
     let power = Arc::new(Power::default());
-    let create = |backing: &MemoryBacking, recorder: &fastness_pm_model::Recorder| {
+    let create = |backing: &MemoryBacking, recorder: &Recorder| {
         Cache::create(Pm::whole(recorder, &power), Arc::new(backing.clone()), &options(64)).map(drop)
     };
     assert!(matches!(create(&MemoryBacking::default(), &world.recorder), Err(Error::Exists)));

@@ -213,7 +213,19 @@ impl Simulation {
         let names = |model: &Model| -> Vec<String> { model.names.keys().cloned().collect() };
         let below: Vec<String> =
             self.media.backing.contents().keys().map(|name| name.to_str().unwrap().to_owned()).collect();
-        let found = self.media.quietly(|| tree(self.cache(), &self.media.backing).unwrap());
+        let states = vec![self.model.tree(), after.tree()];
+        let found = self.media.quietly(|| tree(self.cache(), &self.media.backing));
+        let may_be_lost = matches!(result, Err(Error::Backing { action: "make a file" | "sync names", .. }));
+        if may_be_lost && !self.media.power.is_off() {
+            // A creation that has failed and was made counts once names are synced.
+            let flushed = self.media.quietly(|| self.cache().flush());
+            assert!(flushed.is_ok() || self.media.power.is_off(), "{flushed:?}");
+        }
+        if self.media.power.is_off() {
+            // To look is enough where something has to be synced first.
+            return self.restart(states);
+        }
+        let found = found.unwrap();
         if result.is_ok() && !found.is_empty() {
             // What failed for the model's reasons has not changed it.
             assert_eq!(below, names(&after));

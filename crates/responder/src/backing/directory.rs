@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{CWD, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
-use super::{Backing, BackingFile, CacheId, DirectoryId, FileId, Stat};
+use super::nodes::{self, Node};
+use super::{
+    Attributes, Backing, BackingFile, BackingNode, CacheId, DirectoryId, FileId, Named, Renaming, Stat,
+};
+use crate::own_files::{CACHE_FILE, NEXT_CACHE_FILE};
 
-/// The file in the directory that says which cache it belongs to: a magic number, the id, a checksum.
-pub const CACHE_FILE: &str = ".fastness-responder";
 const MAGIC: [u8; 8] = *b"FSTNRDIR";
 
 /// A directory of the system's and everything below it, on its file system.
@@ -28,15 +30,15 @@ pub struct Directory {
     path: PathBuf,
     /// The directory itself, for as long as something is mounted over its path.
     root: PathBuf,
-    _open: Arc<File>,
+    open: Arc<File>,
 }
 
-fn nanoseconds(time: io::Result<std::time::SystemTime>) -> u64 {
+pub(super) fn nanoseconds(time: io::Result<std::time::SystemTime>) -> u64 {
     let since = time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-fn id_of(metadata: &fs::Metadata) -> FileId {
+pub(super) fn id_of(metadata: &fs::Metadata) -> FileId {
     FileId { inode: metadata.ino(), generation: nanoseconds(metadata.created()) }
 }
 
@@ -61,7 +63,7 @@ impl Directory {
         let flags = OFlags::DIRECTORY.bits() as i32;
         let open = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
         let root = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        Ok(Directory { path, root, _open: Arc::new(open) })
+        Ok(Directory { path, root, open: Arc::new(open) })
     }
 
     /// Makes the names in the folder of `path` durable.
@@ -88,27 +90,32 @@ impl Directory {
 
     /// Looks through a folder of the directory's own file system. What cannot be read or opened is an error:
     /// a file that is only not found would be taken for one that is gone.
-    fn search(
-        &self,
+    fn look_through(
         folder: &Path,
-        device: u64,
-        files: &BTreeSet<FileId>,
-        found: &mut BTreeMap<FileId, Arc<dyn BackingFile>>,
+        (device, parent): (u64, FileId),
+        visit: &mut dyn FnMut(&Path, &fs::Metadata, Named<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            let id = id_of(&metadata);
             if metadata.dev() != device {
                 continue;
             }
-            if metadata.is_dir() {
-                self.search(&entry.path(), device, files, found)?;
-            } else if metadata.is_file() && files.contains(&id) && !found.contains_key(&id) {
-                found.insert(id, Arc::new(Self::open_file(&entry.path(), None)?.0));
+            let (name, id, is_directory) = (&*entry.file_name(), id_of(&metadata), metadata.is_dir());
+            visit(&entry.path(), &metadata, Named { parent, name, id, is_directory })?;
+            if is_directory {
+                Self::look_through(&entry.path(), (device, id), visit)?;
             }
         }
         Ok(())
+    }
+
+    fn look_through_all(
+        &self,
+        visit: &mut dyn FnMut(&Path, &fs::Metadata, Named<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let DirectoryId { device, id } = self.directory()?;
+        Self::look_through(&self.root, (device, id), visit)
     }
 }
 
@@ -142,7 +149,7 @@ impl Backing for Directory {
         if let Some(cache) = cache {
             let mut bytes = [MAGIC.as_slice(), &cache.0].concat();
             bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-            let next = self.root.join(".fastness-responder.new");
+            let next = self.root.join(NEXT_CACHE_FILE);
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
             file.write_all_at(&bytes, 0)?;
             file.sync_all()?;
@@ -155,10 +162,6 @@ impl Backing for Directory {
 
     fn open(&self, path: &Path, create: Option<u32>) -> io::Result<(Arc<dyn BackingFile>, bool)> {
         let (file, created) = Self::open_file(&self.root.join(path), create)?;
-        if created {
-            file.file.sync_all()?;
-            self.sync_names(path)?;
-        }
         Ok((Arc::new(file), created))
     }
 
@@ -166,29 +169,62 @@ impl Backing for Directory {
         Ok(Stat::from(&fs::symlink_metadata(self.root.join(path))?))
     }
 
+    fn node(&self, path: &Path, follows: bool) -> io::Result<Arc<dyn BackingNode>> {
+        Ok(Arc::new(Node::open(&self.root.join(path), follows)?))
+    }
+
     fn find(&self, files: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, Arc<dyn BackingFile>>> {
-        let mut found = BTreeMap::new();
+        let mut found: BTreeMap<FileId, Arc<dyn BackingFile>> = BTreeMap::new();
         if !files.is_empty() {
-            let device = fs::metadata(&self.root)?.dev();
-            self.search(&self.root, device, files, &mut found)?;
+            self.look_through_all(&mut |path, metadata, named| {
+                let is_wanted = metadata.is_file() && files.contains(&named.id);
+                if is_wanted && !found.contains_key(&named.id) {
+                    found.insert(named.id, Arc::new(Self::open_file(path, None)?.0));
+                }
+                Ok(())
+            })?;
         }
         Ok(found)
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(self.root.join(path))?;
-        self.sync_names(path)
+    fn search(&self, visit: &mut dyn FnMut(Named<'_>)) -> io::Result<()> {
+        self.look_through_all(&mut |_, _, named| {
+            visit(named);
+            Ok(())
+        })
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(self.root.join(from), self.root.join(to))?;
-        self.sync_names(to)?;
-        self.sync_names(from)
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(self.root.join(path))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(self.root.join(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path, how: Renaming) -> io::Result<()> {
+        let flags = match how {
+            Renaming::Replace => RenameFlags::empty(),
+            Renaming::Keep => RenameFlags::NOREPLACE,
+            Renaming::Exchange => RenameFlags::EXCHANGE,
+        };
+        Ok(rustix::fs::renameat_with(CWD, self.root.join(from), CWD, self.root.join(to), flags)?)
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(self.root.join(from), self.root.join(to))?;
-        self.sync_names(to)
+        fs::hard_link(self.root.join(from), self.root.join(to))
+    }
+
+    fn make(&self, path: &Path, like: &Attributes) -> io::Result<()> {
+        nodes::make(&self.root.join(path), like)
+    }
+
+    fn set_attributes(&self, path: &Path, like: &Attributes) -> io::Result<()> {
+        nodes::set_attributes(&self.root.join(path), like)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&*self.open)?)
     }
 }
 

@@ -2,17 +2,21 @@
 //!
 //! A trait, so that tests can put one there that fails, lacks room, is slow or loses its power.
 
+mod attributes;
 mod directory;
 mod memory;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use attributes::{Attributes, FileType};
+pub use directory::Directory;
 pub(crate) use directory::check_longest;
-pub use directory::{CACHE_FILE, Directory};
 pub use memory::{Call, MemoryBacking, Verdict};
 
 /// A file for as long as it lives: numbers of inodes are given out again, births are not.
@@ -106,7 +110,64 @@ pub trait BackingFile: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A directory and everything below it. Changes of names are durable when they return.
+/// Anything that has a name, held: its inode is not given out again meanwhile, whatever becomes of its
+/// names.
+pub trait BackingNode: Send + Sync + fmt::Debug {
+    /// Which file it is.
+    ///
+    /// # Errors
+    /// Of the system call, as for all calls here.
+    fn id(&self) -> io::Result<FileId>;
+
+    /// What there is to know about it, perhaps without its [`target`](Self::target): it is not read.
+    ///
+    /// # Errors
+    /// As above.
+    fn attributes(&self) -> io::Result<Attributes>;
+
+    /// Where a symbolic link leads; nothing for anything else. That counts as a read of it.
+    ///
+    /// # Errors
+    /// As above.
+    fn target(&self) -> io::Result<Vec<u8>>;
+
+    /// Makes its attributes durable and, of a directory, the names in it with what they lead to; `false`: it
+    /// is not one that can be synced alone.
+    ///
+    /// # Errors
+    /// As above; then nothing is known to be durable, and a later success is one for all.
+    fn sync(&self) -> io::Result<bool>;
+}
+
+/// A name, as it is found when the directory is searched.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// The directory in which it is.
+    pub parent: FileId,
+    /// The name.
+    pub name: &'a OsStr,
+    /// What it leads to.
+    pub id: FileId,
+    /// Whether that is a directory.
+    pub is_directory: bool,
+}
+
+/// What a renaming does to what has the new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renaming {
+    /// It is replaced.
+    Replace,
+    /// Then it fails.
+    Keep,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// A directory and everything below it.
+///
+/// Persistence: changes of names and attributes are durable after a sync only: of the directory that has the
+/// name, or of [everything](Self::sync_all). Of the others a crash may leave any, but none without those
+/// that it rests on: earlier ones of the same name, and of the same file.
 pub trait Backing: Send + Sync + fmt::Debug {
     /// Which directory it is.
     ///
@@ -131,9 +192,10 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// As above.
     fn set_cache(&self, cache: Option<CacheId>) -> io::Result<()>;
 
-    /// Opens a file below the directory for reading, and for writing unless it cannot be written to now: then
-    /// each write tries again. With `create`, a file that is not there is made with that mode, durably; the
-    /// answer says whether it was.
+    /// Opens a file below the directory for reading, and for writing unless it cannot be written to now:
+    /// then
+    /// each write tries again. With `create`, a file that is not there is made with that mode; the answer
+    /// says whether it was.
     ///
     /// # Errors
     /// As above.
@@ -145,27 +207,63 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// As above, `NotFound` among them.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
+    /// Holds what a name leads to; `follows`: if that is a symbolic link, what this leads to.
+    ///
+    /// # Errors
+    /// As above, `NotFound` among them.
+    fn node(&self, path: &Path, follows: bool) -> io::Result<Arc<dyn BackingNode>>;
+
     /// Opens those of the files that are anywhere below the directory: after a crash, names are not known.
     ///
     /// # Errors
     /// As above.
     fn find(&self, files: &BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, Arc<dyn BackingFile>>>;
 
-    /// Removes a name.
+    /// Shows every name that is anywhere below the directory, a directory before what is in it.
+    ///
+    /// # Errors
+    /// As above: what cannot be read is an error.
+    fn search(&self, visit: &mut dyn FnMut(Named<'_>)) -> io::Result<()>;
+
+    /// Removes a name of anything but a directory.
     ///
     /// # Errors
     /// As above; the name may be gone all the same.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Renames, in place of what has the name `to`.
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As above; it may be gone all the same.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Renames anything.
     ///
     /// # Errors
     /// As above; it may have been done all the same.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path, how: Renaming) -> io::Result<()>;
 
     /// Gives a file one more name.
     ///
     /// # Errors
     /// As above; it may have been done all the same.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes something that is like another one was; [`set_attributes`](Self::set_attributes) does the rest.
+    ///
+    /// # Errors
+    /// As above; it may have been done all the same.
+    fn make(&self, path: &Path, like: &Attributes) -> io::Result<()>;
+
+    /// Gives what has the name mode, owner, extended attributes and, unless it is a directory, the times.
+    ///
+    /// # Errors
+    /// As above; some may have been set.
+    fn set_attributes(&self, path: &Path, like: &Attributes) -> io::Result<()>;
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// As above; then nothing is known to be durable, and a later success is one for all.
+    fn sync_all(&self) -> io::Result<()>;
 }

@@ -60,8 +60,6 @@ use trim::Trimming;
 
 pub(crate) use recover::records_of;
 
-pub use orphans::{ORPHANS_FILE, OWN_FILES};
-
 /// Threads that write to PM at a time.
 const COMMITTERS: u64 = 4;
 

@@ -11,16 +11,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backing::{Backing, BackingFile, CACHE_FILE, CacheId, FileId};
+use crate::backing::{Backing, BackingFile, CacheId, FileId, Renaming};
 use crate::error::{Error, LogError};
+use crate::own_files::{NEXT_ORPHANS_FILE, ORPHANS_FILE};
 
 use super::record::{Record, What, owner};
 
-/// Where a cache with the protocol Log keeps acknowledged data of files that are not in its directory.
-pub const ORPHANS_FILE: &str = ".fastness-responder.orphans";
-const NEXT_FILE: &str = ".fastness-responder.orphans.new";
-/// Files at the top of a directory that are its cache's own.
-pub const OWN_FILES: [&str; 3] = [CACHE_FILE, ORPHANS_FILE, NEXT_FILE];
 const MAGIC: [u8; 8] = *b"FSTNORPH";
 const FRAME_BYTES: usize = 8;
 /// No log has a longer record.
@@ -100,7 +96,8 @@ impl Orphans {
         if self.records.is_empty() {
             return match backing.remove(Path::new(ORPHANS_FILE)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(fail()(error)),
-                _ => Ok(()),
+                // Else a crash could bring back what has been carried out, and newer bytes have replaced.
+                _ => backing.sync_all().map_err(fail()),
             };
         }
         let mut bytes = [MAGIC.as_slice(), &cache.0].concat();
@@ -109,11 +106,13 @@ impl Orphans {
             bytes.extend(sum(cache, record).to_le_bytes());
             bytes.extend(record);
         }
-        let (file, _) = backing.open(Path::new(NEXT_FILE), Some(0o600)).map_err(fail())?;
+        let (file, _) = backing.open(Path::new(NEXT_ORPHANS_FILE), Some(0o600)).map_err(fail())?;
         file.truncate(0).map_err(fail())?;
         file.write_at(0, &bytes).map_err(fail())?;
         file.sync().map_err(fail())?;
-        backing.rename(Path::new(NEXT_FILE), Path::new(ORPHANS_FILE)).map_err(fail())
+        let (next, path) = (Path::new(NEXT_ORPHANS_FILE), Path::new(ORPHANS_FILE));
+        backing.rename(next, path, Renaming::Replace).map_err(fail())?;
+        backing.sync_all().map_err(fail())
     }
 
     /// Takes those of one file.

@@ -24,6 +24,8 @@ pub struct Moment {
     pub backing: MemoryBacking,
     /// The trees that a crash may leave.
     pub allowed: Vec<Tree>,
+    /// Names are being synced, and before that nothing has asked for it.
+    pub is_after_sync_of_names: bool,
 }
 
 /// A call of a program.
@@ -34,6 +36,13 @@ pub enum Step {
     Truncate(&'static str, u64),
     Unlink(&'static str),
     Rename(&'static str, &'static str),
+    Exchange(&'static str, &'static str),
+    Link(&'static str, &'static str),
+    MakeDirectory(&'static str),
+    RemoveDirectory(&'static str),
+    /// Other permissions.
+    Permit(&'static str, u32),
+    /// Names are synced, one directory after the other if they are few.
     Flush,
     /// The process ends, and another one takes the cache up.
     Reopen,
@@ -55,14 +64,40 @@ impl Step {
                 content[*offset as usize..end].copy_from_slice(data);
             }
             Step::Truncate(name, size) => tree.get_mut(*name).unwrap().resize(*size as usize, 0),
-            Step::Unlink(name) => drop(tree.remove(*name)),
+            Step::Unlink(name) => drop(take(tree, name)),
             Step::Rename(from, to) => {
-                let content = tree.remove(*from).unwrap();
-                tree.insert((*to).to_owned(), content);
+                let moved = take(tree, from);
+                drop(take(tree, to));
+                put(tree, to, moved);
             }
+            Step::Exchange(one, other) => {
+                let (first, second) = (take(tree, one), take(tree, other));
+                put(tree, other, first);
+                put(tree, one, second);
+            }
+            Step::Link(from, to) => {
+                let linked = take(tree, from);
+                put(tree, from, linked.clone());
+                put(tree, to, linked);
+            }
+            Step::MakeDirectory(name) => drop(tree.insert(format!("{name}/"), Vec::new())),
+            Step::RemoveDirectory(name) => drop(take(tree, name)),
+            Step::Permit(name, mode) => drop(tree.insert(format!("{name}:"), mode.to_le_bytes().to_vec())),
             Step::Flush | Step::Reopen => {}
         }
     }
+}
+
+/// Takes a name with everything that it leads to: `name`, `name/...`, and its permissions, `name:`.
+fn take(tree: &mut Tree, name: &str) -> Vec<(String, Vec<u8>)> {
+    let of_it =
+        |path: &str| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || "/:".contains(&rest[..1]));
+    let paths: Vec<String> = tree.keys().filter(|path| of_it(path)).cloned().collect();
+    paths.into_iter().map(|path| (path[name.len()..].to_owned(), tree.remove(&path).unwrap())).collect()
+}
+
+fn put(tree: &mut Tree, name: &str, taken: Vec<(String, Vec<u8>)>) {
+    tree.extend(taken.into_iter().map(|(rest, content)| (format!("{name}{rest}"), content)));
 }
 
 /// What happened: the trace, with a mark for each moment.
@@ -98,7 +133,8 @@ impl Moments {
                 let mut moments = moments.lock().unwrap();
                 let last = moments.last_mut().unwrap();
                 last.backing = below.copied();
-                let next = last.clone();
+                let mut next = last.clone();
+                next.is_after_sync_of_names = call == Call::SyncNames;
                 recorder.mark(moments.len() as u64);
                 moments.push(next);
             }
@@ -114,7 +150,7 @@ impl Moments {
             last.backing = self.backing.copied();
         }
         self.recorder.mark(moments.len() as u64);
-        moments.push(Moment { backing: self.backing.copied(), allowed });
+        moments.push(Moment { backing: self.backing.copied(), allowed, is_after_sync_of_names: false });
     }
 
     fn end(self) -> Vec<Moment> {
@@ -171,7 +207,11 @@ pub fn run_on(recorder: &Recorder, backing: &MemoryBacking, steps: &[Step]) -> H
         let start = recorder.op_count();
         match step {
             Step::Write(name, offset, data) => {
-                cache.as_ref().unwrap().write(&handles[name], *offset, data).unwrap();
+                let cache = cache.as_ref().unwrap();
+                let open = || cache.open_file(Path::new(name), None, 0).unwrap();
+                let handle = handles.remove(name).unwrap_or_else(open);
+                cache.write(&handle, *offset, data).unwrap();
+                handles.insert(name, handle);
             }
             Step::Create(name) => {
                 let handle = cache.as_ref().unwrap().open_file(Path::new(name), Some(0o600), 0).unwrap();
@@ -180,7 +220,7 @@ pub fn run_on(recorder: &Recorder, backing: &MemoryBacking, steps: &[Step]) -> H
             Step::Truncate(name, size) => cache.as_ref().unwrap().truncate(&handles[name], *size).unwrap(),
             Step::Unlink(name) => {
                 let cache = cache.as_ref().unwrap();
-                cache.close(handles.remove(name).unwrap()).unwrap();
+                handles.remove(name).into_iter().for_each(|handle| cache.close(handle).unwrap());
                 cache.unlink(Path::new(name)).unwrap();
             }
             Step::Rename(from, to) => {
@@ -189,8 +229,31 @@ pub fn run_on(recorder: &Recorder, backing: &MemoryBacking, steps: &[Step]) -> H
                     cache.close(replaced).unwrap();
                 }
                 cache.rename(Path::new(from), Path::new(to)).unwrap();
-                let handle = handles.remove(from).unwrap();
-                handles.insert(to, handle);
+                handles.remove(from).into_iter().for_each(|handle| drop(handles.insert(to, handle)));
+                rename_below(&mut handles, from, to);
+            }
+            Step::Exchange(one, other) => {
+                let (one, other) = (Path::new(one), Path::new(other));
+                cache.as_ref().unwrap().rename_with(one, other, Renaming::Exchange).unwrap();
+                // None is open then.
+                let cache = cache.as_ref().unwrap();
+                std::mem::take(&mut handles).into_values().for_each(|handle| cache.close(handle).unwrap());
+            }
+            Step::Link(from, to) => cache.as_ref().unwrap().link(Path::new(from), Path::new(to)).unwrap(),
+            Step::MakeDirectory(name) => {
+                let like = Attributes { mode: 0o040_700, ..Attributes::default() };
+                let make = || Ok(((), backing.make(Path::new(name), &like).map(|()| true)?));
+                cache.as_ref().unwrap().make(Path::new(name), make).unwrap();
+            }
+            Step::RemoveDirectory(name) => {
+                cache.as_ref().unwrap().remove_directory(Path::new(name)).unwrap();
+            }
+            Step::Permit(name, mode) => {
+                let path = Path::new(name);
+                let mut attributes = backing.node(path, true).unwrap().attributes().unwrap();
+                attributes.mode = attributes.mode & 0o170_000 | mode;
+                backing.set_attributes(path, &attributes).unwrap();
+                cache.as_ref().unwrap().settle(path).unwrap();
             }
             Step::Flush => cache.as_ref().unwrap().flush().unwrap(),
             Step::Reopen => {
@@ -207,25 +270,54 @@ pub fn run_on(recorder: &Recorder, backing: &MemoryBacking, steps: &[Step]) -> H
     History { trace: recorder.trace(), moments: moments.end(), steps: ends }
 }
 
-fn open_all(cache: &Cache<Pm>, names: &[&'static str]) -> BTreeMap<&'static str, Handle> {
-    let open = |name: &&'static str| (*name, cache.open_file(Path::new(name), None, 0).unwrap());
-    names.iter().map(open).collect()
+/// Files in a directory that has another name now.
+fn rename_below(handles: &mut BTreeMap<&'static str, Handle>, from: &str, to: &str) {
+    let below = format!("{from}/");
+    let names: Vec<&'static str> = handles.keys().copied().filter(|name| name.starts_with(&below)).collect();
+    for name in names {
+        let handle = handles.remove(name).unwrap();
+        handles.insert(format!("{to}{}", &name[from.len()..]).leak(), handle);
+    }
 }
 
-/// Everything, as programs read it through the cache.
-pub fn tree(cache: &Cache<Pm>, backing: &MemoryBacking) -> Result<Tree, Error> {
+/// The files among these names.
+fn open_all(cache: &Cache<Pm>, names: &[&'static str]) -> BTreeMap<&'static str, Handle> {
+    let open = |name: &&'static str| (*name, cache.open_file(Path::new(name), None, 0).unwrap());
+    names.iter().filter(|name| !name.ends_with(['/', ':'])).map(open).collect()
+}
+
+/// Names, with a slash those of directories, with a colon permissions that are not the usual ones.
+fn tree_of(
+    backing: &MemoryBacking,
+    mut content: impl FnMut(&Path) -> Result<Vec<u8>, Error>,
+) -> Result<Tree, Error> {
     let mut tree = Tree::new();
-    for name in backing.contents().keys() {
-        let handle = cache.open_file(name, None, 0)?;
-        tree.insert(name.to_str().unwrap().to_owned(), content(cache, &handle)?);
-        cache.close(handle)?;
+    for (path, attributes) in backing.attributes() {
+        let (name, mode) = (path.to_str().unwrap().to_owned(), attributes.mode & 0o7777);
+        if mode != if attributes.is_directory() { 0o700 } else { 0o600 } {
+            tree.insert(format!("{name}:"), mode.to_le_bytes().to_vec());
+        }
+        match attributes.is_directory() {
+            true => tree.insert(format!("{name}/"), Vec::new()),
+            false => tree.insert(name, content(&path)?),
+        };
     }
     Ok(tree)
 }
 
-fn below(backing: &MemoryBacking) -> Tree {
-    let name = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
-    backing.contents().into_iter().map(|(path, content)| (name(path), content)).collect()
+/// Everything, as programs read it through the cache.
+pub fn tree(cache: &Cache<Pm>, backing: &MemoryBacking) -> Result<Tree, Error> {
+    tree_of(backing, |path| {
+        let handle = cache.open_file(path, None, 0)?;
+        let found = content(cache, &handle)?;
+        cache.close(handle)?;
+        Ok(found)
+    })
+}
+
+pub fn below(backing: &MemoryBacking) -> Tree {
+    let contents = backing.contents();
+    tree_of(backing, |path| Ok(contents[path].clone())).unwrap()
 }
 
 /// Checks what one crash left in PM and in the directory.
@@ -255,9 +347,12 @@ pub fn check(image: &[u8], backing: &MemoryBacking, allowed: &[Tree]) -> Result<
     Ok(())
 }
 
+/// Ways in which the directory loses what was not synced: all, nothing, and some of it.
+const LOSSES: u64 = 6;
+
 /// Checks a crash with each of several ways in which the directory may lose what was not synced.
 pub fn check_all(image: &[u8], moment: &Moment) -> Result<(), String> {
-    for seed in 0..4 {
+    for seed in 0..LOSSES {
         let mut rng = Rng(seed);
         let survives = || match seed {
             0 => false,

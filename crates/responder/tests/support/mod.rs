@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod death;
 pub mod history;
 pub mod possible;
 pub mod world;
@@ -155,14 +156,17 @@ pub fn set_shared(is_shared: bool) {
     IS_SHARED.set(is_shared);
 }
 
+/// Bytes of the log of names.
+pub const NAMES_BYTES: usize = 8192;
+
 /// Bytes of a region with so many slots.
 pub fn region_bytes(slots: usize, chunk_bytes: usize) -> usize {
     if protocol() == ProtocolKind::Log {
         // Chunks of the log, of 1 KiB up to 127 of them.
-        return 16384 + 16384 + slots * 1024;
+        return 16384 + 16384 + slots * 1024 + NAMES_BYTES;
     }
     let logs = if is_in_place() { 8 * (128 + 16 * chunk_bytes) } else { 0 };
-    16384 + 4096 + slots * 2 * (64 + chunk_bytes) + logs
+    16384 + 4096 + slots * 2 * (64 + chunk_bytes) + logs + NAMES_BYTES
 }
 
 pub fn recorder(slots: usize, chunk_bytes: usize) -> Recorder {
@@ -177,7 +181,8 @@ pub fn clock() -> u64 {
 }
 
 pub fn options(chunk_bytes: u64) -> Options {
-    Options::new().clock(clock).chunk_bytes(chunk_bytes).protocol(protocol()).shared(IS_SHARED.get())
+    let options = Options::new().clock(clock).chunk_bytes(chunk_bytes).names_bytes(NAMES_BYTES as u64);
+    options.protocol(protocol()).shared(IS_SHARED.get())
 }
 
 /// A new cache in front of a new directory.

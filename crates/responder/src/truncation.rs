@@ -1,10 +1,9 @@
-//! Names and lengths: what changes the backing store at once, and must leave no chunk behind.
+//! Lengths, and what must leave no chunk in PM: truncations and removals.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use fastness_sync::atomic::Ordering;
-use fastness_sync::{lock, write};
+use fastness_sync::lock;
 
 use crate::backing::BackingFile;
 use crate::cache::{Cache, Handle};
@@ -15,71 +14,8 @@ use crate::medium::CacheMedium;
 use crate::protocol::Protocol;
 
 impl<M: CacheMedium> Cache<M> {
-    /// Removes a name. The file's chunks go with its last name, once nothing has it open.
-    ///
-    /// Persistence: durable on return; a crash inside leaves the name with everything that was written, or
-    /// neither.
-    ///
-    /// # Errors
-    /// [`Error`]; the name is there still, unless the backing store failed after it had removed it.
-    pub fn unlink(&self, path: &Path) -> Result<(), Error> {
-        let _names = write(&self.names);
-        self.losing_a_name(path, || self.backing.remove(path).map_err(Error::backing("remove a name")))
-    }
-
-    /// Renames, in place of the file that has the name `to`.
-    ///
-    /// Persistence: as [`unlink`](Self::unlink), for both names at once as far as the backing store does
-    /// that.
-    ///
-    /// # Errors
-    /// As [`unlink`](Self::unlink).
-    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        let _names = write(&self.names);
-        let moved = self.backing.stat(from).map_err(Error::backing("say what a file is"))?.id;
-        let rename = || self.backing.rename(from, to).map_err(Error::backing("rename a file"));
-        match self.backing.stat(to) {
-            // Two names of one file: nothing happens.
-            Ok(stat) if stat.id == moved => Ok(()),
-            Ok(_) => self.losing_a_name(to, rename),
-            Err(_) => rename(),
-        }
-    }
-
-    /// Gives a file one more name. Chunks belong to files, not to names.
-    ///
-    /// Persistence: durable on return.
-    ///
-    /// # Errors
-    /// Of the backing store.
-    pub fn link(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        let _names = write(&self.names);
-        self.backing.link(from, to).map_err(Error::backing("give a file a name"))
-    }
-
-    /// Does what takes a name from the file that has it.
-    fn losing_a_name(&self, path: &Path, act: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-        let stat = self.backing.stat(path).map_err(Error::backing("say what a file is"))?;
-        let Some(file) = self.files.by_id(stat.id).filter(|_| stat.links == 1) else { return act() };
-        self.protocol.prepare_cut()?;
-        let intent = lock(&self.intents).begin(Intent::Remove(stat.id))?;
-        let done = act();
-        if done.is_err() && self.backing.stat(path).is_ok_and(|now| now.id == stat.id) {
-            lock(&self.intents).end(intent)?;
-            return done;
-        }
-        let mut state = lock(&file.state);
-        if state.opens > 0 {
-            state.removal = Some(intent);
-            return done;
-        }
-        drop(state);
-        self.forget(&file, intent)?;
-        done
-    }
-
     /// Gives up everything in PM of a file without a name.
-    pub(crate) fn forget(&self, file: &Arc<File>, intent: usize) -> Result<(), Error> {
+    pub(crate) fn forget(&self, file: &Arc<File>, intent: Option<usize>) -> Result<(), Error> {
         let mut size = file.size.hold()?;
         let flush = lock(&file.flush);
         // With a truncation that is not completed, it has chunks beyond its length.
@@ -97,7 +33,7 @@ impl<M: CacheMedium> Cache<M> {
         *size = 0;
         drop(flush);
         self.files.remove(file);
-        lock(&self.intents).end(intent)
+        intent.map_or(Ok(()), |intent| lock(&self.intents).end(intent))
     }
 
     /// Sets the length of a file.
