@@ -62,6 +62,26 @@ fn a_directory_alone_has_everything_after_a_recovery() {
     assert!(!root.join(".fastness-responder").exists());
 }
 
+/// The clock of a cache goes in steps; what the directory itself notes is exact, and so may be ahead of it.
+#[test]
+fn a_write_is_later_than_what_the_directory_has_just_noted() {
+    const NOW_NS: u64 = 1_700_000_000_000_000_000;
+    let temporary = tempfile::tempdir().unwrap();
+    let (folder, root) = (temporary.path(), temporary.path().join("directory"));
+    fs::create_dir(&root).unwrap();
+    let options = Options::new().clock(|| NOW_NS);
+    let cache = Cache::create(region(folder), Arc::new(Directory::open(&root).unwrap()), &options).unwrap();
+    let since = |ns: u64| std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+    let noted = |name: &str, ns: u64| {
+        fs::File::create(root.join(name)).unwrap().set_modified(since(ns)).unwrap();
+        let file = cache.open_file(Path::new(name), None, 0).unwrap();
+        cache.write(&file, 0, b"text").unwrap();
+        cache.stat(&file).unwrap().modified_ns
+    };
+    assert_eq!(noted("ahead", NOW_NS + 5_000_000), NOW_NS + 5_000_001);
+    assert_eq!(noted("behind", NOW_NS - 5_000_000), NOW_NS + 5_000_002, "later than any other");
+}
+
 /// Looking at a link is no read of it, and one that the directory loses leads where it led.
 #[test]
 fn symbolic_links() {

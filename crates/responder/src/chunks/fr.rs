@@ -249,7 +249,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         plans: &mut [Plan],
         loads: &Loads,
     ) -> Result<(), Error> {
-        let timestamp = self.timestamp();
+        let timestamp = self.timestamp(file);
         let slot = |at: usize| self.slot(file.key, write.first + at as u64);
         let count = plans.len() as u32;
         let tag = |at: usize, status: Status, sum: u32| Tag {

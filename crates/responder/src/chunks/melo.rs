@@ -47,7 +47,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         write: &Write<'_>,
         (plans, loads): (&[Plan], &Loads),
     ) -> Result<(), Error> {
-        let timestamp = self.timestamp();
+        let timestamp = self.timestamp(file);
         let mut places = 0;
         for (at, plan) in plans.iter().enumerate() {
             let group = locked.at(self.slot(file.key, write.first + at as u64)).0;

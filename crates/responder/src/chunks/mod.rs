@@ -47,6 +47,9 @@ const WRITE_GROUPS_MAX: usize = WRITE_CHUNKS_MAX / 16 + 1;
 const FEW_CHUNKS: usize = 16;
 const FEW_GROUPS: usize = FEW_CHUNKS / 16 + 1;
 
+/// The clock goes in steps that are no longer.
+const CLOCK_STEP_NS: u64 = 20_000_000;
+
 /// Chunks of a file that follow each other.
 #[derive(Debug, Clone, Copy)]
 struct Run {
@@ -167,9 +170,13 @@ impl<M: CacheMedium> ChunkStore<M> {
         (self.clock)()
     }
 
-    /// The time, and later than any before.
-    fn timestamp(&self) -> u64 {
+    /// The time of a write, and later than any before.
+    fn timestamp(&self, file: &File) -> u64 {
         let now = (self.clock)();
+        let modified = file.modified_ns().load(Ordering::Relaxed);
+        // The directory may have noted an exact time, which the clock has yet to reach.
+        let is_soon = modified.wrapping_sub(now) < CLOCK_STEP_NS;
+        let now = if is_soon { modified + 1 } else { now };
         let later = |last: u64| Some(now.max(last + 1));
         let last = self.last_timestamp().fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         now.max(last.expect("always later") + 1)

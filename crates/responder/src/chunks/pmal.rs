@@ -58,7 +58,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         write: &Write<'_>,
         (plans, loads): (&[Plan], &Loads),
     ) -> Result<(), Error> {
-        let timestamp = self.timestamp();
+        let timestamp = self.timestamp(file);
         let places =
             plans.iter().enumerate().fold(0, |places, (at, plan)| places | (place(plan) as u16 & 1) << at);
         if plans.iter().any(|plan| plan.replaces) {
