@@ -20,6 +20,7 @@ mod error;
 mod exit;
 mod files;
 mod iostat;
+mod join;
 mod leftovers;
 mod log;
 mod man;

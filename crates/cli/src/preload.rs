@@ -1,13 +1,8 @@
 //! The library that `fastness run` loads into programs: where it is, and what it is told.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use fastness_front::Service;
-
-use crate::error::{Context, Result};
 
 const LIBRARY: &str = "libfastness_preload.so";
 /// The path of another one.
@@ -30,22 +25,18 @@ fn find(program: &Path) -> Option<PathBuf> {
 pub(crate) struct Preload(Vec<(&'static str, OsString)>);
 
 impl Preload {
-    /// For programs over the directory of this service, by its `program`; `None`: there is no library, or the
-    /// service gives no leases. They then read and write through the mount.
-    ///
-    /// # Errors
-    /// The mount does not answer.
-    pub(crate) fn of(service: &Service, program: &Path) -> Result<Option<Preload>> {
-        let (Some(library), Some(socket)) = (find(program), service.leases()) else { return Ok(None) };
-        let mount = std::fs::metadata(service.mount_point()).context("cannot look at the mount")?;
+    /// For programs over a mount with this number, whose server gives leases at a socket; `program` is this
+    /// one. `None`: there is no library, or no leases. They then read and write through the mount.
+    pub(crate) fn new(program: &Path, device: u64, leases: Option<&Path>) -> Option<Preload> {
+        let (library, socket) = (find(program)?, leases?);
         let mut libraries = library.into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
-        let mut leases = OsString::from(format!("{}:", mount.dev()));
+        let mut leases = OsString::from(format!("{device}:"));
         leases.push(absolute(socket));
-        Ok(Some(Preload(vec![("LD_PRELOAD", libraries), (LEASES_VARIABLE, leases)])))
+        Some(Preload(vec![("LD_PRELOAD", libraries), (LEASES_VARIABLE, leases)]))
     }
 
     pub(crate) fn apply(&self, command: &mut Command) {

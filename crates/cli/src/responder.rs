@@ -79,7 +79,7 @@ pub(crate) struct MountArgs {
 pub(crate) struct CacheArgs {
     /// Persistent memory: a devdax device, or a file on a DAX file system; a file is made if it is not there
     #[arg(long, value_name = "REGION")]
-    pm: PathBuf,
+    pub(crate) pm: PathBuf,
     /// Use an ordinary file as if it were persistent memory: it survives the process, but not the power
     #[arg(long)]
     emulate_pm: bool,
@@ -128,7 +128,7 @@ pub(crate) fn run(command: ResponderCommand, out: &mut dyn Write) -> Result<Outc
 }
 
 /// The socket of the process that has a region, whatever path leads to that.
-fn socket(region: &Path) -> Result<PathBuf> {
+pub(crate) fn socket(region: &Path) -> Result<PathBuf> {
     let found = std::fs::metadata(region).map_err(|error| {
         let kind = ErrorKind::Invalid;
         AnyError::new(kind, format!("cannot find the region {}: {error}", region.display()))
@@ -137,7 +137,7 @@ fn socket(region: &Path) -> Result<PathBuf> {
 }
 
 /// Asks the process that has a region, if there is one.
-fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
+pub(crate) fn ask_owner(region: &Path, request: Request) -> Result<Option<Answer>> {
     // A region that is not there is reported when it is opened.
     Ok(if region.exists() { ask(&socket(region)?, request)? } else { None })
 }
@@ -227,7 +227,7 @@ fn detach(args: &RecoverArgs, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-fn report_of(answer: Answer) -> Result<Report> {
+pub(crate) fn report_of(answer: Answer) -> Result<Report> {
     match answer {
         Answer::Done(report) => Ok(*report),
         Answer::Failed { kind, message, .. } => {

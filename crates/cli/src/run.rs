@@ -6,8 +6,9 @@
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,7 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::error::{CliError, Context, Result, refuse};
 use crate::exit::Outcome;
+use crate::join::Joined;
 use crate::leftovers::signal_leftovers;
 use crate::output::note;
 use crate::preload::Preload;
@@ -36,8 +38,8 @@ Examples:
   fastness run --pm /dev/shm/db.pm --dir . -- sqlite3 test.db     survives kill -9, not a power cut
 Every write of the program to a file of the directory is durable when it returns; other programs do not see it
 before it is flushed. With --protocol log it is durable when it is synced, and others see it at once. At the end
-everything is in the directory. Processes that the program leaves running keep
-it mounted; Ctrl-C ends them. After a crash: the same command again, or `fastness responder recover REGION`.
+everything is in the directory. The same --pm and --dir once more, meanwhile: that program joins, and sees what
+the other one writes. Processes that the program leaves running keep it mounted; Ctrl-C ends them. After a crash: the same command again, or `fastness responder recover REGION`.
 The exit code is the program's, or 128 and the number of the signal that ended it; 127: it could not be started.";
 
 /// Could not be started; as shells say it.
@@ -77,28 +79,48 @@ pub(crate) struct LaunchArgs {
 
 pub(crate) fn run(args: &RunArgs) -> Result<Outcome> {
     let inherited = Inherited::take()?;
+    if let Some(joined) = Joined::join(&args.cache.pm, &args.dir)? {
+        note("fastness: another `fastness run` serves the directory; the program joins it");
+        let preload = args.preload(&inherited, joined.device()?, joined.leases());
+        let signals = PassedOn::begin()?;
+        return inherited.start(&args.command, &preload).and_then(|it| signals.wait(it, &args.command[0]));
+    }
     own_mounts().map_err(no_namespace)?;
     let service = args.cache.start(&args.dir, Place::Over)?;
     let report = service.report()?;
     note(format_args!("fastness: after a process crash: {}", report.after_process_crash));
     note(format_args!("fastness: after a power cut: {}", report.after_power_cut));
-    let preload = if args.no_preload { None } else { Preload::of(&service, &inherited.program)? };
-    if preload.is_none() && !args.no_preload {
-        note(
-            "fastness: the program reads and writes through the mount: no library to load, or another protocol",
-        );
-    }
+    let mount = std::fs::metadata(service.mount_point()).context("cannot look at the mount")?;
+    let preload = args.preload(&inherited, mount.dev(), service.leases());
     let signals = PassedOn::begin()?;
-    let ended = inherited
-        .start(&args.command, &preload.unwrap_or_default())
-        .and_then(|program| signals.wait(program, &args.command[0]));
+    let ended =
+        inherited.start(&args.command, &preload).and_then(|program| signals.wait(program, &args.command[0]));
     service.unmount_when_unused(|| {
-        note("fastness: the program has ended; what it started still uses the directory; Ctrl-C ends that");
+        note(
+            "fastness: the program has ended; what it started, or another `fastness run`, still uses the \
+             directory; Ctrl-C ends that",
+        );
     })?;
     drop(signals);
     let (flushed, code) = (service.end(), ended?);
     flushed?;
     Ok(code)
+}
+
+impl RunArgs {
+    /// What the program is started with, by the number of the mount and the socket of its leases.
+    fn preload(&self, inherited: &Inherited, device: u64, leases: Option<&Path>) -> Preload {
+        if self.no_preload {
+            return Preload::default();
+        }
+        Preload::new(&inherited.program, device, leases).unwrap_or_else(|| {
+            note(
+                "fastness: the program reads and writes through the mount: no library to load, or another \
+                 protocol",
+            );
+            Preload::default()
+        })
+    }
 }
 
 /// Why nothing can be mounted for one program alone.

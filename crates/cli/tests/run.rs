@@ -68,7 +68,8 @@ fn no_other_process_sees_the_mount() {
     assert!(!mounts.contains(&bench.text("dir")), "{mounts}");
     assert_eq!(fs::read(bench.path("dir/file")).unwrap(), b"", "flushed too early to tell");
     // Another one cannot have the region, and a flush from outside reaches the one that has it.
-    assert_eq!(output(&bench, "true").status.code(), Some(4));
+    fs::create_dir(bench.path("elsewhere")).unwrap();
+    assert_eq!(bench.run("responder mount dir elsewhere --pm pm").status.code(), Some(4));
     bench.ok("responder flush pm");
     assert_eq!(fs::read(bench.path("dir/file")).unwrap(), b"text");
     drop(child.stdin.take());
@@ -175,6 +176,33 @@ fn killed(options: &str, script: &str) {
     assert!(acknowledged > 0, "nothing was written in time");
 }
 
+#[test]
+fn a_second_run_joins_the_first_one() {
+    let Some(bench) = bench() else { return };
+    let mut first = sh(&bench, "printf first > dir/a; echo ready; read line; cat dir/b; exit 3");
+    let mut first = first.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    first.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let second = output(&bench, "cat dir/a; printf second > dir/b; echo; pwd; exit 5");
+    assert_eq!(second.status.code(), Some(5), "{second:?}");
+    let here = fs::canonicalize(bench.path(".")).unwrap();
+    assert_eq!(String::from_utf8(second.stdout).unwrap(), format!("first\n{}\n", here.display()));
+    assert_eq!(fs::read(bench.path("dir/b")).unwrap_or_default(), b"", "past the cache");
+    // Not if the directory is another one.
+    fs::create_dir(bench.path("other")).unwrap();
+    assert_eq!(bench.run("run --pm pm --dir other -- true").status.code(), Some(4));
+    // What joins keeps the directory as long as it runs.
+    let mut late = sh(&bench, "echo ready; sleep 1; cat dir/a; printf late > dir/late");
+    let mut late = late.stdout(Stdio::piped()).spawn().unwrap();
+    late.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    drop(first.stdin.take());
+    let first = first.wait_with_output().unwrap();
+    assert_eq!((first.status.code(), &first.stdout[..]), (Some(3), &b"second"[..]));
+    assert_eq!(fs::read(bench.path("dir/late")).unwrap(), b"late");
+    let late = late.wait_with_output().unwrap();
+    assert_eq!((late.status.code(), &late.stdout[..]), (Some(0), &b"first"[..]));
+    assert_eq!(bench.json("responder status pm")["dirty_chunks"], 0);
+}
+
 /// A user and a group that nothing here has.
 const STRANGER: u32 = 12345;
 
@@ -244,4 +272,15 @@ fn an_ordinary_user_needs_neither_root_nor_a_helper() {
     assert_eq!(fs::read(dir.join("new")).unwrap(), b"new");
     assert_eq!(fs::read(dir.join("old")).unwrap(), b"old\nmore");
     assert_eq!((owned("new"), owned("old")), ((STRANGER, STRANGER), (STRANGER, 0)));
+    // A second one joins the first one's namespace of users as well.
+    let run = |script: &str| format!("{program} run {OPTIONS} sh -c '{script}'");
+    let first = run("printf newer > dir/new; echo ready; sleep 2");
+    let both = format!("{first} & sleep 1; {}; wait", run("cat dir/new; id -u"));
+    let ran = as_stranger(&bench, &["sh", "-c", &both]);
+    assert_eq!(
+        String::from_utf8(ran.stdout).unwrap(),
+        "ready\nnewer12345\n",
+        "{:?}",
+        String::from_utf8(ran.stderr)
+    );
 }

@@ -47,7 +47,7 @@ pub use files::{
 };
 pub use handshake::SessionError;
 pub use mount::{MountError, MountOptions, MountPoint, Unmount, is_mounted, mount, unmount};
-pub use namespace::own_mounts;
+pub use namespace::{join_mounts, own_mounts};
 pub use rings::NoRings;
 pub use rustix::io::Errno;
 pub use session::{Session, SessionOptions, Transport};
