@@ -201,13 +201,16 @@ impl<M: CacheMedium> Cache<M> {
     }
 
     /// Does what a flusher does time after time: a flush, or with the protocol Log, what is due. Names are
-    /// synced once there is a reason to.
+    /// synced once there is a reason to. Small files that are so new that the directory may lack their names
+    /// stay in PM until then: many are gone before.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn tend(&self) -> Result<(), Error> {
         let trouble = self.see_to_trouble()?;
-        let (tended, synced) = (self.protocol.tend(), self.names.sync_if_due());
+        // First: what is not new any more is flushed at once.
+        let synced = self.names.sync_if_due();
+        let tended = self.protocol.tend(&|file| self.names.may_wait(file.id));
         if tended? && self.files.len() > IDLE_FILES_MAX {
             let mut idle = self.files.all();
             idle.retain(|file| lock(&file.state).opens == 0);

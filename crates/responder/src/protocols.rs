@@ -157,10 +157,10 @@ impl<M: CacheMedium> Protocol for Protocols<M> {
         }
     }
 
-    fn tend(&self) -> Result<bool, Error> {
+    fn tend(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<bool, Error> {
         match self {
-            Protocols::Chunks(chunks) => chunks.tend(),
-            Protocols::Log(log) => log.tend(),
+            Protocols::Chunks(chunks) => chunks.tend(may_wait),
+            Protocols::Log(log) => log.tend(may_wait),
         }
     }
 

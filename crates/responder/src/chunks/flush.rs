@@ -15,6 +15,11 @@ use super::ChunkStore;
 /// Chunks that follow each other are written at once, up to so many bytes.
 const RUN_BYTES: usize = 1 << 20;
 
+/// A file does not wait with more dirty bytes than that: it would take much room.
+const WAITING_BYTES: u64 = 64 << 10;
+/// Dirty chunks of files that wait are at most this part of the slots.
+const WAITING_SHARE: u64 = 8;
+
 /// A chunk that was given to the backing store, and how it was tagged then.
 struct Written {
     group: usize,
@@ -50,10 +55,34 @@ impl<M: CacheMedium> ChunkStore<M> {
         if let Some(file) = file.filter(|_| dirty.is_empty()) {
             file.failure.store(0, Ordering::Relaxed);
         }
+        self.flush_files(&dirty, |_, _| true)
+    }
+
+    /// Flushes what is dirty, but for small files that may wait, as long as there is much room.
+    pub(super) fn flush_due(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<(), Error> {
+        let dirty = self.dirty_chunks(None)?;
+        let mut waiting = 0;
+        self.flush_files(&dirty, |file, chunks| {
+            let is_small = chunks * self.geometry.chunk_bytes <= WAITING_BYTES;
+            let has_room = (waiting + chunks) * WAITING_SHARE <= self.geometry.slots;
+            // Under a journal, the next write to a dirty chunk would wait for its flush.
+            let waits = is_small && has_room && self.journals.is_empty() && may_wait(file);
+            waiting += if waits { chunks } else { 0 };
+            !waits
+        })
+    }
+
+    /// Flushes those files of which `is_due` says so, told how many dirty chunks they have.
+    fn flush_files(
+        &self,
+        dirty: &[(u64, u64)],
+        mut is_due: impl FnMut(&File, u64) -> bool,
+    ) -> Result<(), Error> {
         let mut result = Ok(());
         for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
             // What belongs to no file stays where it is; the status counts it.
-            if let Some(file) = self.file_by_key(of_one[0].0) {
+            let file = self.file_by_key(of_one[0].0);
+            if let Some(file) = file.filter(|file| is_due(file, of_one.len() as u64)) {
                 let indices: Vec<u64> = of_one.iter().map(|&(_, index)| index).collect();
                 result = result.and(self.flush_chunks(&file, &indices));
             }

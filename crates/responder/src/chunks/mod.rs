@@ -215,6 +215,10 @@ impl<M: CacheMedium> Protocol for ChunkStore<M> {
         self.flush_dirty(file)
     }
 
+    fn tend(&self, may_wait: &dyn Fn(&File) -> bool) -> Result<bool, Error> {
+        self.flush_due(may_wait).map(|()| false)
+    }
+
     fn fill(&self, status: &mut Status) -> Result<(), Error> {
         (status.slots, status.chunk_bytes) = (self.geometry.slots, self.geometry.chunk_bytes);
         status.forced_flushes = self.forced_flushes.load(Ordering::Relaxed);
