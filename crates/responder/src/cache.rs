@@ -50,6 +50,8 @@ pub struct Cache<M: CacheMedium> {
     /// Files that were not in the directory when the cache was opened, and have chunks.
     pub(crate) orphans: Mutex<BTreeMap<FileId, Found>>,
     pub(crate) names: Arc<Names<M>>,
+    /// Files without names that a flush was under way of: the flusher forgets them.
+    pub(crate) departed: Mutex<Vec<Arc<File>>>,
     /// What the backing store has of a file without a name may not be all that was written to it.
     pub(crate) has_lost: AtomicBool,
     pub(crate) superblock: Superblock,
@@ -120,12 +122,12 @@ impl<M: CacheMedium> Cache<M> {
             // Nothing has it open: nothing uses a lease of it.
             shared.set_leased(false);
         }
-        let removal = state.removal.take();
+        let is_removed = state.removal.is_some();
         drop(state);
-        match removal {
-            Some(intent) => self.forget(&handle.file, Some(intent)),
-            None if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
-            None => Ok(()),
+        match is_removed {
+            true => self.forget_unused(&handle.file),
+            false if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
+            false => Ok(()),
         }
     }
 
@@ -196,6 +198,7 @@ impl<M: CacheMedium> Cache<M> {
     /// The first; all files were tried. What was not written stays in PM, and is tried again by the next
     /// flush.
     pub fn flush(&self) -> Result<(), Error> {
+        self.forget_departed()?;
         let flushed = self.see_to_trouble()?.and(self.protocol.flush(None));
         flushed.and(self.names.sync())
     }
@@ -207,6 +210,7 @@ impl<M: CacheMedium> Cache<M> {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn tend(&self) -> Result<(), Error> {
+        self.forget_departed()?;
         let trouble = self.see_to_trouble()?;
         // First: what is not new any more is flushed at once.
         let synced = self.names.sync_if_due();

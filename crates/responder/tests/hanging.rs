@@ -43,6 +43,7 @@ impl Gate {
 }
 
 struct Hung {
+    recorder: Recorder,
     cache: Arc<Cache<Pm>>,
     backing: MemoryBacking,
     gate: Arc<Gate>,
@@ -57,7 +58,7 @@ fn hung(protocol: ProtocolKind) -> Hung {
     let options = options(CHUNK).clock(now);
     let region = Pm::whole(&recorder, &Arc::new(Power::default()));
     let cache = Cache::create(region, Arc::new(backing.clone()), &options).unwrap();
-    Hung { cache: Arc::new(cache), backing, gate: Arc::default() }
+    Hung { recorder, cache: Arc::new(cache), backing, gate: Arc::default() }
 }
 
 fn now() -> u64 {
@@ -262,4 +263,42 @@ fn a_read_sees_a_write_whole_although_the_directory_answers_late() {
     let mut buffer = [0; 2 * CHUNK as usize];
     world.cache.read(&below, 0, &mut buffer).unwrap();
     assert_eq!(buffer, [7; 2 * CHUNK as usize]);
+}
+
+/// A flush goes on with a file that has no name any more: who removes it does not wait. A crash meanwhile
+/// leaves nothing of it.
+#[test]
+fn a_removal_does_not_wait_for_a_flush_of_its_file() {
+    for protocol in [ProtocolKind::Fr, ProtocolKind::Melo] {
+        let world = hung(protocol);
+        let file = world.open("file");
+        world.cache.write(&file, 0, &[1; 100]).unwrap();
+        world.cache.close(file).unwrap();
+        world.hang_at(|call| call == Call::Sync);
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| world.cache.flush());
+            world.gate.until_waiting(1);
+            world.at_once("a removal", |cache| cache.unlink(Path::new("file")).unwrap());
+            world.at_once("a new file of that name", |cache| {
+                let file = cache.open_file(Path::new("file"), Some(0o600), 0).unwrap();
+                cache.write(&file, 0, b"new").unwrap();
+            });
+            let after = Recorder::new(world.recorder.image(), RecordStyle::NonTemporal);
+            let (region, below) = (Pm::whole(&after, &Arc::default()), world.backing.crashed(|| true));
+            let (cache, recovered) = Cache::open(region, Arc::new(below), &options(CHUNK)).unwrap();
+            assert_eq!((recovered.orphaned_chunks, recovered.removals), (0, 1), "{recovered:?}");
+            let found = content(&cache, &cache.open_file(Path::new("file"), None, 0).unwrap());
+            assert_eq!(found, b"new");
+            world.gate.open();
+            flush.join().unwrap().unwrap();
+        });
+        world.cache.flush().unwrap();
+        assert_eq!(world.cache.status().unwrap().dirty_chunks, 0);
+        assert_eq!(world.backing.contents()[Path::new("file")], b"new");
+        // The intent is free: of 64, each removal takes one.
+        for _ in 0..100 {
+            world.cache.close(world.open("other")).unwrap();
+            world.cache.unlink(Path::new("other")).unwrap();
+        }
+    }
 }
