@@ -23,6 +23,8 @@ use crate::superblock::Superblock;
 
 /// Files that stay open below the cache although nothing has them open above it.
 const IDLE_FILES_MAX: usize = 1024;
+/// The same, with new ones: these are released once they are flushed.
+const NEW_FILES_MAX: usize = 4096;
 
 /// A file that is open; [`Cache::close`] closes it.
 #[derive(Debug)]
@@ -126,9 +128,15 @@ impl<M: CacheMedium> Cache<M> {
         drop(state);
         match is_removed {
             true => self.forget_unused(&handle.file),
-            false if self.files.len() > IDLE_FILES_MAX => self.release(&handle.file),
+            false if self.are_many(&handle.file) => self.release(&handle.file),
             false => Ok(()),
         }
+    }
+
+    /// Whether a file that nothing has open any more has to go. What the flusher will flush soon can stay.
+    fn are_many(&self, file: &File) -> bool {
+        let len = self.files.len();
+        len > IDLE_FILES_MAX && (len > NEW_FILES_MAX || !self.names.is_recent(file.id))
     }
 
     /// Gives up a file that nothing has open, so that not every file that was ever open stays open below.
@@ -215,14 +223,21 @@ impl<M: CacheMedium> Cache<M> {
         // First: what is not new any more is flushed at once.
         let synced = self.names.sync_if_due();
         let tended = self.protocol.tend(&|file| self.names.may_wait(file.id));
-        if tended? && self.files.len() > IDLE_FILES_MAX {
-            let mut idle = self.files.all();
-            idle.retain(|file| lock(&file.state).opens == 0);
-            for file in idle {
-                self.release(&file)?;
-            }
+        if tended? {
+            self.release_idle()?;
         }
         trouble.and(synced)
+    }
+
+    /// Gives up files that nothing has open, if they are many.
+    fn release_idle(&self) -> Result<(), Error> {
+        let excess = self.files.len().saturating_sub(IDLE_FILES_MAX);
+        if excess == 0 {
+            return Ok(());
+        }
+        let mut idle = self.files.all();
+        idle.retain(|file| lock(&file.state).opens == 0 && !self.names.is_recent(file.id));
+        idle.iter().take(excess).try_for_each(|file| self.release(file))
     }
 
     /// Completes truncations, and flushes files whose last flush failed; the first of their errors.

@@ -1,7 +1,5 @@
 //! How writes become durable and consistent in PM: what the protocols have in common.
 
-use fastness_sync::lock;
-
 use crate::error::Error;
 use crate::file::File;
 use crate::stats::Status;
@@ -83,12 +81,7 @@ pub(crate) trait Protocol: Send + Sync {
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    fn release(&self, file: &File, size: u64) -> Result<bool, Error> {
-        self.flush(Some(file))?;
-        let _flush = lock(&file.flush);
-        self.cut(file, 0, size)?;
-        Ok(true)
-    }
+    fn release(&self, file: &File, size: u64) -> Result<bool, Error>;
 
     /// Says what there is.
     ///

@@ -58,7 +58,7 @@ impl<M: CacheMedium> Cache<M> {
         // With a truncation that is not completed, it has chunks beyond its length.
         let unfinished = file.set_truncation(None);
         // Who has found it may open it still: then the backing store alone has its bytes.
-        if unfinished.is_some() || self.protocol.leave(file).is_err() {
+        if unfinished.is_some() || self.protocol.leave(file, *size).is_err() {
             self.has_lost.store(true, Ordering::Relaxed);
         }
         self.protocol.cut(file, 0, unfinished.map_or(*size, |_| i64::MAX as u64))?;

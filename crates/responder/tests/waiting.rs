@@ -1,8 +1,10 @@
-//! What need not go to the directory at once: small files that are new.
+//! What need not go to the directory at once: small files that are new, and what nobody will see.
 
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastness_responder::*;
 use support::*;
@@ -82,4 +84,52 @@ fn with_a_journal_nothing_waits() {
     world.write(&world.open("new"), 0, &[2; 100]);
     world.cache().tend().unwrap();
     assert_eq!(dirty_chunks(&world), 0);
+}
+
+/// More files than stay open below: no call waits for a sync of one, and the flusher gives them up.
+#[test]
+fn many_new_files_are_given_up_by_the_flusher() {
+    set_protocol(ProtocolKind::Fr);
+    let world = World::new(4096, 64);
+    let syncs = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&syncs);
+    world.backing.set_hook(move |call| {
+        count.fetch_add(u64::from(call == Call::Sync), Ordering::SeqCst);
+        Verdict::Do
+    });
+    let names: Vec<String> = (0..1200).map(|number| number.to_string()).collect();
+    for name in &names {
+        let file = world.open(name);
+        world.write(&file, 0, name.as_bytes());
+        world.cache().close(file).unwrap();
+    }
+    let during = syncs.swap(0, Ordering::SeqCst);
+    world.cache().flush().unwrap();
+    world.cache().tend().unwrap();
+    let missed = || world.cache().status().unwrap().counts.read_misses;
+    let before = missed();
+    for name in &names {
+        let file = world.open(name);
+        assert_eq!(world.content(&file), name.as_bytes());
+    }
+    assert!(during < 100, "{during} files were synced by who closed them");
+    assert!((170..=176).contains(&(missed() - before)), "{} were given up", missed() - before);
+}
+
+/// Who closes a file that is not new gives it up, if there are many.
+#[test]
+fn what_is_given_up_is_in_the_directory() {
+    set_protocol(ProtocolKind::Fr);
+    let world = World::new(8192, 64);
+    for number in 0..1100 {
+        let file = world.open(&number.to_string());
+        world.write(&file, 0, &[5; 100]);
+        world.cache().close(file).unwrap();
+    }
+    world.cache().flush().unwrap();
+    let again = world.open("7");
+    world.write(&again, 90, &[6; 20]);
+    world.cache().close(again).unwrap();
+    let expected = [vec![5; 90], vec![6; 20]].concat();
+    assert_eq!((world.below("7"), dirty_chunks(&world)), (expected, 0));
 }

@@ -50,6 +50,22 @@ impl<M: CacheMedium> ChunkStore<M> {
         Ok(found)
     }
 
+    /// Which chunks are dirty of a file that ends at `size`. Of a short one only its own slots are looked at.
+    pub(super) fn dirty_before(&self, file: &File, size: u64) -> Result<Vec<u64>, Error> {
+        let chunks = size.div_ceil(self.geometry.chunk_bytes);
+        if chunks > self.groups.len() as u64 {
+            let dirty = self.dirty_chunks(Some(file.key))?;
+            return Ok(dirty.into_iter().map(|(_, index)| index).collect());
+        }
+        let mut indices = Vec::new();
+        for index in 0..chunks {
+            let (number, slot) = self.place(file.key, index);
+            let found = self.hold(number)?.find(slot, file.key, index)?;
+            indices.extend(found.filter(|(_, tag)| tag.is_dirty()).map(|_| index));
+        }
+        Ok(indices)
+    }
+
     pub(super) fn flush_dirty(&self, file: Option<&File>) -> Result<(), Error> {
         let dirty = self.dirty_chunks(file.map(|file| file.key))?;
         if let Some(file) = file.filter(|_| dirty.is_empty()) {
@@ -100,7 +116,7 @@ impl<M: CacheMedium> ChunkStore<M> {
         self.flush_chunks(&file, &[tag.index])
     }
 
-    fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
+    pub(super) fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
         file.flushing_since_ns.store((self.clock)().max(1), Ordering::Relaxed);
         let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
@@ -124,9 +140,8 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     /// Gives the backing store what only PM has of a file that has lost its last name. None of that is ever
     /// durable. The caller holds `flush` of the file.
-    pub(crate) fn leave(&self, file: &File) -> Result<(), Error> {
-        let dirty = self.dirty_chunks(Some(file.key))?;
-        let indices: Vec<u64> = dirty.into_iter().map(|(_, index)| index).collect();
+    pub(crate) fn leave(&self, file: &File, size: u64) -> Result<(), Error> {
+        let indices = self.dirty_before(file, size)?;
         self.copy_out(file, &indices, |offset, data| file.backing.write_at(offset, data)).map(drop)
     }
 
