@@ -302,3 +302,39 @@ fn a_removal_does_not_wait_for_a_flush_of_its_file() {
         }
     }
 }
+
+/// While several files are flushed, each has been written and waits for its sync. A sync of it by somebody
+/// else that failed would make the directory forget what was written, and the next one would not tell.
+#[test]
+fn nobody_syncs_a_file_between_its_write_and_its_sync() {
+    let world = hung(ProtocolKind::Fr);
+    ["a", "b"].into_iter().for_each(|name| world.backing.put(name, b""));
+    let (a, b) = (world.open("a"), world.open("b"));
+    world.cache.write(&a, 0, b"first").unwrap();
+    world.cache.write(&b, 0, b"second").unwrap();
+    let (gate, syncs) = (world.gate.clone(), AtomicU64::new(0));
+    world.backing.set_hook(move |call| match call {
+        Call::Sync => match syncs.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                gate.wait();
+                Verdict::Do
+            }
+            1 => Verdict::Refuse(5),
+            _ => Verdict::Do,
+        },
+        _ => Verdict::Do,
+    });
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| world.cache.flush());
+        world.gate.until_waiting(1);
+        let other = scope.spawn(|| world.cache.flush_file(&b));
+        std::thread::sleep(Duration::from_millis(50));
+        world.gate.open();
+        let results = [flush.join().unwrap(), other.join().unwrap()];
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1, "{results:?}");
+    });
+    world.cache.flush().unwrap();
+    let below = world.backing.crashed(|| false).contents();
+    assert_eq!(below[Path::new("a")], b"first");
+    assert_eq!(below[Path::new("b")], b"second");
+}

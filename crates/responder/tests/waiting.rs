@@ -3,8 +3,8 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fastness_responder::*;
 use support::*;
@@ -132,4 +132,22 @@ fn what_is_given_up_is_in_the_directory() {
     world.cache().close(again).unwrap();
     let expected = [vec![5; 90], vec![6; 20]].concat();
     assert_eq!((world.below("7"), dirty_chunks(&world)), (expected, 0));
+}
+
+#[test]
+fn several_files_are_written_before_the_first_is_synced() {
+    set_protocol(ProtocolKind::Fr);
+    let world = World::new(64, 64);
+    ["a", "b", "c"].into_iter().for_each(|name| world.backing.put(name, b""));
+    for name in ["a", "b", "c"] {
+        world.write(&world.open(name), 0, name.as_bytes());
+    }
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    world.backing.set_hook(move |call| {
+        seen.lock().unwrap().push(call);
+        Verdict::Do
+    });
+    world.cache().tend().unwrap();
+    assert_eq!(*calls.lock().unwrap(), [[Call::Write { grows: 1 }; 3], [Call::Sync; 3]].concat());
 }

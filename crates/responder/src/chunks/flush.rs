@@ -19,6 +19,9 @@ const RUN_BYTES: usize = 1 << 20;
 const WAITING_BYTES: u64 = 64 << 10;
 /// Dirty chunks of files that wait are at most this part of the slots.
 const WAITING_SHARE: u64 = 8;
+/// Files that are written one after the other before the first of them is synced, and their chunks.
+const BATCH_FILES: usize = 16;
+const BATCH_CHUNKS: usize = 1024;
 
 /// A chunk that was given to the backing store, and how it was tagged then.
 struct Written {
@@ -94,16 +97,19 @@ impl<M: CacheMedium> ChunkStore<M> {
         dirty: &[(u64, u64)],
         mut is_due: impl FnMut(&File, u64) -> bool,
     ) -> Result<(), Error> {
-        let mut result = Ok(());
+        let (mut batch, mut chunks, mut result) = (Vec::new(), 0, Ok(()));
         for of_one in dirty.chunk_by(|(first, _), (second, _)| first == second) {
             // What belongs to no file stays where it is; the status counts it.
             let file = self.file_by_key(of_one[0].0);
-            if let Some(file) = file.filter(|file| is_due(file, of_one.len() as u64)) {
-                let indices: Vec<u64> = of_one.iter().map(|&(_, index)| index).collect();
-                result = result.and(self.flush_chunks(&file, &indices));
+            let Some(file) = file.filter(|file| is_due(file, of_one.len() as u64)) else { continue };
+            if batch.len() == BATCH_FILES || chunks + of_one.len() > BATCH_CHUNKS {
+                result = result.and(self.flush_batch(&std::mem::take(&mut batch)));
+                chunks = 0;
             }
+            batch.push((file, of_one.iter().map(|&(_, index)| index).collect()));
+            chunks += of_one.len();
         }
-        result
+        result.and(self.flush_batch(&batch))
     }
 
     fn file_by_key(&self, key: u64) -> Option<Arc<File>> {
@@ -118,8 +124,41 @@ impl<M: CacheMedium> ChunkStore<M> {
 
     pub(super) fn flush_chunks(&self, file: &File, indices: &[u64]) -> Result<(), Error> {
         let _flush = lock(&file.flush);
+        self.begin_flush(file);
+        self.end_flush(file, self.write_out(file, indices, false))
+    }
+
+    /// Flushes several files: all are written before the first is synced, so that the backing store can make
+    /// one transaction of them.
+    fn flush_batch(&self, batch: &[(Arc<File>, Vec<u64>)]) -> Result<(), Error> {
+        // Until it is synced: a sync of another thread that fails would make the backing store forget what was
+        // written, and that of this one would not tell. In the order of their keys: no two threads wait for
+        // each other.
+        let _held: Vec<_> = batch.iter().map(|(file, _)| lock(&file.flush)).collect();
+        let write = |(file, indices): &(Arc<File>, Vec<u64>)| {
+            self.begin_flush(file);
+            self.write_out(file, indices, batch.len() > 1)
+        };
+        let written: Vec<_> = batch.iter().map(write).collect();
+        let mut result = Ok(());
+        for ((file, _), written) in batch.iter().zip(written) {
+            result = result.and(self.end_flush(file, written));
+        }
+        result
+    }
+
+    fn begin_flush(&self, file: &File) {
         file.flushing_since_ns.store((self.clock)().max(1), Ordering::Relaxed);
-        let result = self.write_out(file, indices).and_then(|written| self.mark_clean(&written));
+    }
+
+    /// Syncs what was written. The caller holds `flush` of the file, and did while it was written.
+    fn end_flush(&self, file: &File, written: Result<Vec<Written>, Error>) -> Result<(), Error> {
+        let result = written.and_then(|written| {
+            if !written.is_empty() {
+                file.backing.sync().map_err(Error::backing("sync a file"))?;
+            }
+            self.mark_clean(&written)
+        });
         file.flushing_since_ns.store(0, Ordering::Relaxed);
         if let Some(files) = self.files.as_ref().filter(|_| result.is_err()) {
             files.note_trouble();
@@ -128,12 +167,17 @@ impl<M: CacheMedium> ChunkStore<M> {
         result
     }
 
-    /// Writes chunks of a file, which are durable on return.
-    fn write_out(&self, file: &File, indices: &[u64]) -> Result<Vec<Written>, Error> {
-        let written = self.copy_out(file, indices, |offset, data| file.backing.write_at(offset, data))?;
+    /// Writes chunks of a file; `is_one_of_many`: others are written before it is synced.
+    fn write_out(&self, file: &File, indices: &[u64], is_one_of_many: bool) -> Result<Vec<Written>, Error> {
+        let written = self.copy_out(file, indices, |offset, data| {
+            file.backing.write_at(offset, data)?;
+            if is_one_of_many {
+                file.backing.begin_sync(offset, data.len() as u64);
+            }
+            Ok(())
+        })?;
         if let Some(modified_ns) = written.iter().map(|written| written.tag.timestamp).max() {
             file.backing.set_modified(modified_ns).map_err(Error::backing("set a file's time"))?;
-            file.backing.sync().map_err(Error::backing("sync a file"))?;
         }
         Ok(written)
     }
