@@ -131,9 +131,9 @@ impl<M: CacheMedium> ChunkStore<M> {
     /// Flushes several files: all are written before the first is synced, so that the backing store can make
     /// one transaction of them.
     fn flush_batch(&self, batch: &[(Arc<File>, Vec<u64>)]) -> Result<(), Error> {
-        // Until it is synced: a sync of another thread that fails would make the backing store forget what was
-        // written, and that of this one would not tell. In the order of their keys: no two threads wait for
-        // each other.
+        // Until they are synced: a sync of another thread that fails would make the backing store forget what
+        // was written, and that of this one would not tell. In the order of their keys: no two threads wait
+        // for each other.
         let _held: Vec<_> = batch.iter().map(|(file, _)| lock(&file.flush)).collect();
         let write = |(file, indices): &(Arc<File>, Vec<u64>)| {
             self.begin_flush(file);
